@@ -1,0 +1,355 @@
+/* kachel.h - run tile programs from any language. C99, self-contained. UNSTABLE until version 1.0 (see ABI.md).
+ *
+ * Model    An engine owns devices, one store and one tuner. A module is a parsed text; a kernel is one entry of it with
+ *          its `const` parameters fixed. A launch specialises the kernel for (device, types, static dimensions, facts),
+ *          takes the best known configuration from the store, else does what the tuning policy says.
+ * Threads  Everything may be called from any thread at once; no result depends on thread-local state. After fork() only
+ *          releases are legal in the child. Callbacks may come on any thread and must not call back into Kachel.
+ * Memory   What a *_create, *_get, *_bind or an `err` parameter yields is the caller's and is released by its *_release
+ *          (NULL is allowed), never by free(). Everything passed in is borrowed for the call. Strings that a getter
+ *          returns live as long as the handle they came from. Handles keep what they need alive: an engine may be
+ *          released before its modules.
+ * Growth   Structs start with struct_size = sizeof(the struct); fields are only appended; zero means default; unknown
+ *          non-zero bytes past the library's size are KACHEL_E_UNSUPPORTED. Enums are int32_t and open.
+ * Errors   Every fallible call returns a status; (status & 0xff) is the category. `err`, where not NULL, receives an
+ *          error object exactly when the status is not KACHEL_OK. */
+#ifndef KACHEL_H_
+#define KACHEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define KACHEL_API __attribute__((visibility("default")))
+#else
+#define KACHEL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KACHEL_ABI_VERSION 0u
+
+KACHEL_API uint32_t kachel_abi_version(void);
+KACHEL_API const char *kachel_version(void); /* "0.1.0" */
+
+/* ---- status and errors ---- */
+
+typedef int32_t kachel_status; /* 0, or category | detail << 8 */
+enum {
+  KACHEL_OK = 0,
+  KACHEL_E_INVALID = 1,     /* the text or the arguments are wrong; the message says how to mend them */
+  KACHEL_E_UNSUPPORTED = 2, /* well-formed, but this library or device cannot do it */
+  KACHEL_E_NO_DEVICE = 3,   /* no such device, or its driver or compiler is absent */
+  KACHEL_E_NO_MEMORY = 4,
+  KACHEL_E_COMPILE = 5, /* kachel_error_log has the compiler's words */
+  KACHEL_E_LAUNCH = 6,
+  KACHEL_E_STORE = 7,
+  KACHEL_E_BUSY = 8,       /* would compile, allocate or synchronise while the stream is captured */
+  KACHEL_E_NOT_CACHED = 9, /* policy CACHED_ONLY and nothing stored */
+  KACHEL_E_CANCELLED = 10,
+  KACHEL_E_DEVICE_LOST = 11, /* sticky device fault; nothing is stored after it */
+  KACHEL_E_INTERNAL = 12     /* a defect of the library */
+};
+KACHEL_API const char *kachel_status_name(kachel_status status); /* "invalid"; static storage */
+
+typedef struct kachel_error kachel_error;
+KACHEL_API kachel_status kachel_error_status(const kachel_error *error);
+KACHEL_API const char *kachel_error_message(const kachel_error *error); /* UTF-8; caret and mend for a program text */
+KACHEL_API const char *kachel_error_log(const kachel_error *error);     /* compiler log or "" */
+KACHEL_API void kachel_error_release(kachel_error *error);
+
+/* ---- tensors and arguments ---- */
+
+typedef struct kachel_device { /* DLDevice: 1 CPU, 2 CUDA */
+  int32_t type, id;
+} kachel_device;
+enum { KACHEL_CPU = 1, KACHEL_CUDA = 2 };
+
+typedef struct kachel_dtype { /* DLDataType: code 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 10 f8e4m3, 12 f8e5m2 */
+  uint8_t code, bits;
+  uint16_t lanes; /* 1 */
+} kachel_dtype;
+/* "f32", "bf16", "u4", ... to a dtype. KACHEL_E_INVALID if unknown. */
+KACHEL_API kachel_status kachel_dtype_parse(const char *name, kachel_dtype *out);
+KACHEL_API const char *kachel_dtype_name(kachel_dtype dtype); /* "?" if unknown; static storage */
+
+/* DLTensor's layout. strides are in elements; NULL means row-major contiguous. i4 and u4: logical shape, two elements a
+ * byte along the last axis, low nibble first; or an 8-bit tensor with half the last dimension. */
+typedef struct kachel_tensor {
+  void *data;
+  kachel_device device;
+  int32_t ndim;
+  kachel_dtype dtype;
+  int64_t *shape;
+  int64_t *strides;
+  uint64_t byte_offset;
+} kachel_tensor;
+
+enum { KACHEL_ARG_TENSOR = 0, KACHEL_ARG_INT = 1, KACHEL_ARG_FLOAT = 2 };
+typedef struct kachel_arg {
+  int32_t kind, reserved;
+  union {
+    const kachel_tensor *tensor;
+    int64_t i; /* integer and bool scalars */
+    double f;  /* f32 scalars */
+  } u;
+} kachel_arg;
+
+/* ---- engine ---- */
+
+enum {
+  KACHEL_POLICY_DEFAULT = 0, /* the kernel's, else the engine's, else BLOCKING */
+  KACHEL_POLICY_OFF = 1,     /* best known configuration, else the first listed; never measures */
+  KACHEL_POLICY_CACHED_ONLY = 2,
+  KACHEL_POLICY_BACKGROUND = 3, /* KACHEL_E_UNSUPPORTED in this version */
+  KACHEL_POLICY_BLOCKING = 4    /* the first call with a new key tunes, within a budget */
+};
+
+enum { KACHEL_LOG_DEBUG = 0, KACHEL_LOG_INFO, KACHEL_LOG_WARNING, KACHEL_LOG_ERROR };
+
+enum { KACHEL_PHASE_COMPILING = 0, KACHEL_PHASE_CHECKING, KACHEL_PHASE_MEASURING, KACHEL_PHASE_DONE };
+typedef struct kachel_progress {
+  size_t struct_size;
+  const char *kernel;
+  const char *configuration; /* "BM=64,BN=128": the one just finished */
+  int32_t phase;
+  uint32_t done, total;
+  double best_ns; /* 0 while none is measured */
+} kachel_progress;
+
+typedef struct kachel_engine kachel_engine;
+typedef struct kachel_engine_options {
+  size_t struct_size;
+  const char *store_path; /* NULL: $KACHEL_CACHE, else the user's cache folder; "": memory only */
+  uint64_t store_max_bytes;
+  uint64_t tune_budget_ns; /* per key; 0: 10 s */
+  int32_t policy;
+  int32_t compile_threads; /* 0: all cores */
+  int32_t cpu_threads;     /* workers of the CPU device; 0: all cores */
+  int32_t reserved;
+  void (*log)(void *user, int32_t level, const char *message, size_t length);
+  void *log_user;
+  /* Device scratch for kernels that need it, stream-ordered. NULL: the library's own. */
+  void *(*scratch_alloc)(void *user, kachel_device device, size_t size, size_t align, void *stream);
+  void (*scratch_free)(void *user, kachel_device device, void *pointer, void *stream);
+  void *scratch_user;
+  /* Return 0 to go on, anything else to cancel the tuning (KACHEL_E_CANCELLED). */
+  int32_t (*progress)(void *user, const kachel_progress *progress);
+  void *progress_user;
+  const char *nvrtc_path;        /* libnvrtc or its folder; NULL: $KACHEL_NVRTC, else searched */
+  const char *cpu_compiler_path; /* libkachel_llvm.so or its folder; NULL: $KACHEL_LLVM, else beside this library */
+} kachel_engine_options;
+KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
+                                              kachel_error **err);
+KACHEL_API void kachel_engine_release(kachel_engine *engine);
+
+/* ---- devices, memory, streams: enough for a tool to need nothing else ---- */
+
+typedef struct kachel_device_info {
+  size_t struct_size;
+  kachel_device device;
+  char name[128];
+  char architecture[512];
+  char driver[64];
+  char compiler[64]; /* "" while it has not been opened */
+  int32_t multiprocessors, compute_major, compute_minor, reserved;
+  int64_t memory_bytes, shared_bytes_per_block, l2_bytes;
+} kachel_device_info;
+/* Devices in order: CUDA devices, then the CPU. */
+KACHEL_API kachel_status kachel_engine_device_count(kachel_engine *engine, int32_t *out);
+KACHEL_API kachel_status kachel_engine_device_info(kachel_engine *engine, int32_t index, kachel_device_info *out,
+                                                   kachel_error **err);
+KACHEL_API kachel_status kachel_memory_alloc(kachel_engine *engine, kachel_device device, size_t size, void **out,
+                                             kachel_error **err);
+KACHEL_API kachel_status kachel_memory_free(kachel_engine *engine, kachel_device device, void *pointer);
+/* `device` is the device that `stream` belongs to; either pointer may be host memory. Synchronous when stream is NULL. */
+KACHEL_API kachel_status kachel_memory_copy(kachel_engine *engine, kachel_device device, void *to, const void *from,
+                                            size_t size, void *stream, kachel_error **err);
+KACHEL_API kachel_status kachel_stream_create(kachel_engine *engine, kachel_device device, void **out,
+                                              kachel_error **err);
+KACHEL_API kachel_status kachel_stream_synchronize(kachel_engine *engine, kachel_device device, void *stream,
+                                                   kachel_error **err);
+KACHEL_API void kachel_stream_release(kachel_engine *engine, kachel_device device, void *stream);
+
+/* ---- modules and kernels ---- */
+
+typedef struct kachel_module kachel_module;
+/* Parses and verifies; compiles nothing. `name` (may be NULL) is what diagnostics call the text. */
+KACHEL_API kachel_status kachel_module_create(kachel_engine *engine, const char *text, size_t length, const char *name,
+                                              kachel_module **out, kachel_error **err);
+KACHEL_API void kachel_module_release(kachel_module *module);
+KACHEL_API int32_t kachel_module_kernel_count(const kachel_module *module);
+KACHEL_API const char *kachel_module_kernel_name(const kachel_module *module, int32_t index);
+
+typedef struct kachel_const { /* the value of a `const` parameter */
+  const char *name;
+  int64_t i; /* integers and bools */
+  double f;  /* f32 */
+} kachel_const;
+
+typedef struct kachel_kernel kachel_kernel;
+/* name NULL: the only kernel of the module. Every `const` parameter must be given, and no other. */
+KACHEL_API kachel_status kachel_kernel_get(kachel_module *module, const char *name, const kachel_const *consts,
+                                           size_t const_count, kachel_kernel **out, kachel_error **err);
+KACHEL_API void kachel_kernel_release(kachel_kernel *kernel);
+KACHEL_API const char *kachel_kernel_name(const kachel_kernel *kernel);
+
+enum { KACHEL_IN = 0, KACHEL_OUT = 1, KACHEL_INOUT = 2, KACHEL_SCALAR = 3 };
+typedef struct kachel_param_info {
+  size_t struct_size;
+  const char *name;
+  const char *type;  /* "f16", or the name of a type symbol */
+  const char *shape; /* "M, K"; "" for scalars */
+  int32_t kind;      /* KACHEL_IN, ... */
+  int32_t rank;      /* 0 for scalars */
+} kachel_param_info;
+KACHEL_API int32_t kachel_kernel_param_count(const kachel_kernel *kernel);
+KACHEL_API kachel_status kachel_kernel_param(const kachel_kernel *kernel, int32_t index, kachel_param_info *out);
+KACHEL_API int32_t kachel_kernel_dim_count(const kachel_kernel *kernel);
+KACHEL_API const char *kachel_kernel_dim_name(const kachel_kernel *kernel, int32_t index);
+/* 1 if binaries are specialised by this dimension's value. */
+KACHEL_API int32_t kachel_kernel_dim_is_static(const kachel_kernel *kernel, int32_t index);
+KACHEL_API int32_t kachel_kernel_type_count(const kachel_kernel *kernel);
+KACHEL_API const char *kachel_kernel_type_name(const kachel_kernel *kernel, int32_t index);
+KACHEL_API int32_t kachel_kernel_type_option_count(const kachel_kernel *kernel, int32_t index);
+KACHEL_API const char *kachel_kernel_type_option(const kachel_kernel *kernel, int32_t index, int32_t option);
+/* Reflection of a module's kernel before its consts are known. "bool", "i32", "f32", ... */
+KACHEL_API int32_t kachel_module_const_count(const kachel_module *module, int32_t kernel_index);
+KACHEL_API const char *kachel_module_const_name(const kachel_module *module, int32_t kernel_index, int32_t index);
+KACHEL_API const char *kachel_module_const_type(const kachel_module *module, int32_t kernel_index, int32_t index);
+/* Evaluates parameter `index`'s shape from values of the dimensions (in the order of kachel_kernel_dim_name). */
+KACHEL_API kachel_status kachel_kernel_param_shape(const kachel_kernel *kernel, int32_t index, const int64_t *dims,
+                                                   size_t dim_count, int64_t shape_out[5], kachel_error **err);
+
+/* ---- launch ---- */
+
+typedef struct kachel_launch_options {
+  size_t struct_size;
+  int32_t policy, reserved;
+  uint64_t tune_budget_ns;
+  const char *configuration; /* "BM=64,BN=128": use exactly this one, outside of any policy; NULL: the policy's choice */
+} kachel_launch_options;
+/* args: one an argument of the kernel, in declared order. options may be NULL. stream: a CUstream, or NULL for the
+ * default stream; ignored on the CPU, where the call returns when the work is done. */
+KACHEL_API kachel_status kachel_launch(kachel_kernel *kernel, const kachel_arg *args, size_t count,
+                                       const kachel_launch_options *options, void *stream, kachel_error **err);
+/* Everything that a launch with these arguments would do before its last step; tensors' contents are read by tuning
+ * under BLOCKING, never changed. */
+KACHEL_API kachel_status kachel_prepare(kachel_kernel *kernel, const kachel_arg *args, size_t count,
+                                        const kachel_launch_options *options, void *stream, kachel_error **err);
+
+/* kernel + device + types + shapes + strides + facts, scratch reserved. Later launches give the pointers of the tensor
+ * parameters (byte_offset added) and the scalar parameters, each in declared order; f32 scalars as the bits of a float
+ * in the low half. Pointers must be at least as aligned as those it was bound with, and outputs must not overlap
+ * anything. One call object must not be launched from two threads at once if it needs scratch. */
+typedef struct kachel_call kachel_call;
+KACHEL_API kachel_status kachel_bind(kachel_kernel *kernel, const kachel_arg *args, size_t count,
+                                     const kachel_launch_options *options, kachel_call **out, kachel_error **err);
+KACHEL_API kachel_status kachel_call_launch(kachel_call *call, void *const *pointers, const int64_t *scalars,
+                                            void *stream);
+KACHEL_API void kachel_call_release(kachel_call *call);
+
+/* ---- results, explanation, reference ---- */
+
+enum {
+  KACHEL_CANDIDATE_UNTRIED = 0,
+  KACHEL_CANDIDATE_COMPILE_FAILED,
+  KACHEL_CANDIDATE_REJECTED_WRONG,
+  KACHEL_CANDIDATE_LAUNCH_FAILED,
+  KACHEL_CANDIDATE_PRUNED,
+  KACHEL_CANDIDATE_MEASURED
+};
+typedef struct kachel_tuning kachel_tuning;
+typedef struct kachel_candidate {
+  size_t struct_size;
+  const char *configuration;
+  const char *message; /* why it failed; "" otherwise */
+  int32_t state;
+  uint32_t samples;
+  double median_ns, low_ns, high_ns; /* confidence interval of the median */
+  double compile_ns;                 /* 0 if it was compiled before */
+  int32_t registers, reserved;
+  int64_t shared_bytes, spill_bytes; /* -1 unknown */
+} kachel_candidate;
+/* The tuning that decided for these arguments' key: from this process or from the store. KACHEL_E_NOT_CACHED if none. */
+KACHEL_API kachel_status kachel_tuning_get(kachel_kernel *kernel, const kachel_arg *args, size_t count,
+                                           kachel_tuning **out, kachel_error **err);
+KACHEL_API void kachel_tuning_release(kachel_tuning *tuning);
+KACHEL_API int32_t kachel_tuning_winner(const kachel_tuning *tuning); /* index of a candidate, or -1 */
+KACHEL_API int32_t kachel_tuning_count(const kachel_tuning *tuning);
+KACHEL_API kachel_status kachel_tuning_candidate(const kachel_tuning *tuning, int32_t index, kachel_candidate *out);
+KACHEL_API double kachel_tuning_total_ns(const kachel_tuning *tuning);
+KACHEL_API int32_t kachel_tuning_from_store(const kachel_tuning *tuning);
+
+/* A string that the caller owns. */
+typedef struct kachel_text kachel_text;
+KACHEL_API const char *kachel_text_data(const kachel_text *text);
+KACHEL_API size_t kachel_text_size(const kachel_text *text);
+KACHEL_API void kachel_text_release(kachel_text *text);
+
+enum { KACHEL_EXPLAIN_SUMMARY = 0, KACHEL_EXPLAIN_SOURCE = 1, KACHEL_EXPLAIN_TILE_IR = 2, KACHEL_EXPLAIN_LOOP_IR = 3 };
+/* What a launch with these arguments runs and why: configuration, facts, layouts and the instruction of each op; or the
+ * emitted text; or the program after a stage of lowering. `device` matters where the arguments have no tensor. Needs no
+ * compiler. */
+KACHEL_API kachel_status kachel_explain(kachel_kernel *kernel, const kachel_arg *args, size_t count,
+                                        const kachel_launch_options *options, int32_t what, kachel_text **out,
+                                        kachel_error **err);
+
+typedef struct kachel_check_result {
+  size_t struct_size;
+  uint64_t elements, mismatches, undecided;
+  double median_bound_ulps; /* how wide the error bounds were, in ulp of the output type */
+  char first[256];          /* the first mismatch in words; "" if none */
+} kachel_check_result;
+/* Runs the reference interpreter on `before` (host tensors) and compares with `after` (host tensors that a launch on
+ * the same inputs left). One entry an argument; scalars equal in both. Slow: meant for checks. configuration: as in
+ * launch options; NULL: the first listed. */
+KACHEL_API kachel_status kachel_check(kachel_kernel *kernel, const kachel_arg *before, const kachel_arg *after,
+                                      size_t count, const char *configuration, kachel_check_result *out,
+                                      kachel_error **err);
+
+/* ---- statistics and the store ---- */
+
+typedef struct kachel_stats {
+  size_t struct_size;
+  uint64_t launches;        /* general and bound */
+  uint64_t compiles;        /* binaries made by a compiler */
+  uint64_t loads;           /* binaries loaded onto a device */
+  uint64_t measurements;    /* timed launches of candidates */
+  uint64_t tunings;         /* keys tuned */
+  uint64_t specialisations; /* kept in memory */
+  uint64_t store_hits, store_misses, store_damaged, store_puts;
+  uint64_t nvrtc_opened, llvm_opened; /* 0 or 1 */
+  uint64_t lowerings;                 /* lowering pipelines run */
+  double last_load_ns;                /* store hit to loaded kernel, of the latest one */
+} kachel_stats;
+KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
+
+typedef struct kachel_store_info {
+  size_t struct_size;
+  const char *path;        /* "" in memory; lives as long as the engine */
+  int32_t writable, reserved;
+  uint64_t entries, bytes;
+} kachel_store_info;
+KACHEL_API kachel_status kachel_store_info_get(kachel_engine *engine, kachel_store_info *out);
+typedef struct kachel_store_entry {
+  size_t struct_size;
+  const char *kind;        /* "plan", "tuning", ...; these strings live for the call */
+  const char *kernel;      /* the name it was stored under, for people */
+  const char *description; /* configuration, architecture or model */
+  const char *digest;      /* 32 hex digits */
+  uint64_t bytes;
+  int64_t created_unix_s;
+} kachel_store_entry;
+/* Return 0 to go on. The callback must not call back into the engine. */
+KACHEL_API kachel_status kachel_store_iterate(kachel_engine *engine,
+                                              int32_t (*entry)(void *user, const kachel_store_entry *entry), void *user,
+                                              kachel_error **err);
+KACHEL_API kachel_status kachel_store_clear(kachel_engine *engine, kachel_error **err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* KACHEL_H_ */

@@ -1,0 +1,70 @@
+// What the rest of the engine sees of lowering: a concrete kernel in, source text and what a launch needs out.
+// lowering/pipeline.cc holds the order of the passes.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "support/status.h"
+
+namespace kachel::lowering {
+
+// Part of every binary's key: raise it whenever the emitted code of any program may change.
+inline constexpr uint32_t kLoweringVersion = 1;
+
+struct Target {
+  enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
+  int architecture = 90;              // CUDA: 10 * major + minor
+  int threads = 128;                  // threads a block; ignored on the CPU
+  int64_t shared_limit = 48 * 1024;   // bytes of shared memory a block may use; CPU: of the worker's arena
+};
+
+// Properties of a launch's arguments that some pass asks for. A binary is keyed by the mask of those that hold; one
+// compiled for fewer may serve a call with more.
+struct Fact {
+  enum class Kind : uint8_t {
+    kIndex32,     // every dimension and every in-bounds element offset of every tensor is below 2^30
+    kUnitStride,  // the last axis of parameter `param` has stride 1
+  } kind;
+  int param = -1;
+};
+// Fixed per program, at most 64; bit i of a mask is fact i. Looks at the signature only.
+std::vector<Fact> facts_of(const ir::Kernel& kernel);
+
+// The kernel's parameters: one 8-byte slot each, in order.
+struct Slot {
+  enum class Kind : uint8_t {
+    kPointer,    // of tensor parameter `index`
+    kStride,     // of tensor parameter `index`, axis `axis`, in elements
+    kDim,        // run-time dimension `index` of Kernel::dims of the *generic* kernel
+    kScalar,     // scalar parameter `index`: integers sign- or zero-extended, f32 bits in the low half
+    kGrid,       // extent of grid axis `index`
+    kBlocks,     // product of the grid extents
+    kWorkspace,  // pointer to workspace_bytes * launched blocks of scratch
+  } kind;
+  int index = 0;
+  int axis = 0;
+};
+
+struct Lowered {
+  std::string text;   // CUDA C++ or LLVM IR
+  std::string entry;  // its symbol: the same for every kernel, so that names change nothing
+  std::vector<Slot> slots;
+  int threads = 1;
+  int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
+  int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
+  bool deterministic = true;    // false: float atomics, the bits may differ between runs
+  // For `explain`: the stages as text.
+  std::string tile_ir, loop_ir, notes;
+};
+
+struct LowerOptions {
+  bool keep_stages = false;  // fill tile_ir, loop_ir and notes
+};
+
+// `concrete` comes from ir::instantiate(). kUnsupported with a reason where the target cannot run it.
+Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
+                      const LowerOptions& options = {});
+
+}  // namespace kachel::lowering
