@@ -37,7 +37,7 @@ struct Slot {
   enum class Kind : uint8_t {
     kPointer,    // of tensor parameter `index`
     kStride,     // of tensor parameter `index`, axis `axis`, in elements
-    kDim,        // run-time dimension `index` of Kernel::dims of the *generic* kernel
+    kDim,        // run-time dimension `index` of the concrete kernel's `dims` (matched with the generic one's by name)
     kScalar,     // scalar parameter `index`: integers sign- or zero-extended, f32 bits in the low half
     kGrid,       // extent of grid axis `index`
     kBlocks,     // product of the grid extents
