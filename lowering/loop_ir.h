@@ -1,0 +1,123 @@
+// Loop IR: what one thread of one block does. Structured loops, typed scalars (ir::Expr), flat addressed buffers and
+// barriers; nothing knows tiles any more. A loop kernel is printed by loop_print.cc, judged by loop_verify.cc, and
+// turned into text by emit_cuda.cc and emit_llvm.cc.
+//
+// Expressions are ir::Expr with these restrictions: all typed; no kReduce; kLoad has exactly one index, the element
+// offset (I32 or I64) in a buffer of this kernel. kSelect, kAnd and kOr are lazy: an operand that is not needed is not
+// evaluated, so select(in_bounds, load, pad) is how a guarded load is written. Index operands of loads and stores are
+// evaluated without regard to overflow (they are guarded); all other integer arithmetic wraps.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "lowering/lower.h"
+#include "lowering/range.h"
+
+namespace kachel::lowering {
+
+struct LoopStmt;
+using LoopBlock = std::vector<LoopStmt>;
+
+// A named value of the thread; immutable.
+struct LoopLet {
+  ir::VarRef var;
+  ir::ExprRef value;
+};
+// buffer[index] = value, converted from its compute type to the element type as the language defines.
+struct LoopStore {
+  ir::BufferRef buffer;
+  ir::ExprRef index, value;
+};
+// buffer[index] = op(buffer[index], value) on a global buffer, indivisible among all blocks.
+struct LoopAtomic {
+  ir::BufferRef buffer;
+  ir::ExprRef index;
+  ir::AtomicOp op;
+  ir::ExprRef value;
+};
+// for var in [begin, end): the same trip count in every thread of the block. `unroll`: the body needs var to be a
+// constant (register arrays are indexed by it). `reassociate`: f32 sums in the body may be reordered and contracted.
+struct LoopFor {
+  ir::VarRef var;
+  ir::ExprRef begin, end;
+  bool unroll = false;
+  bool reassociate = false;
+  LoopBlock body;
+};
+// The iterations [0, extent) dealt out to the block's threads: thread t runs index = slot * threads + t for
+// slot = 0, 1, ... while index < extent. Barriers cannot stand inside. `unroll`: slot is needed as a constant.
+struct LoopThreads {
+  ir::VarRef index, slot;  // I32 both
+  int64_t extent;
+  bool unroll = false;
+  LoopBlock body;
+};
+struct LoopIf {
+  ir::ExprRef condition;
+  LoopBlock then_body, else_body;
+};
+// All threads of the block arrive; what they wrote to shared, workspace and global memory is visible to all after it.
+struct LoopBarrier {};
+// Text for the reader of the emitted code; one line.
+struct LoopComment {
+  std::string text;
+};
+
+struct LoopStmt {
+  std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment> node;
+};
+
+// A parameter of the emitted kernel: exactly one of var (an integer, f32 or bool value) and buffer (a pointer) is set.
+struct LoopParam {
+  Slot slot;
+  ir::VarRef var;
+  ir::BufferRef buffer;
+};
+
+// A buffer that lives in the block or the thread.
+struct LoopBuffer {
+  ir::BufferRef buffer;   // kShared, kWorkspace or kRegister; never a 4-bit type
+  int64_t elements = 0;   // of the whole block, or of one thread for kRegister
+  int64_t byte_offset = 0;  // kShared: into the arena; kWorkspace: into the block's slice; 16-byte aligned
+};
+
+struct LoopKernel {
+  int threads = 1;  // 1 on the CPU, where no LoopThreads and no LoopBarrier occur
+  std::vector<LoopParam> params;
+  std::vector<LoopBuffer> buffers;
+  int64_t shared_bytes = 0, workspace_bytes = 0;
+  // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
+  // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
+  ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
+  LoopBlock body;
+  Ranges ranges;  // of variables; what is absent is unbounded
+  bool float_atomics = false;
+};
+
+std::string print(const LoopKernel& kernel);
+// Empty if the kernel keeps the rules above; else what is broken. A broken kernel is a defect of a pass.
+std::string verify(const LoopKernel& kernel);
+
+// Calls fn(expr) on each expression that a statement evaluates itself, not those of nested blocks.
+template <class Fn>
+void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
+  if (auto* let = std::get_if<LoopLet>(&stmt.node)) {
+    fn(let->value);
+  } else if (auto* store = std::get_if<LoopStore>(&stmt.node)) {
+    fn(store->index);
+    fn(store->value);
+  } else if (auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) {
+    fn(atomic->index);
+    fn(atomic->value);
+  } else if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+    fn(loop->begin);
+    fn(loop->end);
+  } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+    fn(branch->condition);
+  }
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,42 @@
+// Interval analysis of integer expressions: what bounds can be proved, and where arithmetic cannot wrap.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <unordered_map>
+
+#include "ir/expr.h"
+
+namespace kachel::lowering {
+
+// Inclusive. The full range stands for "nothing known".
+struct Interval {
+  int64_t lo = std::numeric_limits<int64_t>::min();
+  int64_t hi = std::numeric_limits<int64_t>::max();
+  bool full() const { return lo == std::numeric_limits<int64_t>::min() && hi == std::numeric_limits<int64_t>::max(); }
+  bool operator==(const Interval&) const = default;
+};
+
+// Run-time dimensions are at most this; the argument binder refuses larger ones. 2^40.
+inline constexpr int64_t kMaxDim = int64_t{1} << 40;
+
+class Ranges {
+ public:
+  void set(const ir::VarRef& var, Interval interval) { intervals_[var.get()] = interval; }
+  // Also known: var < limit, symbolically (`b < B`).
+  void set_limit(const ir::VarRef& var, ir::ExprRef limit) { limits_[var.get()] = std::move(limit); }
+
+  // The values that `expr` can take, wrapping included: an operation that may overflow its type yields the type's whole
+  // range. REQUIRES: typed integer or Bool.
+  Interval of(const ir::ExprRef& expr) const;
+  // Neither `expr` itself nor any operation below it can wrap.
+  bool cannot_wrap(const ir::ExprRef& expr) const;
+
+  bool proves_nonnegative(const ir::ExprRef& expr) const { return of(expr).lo >= 0; }
+  bool proves_less(const ir::ExprRef& expr, const ir::ExprRef& limit) const;
+
+ private:
+  std::unordered_map<const ir::Var*, Interval> intervals_;
+  std::unordered_map<const ir::Var*, ir::ExprRef> limits_;
+};
+
+}  // namespace kachel::lowering
