@@ -1,0 +1,74 @@
+#include "lowering/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <tuple>
+
+namespace kachel::lowering {
+
+int64_t product(const std::vector<int64_t>& values) {
+  int64_t result = 1;
+  for (int64_t value : values) result *= value;
+  return result;
+}
+
+Layout::Layout(std::vector<int64_t> shape, std::vector<Digit> digits)
+    : shape_(std::move(shape)), digits_(std::move(digits)) {}
+
+Layout Layout::cyclic(std::vector<int64_t> shape, int64_t threads) {
+  int64_t rounds = (product(shape) + threads - 1) / threads;
+  return Layout(std::move(shape), {{threads, Target::kThread, 1}, {rounds, Target::kRegister, 1}});
+}
+
+Layout Layout::row_major(std::vector<int64_t> shape) {
+  int64_t elements = product(shape);
+  return Layout(std::move(shape), {{elements, Target::kOffset, 1}});
+}
+
+int64_t Layout::elements() const { return product(shape_); }
+
+Layout::Place Layout::place(int64_t linear) const {
+  Place place;
+  for (const Digit& digit : digits_) {
+    int64_t value = linear % digit.radix * digit.stride;
+    linear /= digit.radix;
+    switch (digit.target) {
+      case Target::kThread: place.thread += value; break;
+      case Target::kRegister: place.reg += value; break;
+      case Target::kOffset: place.offset += value; break;
+    }
+  }
+  return place;
+}
+
+int64_t Layout::largest(Target target) const {
+  int64_t largest = 0;
+  for (const Digit& digit : digits_)
+    if (digit.target == target) largest += (digit.radix - 1) * digit.stride;
+  return largest;
+}
+
+int64_t Layout::registers() const { return largest(Target::kRegister) + 1; }
+int64_t Layout::offset_extent() const { return largest(Target::kOffset) + 1; }
+
+bool Layout::injective() const {
+  std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+  for (int64_t linear = 0; linear < elements(); ++linear) {
+    Place at = place(linear);
+    if (!seen.insert({at.thread, at.reg, at.offset}).second) return false;
+  }
+  return true;
+}
+
+std::string Layout::print() const {
+  constexpr const char* kNames[] = {"thread", "register", "offset"};
+  std::string text = fmt::format("[{}]:", fmt::join(shape_, ", "));
+  for (size_t i = 0; i < digits_.size(); ++i)
+    text += fmt::format("{} {} {}*{}", i ? "," : "", digits_[i].radix, kNames[static_cast<int>(digits_[i].target)],
+                        digits_[i].stride);
+  return text;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,204 @@
+#include "lowering/placement.h"
+
+#include <algorithm>
+
+namespace kachel::lowering {
+namespace {
+
+// Registers of 32 bits that fragments may take per thread before the largest of them move to shared memory: half of
+// the 255 that a thread can have, the rest being for addresses and temporaries.
+constexpr int64_t kFragmentRegisters = 128;
+
+ir::DType storage_type(ir::DType type) {
+  if (type == ir::DType::I4) return ir::DType::I8;
+  if (type == ir::DType::U4) return ir::DType::U8;
+  return type;
+}
+
+class Analysis {
+ public:
+  explicit Analysis(Placements* placements) : placements_(*placements) {}
+
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
+  }
+
+ private:
+  void across(const ir::BufferRef& buffer, const char* reason) {
+    auto it = placements_.find(buffer.get());
+    if (it == placements_.end() || it->second.scope != ir::Scope::kRegister) return;
+    it->second.scope = ir::Scope::kShared;
+    it->second.layout = Layout::row_major(it->second.layout.shape());
+    it->second.reason = reason;
+  }
+  // All tiles that the expression reads outside of an aligned region.
+  void reads(const ir::ExprRef& expr, const char* reason) {
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kLoad) across(node->buffer, reason);
+    });
+  }
+  void tile(const ir::TileRef& ref) {
+    if (!is_whole(ref)) across(ref.buffer, "a slice of it is used");
+    for (const ir::AxisSpec& axis : ref.axes) {
+      reads(axis.start, "it is read as an index");
+      if (axis.gather) {
+        across(axis.gather->buffer, "it is read as an index");
+        tile(*axis.gather);
+      }
+    }
+    reads(ref.within_first, "it is read as a bound");
+    reads(ref.within_length, "it is read as a bound");
+  }
+
+  void statement(const ir::DeclStmt&) {}
+  void statement(const ir::LetStmt& let) { reads(let.value, "every thread reads it"); }
+  void statement(const ir::CopyStmt& copy) {
+    tile(copy.dst);
+    tile(copy.src);
+    // A 4-bit tensor is stored a byte, two elements, at a time.
+    if (copy.dst.buffer->scope == ir::Scope::kGlobal && ir::bits(copy.dst.buffer->type.dtype) == 4)
+      across(copy.src.buffer, "its elements are packed in pairs");
+    if (!same_shape(copy.dst, copy.src)) {
+      across(copy.dst.buffer, "it is copied between tiles of different rank");
+      across(copy.src.buffer, "it is copied between tiles of different rank");
+    }
+  }
+  void statement(const ir::FillStmt& fill) {
+    tile(fill.dst);
+    reads(fill.value, "every thread reads it");
+  }
+  void statement(const ir::GemmStmt& gemm) {
+    tile(gemm.a), tile(gemm.b), tile(gemm.c);
+    across(gemm.a.buffer, "it is a gemm operand");
+    across(gemm.b.buffer, "it is a gemm operand");
+  }
+  void statement(const ir::ParallelStmt& region) { parallel(region, region.body); }
+  void statement(const ir::AssignStmt&) {}
+  void statement(const ir::ForStmt& loop) {
+    reads(loop.begin, "it is read as a bound");
+    reads(loop.end, "it is read as a bound");
+    block(loop.body);
+  }
+  void statement(const ir::IfStmt& branch) {
+    reads(branch.condition, "every thread reads it");
+    block(branch.then_body);
+    block(branch.else_body);
+  }
+
+  // In registers an element is reachable only by the thread that runs the same iteration.
+  bool aligned(const ir::ParallelStmt& region, const ir::BufferRef& buffer,
+               const std::vector<ir::ExprRef>& indices) const {
+    if (buffer->scope == ir::Scope::kGlobal || indices.size() != region.iters.size()) return false;
+    std::vector<int64_t> shape = tile_shape(buffer);
+    for (size_t i = 0; i < indices.size(); ++i)
+      if (indices[i]->kind != ir::ExprKind::kVar || indices[i]->var != region.iters[i].var ||
+          !ir::is_int(region.iters[i].extent, shape[i]))
+        return false;
+    return true;
+  }
+  void region_reads(const ir::ParallelStmt& region, const ir::ExprRef& expr) {
+    if (!expr) return;
+    if (expr->kind == ir::ExprKind::kReduce) {
+      reads(expr, "a reduction reads across it");
+      return;
+    }
+    if (expr->kind == ir::ExprKind::kLoad && !aligned(region, expr->buffer, expr->args))
+      across(expr->buffer, "it is read in another order than it is held");
+    for (const ir::ExprRef& arg : expr->args) region_reads(region, arg);
+  }
+  void parallel(const ir::ParallelStmt& region, const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+        region_reads(region, let->value);
+      } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+        if (!aligned(region, assign->buffer, assign->indices))
+          across(assign->buffer, "it is written in another order than it is held");
+        for (const ir::ExprRef& index : assign->indices) region_reads(region, index);
+        region_reads(region, assign->value);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        region_reads(region, branch->condition);
+        parallel(region, branch->then_body);
+        parallel(region, branch->else_body);
+      }
+    }
+  }
+  static bool same_shape(const ir::TileRef& a, const ir::TileRef& b) {
+    auto rank = [](const ir::TileRef& ref) {
+      return std::count_if(ref.axes.begin(), ref.axes.end(),
+                           [](const ir::AxisSpec& axis) { return axis.kind != ir::AxisSpec::Kind::kIndex; });
+    };
+    return rank(a) == rank(b);
+  }
+
+  Placements& placements_;
+};
+
+void collect_tiles(const ir::Block& body, const Target& target, Placements* placements) {
+  for (const ir::Stmt& stmt : body) {
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    if (!decl) continue;
+    Placement placement;
+    placement.storage = storage_type(decl->buffer->type.dtype);
+    std::vector<int64_t> shape = tile_shape(decl->buffer);
+    if (target.kind == Target::Kind::kCuda && decl->buffer->scope == ir::Scope::kFragment) {
+      placement.scope = ir::Scope::kRegister;
+      placement.layout = Layout::cyclic(shape, target.threads);
+    } else {
+      placement.layout = Layout::row_major(shape);
+      placement.reason = target.kind == Target::Kind::kCpu ? "the CPU keeps tiles in its cache" : "declared shared";
+    }
+    (*placements)[decl->buffer.get()] = std::move(placement);
+  }
+}
+
+// The largest fragments go first, in declaration order among equals, so that the result depends on shapes alone.
+void limit_registers(const ir::Kernel& kernel, Placements* placements) {
+  while (true) {
+    int64_t total = 0;
+    Placement* largest = nullptr;
+    for (const ir::Stmt& stmt : kernel.body) {
+      const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+      if (!decl) continue;
+      Placement& placement = placements->at(decl->buffer.get());
+      if (placement.scope != ir::Scope::kRegister) continue;
+      int64_t registers = placement.layout.registers() * (ir::bits(placement.storage) == 64 ? 2 : 1);
+      total += registers;
+      if (!largest || registers > largest->layout.registers() * (ir::bits(largest->storage) == 64 ? 2 : 1))
+        largest = &placement;
+    }
+    if (total <= kFragmentRegisters) return;
+    largest->scope = ir::Scope::kShared;
+    largest->layout = Layout::row_major(largest->layout.shape());
+    largest->reason = "the fragments need more registers than a thread has to spare";
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> tile_shape(const ir::BufferRef& tile) {
+  std::vector<int64_t> shape;
+  for (const ir::ExprRef& extent : tile->shape) shape.push_back(extent->int_value);
+  return shape;
+}
+
+bool is_whole(const ir::TileRef& tile) {
+  if (tile.within_first) return false;
+  for (size_t i = 0; i < tile.axes.size(); ++i) {
+    const ir::AxisSpec& axis = tile.axes[i];
+    if (axis.kind == ir::AxisSpec::Kind::kWhole) continue;
+    if (axis.kind != ir::AxisSpec::Kind::kRange || !ir::is_int(axis.start, 0) ||
+        !ir::same(axis.extent, tile.buffer->shape[i]))
+      return false;
+  }
+  return true;
+}
+
+Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule&) {
+  Placements placements;
+  collect_tiles(kernel.body, target, &placements);
+  Analysis(&placements).block(kernel.body);
+  limit_registers(kernel, &placements);
+  return placements;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,32 @@
+// Layout inference: where each tile of a kernel lives. On a GPU a fragment stays in registers if every access to it
+// goes element by element in one cyclic order, the order in which regions deal their iterations to threads; a fragment
+// that something reads across (a reduction, a broadcast, a gemm operand, a slice) lives in shared memory. On the CPU
+// every tile lives in the worker's arena.
+#pragma once
+#include <map>
+#include <string>
+
+#include "ir/kernel.h"
+#include "lowering/layout.h"
+#include "lowering/lower.h"
+#include "lowering/schedule.h"
+
+namespace kachel::lowering {
+
+struct Placement {
+  ir::Scope scope = ir::Scope::kShared;  // kShared or kRegister; the memory plan may move kShared to kWorkspace
+  ir::DType storage = ir::DType::F32;    // element type in memory: 4-bit types are held one a byte
+  Layout layout;
+  std::string reason;                    // for explain: what kept it out of registers; "" if nothing did
+};
+
+using Placements = std::map<const ir::Buffer*, Placement>;
+
+Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule& schedule);
+
+// Constant extents of a tile. REQUIRES: a tile of a concrete kernel.
+std::vector<int64_t> tile_shape(const ir::BufferRef& tile);
+// Whether `tile` names the whole of its buffer, in order.
+bool is_whole(const ir::TileRef& tile);
+
+}  // namespace kachel::lowering
