@@ -1,0 +1,358 @@
+#include <fmt/format.h>
+
+#include <limits>
+#include <optional>
+
+#include "ir/parser.h"
+
+namespace kachel::ir {
+namespace {
+
+std::optional<Op> binary_op(const Token& token) {
+  if (token.kind != Token::Kind::kPunct) return std::nullopt;
+  for (int i = static_cast<int>(Op::kAdd); i <= static_cast<int>(Op::kGe); ++i)
+    if (token.text == info(static_cast<Op>(i)).spelling) return static_cast<Op>(i);
+  return std::nullopt;
+}
+
+std::optional<Op> function(std::string_view name) {
+  for (int i = static_cast<int>(Op::kSelect); i < kOpCount; ++i)
+    if (name == info(static_cast<Op>(i)).spelling) return static_cast<Op>(i);
+  return std::nullopt;
+}
+
+bool has_approx(Op op) {
+  switch (op) {
+    case Op::kExp:
+    case Op::kExp2:
+    case Op::kLog:
+    case Op::kLog2:
+    case Op::kRsqrt:
+    case Op::kRcp:
+    case Op::kTanh:
+    case Op::kSin:
+    case Op::kCos:
+      return true;
+    default:
+      return false;
+  }
+}
+
+struct Constant {
+  std::string_view name;
+  float value;
+};
+constexpr Constant kConstants[] = {
+    {"inf", std::numeric_limits<float>::infinity()},
+    {"nan", std::numeric_limits<float>::quiet_NaN()},
+    {"log2e", 1.44269504088896340736f},
+    {"ln2", 0.693147180559945309417f},
+    {"pi", 3.14159265358979323846f},
+};
+
+std::optional<ReduceOp> reduce_op(std::string_view name) {
+  if (name == "sum") return ReduceOp::kSum;
+  if (name == "max") return ReduceOp::kMax;
+  if (name == "min") return ReduceOp::kMin;
+  return std::nullopt;
+}
+
+}  // namespace
+
+ExprRef Parser::finish(ExprRef expr, int height) {
+  height_ = height;
+  if (height > kMaxNesting) give_up(expr->loc, "nested more than 200 deep", "name parts of it with `let`");
+  if (!count_node(expr->loc)) return nullptr;
+  return expr;
+}
+
+ExprRef Parser::expr() {
+  Nest nest(*this);
+  if (!nest.ok()) return nullptr;
+  size_t first = at_;
+  ExprRef condition = binary(1);
+  if (!condition || !accept("?")) return condition;
+  int height = height_;
+  ExprRef yes = expr();
+  if (!yes) return nullptr;
+  height = std::max(height, height_);
+  if (!expect(":", "the first value of `? :`")) return nullptr;
+  ExprRef no = expr();
+  if (!no) return nullptr;
+  height = std::max(height, height_);
+  return finish(make_apply(Op::kSelect, {condition, yes, no}, span(first)), height + 1);
+}
+
+ExprRef Parser::binary(int min_precedence) {
+  size_t first = at_;
+  ExprRef left = unary();
+  bool compared = false;
+  while (left) {
+    std::optional<Op> op = binary_op(peek());
+    if (!op || info(*op).precedence < min_precedence) break;
+    if (is_comparison(*op)) {
+      if (compared) {
+        fail("comparisons do not chain", "write `a < b && b < c`");
+        return nullptr;
+      }
+      compared = true;
+    }
+    int height = height_;
+    advance();
+    ExprRef right = binary(info(*op).precedence + 1);
+    if (!right) return nullptr;
+    left = finish(make_apply(*op, {left, right}, span(first)), std::max(height, height_) + 1);
+  }
+  return left;
+}
+
+ExprRef Parser::unary() {
+  Nest nest(*this);
+  if (!nest.ok()) return nullptr;
+  size_t first = at_;
+  if (at("-") && (peek(1).kind == Token::Kind::kInt || peek(1).kind == Token::Kind::kFloat || peek(1).text == "inf")) {
+    advance();
+    ExprRef value = literal();
+    if (!value) return nullptr;
+    if (value->kind == ExprKind::kFloat) return finish(make_float(-value->float_value, span(first)), 1);
+    uint64_t magnitude = static_cast<uint64_t>(value->int_value);
+    if (value->type == DType::U64 && magnitude != uint64_t{1} << 63) {
+      report(span(first), "the integer does not fit in 64 bits", "write a smaller one, or a float as in -1e30");
+      return value;
+    }
+    return finish(make_int(static_cast<int64_t>(0 - magnitude), DType::I64, span(first)), 1);
+  }
+  std::optional<Op> op;
+  if (at("-")) op = Op::kNeg;
+  if (at("!")) op = Op::kNot;
+  if (at("~")) op = Op::kBitNot;
+  if (!op) return primary();
+  advance();
+  ExprRef arg = unary();
+  if (!arg) return nullptr;
+  return finish(make_apply(*op, {arg}, span(first)), height_ + 1);
+}
+
+ExprRef Parser::literal() {
+  const Token& token = peek();
+  Loc loc = token.loc;
+  ExprRef value;
+  if (token.kind == Token::Kind::kInt) {
+    bool wide = token.int_value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    value = make_int(static_cast<int64_t>(token.int_value), wide ? DType::U64 : DType::I64, loc);
+  } else if (token.kind == Token::Kind::kFloat) {
+    value = make_float(token.float_value, loc);
+  } else if (token.text == "true" || token.text == "false") {
+    value = make_bool(token.text == "true", loc);
+  } else {
+    for (const Constant& constant : kConstants)
+      if (token.text == constant.name) value = make_float(constant.value, loc);
+  }
+  if (!value) return nullptr;
+  advance();
+  return finish(value, 1);
+}
+
+ExprRef Parser::primary() {
+  size_t first = at_;
+  if (accept("(")) {
+    ExprRef inner = expr();
+    if (!inner || !expect(")", "the expression in parentheses")) return nullptr;
+    return inner;
+  }
+  const Token& token = peek();
+  if (token.kind == Token::Kind::kName) return name_use();
+  if (token.kind == Token::Kind::kInt || token.kind == Token::Kind::kFloat) return literal();
+  if (token.kind == Token::Kind::kWord) {
+    if (std::optional<DType> dtype = dtype_from_name(token.text)) {
+      advance();
+      return cast({*dtype, nullptr}, first);
+    }
+    if (token.text == "argmax" || token.text == "argmin") {
+      fail(fmt::format("`{}` is not in version 1 of this implementation", token.text),
+           "reduce with `max[...]`, then reduce `value == max ? index : none` with `min[...]`");
+      return nullptr;
+    }
+    if (reduce_op(token.text) && peek(1).text == "[") return reduction(first);
+    if (token.text == "sum") {
+      advance();
+      fail("`sum` needs its index in brackets", "write `sum[j < N](...)`");
+      return nullptr;
+    }
+    if (token.text == "approx") {
+      advance();
+      if (!function(peek().text)) {
+        fail("`approx` is followed by a function", "write `approx exp2(x)`");
+        return nullptr;
+      }
+      return call(first, true);
+    }
+    if (function(token.text)) return call(first, false);
+    if (ExprRef value = literal()) return value;
+  }
+  fail(at_end() ? "the program ends where an expression is expected"
+                : fmt::format("`{}` where an expression is expected", token.text),
+       token.kind == Token::Kind::kWord ? "it is a reserved word; rename, or complete the expression before it"
+                                        : "write a number, a name, a call or `( ... )` here");
+  return nullptr;
+}
+
+ExprRef Parser::name_use() {
+  size_t first = at_;
+  const Token& token = peek();
+  bool called = peek(1).text == "(", indexed = peek(1).text == "[";
+  const Entity* found = find(token.text);
+  if (!found) {
+    unknown(token, called ? "function" : "name");
+    advance();
+    int height = 1;
+    std::vector<ExprRef> ignored;
+    if (called) {
+      advance();
+      if (!arguments(ignored, height)) return nullptr;
+    } else if (indexed) {
+      advance();
+      do {
+        if (!expr()) return nullptr;
+      } while (accept(","));
+      if (!expect("]", "the indices")) return nullptr;
+    }
+    return finish(make_int(0, DType::I64, span(first)), 1);
+  }
+  Entity entity = *found;
+  advance();
+  if (entity.type) return cast({DType::F32, entity.type}, first);
+  if (called) {
+    report(token.loc, fmt::format("`{}` is not a function", token.text), "multiply with `*`, or index with `[...]`");
+    advance();
+    int height = 1;
+    std::vector<ExprRef> ignored;
+    if (!arguments(ignored, height)) return nullptr;
+    return finish(make_int(0, DType::I64, span(first)), 1);
+  }
+  if (entity.buffer) {
+    if (indexed) return load(token, entity.buffer, first);
+    report(token.loc,
+           fmt::format("`{}` is a whole {}, a scalar is expected", token.text,
+                       entity.buffer->scope == Scope::kGlobal ? "tensor" : "tile"),
+           fmt::format("index it as in `{}[{}]`, inside `parallel` if elements are to be combined", token.text,
+                       entity.buffer->shape.size() == 1 ? "i" : "i, j"));
+    return finish(make_int(0, DType::I64, token.loc), 1);
+  }
+  if (indexed) {
+    report(token.loc, fmt::format("`{}` is a scalar and has no elements", token.text), "remove the `[...]`");
+    advance();
+    do {
+      if (!expr()) return nullptr;
+    } while (accept(","));
+    if (!expect("]", "the indices")) return nullptr;
+    return finish(make_int(0, DType::I64, span(first)), 1);
+  }
+  if (!entity.var) return finish(make_int(0, DType::I64, token.loc), 1);  // its declaration has failed
+  ExprRef use = make_var(entity.var, token.loc);
+  if (entity.var->kind == VarKind::kLet) {  // its type is not known before instantiation
+    auto untyped = std::make_shared<Expr>(*use);
+    untyped->typed = false;
+    use = untyped;
+  }
+  return finish(use, 1);
+}
+
+ExprRef Parser::load(const Token& name, BufferRef buffer, size_t first) {
+  advance();  // [
+  std::vector<ExprRef> indices;
+  int height = 0;
+  do {
+    if (at(":") || at("]")) {
+      fail(fmt::format("`{}` needs an index on every axis here", name.text),
+           "a slice is a tile, not a scalar: copy it to a tile, or index one element");
+      return nullptr;
+    }
+    ExprRef index = expr();
+    if (!index) return nullptr;
+    if (at("+:")) {
+      fail(fmt::format("a range of `{}` where a scalar is expected", name.text),
+           "a slice is a tile, not a scalar: copy it to a tile, or reduce with `sum[j < n](...)`");
+      return nullptr;
+    }
+    height = std::max(height, height_);
+    indices.push_back(std::move(index));
+  } while (accept(","));
+  if (!expect("]", "the indices")) return nullptr;
+  if (indices.size() != buffer->shape.size()) {
+    report(span(first),
+           fmt::format("`{}` has {} axes, {} indices are given", name.text, buffer->shape.size(), indices.size()),
+           "give one index for each axis");
+    return finish(make_int(0, DType::I64, span(first)), 1);
+  }
+  return finish(make_load(std::move(buffer), std::move(indices), span(first)), height + 1);
+}
+
+bool Parser::arguments(std::vector<ExprRef>& args, int& height) {
+  height = 0;
+  if (accept(")")) return true;
+  do {
+    ExprRef arg = expr();
+    if (!arg) return false;
+    height = std::max(height, height_);
+    args.push_back(std::move(arg));
+  } while (accept(","));
+  return expect(")", "the arguments");
+}
+
+ExprRef Parser::call(size_t first, bool approx) {
+  const Token& name = peek();
+  Op op = *function(name.text);
+  advance();
+  if (!at("(")) {
+    fail(fmt::format("`{}` is a function", name.text), fmt::format("call it: `{}(...)`", name.text));
+    return nullptr;
+  }
+  advance();
+  std::vector<ExprRef> args;
+  int height = 0;
+  if (!arguments(args, height)) return nullptr;
+  if (approx && !has_approx(op)) {
+    report(name.loc, fmt::format("`{}` has no `approx` variant", name.text),
+           "`approx` applies to exp exp2 log log2 rsqrt rcp tanh sin cos; remove it");
+    approx = false;
+  }
+  size_t arity = static_cast<size_t>(info(op).arity);
+  bool many = (op == Op::kMin || op == Op::kMax) && args.size() > 2;
+  if (args.size() != arity && !many) {
+    report(span(first),
+           fmt::format("`{}` takes {} argument{}, {} given", name.text, arity, arity == 1 ? "" : "s", args.size()),
+           op == Op::kMin || op == Op::kMax ? fmt::format("to reduce over an axis write `{}[j < N](...)`", name.text)
+                                            : "give that many");
+    return finish(make_int(0, DType::I64, span(first)), 1);
+  }
+  if (!many) return finish(make_apply(op, std::move(args), span(first), approx), height + 1);
+  ExprRef folded = args[0];
+  for (size_t i = 1; folded && i < args.size(); ++i)
+    folded = finish(make_apply(op, {folded, args[i]}, span(first)), ++height);
+  return folded;
+}
+
+ExprRef Parser::cast(TypeRef type, size_t first) {
+  if (!expect("(", "a type used as a conversion")) return nullptr;
+  ExprRef arg = expr();
+  if (!arg || !expect(")", "the converted value")) return nullptr;
+  return finish(make_cast(std::move(type), std::move(arg), span(first)), height_ + 1);
+}
+
+ExprRef Parser::reduction(size_t first) {
+  ReduceOp op = *reduce_op(peek().text);
+  advance();
+  advance();  // [
+  size_t scope = order_.size();
+  std::vector<IterVar> vars;
+  bool ok = iters(vars, VarKind::kReduce) && expect("]", "the indices of the reduction") &&
+            expect("(", "the brackets of a reduction");
+  ExprRef body = ok ? expr() : nullptr;
+  ok = body && expect(")", "the reduced expression");
+  leave_scope(scope);
+  if (!ok) return nullptr;
+  return finish(make_reduce(op, std::move(vars), std::move(body), span(first)), height_ + 1);
+}
+
+}  // namespace kachel::ir

@@ -1,0 +1,166 @@
+#include "ir/parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kachel::ir {
+namespace {
+
+// Levenshtein distance, given up beyond `limit`.
+size_t distance(std::string_view a, std::string_view b, size_t limit) {
+  if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      bool equal = (a[i - 1] | 0x20) == (b[j - 1] | 0x20);
+      size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (equal ? 0 : 1)});
+      diagonal = row[j];
+      row[j] = next;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+Parser::Parser(std::string_view text) : tokens_(lex(text, result_.diagnostics)) {}
+
+const Token& Parser::peek(size_t ahead) const {
+  return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+}
+bool Parser::at(std::string_view text) const {
+  return peek().text == text;
+}
+
+void Parser::advance() {
+  if (at_ + 1 < tokens_.size()) ++at_;
+}
+
+bool Parser::accept(std::string_view text) {
+  if (!at(text)) return false;
+  advance();
+  return true;
+}
+
+bool Parser::expect(std::string_view text, std::string_view after) {
+  if (accept(text)) return true;
+  return fail(at_end() ? fmt::format("the program ends where `{}` is expected after {}", text, after)
+                       : fmt::format("`{}` where `{}` is expected after {}", peek().text, text, after),
+              fmt::format("write `{}` here", text));
+}
+
+Loc Parser::span(size_t first) const {
+  Loc loc = tokens_[first].loc;
+  for (size_t i = at_; i-- > first;) {
+    const Loc& last = tokens_[i].loc;
+    if (last.line != loc.line) continue;
+    loc.length = last.column + last.length - loc.column;
+    break;
+  }
+  return loc;
+}
+
+Parser::Mark Parser::mark() const {
+  return {at_, result_.diagnostics.size(), reported_.size(), nodes_};
+}
+
+void Parser::rewind(const Mark& mark) {
+  if (stopped_) return;
+  at_ = mark.at;
+  result_.diagnostics.resize(mark.diagnostics);
+  reported_.resize(mark.reported);
+  nodes_ = mark.nodes;
+}
+
+void Parser::report(Loc loc, std::string message, std::string mend) {
+  if (stopped_) return;
+  result_.diagnostics.push_back({loc, std::move(message), std::move(mend)});
+  if (result_.diagnostics.size() >= kMaxDiagnostics) {
+    stopped_ = true;
+    at_ = tokens_.size() - 1;
+  }
+}
+
+bool Parser::fail(std::string message, std::string mend) {
+  report(peek().loc, std::move(message), std::move(mend));
+  return false;
+}
+
+void Parser::give_up(Loc loc, std::string message, std::string mend) {
+  report(loc, std::move(message), std::move(mend));
+  stopped_ = true;
+  at_ = tokens_.size() - 1;
+}
+
+bool Parser::count_node(Loc loc) {
+  if (++nodes_ > kMaxNodes)
+    give_up(loc, "the kernel has more than 100,000 nodes", "split it, or replace repetition by a loop");
+  return !stopped_;
+}
+
+bool Parser::declare(std::string_view name, Loc loc, Entity entity) {
+  auto [it, fresh] = names_.try_emplace(std::string(name), std::move(entity));
+  if (!fresh) {
+    report(loc, fmt::format("`{}` is declared already", name), "choose another name; visible names are never hidden");
+    return false;
+  }
+  order_.push_back(it->first);
+  return true;
+}
+
+const Entity* Parser::find(std::string_view name) const {
+  auto it = names_.find(std::string(name));
+  return it == names_.end() ? nullptr : &it->second;
+}
+
+void Parser::leave_scope(size_t depth) {
+  while (order_.size() > depth) {
+    names_.erase(order_.back());
+    order_.pop_back();
+  }
+}
+
+std::string Parser::nearest(std::string_view name) const {
+  size_t best = std::max<size_t>(1, name.size() / 3) + 1;
+  std::string found;
+  for (const std::string& other : order_) {  // in order of declaration, so that the choice is deterministic
+    size_t far = distance(name, other, best);
+    if (far < best) best = far, found = other;
+  }
+  return found;
+}
+
+void Parser::unknown(const Token& token, std::string_view what) {
+  std::string name(token.text);
+  if (std::find(reported_.begin(), reported_.end(), name) != reported_.end()) return;
+  reported_.push_back(name);
+  std::string near = nearest(name);
+  report(
+      token.loc, fmt::format("unknown {} `{}`", what, name),
+      !near.empty() ? fmt::format("did you mean `{}`?", near)
+      : what == "function"
+          ? "the functions are min max abs clamp select ceildiv fma popcount exp exp2 log log2 rsqrt rcp sqrt tanh erf "
+            "sin cos floor ceil trunc round"
+          : "declare it: a shape binds a dimension, `let` names a value, `tune` a tunable");
+}
+
+// At the name of something that is being declared.
+bool Parser::new_name(std::string_view what, std::string& name, Loc& loc) {
+  loc = peek().loc;
+  if (at_name()) {
+    name = peek().text;
+    advance();
+    return true;
+  }
+  if (peek().kind == Token::Kind::kWord)
+    return fail(fmt::format("`{}` is a reserved word and cannot name {}", peek().text, what), "choose another name");
+  return fail(at_end() ? fmt::format("the program ends where the name of {} is expected", what)
+                       : fmt::format("`{}` where the name of {} is expected", peek().text, what),
+              "write a name: a letter, then letters, digits or `_`");
+}
+
+}  // namespace kachel::ir
