@@ -1,0 +1,90 @@
+#include "cache/guard_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace kachel::cache {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kFirstPause_us = 20, kLastPause_us = 1000;
+
+bool set_lock(int descriptor, short type, int at) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = at;
+  lock.l_len = 1;
+  int rc;
+  do {
+    rc = ::fcntl(descriptor, F_OFD_SETLK, &lock);
+  } while (rc != 0 && errno == EINTR);
+  return rc == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GuardFile>> GuardFile::open(const std::string& path, bool read_only) {
+  int flags = O_CLOEXEC | O_NOFOLLOW | (read_only ? O_RDONLY : O_RDWR | O_CREAT);
+  int descriptor = ::open(path.c_str(), flags, 0600);
+  if (descriptor < 0) return {Code::kStore, fmt::format("{}: {}", path, std::strerror(errno))};
+  struct stat info;
+  std::unique_ptr<GuardFile> guard(new GuardFile(descriptor, read_only));
+  if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode))
+    return {Code::kStore, fmt::format("{}: not a regular file", path)};
+  return guard;
+}
+
+GuardFile::~GuardFile() {
+  ::close(descriptor_);
+}
+
+bool GuardFile::try_lock(Range range, Mode mode) {
+  return set_lock(descriptor_, mode == Mode::kShared ? F_RDLCK : F_WRLCK, static_cast<int>(range));
+}
+
+bool GuardFile::lock(Range range, Mode mode, uint64_t wait_us) {
+  if (try_lock(range, mode)) return true;
+  const auto deadline = Clock::now() + std::chrono::microseconds(wait_us);
+  for (uint64_t pause_us = kFirstPause_us; Clock::now() < deadline; pause_us = std::min(pause_us * 2, kLastPause_us)) {
+    std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+    if (try_lock(range, mode)) return true;
+  }
+  return false;
+}
+
+void GuardFile::unlock(Range range) {
+  set_lock(descriptor_, F_UNLCK, static_cast<int>(range));
+}
+
+bool GuardFile::begin(Mode mode, uint64_t wait_us) {
+  if (read_only_) return lock(Range::kTransaction, mode, wait_us);
+  const auto start = Clock::now();
+  if (!lock(Range::kTurnstile, Mode::kExclusive, wait_us)) return false;
+  uint64_t used_us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+  bool locked = lock(Range::kTransaction, mode, wait_us - std::min(wait_us, used_us));
+  unlock(Range::kTurnstile);
+  return locked;
+}
+
+std::string GuardFile::read_note() const {
+  char buffer[512];
+  ssize_t size = ::pread(descriptor_, buffer, sizeof(buffer), 0);
+  return size > 0 ? std::string(buffer, size) : std::string();
+}
+
+bool GuardFile::write_note(std::string_view note) {
+  return ::ftruncate(descriptor_, 0) == 0 &&
+         ::pwrite(descriptor_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size());
+}
+
+}  // namespace kachel::cache

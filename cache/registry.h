@@ -1,0 +1,15 @@
+// The process's disk tables: one per directory, however many stores ask for it. Also the place where fork is dealt
+// with.
+#pragma once
+#include <memory>
+
+#include "cache/disk_table.h"
+#include "support/status.h"
+
+namespace kachel::cache {
+
+// The table of that directory that this process has open, or a new one. The widest limit that was asked for holds.
+// A child of fork starts with an empty registry: it opens tables of its own. Thread-safe.
+Result<std::shared_ptr<DiskTable>> open_disk_table(const DiskOptions& options);
+
+}  // namespace kachel::cache

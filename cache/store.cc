@@ -1,0 +1,244 @@
+#include "cache/store.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "cache/place.h"
+#include "cache/record.h"
+#include "cache/registry.h"
+
+namespace kachel::cache {
+namespace {
+
+constexpr uint64_t kDefaultMax_bytes = uint64_t{4} << 30, kLeastMax_bytes = uint64_t{1} << 20,
+                   kMostMax_bytes = uint64_t{1} << 44;
+constexpr size_t kMostTouched = 4096, kTouchedPerWrite = 256, kScanRows = 64;
+
+uint64_t now_us() {
+  using namespace std::chrono;
+  return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Store>> Store::open(StoreOptions options) {
+  if (options.path.find('\0') != std::string::npos) return invalid("the path of a store contains a zero byte");
+  if (options.max_bytes == 0) options.max_bytes = kDefaultMax_bytes;
+  options.max_bytes = std::clamp(options.max_bytes, kLeastMax_bytes, kMostMax_bytes);
+  std::shared_ptr<Store> store(new Store(std::move(options)));
+  if (!store->options_.path.empty()) store->open_disk();
+  return store;
+}
+
+Store::Store(StoreOptions options)
+    : options_(std::move(options)),
+      owner_(::getpid()),
+      log_(options_.log ? *options_.log : own_log_),
+      memory_(options_.memory_max_bytes) {}
+
+Store::~Store() {
+  if (::getpid() != owner_ || !disk_ || disk_->read_only()) return;
+  if (auto touched = take_touched(kMostTouched); !touched.empty()) (void)disk_->write({}, touched);
+}
+
+void Store::open_disk() {
+  Place place = prepare_place(options_.path, {options_.read_only, options_.local_root, options_.assume_filesystem});
+  std::string why = place.notice;
+  if (place.access != Access::kNone) {
+    auto table = open_disk_table(
+        {place.directory, options_.max_bytes, options_.lock_wait_us, place.access == Access::kReadOnly});
+    if (table.ok()) {
+      disk_ = *std::move(table);
+      location_ = place.directory;
+      if (!disk_->notice().empty()) why += (why.empty() ? "" : "; ") + disk_->notice();
+    } else {
+      why = table.status().message();
+    }
+  }
+  if (!disk_)
+    log_.write(LogLevel::kWarning, fmt::format("store {}: in memory only: {}", options_.path, why));
+  else if (disk_->read_only() && !options_.read_only)
+    log_.write(LogLevel::kWarning, fmt::format("store {}: for reading only: {}", options_.path, why));
+  else if (!why.empty())
+    log_.write(LogLevel::kWarning, fmt::format("store {}: {}", options_.path, why));
+}
+
+bool Store::here() {
+  if (::getpid() == owner_) return true;
+  say_once("fork", "is not served in a child of the process that opened it");
+  return false;
+}
+
+void Store::say_once(const std::string& topic, const std::string& message) {
+  log_.once(LogLevel::kWarning, fmt::format("store {} {}", options_.path, topic),
+            fmt::format("store {}: {}", options_.path.empty() ? "memory" : options_.path, message));
+}
+
+// A record that does not decode is counted, reported and removed, unless somebody has replaced it meanwhile.
+Result<Record> Store::examine(Table& table, const Row& row) {
+  auto record = decode(row.record);
+  if (record.ok()) return record;
+  ++damaged_;
+  const std::string name = to_hex(bytes_of(row.slot));
+  say_once("damaged " + name,
+           fmt::format("entry {} is damaged ({}) and counts as absent", name, record.status().message()));
+  (void)table.erase(row.slot, &row.record);
+  return record;
+}
+
+std::optional<std::string> Store::look_up(Table& table, const Slot& slot, const Key& key) {
+  auto row = table.read(slot);
+  if (!row.ok()) {
+    say_once("read", row.status().message());
+    return std::nullopt;
+  }
+  if (!row->has_value()) return std::nullopt;
+  auto record = examine(table, **row);
+  if (!record.ok()) return std::nullopt;
+  if (record->key != key.bytes) {
+    ++foreign_;
+    return std::nullopt;
+  }
+  if (uint64_t now = now_us(); now > (*row)->used_us && now - (*row)->used_us > options_.touch_after_us) {
+    std::lock_guard lock(touched_mutex_);
+    if (touched_.size() < kMostTouched) touched_[slot] = now;
+  }
+  return std::string(record->payload);
+}
+
+std::optional<std::string> Store::get(const Key& key) {
+  if (!here()) return std::nullopt;
+  const Slot slot = slot_of(key);
+  // Memory first: an entry is there because the disk would not take it, so what the disk has is older.
+  std::optional<std::string> payload = look_up(memory_, slot, key);
+  if (!payload && disk_) payload = look_up(*disk_, slot, key);
+  ++(payload ? hits_ : misses_);
+  return payload;
+}
+
+Status Store::put(const Key& key, std::string_view payload) {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  Row row{slot_of(key), encode(key, payload, now_us()), now_us()};
+  return write_rows({&row, 1});
+}
+
+Status Store::put_many(std::span<const Entry> entries) {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  std::vector<Row> rows;
+  const uint64_t now = now_us();
+  for (const Entry& entry : entries) rows.push_back({slot_of(entry.key), encode(entry.key, entry.payload, now), now});
+  return rows.empty() ? Status() : write_rows(rows);
+}
+
+Status Store::write_rows(std::span<const Row> rows) {
+  Status refused;
+  if (disk_ && !disk_->read_only()) {
+    auto too_large = [&](const Row& row) { return row.record.size() > disk_->largest_record(); };
+    auto written = std::any_of(rows.begin(), rows.end(), too_large)
+                       ? Result<uint64_t>(Code::kStore, "an entry is larger than a quarter of the limit")
+                       : disk_->write(rows, take_touched(kTouchedPerWrite));
+    if (written.ok()) {
+      for (const Row& row : rows) (void)memory_.erase(row.slot, nullptr);
+      evicted_ += *written;
+      puts_ += rows.size();
+      return {};
+    }
+    refused_ += rows.size();
+    say_once("write " + written.status().message(),
+             fmt::format("new entries stay in memory: {}", written.status().message()));
+  }
+  auto kept = memory_.write(rows, {});
+  if (!kept.ok()) return kept.status();
+  evicted_ += *kept;
+  puts_ += rows.size();
+  return {};
+}
+
+std::vector<Use> Store::take_touched(size_t most) {
+  std::lock_guard lock(touched_mutex_);
+  std::vector<Use> taken;
+  while (!touched_.empty() && taken.size() < most) {
+    taken.push_back({touched_.begin()->first, touched_.begin()->second, 0});
+    touched_.erase(touched_.begin());
+  }
+  return taken;
+}
+
+Status Store::erase(const Key& key) {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  KACHEL_TRY(memory_.erase(slot_of(key), nullptr));
+  return disk_ && !disk_->read_only() ? disk_->erase(slot_of(key), nullptr) : Status();
+}
+
+Status Store::clear() {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  KACHEL_TRY(memory_.clear());
+  return disk_ && !disk_->read_only() ? disk_->clear() : Status();
+}
+
+Status Store::iterate(std::optional<Kind> kind, const Callback& callback) {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  Slot start{};
+  if (kind) {
+    start.fill(0xff);  // the last slot of the kind before
+    start[0] = static_cast<uint8_t>(*kind) - 1;
+  }
+  std::set<Slot> shown;  // what memory holds hides what the disk holds
+  for (Table* table : {static_cast<Table*>(&memory_), static_cast<Table*>(disk_.get())}) {
+    if (!table) continue;
+    for (std::optional<Slot> after = kind ? std::optional(start) : std::nullopt;;) {
+      auto rows = table->scan(after ? &*after : nullptr, kScanRows);
+      if (!rows.ok()) return rows.status();
+      if (rows->empty()) break;
+      after = rows->back().slot;
+      for (const Row& row : *rows) {
+        if (kind && row.slot[0] != static_cast<uint8_t>(*kind)) {
+          after.reset();
+          break;
+        }
+        if (table == &memory_ ? !shown.insert(row.slot).second : shown.contains(row.slot)) continue;
+        auto record = examine(*table, row);
+        if (!record.ok()) continue;
+        EntryView view{record->kind, record->key, record->payload, record->created_us, row.used_us};
+        if (!callback(view)) return {};
+      }
+      if (!after) break;
+    }
+  }
+  return {};
+}
+
+StoreStats Store::stat() {
+  StoreStats stats;
+  stats.location = location_;
+  stats.durable = disk_ != nullptr;
+  stats.writable = disk_ && !disk_->read_only();
+  stats.max_bytes = disk_ ? options_.max_bytes : options_.memory_max_bytes;
+  stats.hits = hits_;
+  stats.misses = misses_;
+  stats.puts = puts_;
+  stats.damaged = damaged_;
+  stats.foreign = foreign_;
+  stats.refused = refused_;
+  stats.evicted = evicted_;
+  if (!here()) return stats;
+  for (Table* table : {static_cast<Table*>(&memory_), static_cast<Table*>(disk_.get())}) {
+    if (!table) continue;
+    auto uses = table->uses();
+    if (!uses.ok()) continue;
+    for (const Use& use : *uses) {
+      KindTotals& totals = stats.kinds[static_cast<Kind>(use.slot[0])];
+      ++totals.entries;
+      totals.bytes += use.bytes;
+      ++stats.entries;
+      stats.bytes += use.bytes;
+    }
+  }
+  return stats;
+}
+
+}  // namespace kachel::cache

@@ -1,0 +1,122 @@
+// The store: keys to payloads, in memory and, where there is a disk that can be trusted with it, on disk.
+//
+// A bad disk is never the caller's problem. Whatever is wrong with the path, the file system, the file or an entry, the
+// store answers with a miss, keeps new entries in memory and writes one line to the log.
+#pragma once
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cache/disk_table.h"
+#include "cache/key.h"
+#include "cache/memory_table.h"
+#include "cache/record.h"
+#include "support/log.h"
+#include "support/status.h"
+
+namespace kachel::cache {
+
+struct StoreOptions {
+  std::string path;        // a directory, made if missing; "": memory only. See default_store_path()
+  uint64_t max_bytes = 0;  // of the data file; 0: 4 GiB; at least 1 MiB
+  bool read_only = false;  // change nothing on disk; puts stay in memory
+  Log* log = nullptr;      // must outlive the store; null: a log of its own (KACHEL_LOG)
+
+  uint64_t memory_max_bytes = uint64_t{256} << 20;
+  uint64_t lock_wait_us = 2'000'000;           // for other processes, before a get misses or a put stays in memory
+  uint64_t touch_after_us = 3'600'000'000ull;  // a use is recorded if the last recorded one is older
+  std::string local_root = "/var/tmp";         // stands in for paths on shared file systems; "": memory only there
+  uint64_t assume_filesystem = 0;              // statfs magic to go by; 0 asks the system
+};
+
+struct KindTotals {
+  uint64_t entries = 0, bytes = 0;
+};
+
+struct StoreStats {
+  std::string location;   // the private directory on disk, or "memory"
+  bool durable = false;   // served from disk
+  bool writable = false;  // and puts reach it
+  uint64_t max_bytes = 0;
+  std::map<Kind, KindTotals> kinds;
+  uint64_t entries = 0, bytes = 0;          // of all kinds, memory included
+  uint64_t hits = 0, misses = 0, puts = 0;  // of this store object
+  uint64_t damaged = 0;                     // entries found damaged, and removed where possible
+  uint64_t foreign = 0;                     // entries of another key under the same digest
+  uint64_t refused = 0;                     // puts that the disk did not take; they stay in memory where they fit
+  uint64_t evicted = 0;
+};
+
+struct Entry {
+  Key key;
+  std::string payload;
+};
+
+// Views, valid during the callback.
+struct EntryView {
+  Kind kind;
+  std::string_view key;  // canonical bytes; see parse_key, describe_key
+  std::string_view payload;
+  uint64_t created_us, used_us;
+};
+
+// Thread-safe. After fork() the child's copy serves nothing (every get misses, every put fails) and may only be
+// destroyed; the child may open a store of its own. Two stores of one path, in one process or several, share their
+// entries.
+class Store {
+ public:
+  // Fails for mistakes of the caller only, never for what it finds on disk.
+  static Result<std::shared_ptr<Store>> open(StoreOptions options);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  std::optional<std::string> get(const Key& key);
+
+  // Replaces what was there. Ok means that later gets of this process find it; stat() tells what the disk refused.
+  Status put(const Key& key, std::string_view payload);
+  // In one transaction: after a crash all of them are there or none.
+  Status put_many(std::span<const Entry> entries);
+
+  Status erase(const Key& key);
+  Status clear();
+
+  // Every sound entry of the kind, or of all kinds; ends when the callback returns false. The callback may use the
+  // store. Entries that come or go meanwhile may be seen or not.
+  using Callback = std::function<bool(const EntryView&)>;
+  Status iterate(std::optional<Kind> kind, const Callback& callback);
+
+  StoreStats stat();
+
+ private:
+  explicit Store(StoreOptions options);
+  void open_disk();
+  bool here();
+  std::optional<std::string> look_up(Table& table, const Slot& slot, const Key& key);
+  Result<Record> examine(Table& table, const Row& row);
+  Status write_rows(std::span<const Row> rows);
+  std::vector<Use> take_touched(size_t most);
+  void say_once(const std::string& topic, const std::string& message);
+
+  const StoreOptions options_;
+  const pid_t owner_;
+  Log own_log_;
+  Log& log_;
+  std::string location_ = "memory";
+  MemoryTable memory_;
+  std::shared_ptr<DiskTable> disk_;  // or null
+  std::mutex touched_mutex_;
+  std::map<Slot, uint64_t> touched_;  // time of use in us, not yet written
+  std::atomic<uint64_t> hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0}, evicted_{0};
+};
+
+}  // namespace kachel::cache
