@@ -1,0 +1,15 @@
+// One function a command; each prints its result and says how the process ends.
+#pragma once
+#include "options.h"
+#include "outcome.h"
+
+namespace kachel::cli {
+
+Outcome<Exit> run(const Options& options);
+Outcome<Exit> tune(const Options& options);
+Outcome<Exit> explain(const Options& options);
+Outcome<Exit> check(const Options& options);
+Outcome<Exit> cache(const Options& options);  // ls, stat and clear
+Outcome<Exit> devices(const Options& options);
+
+}  // namespace kachel::cli

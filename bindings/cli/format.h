@@ -1,0 +1,13 @@
+// Numbers as people read them.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace kachel::cli {
+
+std::string format_ns(double ns);         // three digits: "12.3 us"
+std::string format_bytes(int64_t bytes);  // "1.50 MiB"; "-" if negative
+std::string format_time(int64_t unix_s);  // local time: "2030-01-31 09:15"
+const char* candidate_state_name(int32_t state);
+
+}  // namespace kachel::cli

@@ -1,0 +1,21 @@
+// What run, tune and explain begin with: an engine, a device, a kernel and its arguments.
+#pragma once
+#include "progress.h"
+#include "tensors.h"
+
+namespace kachel::cli {
+
+struct Launch {
+  std::unique_ptr<Session> session;
+  kachel_device_info device{};
+  Program program;
+  std::unique_ptr<Arguments> arguments;
+  kachel_launch_options options{};  // configuration points into the Options it was made from
+};
+// `policy` replaces that of `options`.
+Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressReporter* progress);
+
+// The configuration that the recorded tuning for these arguments chose; "" if there is none.
+std::string tuned_configuration(const Launch& launch);
+
+}  // namespace kachel::cli

@@ -1,0 +1,48 @@
+// The command line as values. parse_options() is the only code that knows the option parser.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "outcome.h"
+
+namespace kachel::cli {
+
+enum class Command { kRun, kTune, kExplain, kCheck, kCacheList, kCacheStat, kCacheClear, kDevices };
+
+// `NAME=VALUE` of --bind, --type, --const, --scalar and --range.
+struct Assignment {
+  std::string name, value;
+};
+
+struct Options {
+  Command command = Command::kDevices;
+
+  // Every command.
+  std::optional<std::string> store_path;  // unset: the library's default; "": memory only
+  int verbosity = 0;                      // 1: the library's informative messages, 2: all of them
+  int cpu_threads = 0;
+  bool json = false;
+  bool stats = false;
+
+  // Commands that take a program.
+  std::vector<std::string> files;  // exactly one, except for check
+  std::string kernel;              // "": the only one
+  std::vector<Assignment> dims, types, consts, scalars, ranges;
+  std::string device;  // "": the first there is
+  uint64_t seed = 1;
+
+  // run, tune, explain.
+  int32_t policy = 0;         // KACHEL_POLICY_*
+  std::string configuration;  // "": the policy's choice
+  double budget_s = 0;        // 0: the library's default
+  int repeat = 20;
+  bool check = false;
+  int32_t what = 0;  // KACHEL_EXPLAIN_*
+};
+
+// Unset where the process has nothing left to do (--help, --version): it has been printed.
+Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv);
+
+}  // namespace kachel::cli

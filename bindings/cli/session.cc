@@ -1,0 +1,134 @@
+#include "session.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "format.h"
+#include "progress.h"
+
+namespace kachel::cli {
+namespace {
+
+Exit exit_of(kachel_status status) {
+  switch (status & 0xff) {
+    case KACHEL_OK:
+      return Exit::kOk;
+    case KACHEL_E_INVALID:
+      return Exit::kUsage;
+    case KACHEL_E_UNSUPPORTED:
+    case KACHEL_E_NO_DEVICE:
+      return Exit::kNoDevice;
+    case KACHEL_E_NOT_CACHED:
+      return Exit::kNotCached;
+    case KACHEL_E_CANCELLED:
+      return Exit::kInterrupted;
+    default:
+      return Exit::kFailed;
+  }
+}
+
+// `user` is the least level to show, as a number. May run on any thread; one write a line keeps lines whole.
+void log_to_stderr(void* user, int32_t level, const char* message, size_t length) {
+  if (level < static_cast<int32_t>(reinterpret_cast<intptr_t>(user))) return;
+  const char* names[] = {"debug", "info", "warning", "error"};
+  const char* name = level >= 0 && level <= KACHEL_LOG_ERROR ? names[level] : "log";
+  std::string line = fmt::format("kachel: {}: {}\n", name, std::string_view(message, length));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+Outcome<> outcome_of(kachel_status status, kachel_error* error) {
+  if (status == KACHEL_OK) return {};
+  Failure failure{exit_of(status), kachel_status_name(status), {}};
+  if (error != nullptr) {
+    failure.message = kachel_error_message(error);
+    failure.log = kachel_error_log(error);
+    kachel_error_release(error);
+  }
+  return failure;
+}
+
+Outcome<std::unique_ptr<Session>> Session::open(const Options& options, ProgressReporter* progress) {
+  kachel_engine_options engine_options{};
+  engine_options.struct_size = sizeof engine_options;
+  engine_options.store_path = options.store_path ? options.store_path->c_str() : nullptr;
+  engine_options.cpu_threads = options.cpu_threads;
+  engine_options.tune_budget_ns = static_cast<uint64_t>(options.budget_s * 1e9);
+  engine_options.log = log_to_stderr;
+  engine_options.log_user = reinterpret_cast<void*>(static_cast<intptr_t>(options.verbosity == 0   ? KACHEL_LOG_WARNING
+                                                                          : options.verbosity == 1 ? KACHEL_LOG_INFO
+                                                                                                   : KACHEL_LOG_DEBUG));
+  if (progress != nullptr) {
+    engine_options.progress = ProgressReporter::callback;
+    engine_options.progress_user = progress;
+  }
+  auto session = std::make_unique<Session>();
+  kachel_engine* engine = nullptr;
+  KACHEL_CLI_TRY(attempt([&](kachel_error** err) { return kachel_engine_create(&engine_options, &engine, err); }));
+  session->engine_.reset(engine);
+  return session;
+}
+
+Outcome<std::vector<kachel_device_info>> Session::devices() const {
+  int32_t count = 0;
+  KACHEL_CLI_TRY(outcome_of(kachel_engine_device_count(engine(), &count), nullptr));
+  std::vector<kachel_device_info> infos(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    kachel_device_info& info = infos[static_cast<size_t>(i)];
+    info.struct_size = sizeof info;
+    KACHEL_CLI_TRY(attempt([&](kachel_error** err) { return kachel_engine_device_info(engine(), i, &info, err); }));
+  }
+  return infos;
+}
+
+Outcome<kachel_device_info> Session::device(const std::string& wanted) const {
+  int32_t type = 0, id = 0;
+  if (wanted == "cpu") {
+    type = KACHEL_CPU;
+  } else if (wanted == "cuda") {
+    type = KACHEL_CUDA;
+  } else if (wanted.starts_with("cuda:")) {
+    type = KACHEL_CUDA;
+    const char* end = wanted.data() + wanted.size();
+    auto [stop, error] = std::from_chars(wanted.data() + 5, end, id);
+    if (error != std::errc() || stop != end || id < 0) type = 0;
+  }
+  if (type == 0 && !wanted.empty())
+    return usage(fmt::format("--device: `{}` is not a device; write cpu, cuda or cuda:0", wanted));
+
+  KACHEL_CLI_LET(infos, devices());
+  std::string present;
+  for (const kachel_device_info& info : infos) {
+    if (type == 0 || (info.device.type == type && info.device.id == id)) return info;
+    present += (present.empty() ? "" : ", ") + device_name(info.device);
+  }
+  return Failure{Exit::kNoDevice, fmt::format("there is no device `{}` here; there is: {}", wanted, present), {}};
+}
+
+kachel_stats Session::stats() const {
+  kachel_stats stats{};
+  stats.struct_size = sizeof stats;
+  (void)kachel_engine_stats(engine(), &stats);  // it cannot fail with a valid engine and size
+  return stats;
+}
+
+std::string device_name(kachel_device device) {
+  return device.type == KACHEL_CPU    ? "cpu"
+         : device.type == KACHEL_CUDA ? fmt::format("cuda:{}", device.id)
+                                      : fmt::format("device {}:{}", device.type, device.id);
+}
+
+void print_stats(const kachel_stats& stats) {
+  fmt::print("engine: {} compiled, {} measurements, {} tunings, {} loaded, {} launches, {} lowerings\n", stats.compiles,
+             stats.measurements, stats.tunings, stats.loads, stats.launches, stats.lowerings);
+  fmt::print(
+      "store:  {} hits, {} misses, {} written, {} damaged{}\n", stats.store_hits, stats.store_misses, stats.store_puts,
+      stats.store_damaged,
+      stats.last_load_ns > 0 ? fmt::format("; last hit to loaded kernel in {}", format_ns(stats.last_load_ns)) : "");
+  fmt::print("opened: NVRTC {}, LLVM {}\n", stats.nvrtc_opened ? "yes" : "no", stats.llvm_opened ? "yes" : "no");
+}
+
+}  // namespace kachel::cli
