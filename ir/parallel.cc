@@ -1,0 +1,161 @@
+// Walks the region once, in program order, with the guard of the enclosing `if`s. `written_` remembers for every
+// assigned (buffer, index text) the values assigned so far with their guards; a read of that text is replaced by a
+// chain of selections built when it is met, so that a value nobody reads back costs nothing, and in particular no load
+// of the old one. Names are bound wherever an expression holds a load or is used twice: evaluation order is then the
+// order of `lets`, and stores move freely to the end.
+#include "ir/parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/instantiate.h"
+
+namespace kachel::ir {
+namespace {
+
+bool is_atom(const ExprRef& expr) {
+  return is_const(expr) || expr->kind == ExprKind::kVar;
+}
+
+bool reads_memory(const ExprRef& expr) {
+  bool found = false;
+  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
+  return found;
+}
+
+bool same_indices(const std::vector<ExprRef>& a, const std::vector<ExprRef>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) { return same(x, y); });
+}
+
+struct Assigned {
+  ExprRef guard, value;
+};
+
+struct Element {
+  BufferRef buffer;
+  std::vector<ExprRef> indices;  // as written in the program
+  std::vector<Assigned> values;  // since the last one without a guard
+};
+
+class Forwarder {
+ public:
+  ForwardedRegion run(const ParallelStmt& region) {
+    out_.iters = region.iters;
+    walk(region.body, nullptr);
+    return std::move(out_);
+  }
+
+ private:
+  void walk(const Block& body, const ExprRef& guard);
+  void assign(const AssignStmt& stmt, const ExprRef& guard, Loc loc);
+  ExprRef forward(const ExprRef& expr);
+  ExprRef forward_load(const ExprRef& original, const ExprRef& rebuilt);
+  ExprRef bind(const ExprRef& value, const std::string& hint);
+  void drop_overwritten(const GuardedStore& store);
+  Element* find(const BufferRef& buffer, const std::vector<ExprRef>& indices);
+
+  ForwardedRegion out_;
+  std::vector<Element> written_;
+};
+
+Element* Forwarder::find(const BufferRef& buffer, const std::vector<ExprRef>& indices) {
+  for (Element& element : written_)
+    if (element.buffer == buffer && same_indices(element.indices, indices)) return &element;
+  return nullptr;
+}
+
+ExprRef Forwarder::bind(const ExprRef& value, const std::string& hint) {
+  if (is_atom(value)) return value;
+  auto var = std::make_shared<const Var>(Var{VarKind::kLet, hint, {value->type, nullptr}, value->loc});
+  out_.lets.push_back({var, value});
+  return make_var(var, value->loc);
+}
+
+// `original` is the read as written, by which it is recognised; `rebuilt` has its own indices forwarded.
+ExprRef Forwarder::forward_load(const ExprRef& original, const ExprRef& rebuilt) {
+  Element* element = find(original->buffer, original->args);
+  if (!element) return rebuilt;
+  ExprRef visible = rebuilt;
+  for (const Assigned& assigned : element->values)
+    visible = assigned.guard ? make_typed(Op::kSelect, {assigned.guard, assigned.value, visible}) : assigned.value;
+  return visible;
+}
+
+ExprRef Forwarder::forward(const ExprRef& expr) {
+  if (written_.empty()) return expr;
+  bool changed = false;
+  std::vector<ExprRef> args;
+  for (const ExprRef& arg : expr->args) {
+    args.push_back(forward(arg));
+    changed |= args.back() != arg;
+  }
+  ExprRef rebuilt = expr;
+  if (changed) {
+    auto copy = std::make_shared<Expr>(*expr);
+    copy->args = std::move(args);
+    rebuilt = copy;
+  }
+  return expr->kind == ExprKind::kLoad ? forward_load(expr, rebuilt) : rebuilt;
+}
+
+void Forwarder::drop_overwritten(const GuardedStore& store) {
+  std::erase_if(out_.stores, [&](const GuardedStore& earlier) {
+    return earlier.store.buffer == store.store.buffer && earlier.store.atomic == AtomicOp::kNone &&
+           same_indices(earlier.store.indices, store.store.indices);
+  });
+}
+
+void Forwarder::assign(const AssignStmt& stmt, const ExprRef& guard, Loc loc) {
+  const std::string& name = stmt.buffer->name;
+  GuardedStore result{guard, stmt, loc};
+  for (ExprRef& index : result.store.indices) {
+    index = fold(forward(index));
+    if (reads_memory(index)) index = bind(index, name + "_at");
+  }
+  ExprRef value = fold(make_cast(stmt.buffer->type, forward(stmt.value), loc));
+  result.store.value = bind(value, name + "_new");
+  if (stmt.atomic == AtomicOp::kNone) {
+    Element* element = find(stmt.buffer, stmt.indices);
+    if (!element) element = &written_.emplace_back(Element{stmt.buffer, stmt.indices, {}});
+    if (!guard) {
+      element->values.clear();
+      // Atomics to the same buffer keep their place among the stores.
+      bool has_atomics = std::any_of(out_.stores.begin(), out_.stores.end(), [&](const GuardedStore& earlier) {
+        return earlier.store.buffer == stmt.buffer && earlier.store.atomic != AtomicOp::kNone;
+      });
+      if (!has_atomics) drop_overwritten(result);
+    }
+    element->values.push_back({guard, result.store.value});
+  }
+  out_.stores.push_back(std::move(result));
+}
+
+void Forwarder::walk(const Block& body, const ExprRef& guard) {
+  for (const Stmt& stmt : body) {
+    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) {
+      out_.lets.push_back({let->var, fold(forward(let->value))});
+    } else if (const auto* store = std::get_if<AssignStmt>(&stmt.node)) {
+      assign(*store, guard, stmt.loc);
+    } else if (const auto* choice = std::get_if<IfStmt>(&stmt.node)) {
+      ExprRef condition = bind(fold(forward(choice->condition)), "when");
+      if (condition->kind == ExprKind::kBool) {
+        walk(condition->int_value != 0 ? choice->then_body : choice->else_body, guard);
+        continue;
+      }
+      const auto within = [&](const ExprRef& inner) {
+        return guard ? bind(fold(make_typed(Op::kAnd, {guard, inner})), "when") : inner;
+      };
+      walk(choice->then_body, within(condition));
+      if (!choice->else_body.empty()) walk(choice->else_body, within(fold(make_typed(Op::kNot, {condition}))));
+    }
+  }
+}
+
+}  // namespace
+
+ForwardedRegion forward_stores(const ParallelStmt& region) {
+  return Forwarder().run(region);
+}
+
+}  // namespace kachel::ir
