@@ -128,10 +128,14 @@ class Device {
   virtual Result<std::unique_ptr<Timer>> create_timer() = 0;
   // Evicts the caches by writing a buffer larger than the last level, so that the next kernel starts cold.
   virtual Status flush_cache(void* stream) = 0;
+
+  // For RelaxedCapture: puts the calling thread into relaxed capture mode and says what to give back on leaving.
+  virtual int enter_relaxed_capture() { return 0; }
+  virtual void leave_relaxed_capture([[maybe_unused]] int previous) {}
 };
 
 // Threads of ours that touch a CUDA device construct one: it switches the thread to relaxed capture mode, so that a
-// capture in another thread survives whatever the engine does. No effect elsewhere.
+// capture in another thread survives whatever the engine does. No effect elsewhere. Nests; leave on the same thread.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(Device& device);
