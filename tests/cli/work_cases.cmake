@@ -1,0 +1,29 @@
+# What the command does when it is called rightly, on the CPU and in small shapes.
+file(GLOB all_examples ${examples}/*.tile)
+cli_case(NAME version ARGS --version EXIT 0 STDOUT "^${PROJECT_VERSION}\n$")
+cli_case(NAME help ARGS --help EXIT 0 STDOUT "tune" "explain" "--store")
+cli_case(NAME help_of_command ARGS run --help EXIT 0 STDOUT "--bind" "--check")
+cli_case(NAME check_examples ARGS check ${all_examples} EXIT 0 STDOUT "attention.tile: ok: attention" STDERR "!error")
+cli_case(NAME check_json ARGS check --json ${relu} ${programs}/missing_transpose.tile EXIT 1
+         FIELDS "0 ok=ON|true" "0 kernels 0=matmul_relu" "1 ok=OFF|false" "1 message=Bs\\^T")
+cli_case(NAME check_stdin ARGS check - INPUT ${relu} EXIT 0 STDOUT "-: ok: matmul_relu")
+cli_case(NAME devices ARGS devices EXIT 0 STDOUT "device +name" "cpu ")
+cli_case(NAME devices_json ARGS devices --json EXIT 0 FIELDS "0 device=^(cpu|cuda:0)$" "0 name=.")
+foreach(what summary source tile loop)
+  cli_case(NAME explain_${what} ARGS explain ${relu} ${shape} --device cpu --what ${what} EXIT 0 STDOUT "...")
+endforeach()
+
+set(quick --device cpu --threads 2 --policy off --repeat 2 --check --json)
+set(passed "check mismatches=^0$" "check elements=^[1-9]")
+cli_case(NAME run_relu ARGS run ${relu} --bind M=100,N=72,K=80 ${quick} --stats EXIT 0
+         FIELDS ${passed} "device=^cpu$" "launches=^2$" "stats measurements=^0$" "stats compiles=^[1-9]")
+cli_case(NAME run_relu_bf16 ARGS run ${relu} --bind M=33,N=65,K=17 --type T=bf16 ${quick} EXIT 0
+         FIELDS ${passed} "tensors 0 type=^bf16$")
+cli_case(NAME run_empty ARGS run ${relu} --bind M=0,N=64,K=64 ${quick} EXIT 0 FIELDS "check mismatches=^0$")
+cli_case(NAME run_config ARGS run ${relu} --bind M=64,N=64,K=64 ${quick} --config BM=128,BN=64,BK=64,stages=4 EXIT 0
+         FIELDS ${passed} "configuration=BM=128")
+cli_case(NAME run_attention ARGS run ${attention} --bind B=1,Sq=40,Sk=56,H=2,G=1,D=64 --const causal=true
+         --scalar scale=0.125 ${quick} EXIT 0 FIELDS ${passed})
+cli_case(NAME run_text ARGS run ${relu} --bind M=64,N=64,K=64 --device cpu --policy off --repeat 3 --check --stats EXIT 0
+         STDOUT "kernel  matmul_relu  M=64 N=64 K=64" "check   passed" "engine: " "store: " "opened: ")
+cli_case(NAME run_stdin ARGS run - --bind M=16,N=16,K=16 ${quick} INPUT ${relu} EXIT 0 FIELDS ${passed})
