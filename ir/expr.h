@@ -54,7 +54,6 @@ enum class Scope : uint8_t {
   kShared,     // tile level: `shared`; loop level: memory of the block
   kFragment,   // tile level only
   kRegister,   // loop level only: an array of the thread
-  kWorkspace,  // loop level only: the block's slice of global scratch (GPU) or the worker's arena (CPU)
 };
 enum class Direction : uint8_t { kIn, kOut, kInOut };
 

@@ -27,7 +27,9 @@ Layout Layout::row_major(std::vector<int64_t> shape) {
   return Layout(std::move(shape), {{elements, Target::kOffset, 1}});
 }
 
-int64_t Layout::elements() const { return product(shape_); }
+int64_t Layout::elements() const {
+  return product(shape_);
+}
 
 Layout::Place Layout::place(int64_t linear) const {
   Place place;
@@ -35,9 +37,15 @@ Layout::Place Layout::place(int64_t linear) const {
     int64_t value = linear % digit.radix * digit.stride;
     linear /= digit.radix;
     switch (digit.target) {
-      case Target::kThread: place.thread += value; break;
-      case Target::kRegister: place.reg += value; break;
-      case Target::kOffset: place.offset += value; break;
+      case Target::kThread:
+        place.thread += value;
+        break;
+      case Target::kRegister:
+        place.reg += value;
+        break;
+      case Target::kOffset:
+        place.offset += value;
+        break;
     }
   }
   return place;
@@ -50,8 +58,12 @@ int64_t Layout::largest(Target target) const {
   return largest;
 }
 
-int64_t Layout::registers() const { return largest(Target::kRegister) + 1; }
-int64_t Layout::offset_extent() const { return largest(Target::kOffset) + 1; }
+int64_t Layout::registers() const {
+  return largest(Target::kRegister) + 1;
+}
+int64_t Layout::offset_extent() const {
+  return largest(Target::kOffset) + 1;
+}
 
 bool Layout::injective() const {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;

@@ -36,7 +36,7 @@ class Layout {
   const std::vector<Digit>& digits() const { return digits_; }
   int64_t elements() const;
   Place place(int64_t linear) const;
-  int64_t registers() const;     // per thread
+  int64_t registers() const;      // per thread
   int64_t offset_extent() const;  // one past the largest offset
   // No two elements share a place.
   bool injective() const;

@@ -79,9 +79,10 @@ struct LoopParam {
 
 // A buffer that lives in the block or the thread.
 struct LoopBuffer {
-  ir::BufferRef buffer;   // kShared, kWorkspace or kRegister; never a 4-bit type
-  int64_t elements = 0;   // of the whole block, or of one thread for kRegister
-  int64_t byte_offset = 0;  // kShared: into the arena; kWorkspace: into the block's slice; 16-byte aligned
+  ir::BufferRef buffer;     // kShared or kRegister; never a 4-bit type
+  int64_t elements = 0;     // of the whole block, or of one thread for kRegister
+  int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace; 128-byte aligned
+  bool spilled = false;     // a kShared buffer that plan_memory() moved to the workspace
 };
 
 struct LoopKernel {

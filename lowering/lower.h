@@ -15,9 +15,9 @@ inline constexpr uint32_t kLoweringVersion = 1;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
-  int architecture = 90;              // CUDA: 10 * major + minor
-  int threads = 128;                  // threads a block; ignored on the CPU
-  int64_t shared_limit = 48 * 1024;   // bytes of shared memory a block may use; CPU: of the worker's arena
+  int architecture = 90;             // CUDA: 10 * major + minor
+  int threads = 128;                 // threads a block; ignored on the CPU
+  int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
 };
 
 // Properties of a launch's arguments that some pass asks for. A binary is keyed by the mask of those that hold; one

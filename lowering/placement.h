@@ -14,10 +14,10 @@
 namespace kachel::lowering {
 
 struct Placement {
-  ir::Scope scope = ir::Scope::kShared;  // kShared or kRegister; the memory plan may move kShared to kWorkspace
+  ir::Scope scope = ir::Scope::kShared;  // kShared or kRegister
   ir::DType storage = ir::DType::F32;    // element type in memory: 4-bit types are held one a byte
   Layout layout;
-  std::string reason;                    // for explain: what kept it out of registers; "" if nothing did
+  std::string reason;  // for explain: what kept it out of registers; "" if nothing did
 };
 
 using Placements = std::map<const ir::Buffer*, Placement>;

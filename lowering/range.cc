@@ -17,15 +17,24 @@ struct WideInterval {
 
 Interval range_of_type(DType type) {
   switch (type) {
-    case DType::Bool: return {0, 1};
-    case DType::I4: return {-8, 7};
-    case DType::U4: return {0, 15};
-    case DType::I8: return {-128, 127};
-    case DType::U8: return {0, 255};
-    case DType::I16: return {-32768, 32767};
-    case DType::I32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-    case DType::U32: return {0, std::numeric_limits<uint32_t>::max()};
-    default: return {};  // I64; U64 is carried as its bit pattern, of which nothing is known
+    case DType::Bool:
+      return {0, 1};
+    case DType::I4:
+      return {-8, 7};
+    case DType::U4:
+      return {0, 15};
+    case DType::I8:
+      return {-128, 127};
+    case DType::U8:
+      return {0, 255};
+    case DType::I16:
+      return {-32768, 32767};
+    case DType::I32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    case DType::U32:
+      return {0, std::numeric_limits<uint32_t>::max()};
+    default:
+      return {};  // I64; U64 is carried as its bit pattern, of which nothing is known
   }
 }
 
@@ -44,7 +53,9 @@ WideInterval multiply(Interval a, Interval b) {
   return {*std::min_element(p, p + 4), *std::max_element(p, p + 4)};
 }
 
-Interval hull(Interval a, Interval b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
+Interval hull(Interval a, Interval b) {
+  return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
+}
 
 }  // namespace
 

@@ -22,7 +22,8 @@ std::vector<ir::BufferRef> filled_tiles(const ir::Block& body) {
 void collect(const ir::Block& body, Schedule* schedule) {
   for (const ir::Stmt& stmt : body) {
     if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
-      if (loop->pipelined) schedule->pipelines.push_back({Pipeline::Realisation::kInOrder, filled_tiles(loop->body), 1});
+      if (loop->pipelined)
+        schedule->pipelines.push_back({Pipeline::Realisation::kInOrder, filled_tiles(loop->body), 1});
       collect(loop->body, schedule);
     } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
       collect(branch->then_body, schedule);

@@ -11,9 +11,9 @@ namespace kachel::lowering {
 
 // A set of warps that runs its own part of the body.
 struct Role {
-  std::string name;       // "all", "producer", "consumer"
+  std::string name;  // "all", "producer", "consumer"
   int first_thread = 0, threads = 0;
-  int registers = 0;      // budget per thread; 0: the compiler's choice
+  int registers = 0;  // budget per thread; 0: the compiler's choice
 };
 
 // Buffers that a pipelined loop fills `depth` iterations ahead. How a stage is acquired, committed, waited for and

@@ -1,0 +1,135 @@
+#include "lowering/emit.h"
+
+namespace kachel::lowering {
+
+// Conversions follow the table of ir/GRAMMAR.md. 8-bit floats are encoded by integer arithmetic on the bits of the f32:
+// normal results by adding half a unit of the last kept place (ties to even) after moving the exponent's bias, results
+// below the smallest normal by adding a power of two that leaves the float adder to round at the right place.
+const char* const kCudaPrelude = R"cuda(
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned char u8;
+#define KACHEL_DEVICE static __device__ __forceinline__
+
+// elements in memory -> f32
+KACHEL_DEVICE float kachel_from_f16(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+KACHEL_DEVICE float kachel_from_bf16(u16 x) { return __uint_as_float((u32)x << 16); }
+KACHEL_DEVICE float kachel_from_f8e4m3(u8 x) {
+  float y = kachel_from_f16((u16)((x & 0x7f) << 7)) * 256.0f;
+  if ((x & 0x7f) == 0x7f) y = __uint_as_float(0x7fc00000u);
+  return x & 0x80 ? -y : y;
+}
+KACHEL_DEVICE float kachel_from_f8e5m2(u8 x) { return kachel_from_f16((u16)(x << 8)); }
+// f32 -> elements in memory
+KACHEL_DEVICE u16 kachel_to_f16(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+KACHEL_DEVICE u16 kachel_to_bf16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+template <int kMantissa, int kBias, u32 kLargest>
+KACHEL_DEVICE u8 kachel_to_f8(float x) {
+  u32 bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu, sign = bits >> 24 & 0x80u;
+  if (magnitude > 0x7f800000u) return (u8)(sign | 0x7fu);
+  u32 code;
+  if (magnitude < (u32)(128 - kBias) << 23) {
+    const float shifter = __uint_as_float((u32)(127 + 24 - kBias - kMantissa) << 23);
+    code = __float_as_uint(__fadd_rn(__uint_as_float(magnitude), shifter)) - __float_as_uint(shifter);
+  } else {
+    u32 moved = magnitude - ((u32)(127 - kBias) << 23);
+    code = (moved + (1u << (22 - kMantissa)) - 1u + (moved >> (23 - kMantissa) & 1u)) >> (23 - kMantissa);
+    if (code > kLargest) code = kLargest;
+  }
+  return (u8)(sign | code);
+}
+KACHEL_DEVICE u8 kachel_to_f8e4m3(float x) { return kachel_to_f8<3, 7, 0x7eu>(x); }
+KACHEL_DEVICE u8 kachel_to_f8e5m2(float x) { return kachel_to_f8<2, 15, 0x7bu>(x); }
+// 4-bit elements, low nibble first
+KACHEL_DEVICE int kachel_load_u4(const u8* p, i64 i) { return p[i >> 1] >> ((i & 1) * 4) & 15; }
+KACHEL_DEVICE int kachel_load_i4(const u8* p, i64 i) { return (kachel_load_u4(p, i) ^ 8) - 8; }
+// f32 -> integers: towards zero, saturating, NaN gives 0
+KACHEL_DEVICE int kachel_to_i32(float x) { return __float2int_rz(x); }
+KACHEL_DEVICE u32 kachel_to_u32(float x) { return __float2uint_rz(x); }
+KACHEL_DEVICE i64 kachel_to_i64(float x) { return x == x ? __float2ll_rz(x) : 0; }
+KACHEL_DEVICE u64 kachel_to_u64(float x) { return x == x ? __float2ull_rz(x) : 0; }
+KACHEL_DEVICE int kachel_saturate(float x, int lo, int hi) { int y = __float2int_rz(x); return y < lo ? lo : y > hi ? hi : y; }
+// integer division: by zero gives 0, and the quotient of the smallest value by -1 wraps
+KACHEL_DEVICE int kachel_div(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (u32)a) : a / b; }
+KACHEL_DEVICE u32 kachel_div(u32 a, u32 b) { return b == 0 ? 0 : a / b; }
+KACHEL_DEVICE i64 kachel_div(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)(0ull - (u64)a) : a / b; }
+KACHEL_DEVICE u64 kachel_div(u64 a, u64 b) { return b == 0 ? 0 : a / b; }
+KACHEL_DEVICE int kachel_mod(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+KACHEL_DEVICE u32 kachel_mod(u32 a, u32 b) { return b == 0 ? 0 : a % b; }
+KACHEL_DEVICE i64 kachel_mod(i64 a, i64 b) { return b == 0 || b == -1 ? 0 : a % b; }
+KACHEL_DEVICE u64 kachel_mod(u64 a, u64 b) { return b == 0 ? 0 : a % b; }
+template <class T> KACHEL_DEVICE T kachel_ceildiv(T a, T b) {
+  T rest = kachel_mod(a, b);
+  return (T)((u64)kachel_div(a, b) + (rest != 0 && (rest < 0) == (b < 0) ? 1u : 0u));
+}
+// shifts by the width and more
+KACHEL_DEVICE int kachel_shl(int a, u64 n) { return n < 32 ? (int)((u32)a << n) : 0; }
+KACHEL_DEVICE u32 kachel_shl(u32 a, u64 n) { return n < 32 ? a << n : 0; }
+KACHEL_DEVICE i64 kachel_shl(i64 a, u64 n) { return n < 64 ? (i64)((u64)a << n) : 0; }
+KACHEL_DEVICE u64 kachel_shl(u64 a, u64 n) { return n < 64 ? a << n : 0; }
+KACHEL_DEVICE int kachel_shr(int a, u64 n) { return a >> (n < 32 ? n : 31); }
+KACHEL_DEVICE u32 kachel_shr(u32 a, u64 n) { return n < 32 ? a >> n : 0; }
+KACHEL_DEVICE i64 kachel_shr(i64 a, u64 n) { return a >> (n < 64 ? n : 63); }
+KACHEL_DEVICE u64 kachel_shr(u64 a, u64 n) { return n < 64 ? a >> n : 0; }
+// numbers
+KACHEL_DEVICE float kachel_min(float a, float b) { return fminf(a, b); }
+KACHEL_DEVICE float kachel_max(float a, float b) { return fmaxf(a, b); }
+template <class T> KACHEL_DEVICE T kachel_min(T a, T b) { return b < a ? b : a; }
+template <class T> KACHEL_DEVICE T kachel_max(T a, T b) { return a < b ? b : a; }
+template <class T> KACHEL_DEVICE T kachel_clamp(T x, T lo, T hi) { return kachel_min(kachel_max(x, lo), hi); }
+KACHEL_DEVICE float kachel_abs(float a) { return fabsf(a); }
+KACHEL_DEVICE int kachel_abs(int a) { return a < 0 ? (int)(0u - (u32)a) : a; }
+KACHEL_DEVICE u32 kachel_abs(u32 a) { return a; }
+KACHEL_DEVICE i64 kachel_abs(i64 a) { return a < 0 ? (i64)(0ull - (u64)a) : a; }
+KACHEL_DEVICE u64 kachel_abs(u64 a) { return a; }
+template <class T> KACHEL_DEVICE T kachel_popcount(T a) { return (T)(sizeof(T) == 8 ? __popcll((u64)a) : __popc((u32)a)); }
+KACHEL_DEVICE float kachel_rcp(float a) { return __frcp_rn(a); }
+// the fast variants
+KACHEL_DEVICE float kachel_approx_exp2(float a) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_exp(float a) { return kachel_approx_exp2(a * 1.4426950408889634f); }
+KACHEL_DEVICE float kachel_approx_log2(float a) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_log(float a) { return kachel_approx_log2(a) * 0.6931471805599453f; }
+KACHEL_DEVICE float kachel_approx_rsqrt(float a) { float y; asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_rcp(float a) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_sqrt(float a) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_tanh(float a) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_sin(float a) { float y; asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_cos(float a) { float y; asm("cos.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+// atomics
+KACHEL_DEVICE void kachel_atomic_add(float* p, float v) { atomicAdd(p, v); }
+KACHEL_DEVICE void kachel_atomic_add(int* p, int v) { atomicAdd(p, v); }
+KACHEL_DEVICE void kachel_atomic_add(u32* p, u32 v) { atomicAdd(p, v); }
+KACHEL_DEVICE void kachel_atomic_add(i64* p, i64 v) { atomicAdd((u64*)p, (u64)v); }
+KACHEL_DEVICE void kachel_atomic_add(u64* p, u64 v) { atomicAdd(p, v); }
+template <class T> KACHEL_DEVICE void kachel_atomic_max(T* p, T v) { atomicMax(p, v); }
+template <class T> KACHEL_DEVICE void kachel_atomic_min(T* p, T v) { atomicMin(p, v); }
+template <class F> KACHEL_DEVICE void kachel_atomic_f32(float* p, F op) {
+  u32* word = (u32*)p;
+  u32 old = *(volatile u32*)word, seen;
+  do {
+    seen = old;
+    u32 wanted = __float_as_uint(op(__uint_as_float(seen)));
+    if (wanted == seen) return;
+    old = atomicCAS(word, seen, wanted);
+  } while (old != seen);
+}
+KACHEL_DEVICE void kachel_atomic_max(float* p, float v) { kachel_atomic_f32(p, [=](float x) { return fmaxf(x, v); }); }
+KACHEL_DEVICE void kachel_atomic_min(float* p, float v) { kachel_atomic_f32(p, [=](float x) { return fminf(x, v); }); }
+template <class F> KACHEL_DEVICE void kachel_atomic_16(u16* p, F op) {
+  u16 old = *(volatile u16*)p, seen;
+  do {
+    seen = old;
+    old = atomicCAS(p, seen, op(seen));
+  } while (old != seen);
+}
+KACHEL_DEVICE void kachel_atomic_add_f16(u16* p, float v) {
+  kachel_atomic_16(p, [=](u16 x) { return kachel_to_f16(kachel_from_f16(x) + v); });
+}
+KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float v) {
+  kachel_atomic_16(p, [=](u16 x) { return kachel_to_bf16(kachel_from_bf16(x) + v); });
+}
+)cuda";
+
+}  // namespace kachel::lowering

@@ -1,0 +1,35 @@
+// Loop IR to text. Thin: one construct of loop IR becomes one construct of the target, and the preludes hold what the
+// target has no construct for. No toolkit header is used, which keeps compilation short.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "lowering/loop_ir.h"
+
+namespace kachel::lowering {
+
+inline constexpr const char* kEntry = "kachel_kernel";
+
+// __global__ void kachel_kernel(const __grid_constant__ kachel_params), params: one 8-byte slot a parameter.
+std::string emit_cuda(const LoopKernel& kernel);
+// void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
+std::string emit_llvm(const LoopKernel& kernel);
+
+// Device helpers that every emitted CUDA text begins with.
+extern const char* const kCudaPrelude;
+// Helper functions that every emitted LLVM module begins with.
+extern const char* const kLlvmPrelude;
+
+// Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no keyword or helper ends in, and a
+// number where the name is taken.
+class Names {
+ public:
+  const std::string& of(const void* object, const std::string& name);
+
+ private:
+  std::unordered_map<const void*, std::string> names_;
+  std::unordered_map<std::string, int> taken_;
+};
+
+}  // namespace kachel::lowering

@@ -1,0 +1,341 @@
+// Loop IR to CUDA C++. See emit.h.
+#include <fmt/format.h>
+
+#include "lowering/emit.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+const char* memory_type(DType type) {
+  constexpr const char* kTypes[ir::kDTypeCount] = {"float", "u16", "u16", "u8",  "u8", "signed char", "u8", "short",
+                                                   "int",   "u32", "i64", "u64", "u8", "u8",          "u8"};
+  return kTypes[static_cast<int>(type)];
+}
+
+const char* value_type(DType type) {
+  switch (ir::compute_type(type)) {
+    case DType::F32:
+      return "float";
+    case DType::I32:
+      return "int";
+    case DType::U32:
+      return "u32";
+    case DType::I64:
+      return "i64";
+    case DType::U64:
+      return "u64";
+    default:
+      return "bool";
+  }
+}
+
+bool is_narrow_float(DType type) {
+  return ir::is_float(type) && type != DType::F32;
+}
+
+class Emitter {
+ public:
+  explicit Emitter(const LoopKernel& kernel) : kernel_(kernel) {}
+
+  std::string run() {
+    text_ = kCudaPrelude;
+    text_ += fmt::format("\nstruct kachel_params {{ i64 v[{}]; }};\n\n", std::max<size_t>(kernel_.params.size(), 1));
+    text_ += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ kachel_params p) {{\n",
+        kernel_.threads, kEntry);
+    params();
+    buffers();
+    line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", name(kernel_.tile), name(kernel_.tiles));
+    block(kernel_.body, 2);
+    line(1, "}}");
+    text_ += "}\n";
+    return std::move(text_);
+  }
+
+ private:
+  template <class... Args>
+  void line(int depth, fmt::format_string<Args...> format, Args&&... args) {
+    text_.append(2 * static_cast<size_t>(depth), ' ');
+    text_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
+  }
+  const std::string& name(const ir::VarRef& var) { return names_.of(var.get(), var->name); }
+  const std::string& name(const ir::BufferRef& buffer) { return names_.of(buffer.get(), buffer->name); }
+
+  void params() {
+    for (size_t i = 0; i < kernel_.params.size(); ++i) {
+      const LoopParam& param = kernel_.params[i];
+      if (param.buffer) {
+        const char* constant = param.buffer->direction == ir::Direction::kIn ? "const " : "";
+        const char* type = memory_type(param.buffer->type.dtype);
+        if (param.slot.kind == Slot::Kind::kWorkspace)
+          line(1, "{0}* {1} = ({0}*)p.v[{2}] + blockIdx.x * (i64){3};", type, name(param.buffer), i,
+               kernel_.workspace_bytes);
+        else
+          line(1, "{0}{1}* __restrict__ {2} = ({0}{1}*)p.v[{3}];", constant, type, name(param.buffer), i);
+        if (param.slot.kind == Slot::Kind::kWorkspace) workspace_ = name(param.buffer);
+      } else if (param.var->type.dtype == DType::F32) {
+        line(1, "const float {} = __int_as_float((int)p.v[{}]);", name(param.var), i);
+      } else if (param.var->type.dtype == DType::Bool) {
+        line(1, "const bool {} = p.v[{}] != 0;", name(param.var), i);
+      } else {
+        line(1, "const {0} {1} = ({0})p.v[{2}];", value_type(param.var->type.dtype), name(param.var), i);
+      }
+    }
+  }
+
+  void buffers() {
+    if (kernel_.shared_bytes) line(1, "extern __shared__ __align__(128) u8 kachel_shared[];");
+    for (const LoopBuffer& buffer : kernel_.buffers) {
+      const char* type = memory_type(buffer.buffer->type.dtype);
+      if (buffer.buffer->scope == ir::Scope::kRegister)
+        line(1, "{} {}[{}];", type, name(buffer.buffer), buffer.elements);
+      else
+        line(1, "{0}* __restrict__ {1} = ({0}*)({2} + {3});", type, name(buffer.buffer),
+             buffer.spilled ? workspace_ : "kachel_shared", buffer.byte_offset);
+    }
+  }
+
+  void block(const LoopBlock& body, int depth) {
+    for (const LoopStmt& stmt : body) std::visit([&](const auto& node) { statement(node, depth); }, stmt.node);
+  }
+
+  void statement(const LoopLet& let, int depth) {
+    std::string value = expr(let.value, false);
+    line(depth, "const {} {} = {};", value_type(let.value->type), name(let.var), value);
+  }
+  void statement(const LoopStore& store, int depth) {
+    const DType type = store.buffer->type.dtype;
+    std::string value = expr(store.value, false);
+    if (is_narrow_float(type))
+      value = fmt::format("kachel_to_{}({})", ir::name(type), value);
+    else if (value_type(type) != std::string_view(memory_type(type)))
+      value = fmt::format("({}){}", memory_type(type), value);
+    line(depth, "{}[{}] = {};", name(store.buffer), expr(store.index, true), value);
+  }
+  void statement(const LoopAtomic& atomic, int depth) {
+    constexpr const char* kNames[] = {"", "add", "max", "min"};
+    const DType type = atomic.buffer->type.dtype;
+    std::string suffix = is_narrow_float(type) ? fmt::format("_{}", ir::name(type)) : "";
+    line(depth, "kachel_atomic_{}{}({} + {}, {});", kNames[static_cast<int>(atomic.op)], suffix, name(atomic.buffer),
+         expr(atomic.index, true), expr(atomic.value, false));
+  }
+  void statement(const LoopFor& loop, int depth) {
+    line(depth, "#pragma unroll{}", loop.unroll ? "" : " 1");
+    line(depth, "for (i64 {0} = {1}; {0} < {2}; ++{0}) {{", name(loop.var), expr(loop.begin, false),
+         expr(loop.end, false));
+    block(loop.body, depth + 1);
+    line(depth, "}}");
+  }
+  void statement(const LoopThreads& threads, int depth) {
+    const int64_t rounds = (threads.extent + kernel_.threads - 1) / kernel_.threads;
+    const std::string &slot = name(threads.slot), &index = name(threads.index);
+    // Past this many copies the code grows beyond what unrolling saves; arrays then live in local memory.
+    constexpr int64_t kMostUnrolled = 256;
+    line(depth, "#pragma unroll{}", threads.unroll && rounds <= kMostUnrolled ? "" : " 1");
+    line(depth, "for (int {0} = 0; {0} < {1}; ++{0}) {{", slot, rounds);
+    line(depth + 1, "const int {} = {} * {} + (int)threadIdx.x;", index, slot, kernel_.threads);
+    const bool partial = threads.extent % kernel_.threads != 0;
+    if (partial) line(depth + 1, "if ({} < {}) {{", index, threads.extent);
+    block(threads.body, depth + (partial ? 2 : 1));
+    if (partial) line(depth + 1, "}}");
+    line(depth, "}}");
+  }
+  void statement(const LoopIf& branch, int depth) {
+    line(depth, "if ({}) {{", expr(branch.condition, false));
+    block(branch.then_body, depth + 1);
+    if (!branch.else_body.empty()) {
+      line(depth, "}} else {{");
+      block(branch.else_body, depth + 1);
+    }
+    line(depth, "}}");
+  }
+  void statement(const LoopBarrier&, int depth) { line(depth, "__syncthreads();"); }
+  void statement(const LoopComment& comment, int depth) { line(depth, "// {}", comment.text); }
+
+  // `address`: an index operand, of which overflow does not matter.
+  std::string expr(const ExprRef& e, bool address) {
+    switch (e->kind) {
+      case ExprKind::kInt:
+        return integer(e->int_value, e->type);
+      case ExprKind::kBool:
+        return e->int_value ? "true" : "false";
+      case ExprKind::kFloat:
+        return floating(e->float_value);
+      case ExprKind::kVar:
+        return name(e->var);
+      case ExprKind::kLoad:
+        return load(e);
+      case ExprKind::kCast:
+        return cast(e->cast_type.dtype, e->args[0], address);
+      case ExprKind::kApply:
+        return apply(e, address);
+      case ExprKind::kReduce:
+        break;
+    }
+    return "";
+  }
+
+  static std::string integer(int64_t value, DType type) {
+    switch (type) {
+      case DType::U32:
+        return fmt::format("{}u", static_cast<uint32_t>(value));
+      case DType::U64:
+        return fmt::format("{}ull", static_cast<uint64_t>(value));
+      case DType::I64:
+        return value == INT64_MIN ? "(-9223372036854775807ll - 1)"
+               : value < 0        ? fmt::format("({}ll)", value)
+                                  : fmt::format("{}ll", value);
+      default:
+        return value == INT32_MIN ? "(-2147483647 - 1)"
+               : value < 0        ? fmt::format("({})", value)
+                                  : fmt::format("{}", value);
+    }
+  }
+  static std::string floating(double value) {
+    if (std::isnan(value)) return "__uint_as_float(0x7fc00000u)";
+    if (std::isinf(value)) return value > 0 ? "__uint_as_float(0x7f800000u)" : "__uint_as_float(0xff800000u)";
+    std::string digits = fmt::format("{:.9g}", value);
+    if (digits.find_first_of(".e") == digits.npos) digits += ".0";
+    return value < 0 || std::signbit(value) ? fmt::format("({}f)", digits) : digits + "f";
+  }
+
+  std::string load(const ExprRef& e) {
+    const DType type = e->buffer->type.dtype;
+    std::string at = expr(e->args[0], true);
+    if (ir::bits(type) == 4) return fmt::format("kachel_load_{}({}, {})", ir::name(type), name(e->buffer), at);
+    std::string element = fmt::format("{}[{}]", name(e->buffer), at);
+    if (is_narrow_float(type)) return fmt::format("kachel_from_{}({})", ir::name(type), element);
+    if (type == DType::Bool) return fmt::format("({} != 0)", element);
+    return value_type(type) == std::string_view(memory_type(type)) ? element
+                                                                   : fmt::format("({}){}", value_type(type), element);
+  }
+
+  std::string cast(DType to, const ExprRef& arg, bool address) {
+    std::string value = expr(arg, address);
+    const DType from = arg->type;
+    if (to == DType::Bool) return from == DType::Bool ? value : fmt::format("({} != 0)", value);
+    if (ir::is_float(to)) {
+      if (from != DType::F32) value = fmt::format("(float){}", wrap(value));
+      if (!is_narrow_float(to)) return value;
+      return fmt::format("kachel_from_{0}(kachel_to_{0}({1}))", ir::name(to), value);
+    }
+    if (from == DType::F32) {
+      switch (to) {
+        case DType::I32:
+        case DType::U32:
+        case DType::I64:
+        case DType::U64:
+          return fmt::format("kachel_to_{}({})", ir::name(to), value);
+        default: {
+          const int width = ir::bits(to);
+          const int lo = ir::is_signed(to) ? -(1 << (width - 1)) : 0,
+                    hi = ir::is_signed(to) ? (1 << (width - 1)) - 1 : (1 << width) - 1;
+          return fmt::format("kachel_saturate({}, {}, {})", value, lo, hi);
+        }
+      }
+    }
+    if (to == DType::U4) return fmt::format("((int){} & 15)", wrap(value));
+    if (to == DType::I4) return fmt::format("((((int){} & 15) ^ 8) - 8)", wrap(value));
+    if (ir::bits(to) < 32) return fmt::format("(int)({}){}", memory_type(to), wrap(value));
+    if (to == from) return value;
+    return fmt::format("({}){}", value_type(to), wrap(value));
+  }
+
+  static std::string wrap(const std::string& value) {
+    bool simple = true;
+    for (char c : value) simple &= std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+    return simple || value.front() == '(' ? (simple ? value : "(" + value + ")") : "(" + value + ")";
+  }
+
+  std::string apply(const ExprRef& e, bool address) {
+    const Op op = e->op;
+    std::vector<std::string> args;
+    for (const ExprRef& arg : e->args)
+      args.push_back(expr(arg, address && !ir::is_comparison(op) && op != Op::kSelect));
+    const bool integral = !ir::is_float(e->args.back()->type) && e->args.back()->type != DType::Bool;
+    switch (op) {
+      case Op::kSelect:
+        return fmt::format("({} ? {} : {})", args[0], args[1], args[2]);
+      case Op::kNot:
+        return fmt::format("!{}", wrap(args[0]));
+      case Op::kBitNot:
+        return fmt::format("(~{})", wrap(args[0]));
+      case Op::kNeg:
+        if (!integral || address || kernel_.ranges.cannot_wrap(e)) return fmt::format("(-{})", wrap(args[0]));
+        return wrapping(e->type, "-", {integer(0, e->type), args[0]});
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kMul:
+        if (integral && !address && e->type != DType::U32 && e->type != DType::U64 && !kernel_.ranges.cannot_wrap(e))
+          return wrapping(e->type, ir::info(op).spelling, args);
+        break;
+      case Op::kDiv:
+      case Op::kMod:
+        if (integral && kernel_.ranges.of(e->args[1]).lo < 1)
+          return fmt::format("kachel_{}({}, {})", op == Op::kDiv ? "div" : "mod", args[0], args[1]);
+        break;
+      case Op::kShl:
+      case Op::kShr:
+        return fmt::format("kachel_{}({}, (u64){})", op == Op::kShl ? "shl" : "shr", args[0],
+                           wrap(shift_amount(e->args[1], args[1])));
+      default:
+        break;
+    }
+    if (ir::info(op).precedence && ir::info(op).arity == 2)
+      return fmt::format("({} {} {})", args[0], ir::info(op).spelling, args[1]);
+    std::string list = args[0];
+    for (size_t i = 1; i < args.size(); ++i) list += ", " + args[i];
+    return fmt::format("{}({})", function(op, e->approx), list);
+  }
+
+  // The amount is unsigned in its own width.
+  static std::string shift_amount(const ExprRef& amount, const std::string& text) {
+    return ir::bits(amount->type) == 32 ? "(u32)" + wrap(text) : text;
+  }
+  static std::string wrapping(DType type, const char* op, const std::vector<std::string>& args) {
+    const char* word = ir::bits(type) == 64 ? "u64" : "u32";
+    return fmt::format("({})(({}){} {} ({}){})", value_type(type), word, wrap(args[0]), op, word, wrap(args[1]));
+  }
+  static std::string function(Op op, bool approx) {
+    switch (op) {
+      case Op::kMin:
+      case Op::kMax:
+      case Op::kAbs:
+      case Op::kClamp:
+      case Op::kCeilDiv:
+      case Op::kPopcount:
+      case Op::kRcp:
+        if (op == Op::kRcp && approx) break;
+        return fmt::format("kachel_{}", ir::info(op).spelling);
+      case Op::kFma:
+        return "__fmaf_rn";
+      case Op::kRound:
+        return "rintf";
+      case Op::kFloor:
+      case Op::kCeil:
+      case Op::kTrunc:
+      case Op::kErf:
+        return fmt::format("{}f", ir::info(op).spelling);
+      default:
+        break;
+    }
+    return approx ? fmt::format("kachel_approx_{}", ir::info(op).spelling) : fmt::format("{}f", ir::info(op).spelling);
+  }
+
+  const LoopKernel& kernel_;
+  Names names_;
+  std::string text_, workspace_;
+};
+
+}  // namespace
+
+std::string emit_cuda(const LoopKernel& kernel) {
+  return Emitter(kernel).run();
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,92 @@
+// Loop IR as text, for golden tests and `explain`.
+#include <fmt/format.h>
+
+#include "ir/print.h"
+#include "lowering/loop_ir.h"
+
+namespace kachel::lowering {
+namespace {
+
+constexpr const char* kAtomicNames[] = {"", "add", "max", "min"};
+constexpr const char* kSlotNames[] = {"pointer", "stride", "dim", "scalar", "grid", "blocks", "workspace"};
+
+class Printer {
+ public:
+  void block(const LoopBlock& block, int depth) {
+    for (const LoopStmt& stmt : block) {
+      text_.append(2 * static_cast<size_t>(depth), ' ');
+      std::visit([&](const auto& node) { statement(node, depth); }, stmt.node);
+    }
+  }
+  std::string text_;
+
+ private:
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    text_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
+  }
+  void close(int depth) { text_ += std::string(2 * static_cast<size_t>(depth), ' ') + "}\n"; }
+
+  void statement(const LoopLet& let, int) {
+    line("let {}: {} = {}", let.var->name, ir::name(let.value->type), ir::print(let.value));
+  }
+  void statement(const LoopStore& store, int) {
+    line("{}[{}] = {}", store.buffer->name, ir::print(store.index), ir::print(store.value));
+  }
+  void statement(const LoopAtomic& atomic, int) {
+    line("atomic {} {}[{}], {}", kAtomicNames[static_cast<int>(atomic.op)], atomic.buffer->name,
+         ir::print(atomic.index), ir::print(atomic.value));
+  }
+  void statement(const LoopFor& loop, int depth) {
+    line("for {} in {} .. {}{}{} {{", loop.var->name, ir::print(loop.begin), ir::print(loop.end),
+         loop.unroll ? " unroll" : "", loop.reassociate ? " reassociate" : "");
+    block(loop.body, depth + 1);
+    close(depth);
+  }
+  void statement(const LoopThreads& threads, int depth) {
+    line("threads {} < {}, slot {}{} {{", threads.index->name, threads.extent, threads.slot->name,
+         threads.unroll ? " unroll" : "");
+    block(threads.body, depth + 1);
+    close(depth);
+  }
+  void statement(const LoopIf& branch, int depth) {
+    line("if {} {{", ir::print(branch.condition));
+    block(branch.then_body, depth + 1);
+    if (!branch.else_body.empty()) {
+      text_ += std::string(2 * static_cast<size_t>(depth), ' ') + "} else {\n";
+      block(branch.else_body, depth + 1);
+    }
+    close(depth);
+  }
+  void statement(const LoopBarrier&, int) { line("barrier"); }
+  void statement(const LoopComment& comment, int) { line("# {}", comment.text); }
+};
+
+}  // namespace
+
+std::string print(const LoopKernel& kernel) {
+  Printer printer;
+  printer.text_ = fmt::format("threads {}, shared {} bytes, workspace {} bytes\n", kernel.threads, kernel.shared_bytes,
+                              kernel.workspace_bytes);
+  for (const LoopParam& param : kernel.params) {
+    const char* slot = kSlotNames[static_cast<int>(param.slot.kind)];
+    if (param.buffer)
+      printer.text_ += fmt::format("param {} {}: {}\n", slot, param.buffer->name, ir::name(param.buffer->type.dtype));
+    else
+      printer.text_ += fmt::format("param {} {}: {}\n", slot, param.var->name, ir::name(param.var->type.dtype));
+  }
+  for (const LoopBuffer& buffer : kernel.buffers)
+    printer.text_ +=
+        fmt::format("{} {}: {}[{}]{}\n",
+                    buffer.buffer->scope == ir::Scope::kRegister ? "registers"
+                    : buffer.spilled                             ? "workspace"
+                                                                 : "shared",
+                    buffer.buffer->name, ir::name(buffer.buffer->type.dtype), buffer.elements,
+                    buffer.buffer->scope == ir::Scope::kRegister ? "" : fmt::format(" at {}", buffer.byte_offset));
+  printer.text_ += fmt::format("for tile {} {{\n", kernel.tile->name);
+  printer.block(kernel.body, 1);
+  printer.text_ += "}\n";
+  return printer.text_;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,117 @@
+// The rules of loop_ir.h. A violation is a defect of a pass, never of a program.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "ir/print.h"
+#include "lowering/loop_ir.h"
+
+namespace kachel::lowering {
+namespace {
+
+class Verifier {
+ public:
+  std::string run(const LoopKernel& kernel) {
+    for (const LoopParam& param : kernel.params) {
+      if (param.var) visible_.insert(param.var.get());
+      if (param.buffer) buffers_.insert(param.buffer.get());
+    }
+    for (const LoopBuffer& buffer : kernel.buffers) {
+      buffers_.insert(buffer.buffer.get());
+      if (ir::bits(buffer.buffer->type.dtype) == 4) fail("a local buffer of 4-bit elements: " + buffer.buffer->name);
+    }
+    visible_.insert(kernel.tile.get());
+    cpu_ = kernel.threads == 1;
+    block(kernel.body, false);
+    return message_;
+  }
+
+ private:
+  void fail(std::string message) {
+    if (message_.empty()) message_ = std::move(message);
+  }
+  void expr(const ir::ExprRef& root, bool in_threads) {
+    if (!root) return fail("a missing expression");
+    ir::visit(root, [&](const ir::ExprRef& node) {
+      if (!node->typed) fail("an untyped expression: " + ir::print(node));
+      if (node->kind == ir::ExprKind::kReduce) fail("a reduction: " + ir::print(node));
+      if (node->kind == ir::ExprKind::kVar && !visible_.count(node->var.get()))
+        fail("a variable out of its scope: " + node->var->name);
+      if (node->kind == ir::ExprKind::kLoad) {
+        if (node->args.size() != 1) fail("a load with more than one index: " + ir::print(node));
+        access(node->buffer, node->args[0], in_threads);
+      }
+      if (node->kind == ir::ExprKind::kApply) operands(node);
+    });
+  }
+  void operands(const ir::ExprRef& node) {
+    const size_t first = node->op == ir::Op::kSelect ? 1 : 0;
+    const bool shift = node->op == ir::Op::kShl || node->op == ir::Op::kShr;
+    if (node->args.size() != static_cast<size_t>(ir::info(node->op).arity)) fail("wrong arity: " + ir::print(node));
+    for (size_t i = first + 1; i < node->args.size() && !shift; ++i)
+      if (node->args[i]->type != node->args[first]->type) fail("operands of two types: " + ir::print(node));
+    if (node->op == ir::Op::kSelect && node->args[0]->type != ir::DType::Bool)
+      fail("a condition that is no bool: " + ir::print(node));
+  }
+  void access(const ir::BufferRef& buffer, const ir::ExprRef& index, bool in_threads) {
+    if (!buffers_.count(buffer.get())) fail("a buffer of another kernel: " + buffer->name);
+    if (index && index->type != ir::DType::I32 && index->type != ir::DType::I64)
+      fail("an index that is neither i32 nor i64 into " + buffer->name);
+    (void)in_threads;
+  }
+
+  void block(const LoopBlock& body, bool in_threads) {
+    std::vector<const ir::Var*> declared;
+    auto declare = [&](const ir::VarRef& var) {
+      if (!visible_.insert(var.get()).second) fail("a variable declared twice: " + var->name);
+      declared.push_back(var.get());
+    };
+    for (const LoopStmt& stmt : body) {
+      for_each_expr(stmt, [&](const ir::ExprRef& e) { expr(e, in_threads); });
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+        declare(let->var);
+        if (ir::compute_type(let->var->type.dtype) != let->value->type)
+          fail("a value of another type than its name: " + let->var->name);
+      } else if (const auto* store = std::get_if<LoopStore>(&stmt.node)) {
+        access(store->buffer, store->index, in_threads);
+        if (store->value && store->value->type != ir::compute_type(store->buffer->type.dtype))
+          fail("a store of another type into " + store->buffer->name);
+        if (!in_threads && !cpu_ && store->buffer->scope != ir::Scope::kRegister)
+          fail("every thread stores to " + store->buffer->name);
+      } else if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) {
+        access(atomic->buffer, atomic->index, in_threads);
+        if (!in_threads && !cpu_) fail("every thread updates " + atomic->buffer->name);
+      } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+        visible_.insert(loop->var.get());
+        block(loop->body, in_threads);
+        visible_.erase(loop->var.get());
+      } else if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
+        if (in_threads || cpu_) fail("a thread loop in a thread loop");
+        visible_.insert(threads->index.get());
+        visible_.insert(threads->slot.get());
+        block(threads->body, true);
+        visible_.erase(threads->index.get());
+        visible_.erase(threads->slot.get());
+      } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+        block(branch->then_body, in_threads);
+        block(branch->else_body, in_threads);
+      } else if (std::get_if<LoopBarrier>(&stmt.node)) {
+        if (in_threads) fail("a barrier inside a thread loop");
+      }
+    }
+    for (const ir::Var* var : declared) visible_.erase(var);
+  }
+
+  std::set<const ir::Var*> visible_;
+  std::set<const ir::Buffer*> buffers_;
+  bool cpu_ = false;
+  std::string message_;
+};
+
+}  // namespace
+
+std::string verify(const LoopKernel& kernel) {
+  return Verifier().run(kernel);
+}
+
+}  // namespace kachel::lowering

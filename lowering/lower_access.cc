@@ -1,0 +1,112 @@
+// Scalar expressions and element access. Whatever the program computes as an index, no access leaves its buffer: every
+// axis is proved to be inside or guarded, and a guarded load yields its padding. See tile_lowering.h.
+#include "lowering/planted.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+bool TileLowering::in_registers(const ir::BufferRef& buffer) const {
+  auto it = placements_.find(buffer.get());
+  return it != placements_.end() && it->second.scope == ir::Scope::kRegister;
+}
+
+ir::BufferRef TileLowering::temporary(const std::string& name, DType type, ir::Scope scope, int64_t elements) {
+  auto buffer = std::make_shared<ir::Buffer>(
+      ir::Buffer{name, scope, ir::Direction::kInOut, {type, nullptr}, {int64(elements)}, {}});
+  out_.buffers.push_back({buffer, elements, 0});
+  return buffer;
+}
+
+ExprRef TileLowering::convert(const ExprRef& value, DType to) const {
+  if (value->type == ir::compute_type(to)) return value;
+  return ir::make_cast({planted(Planted::kWrongConversion) ? DType::I8 : to, nullptr}, value);
+}
+
+ExprRef TileLowering::index(const ExprRef& expr, const Site* site) {
+  ExprRef value = scalar(expr, site);
+  if (value->type != DType::I64) value = ir::make_cast({DType::I64, nullptr}, value);
+  return let("ix", value);
+}
+
+ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
+  switch (expr->kind) {
+    case ExprKind::kInt:
+    case ExprKind::kFloat:
+    case ExprKind::kBool:
+      return expr;
+    case ExprKind::kVar: {
+      auto it = values_.find(expr->var.get());
+      return it == values_.end() ? expr : it->second;
+    }
+    case ExprKind::kLoad: {
+      std::vector<ExprRef> indices;
+      for (const ExprRef& arg : expr->args) indices.push_back(index(arg, site));
+      return load(expr->buffer, indices, site);
+    }
+    case ExprKind::kReduce:
+      return inline_reduction(*expr, site);
+    case ExprKind::kCast:
+    case ExprKind::kApply:
+      break;
+  }
+  auto copy = std::make_shared<ir::Expr>(*expr);
+  for (ExprRef& arg : copy->args) arg = scalar(arg, site);
+  return copy;
+}
+
+ExprRef TileLowering::in_bounds(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, ExprRef guard) {
+  for (size_t axis = 0; axis < indices.size(); ++axis) {
+    const ExprRef& at = indices[axis];
+    ExprRef limit = scalar(buffer->shape[axis], nullptr);
+    if (!out_.ranges.proves_nonnegative(at) && !planted(Planted::kNoLowerBound))
+      guard = both(guard, ir::make_typed(Op::kGe, {at, int64(0)}));
+    if (!out_.ranges.proves_less(at, limit) && !planted(Planted::kNoUpperBound))
+      guard = both(guard, ir::make_typed(planted(Planted::kBoundOffByOne) ? Op::kLe : Op::kLt, {at, limit}));
+  }
+  return guard;
+}
+
+// Element offset: of a tensor through its strides, of a tile row-major, of a register tile its slot.
+ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site) {
+  if (in_registers(buffer)) return site->slot;
+  const bool global = buffer->scope == ir::Scope::kGlobal;
+  // A guarded offset of a tensor fits in 32 bits if the fact holds; a tile's always does.
+  const DType type = !global || index32_ ? DType::I32 : DType::I64;
+  auto narrow = [&](const ExprRef& value) {
+    if (value->type == type) return value;
+    if (value->kind == ExprKind::kInt) return ir::make_int(value->int_value, type);
+    return ir::make_cast({type, nullptr}, value);
+  };
+  ExprRef sum;
+  int64_t tile_stride = 1;
+  for (size_t axis = indices.size(); axis-- > 0;) {
+    size_t stride_axis = planted(Planted::kSwappedStrides) && global && indices.size() == 2 ? 1 - axis : axis;
+    ExprRef stride = global ? strides_.at(buffer.get())[stride_axis] : int64(tile_stride);
+    if (!global) tile_stride *= buffer->shape[axis]->int_value + (planted(Planted::kWrongTilePitch) && axis ? -1 : 0);
+    if (ir::is_int(indices[axis], 0)) continue;
+    ExprRef term = ir::is_int(stride, 1) ? narrow(indices[axis])
+                                         : ir::make_typed(Op::kMul, {narrow(indices[axis]), narrow(stride)});
+    sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
+  }
+  return sum ? sum : ir::make_int(0, type);
+}
+
+ExprRef TileLowering::load(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site,
+                           ExprRef guard, ExprRef otherwise) {
+  guard = in_bounds(buffer, indices, guard);
+  ExprRef value = ir::make_load(storage(buffer), {offset(buffer, indices, site)});
+  if (!guard) return value;
+  if (!otherwise) {
+    otherwise = ir::is_float(value->type)    ? ir::make_float(planted(Planted::kWrongPadding) ? 1.0 : 0.0)
+                : value->type == DType::Bool ? ir::make_bool(false)
+                                             : ir::make_int(0, value->type);
+  }
+  return ir::make_typed(Op::kSelect, {guard, value, otherwise});
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,123 @@
+// Parallel regions. Reductions come first, into temporaries; then every iteration computes its values and stores them.
+// Where an iteration may read what another one writes, values, places and guards go to temporaries of the iteration
+// first, and a second walk does the stores: the synchronisation pass puts the barrier between. See tile_lowering.h.
+#include "ir/print.h"
+#include "lowering/planted.h"
+#include "lowering/region.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+std::string headline(const ir::ParallelStmt& region) {
+  std::string text = "parallel";
+  for (const ir::IterVar& iter : region.iters)
+    text += (&iter == &region.iters.front() ? " " : ", ") + iter.var->name + " < " + ir::print(iter.extent);
+  return text;
+}
+
+}  // namespace
+
+void TileLowering::statement(const ir::ParallelStmt& stmt) {
+  comment(headline(stmt));
+  Region region = normalise(stmt);
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  for (const ir::IterVar& iter : region.iters) {
+    shape.push_back(iter.extent->int_value);
+    names.push_back(iter.var->name);
+  }
+
+  std::unordered_map<const ir::Var*, ExprRef> lets;  // with their own lets inlined, for reductions
+  for (ir::LetStmt& let : region.lets) {
+    let.value = extract_reductions(let.value, region.iters, lets);
+    lets[let.var.get()] = ir::rewrite(let.value, [&](const ExprRef& node) {
+      if (node->kind != ir::ExprKind::kVar) return node;
+      auto it = lets.find(node->var.get());
+      return it == lets.end() ? node : it->second;
+    });
+  }
+  bool unroll = false;
+  for (RegionStore& store : region.stores) {
+    store.value = extract_reductions(store.value, region.iters, lets);
+    for (ExprRef& index : store.indices) index = extract_reductions(index, region.iters, lets);
+    unroll |= in_registers(store.buffer);
+  }
+  for (const ir::LetStmt& let : region.lets)
+    ir::visit(let.value,
+              [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
+
+  struct Pending {
+    ir::BufferRef value, at, guard;
+  };
+  const bool two_phases = reads_what_others_write(region) && !planted(Planted::kSnapshotBroken);
+  std::vector<Pending> pending(region.stores.size());
+  const int64_t rounds = on_cpu() ? product(shape) : (product(shape) + out_.threads - 1) / out_.threads;
+  const ir::Scope scope = on_cpu() ? ir::Scope::kShared : ir::Scope::kRegister;
+  auto slot_of = [&](const Site& site) {
+    if (!on_cpu()) return site.slot;
+    ExprRef at = site.coords[0];
+    for (size_t i = 1; i < site.coords.size(); ++i)
+      at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(shape[i])}), site.coords[i]});
+    return at;
+  };
+  auto write = [&](const RegionStore& store, const ExprRef& at, const ExprRef& value, const ExprRef& guard) {
+    const ir::BufferRef& to = storage(store.buffer);
+    if (store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost)) return this->store(to, at, value, guard);
+    out_.float_atomics |= ir::is_float(to->type.dtype);
+    LoopBlock body;
+    body.push_back({LoopAtomic{to, at, store.atomic, value}});
+    if (guard)
+      emit({LoopIf{guard, std::move(body), {}}});
+    else
+      emit(std::move(body[0]));
+  };
+
+  each(shape, names, unroll || (two_phases && !on_cpu()), [&](const Site& at_site) {
+    Site site = at_site;
+    if (planted(Planted::kWrongLayout) && unroll && rounds > 1)
+      site.slot = ir::make_typed(Op::kSub, {ir::make_int(rounds - 1, DType::I32), site.slot});
+    for (size_t i = 0; i < shape.size(); ++i) values_[region.iters[i].var.get()] = site.coords[i];
+    for (const ir::LetStmt& let : region.lets) {
+      ExprRef value = scalar(let.value, &site);
+      if (!ir::is_float(value->type)) out_.ranges.set(let.var, out_.ranges.of(value));
+      emit({LoopLet{let.var, value}});
+    }
+    for (size_t i = 0; i < region.stores.size(); ++i) {
+      const RegionStore& store = region.stores[i];
+      std::vector<ExprRef> indices;
+      for (const ExprRef& expr : store.indices) indices.push_back(index(expr, &site));
+      ExprRef guard = in_bounds(store.buffer, indices, store.guard ? scalar(store.guard, &site) : nullptr);
+      ExprRef at = offset(store.buffer, indices, &site), value = scalar(store.value, &site);
+      if (!two_phases) {
+        write(store, at, value, guard);
+        continue;
+      }
+      Pending& later = pending[i];
+      if (!later.value) {
+        later.value = temporary("pending", value->type, scope, rounds);
+        if (!in_registers(store.buffer)) later.at = temporary("place", at->type, scope, rounds);
+        if (guard) later.guard = temporary("guard", DType::Bool, scope, rounds);
+      }
+      emit({LoopStore{later.value, slot_of(site), value}});
+      if (later.at) emit({LoopStore{later.at, slot_of(site), at}});
+      if (later.guard) emit({LoopStore{later.guard, slot_of(site), guard}});
+    }
+  });
+  if (!two_phases) return;
+  each(shape, names, !on_cpu(), [&](const Site& site) {
+    for (size_t i = 0; i < region.stores.size(); ++i) {
+      const Pending& later = pending[i];
+      ExprRef slot = slot_of(site);
+      write(region.stores[i], later.at ? ir::make_load(later.at, {slot}) : slot, ir::make_load(later.value, {slot}),
+            later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
+    }
+  });
+}
+
+}  // namespace kachel::lowering

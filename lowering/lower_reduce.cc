@@ -1,0 +1,206 @@
+// Reductions inside expressions. A reduction is taken out of its region, so that it runs once for every combination of
+// the region's variables that it depends on and not once an iteration, into a temporary of that shape. Where there are
+// fewer results than threads, several threads share one: each reduces every G-th element, then the G partial results
+// are combined. Reductions nested in a reduction are run in place. See tile_lowering.h.
+#include <algorithm>
+#include <bit>
+
+#include "lowering/planted.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+// NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
+ExprRef neutral(ir::ReduceOp op, DType type) {
+  const bool is_float = ir::is_float(type);
+  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
+    return is_float ? ir::make_float(0) : ir::make_int(0, type);
+  if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
+  const bool want_low = op == ir::ReduceOp::kMax;
+  switch (type) {
+    case DType::I32:
+      return ir::make_int(want_low ? INT32_MIN : INT32_MAX, type);
+    case DType::U32:
+      return ir::make_int(want_low ? 0 : int64_t{UINT32_MAX}, type);
+    case DType::U64:
+      return ir::make_int(want_low ? 0 : -1, type);
+    default:
+      return ir::make_int(want_low ? INT64_MIN : INT64_MAX, type);
+  }
+}
+
+ExprRef combine(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
+  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
+}
+
+bool uses(const ExprRef& expr, const ir::VarRef& var) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kVar && node->var == var; });
+  return found;
+}
+
+int64_t extent_of(const std::vector<ir::IterVar>& iters) {
+  int64_t product = 1;
+  for (const ir::IterVar& iter : iters) product *= iter.extent->int_value;
+  return product;
+}
+
+ExprRef inline_lets(const ExprRef& expr, const std::unordered_map<const ir::Var*, ExprRef>& lets) {
+  return ir::rewrite(expr, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kVar) return node;
+    auto it = lets.find(node->var.get());
+    return it == lets.end() ? node : it->second;
+  });
+}
+
+}  // namespace
+
+ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<ir::IterVar>& iters,
+                                         const std::unordered_map<const ir::Var*, ExprRef>& lets) {
+  if (!expr) return expr;
+  if (expr->kind != ExprKind::kReduce) {
+    auto copy = std::make_shared<ir::Expr>(*expr);
+    bool changed = false;
+    for (ExprRef& arg : copy->args) {
+      ExprRef replaced = extract_reductions(arg, iters, lets);
+      changed |= replaced != arg;
+      arg = replaced;
+    }
+    return changed ? ExprRef(copy) : expr;
+  }
+  ExprRef reduce = inline_lets(expr, lets);
+  std::vector<ir::IterVar> outer;
+  std::vector<ExprRef> coords;
+  for (const ir::IterVar& iter : iters)
+    if (uses(reduce, iter.var)) {
+      outer.push_back(iter);
+      coords.push_back(ir::make_var(iter.var));
+    }
+  ir::BufferRef result = reduce_into_temporary(*reduce, outer);
+  if (coords.empty()) coords.push_back(int64(0));
+  return ir::make_load(result, coords);
+}
+
+ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer) {
+  const int64_t results = extent_of(outer), inner = extent_of(reduce.iters);
+  const DType type = reduce.type;
+  // A tile of its own, so that loads of it go the way of all loads.
+  auto tile = std::make_shared<ir::Buffer>(
+      ir::Buffer{"reduced", ir::Scope::kShared, ir::Direction::kInOut, {type, nullptr}, {}, {}});
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  for (const ir::IterVar& iter : outer) {
+    shape.push_back(iter.extent->int_value);
+    names.push_back(iter.var->name);
+  }
+  if (shape.empty()) shape.push_back(1);
+  for (int64_t extent : shape) tile->shape.push_back(int64(extent));
+  storage_[tile.get()] = temporary("reduced", type, ir::Scope::kShared, results);
+
+  const int64_t first_element = planted(Planted::kReduceSkipsFirst) && inner > 1 ? 1 : 0;
+  const ExprRef zero = ir::make_int(0, DType::I32);
+  auto bind = [&](const Site& site) {
+    for (size_t i = 0; i < outer.size(); ++i) values_[outer[i].var.get()] = site.coords[i];
+  };
+
+  int64_t group = 1;
+  if (!on_cpu() && results < out_.threads)
+    group = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(out_.threads / results, inner))));
+  if (group == 1) {
+    each(shape, names, false, [&](const Site& site) {
+      bind(site);
+      ExprRef value = inline_reduction(reduce, &site);
+      store(storage(tile), offset(tile, site.coords, &site), value, nullptr);
+    });
+    return tile;
+  }
+
+  ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, results * group);
+  ir::BufferRef sum = temporary("sum", type, ir::Scope::kRegister, 1);
+  std::vector<int64_t> spread = shape;
+  spread.push_back(group);
+  std::vector<std::string> spread_names = names;
+  spread_names.resize(shape.size(), "o");
+  spread_names.push_back("g");
+  auto flat = [&](const Site& site) {
+    ExprRef at = site.coords[0];
+    for (size_t i = 1; i < site.coords.size(); ++i)
+      at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(spread[i])}), site.coords[i]});
+    return at;
+  };
+  each(spread, spread_names, false, [&](const Site& site) {
+    bind(site);
+    store(sum, zero, neutral(reduce.reduce, type), nullptr);
+    serial("step", int64((inner + group - 1) / group), true, [&](ExprRef step) {
+      ExprRef linear =
+          let("linear", ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {step, int64(group)}), site.coords.back()}));
+      LoopBlock body = nested([&] {
+        int64_t below = inner;
+        for (const ir::IterVar& iter : reduce.iters) {
+          below /= iter.extent->int_value;
+          ExprRef coord = below == 1 ? linear : ir::make_typed(Op::kDiv, {linear, int64(below)});
+          if (&iter != &reduce.iters.front()) coord = ir::make_typed(Op::kMod, {coord, iter.extent});
+          ExprRef named = let(iter.var->name, coord);
+          if (named == linear) named = let(iter.var->name, ir::make_typed(Op::kAdd, {linear, int64(0)}));
+          out_.ranges.set(named->var, {0, iter.extent->int_value - 1});
+          values_[iter.var.get()] = named;
+        }
+        ExprRef value = scalar(reduce.args[0], &site);
+        store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
+      });
+      ExprRef guard;
+      if (inner % group) guard = ir::make_typed(Op::kLt, {linear, int64(inner)});
+      if (first_element) guard = both(guard, ir::make_typed(Op::kGe, {linear, int64(first_element)}));
+      if (guard)
+        emit({LoopIf{guard, std::move(body), {}}});
+      else
+        for (LoopStmt& stmt : body) emit(std::move(stmt));
+    });
+    store(partial, flat(site), ir::make_load(sum, {zero}), nullptr);
+  });
+  each(shape, names, false, [&](const Site& site) {
+    store(sum, zero, neutral(reduce.reduce, type), nullptr);
+    ExprRef base = offset(tile, site.coords, &site);
+    ExprRef start = ir::make_typed(Op::kMul, {ir::make_cast({DType::I64, nullptr}, base), int64(group)});
+    serial("g", int64(group), true, [&](ExprRef g) {
+      ExprRef at = ir::make_typed(Op::kAdd, {start, g});
+      store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), ir::make_load(partial, {at})), nullptr);
+    });
+    store(storage(tile), base, ir::make_load(sum, {zero}), nullptr);
+  });
+  return tile;
+}
+
+ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site) {
+  ir::BufferRef sum = temporary("sum", reduce.type, ir::Scope::kRegister, 1);
+  const ExprRef zero = ir::make_int(0, DType::I32);
+  store(sum, zero, neutral(reduce.reduce, reduce.type), nullptr);
+  std::function<void(size_t)> nest = [&](size_t axis) {
+    if (axis == reduce.iters.size()) {
+      ExprRef value = scalar(reduce.args[0], site);
+      store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
+      return;
+    }
+    const ir::IterVar& iter = reduce.iters[axis];
+    serial(iter.var->name, iter.extent, true, [&](ExprRef coord) {
+      if (planted(Planted::kReduceSkipsFirst) && iter.extent->int_value > 1 && axis == 0) {
+        values_[iter.var.get()] = let("skipped", ir::make_typed(Op::kMax, {coord, int64(1)}));
+        return nest(axis + 1);
+      }
+      values_[iter.var.get()] = coord;
+      nest(axis + 1);
+    });
+  };
+  nest(0);
+  return let("reduced", ir::make_load(sum, {zero}));
+}
+
+}  // namespace kachel::lowering

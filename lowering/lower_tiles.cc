@@ -1,0 +1,255 @@
+// The statement walk: signature, grid and control flow. See tile_lowering.h.
+#include "ir/print.h"
+#include "lowering/planted.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+using ir::VarKind;
+
+ExprRef both(const ExprRef& a, const ExprRef& b) {
+  if (!a) return b;
+  if (!b) return a;
+  return ir::make_typed(Op::kAnd, {a, b});
+}
+
+ExprRef int64(int64_t value) {
+  return ir::make_int(value, DType::I64);
+}
+
+ir::VarRef make_local(const std::string& name, DType type, VarKind kind) {
+  return std::make_shared<ir::Var>(ir::Var{kind, name, {type, nullptr}, {}});
+}
+
+TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const Placements& placements,
+                           uint64_t fact_mask)
+    : kernel_(kernel), target_(target), placements_(placements) {
+  std::vector<Fact> facts = facts_of(kernel);
+  for (size_t i = 0; i < facts.size(); ++i) {
+    if (!(fact_mask >> i & 1)) continue;
+    if (facts[i].kind == Fact::Kind::kIndex32) index32_ = true;
+    if (facts[i].kind == Fact::Kind::kUnitStride) unit_stride_.insert(facts[i].param);
+  }
+}
+
+Result<LoopKernel> TileLowering::run() {
+  out_.threads = on_cpu() ? 1 : target_.threads;
+  current_ = &out_.body;
+  declare_params();
+  declare_tiles();
+  open_grid();
+  block(kernel_.body);
+  if (!status_.ok()) return status_;
+  return std::move(out_);
+}
+
+void TileLowering::declare_params() {
+  const Interval dim_range{0, index32_ ? (int64_t{1} << 30) - 1 : kMaxDim};
+  for (size_t i = 0; i < kernel_.params.size(); ++i) {
+    const ir::Param& param = kernel_.params[i];
+    const int index = static_cast<int>(i);
+    if (!param.tensor) {
+      out_.params.push_back({{Slot::Kind::kScalar, index, 0}, param.scalar, nullptr});
+      continue;
+    }
+    auto flat = [&](DType type, const char* suffix) {
+      return std::make_shared<ir::Buffer>(ir::Buffer{
+          param.tensor->name + suffix, ir::Scope::kGlobal, param.tensor->direction, {type, nullptr}, {int64(0)}, {}});
+    };
+    const DType type = param.tensor->type.dtype;
+    ir::BufferRef buffer = flat(type, "");
+    storage_[param.tensor.get()] = buffer;
+    out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, buffer});
+    if (ir::bits(type) == 4 && param.tensor->direction != ir::Direction::kIn) {
+      ir::BufferRef bytes = flat(DType::U8, "_bytes");
+      packed_[param.tensor.get()] = bytes;
+      out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, bytes});
+    }
+    const int rank = static_cast<int>(param.tensor->shape.size());
+    std::vector<ExprRef>& strides = strides_[param.tensor.get()];
+    for (int axis = 0; axis < rank; ++axis) {
+      // 4-bit tensors are packed along a unit-stride last axis by definition.
+      if (axis == rank - 1 && (unit_stride_.count(index) || ir::bits(type) == 4)) {
+        strides.push_back(int64(1));
+        continue;
+      }
+      ir::VarRef stride =
+          make_local(param.tensor->name + "_stride" + std::to_string(axis), DType::I64, VarKind::kScalar);
+      out_.params.push_back({{Slot::Kind::kStride, index, axis}, stride, nullptr});
+      strides.push_back(ir::make_var(stride));
+    }
+  }
+  for (size_t i = 0; i < kernel_.dims.size(); ++i) {
+    out_.params.push_back({{Slot::Kind::kDim, static_cast<int>(i), 0}, kernel_.dims[i], nullptr});
+    out_.ranges.set(kernel_.dims[i], dim_range);
+  }
+}
+
+void TileLowering::declare_tiles() {
+  for (const ir::Stmt& stmt : kernel_.body) {
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    if (!decl) continue;
+    const Placement& placement = placements_.at(decl->buffer.get());
+    int64_t elements =
+        placement.scope == ir::Scope::kRegister ? placement.layout.registers() : placement.layout.offset_extent();
+    storage_[decl->buffer.get()] = temporary(decl->buffer->name, placement.storage, placement.scope, elements);
+  }
+}
+
+// The tile index counts grid points, last axis fastest.
+void TileLowering::open_grid() {
+  out_.tile = make_local("tile", DType::I64, VarKind::kGrid);
+  out_.tiles = make_local("tiles", DType::I64, VarKind::kScalar);
+  out_.ranges.set(out_.tile, {0, int64_t{1} << 62});
+  out_.params.push_back({{Slot::Kind::kBlocks, 0, 0}, out_.tiles, nullptr});
+  std::vector<ExprRef> extents(kernel_.grid.size());
+  for (size_t i = 1; i < kernel_.grid.size(); ++i) {
+    ir::VarRef extent = make_local(kernel_.grid[i].var->name + "_extent", DType::I64, VarKind::kScalar);
+    out_.ranges.set(extent, {1, kMaxDim});
+    out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(i), 0}, extent, nullptr});
+    extents[i] = ir::make_var(extent);
+  }
+  ExprRef rest = ir::make_var(out_.tile);
+  for (size_t i = kernel_.grid.size(); i-- > 0;) {
+    const ir::VarRef& var = kernel_.grid[i].var;
+    ExprRef value = i == 0 ? rest : ir::make_typed(Op::kMod, {rest, extents[i]});
+    if (planted(Planted::kGridOrder) && i > 0) value = ir::make_typed(Op::kDiv, {rest, extents[i]});
+    emit({LoopLet{var, value}});
+    out_.ranges.set(var, {0, kMaxDim - 1});
+    out_.ranges.set_limit(var, kernel_.grid[i].extent);
+    if (i > 0) rest = let("rest", ir::make_typed(Op::kDiv, {rest, extents[i]}));
+  }
+}
+
+ExprRef TileLowering::let(const std::string& name, ExprRef value) {
+  if (ir::is_const(value) || value->kind == ir::ExprKind::kVar) return value;
+  ir::VarRef var = make_local(name, value->type);
+  if (!ir::is_float(value->type)) out_.ranges.set(var, out_.ranges.of(value));
+  emit({LoopLet{var, value}});
+  return ir::make_var(var);
+}
+
+void TileLowering::store(const ir::BufferRef& buffer, ExprRef index, ExprRef value, ExprRef guard) {
+  if (!guard) {
+    emit({LoopStore{buffer, index, value}});
+    return;
+  }
+  LoopBlock body;
+  body.push_back({LoopStore{buffer, index, value}});
+  emit({LoopIf{guard, std::move(body), {}}});
+}
+
+LoopBlock TileLowering::nested(const std::function<void()>& body) {
+  LoopBlock block;
+  LoopBlock* outer = std::exchange(current_, &block);
+  body();
+  current_ = outer;
+  return block;
+}
+
+void TileLowering::each(const std::vector<int64_t>& shape, const std::vector<std::string>& names, bool in_registers,
+                        const std::function<void(const Site&)>& body) {
+  auto name_of = [&](size_t axis) { return axis < names.size() ? names[axis] : "i" + std::to_string(axis); };
+  if (on_cpu()) {
+    Site site;
+    std::function<void(size_t)> nest = [&](size_t axis) {
+      if (axis == shape.size()) return body(site);
+      serial(name_of(axis), int64(shape[axis]), false, [&](ExprRef coord) {
+        site.coords.push_back(coord);
+        nest(axis + 1);
+        site.coords.pop_back();
+      });
+    };
+    return nest(0);
+  }
+  LoopThreads loop;
+  loop.index = make_local("e", DType::I32, VarKind::kThread);
+  loop.slot = make_local("r", DType::I32, VarKind::kThread);
+  loop.extent = product(shape);
+  if (planted(Planted::kSkippedTail) && loop.extent > out_.threads) loop.extent -= loop.extent % out_.threads;
+  loop.unroll = in_registers;
+  out_.ranges.set(loop.index, {0, loop.extent - 1});
+  out_.ranges.set(loop.slot, {0, (loop.extent - 1) / out_.threads});
+  loop.body = nested([&] {
+    Site site{{}, ir::make_var(loop.slot)};
+    ExprRef linear = ir::make_var(loop.index);
+    int64_t below = product(shape);
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      below /= shape[axis];
+      if (shape[axis] == 1) {
+        site.coords.push_back(int64(0));
+        continue;
+      }
+      ExprRef coord = linear;
+      if (below > 1) coord = ir::make_typed(Op::kDiv, {coord, ir::make_int(below, DType::I32)});
+      if (axis > 0) coord = ir::make_typed(Op::kMod, {coord, ir::make_int(shape[axis], DType::I32)});
+      ExprRef named = let(name_of(axis), ir::make_cast({DType::I64, nullptr}, coord));
+      if (named->kind == ir::ExprKind::kVar) out_.ranges.set(named->var, {0, shape[axis] - 1});
+      site.coords.push_back(named);
+    }
+    body(site);
+  });
+  emit({std::move(loop)});
+}
+
+void TileLowering::serial(const std::string& name, ExprRef extent, bool reassociate,
+                          const std::function<void(ExprRef)>& body) {
+  LoopFor loop;
+  loop.var = make_local(name, DType::I64, VarKind::kLoop);
+  loop.begin = int64(0);
+  loop.end = extent;
+  loop.reassociate = reassociate;
+  Interval limit = out_.ranges.of(extent);
+  out_.ranges.set(loop.var, {0, std::max<int64_t>(limit.hi, 1) - 1});
+  out_.ranges.set_limit(loop.var, extent);
+  loop.body = nested([&] { body(ir::make_var(loop.var)); });
+  emit({std::move(loop)});
+}
+
+void TileLowering::block(const ir::Block& body) {
+  for (const ir::Stmt& stmt : body) {
+    if (!status_.ok()) return;
+    std::visit([this](const auto& node) { statement(node); }, stmt.node);
+  }
+}
+
+void TileLowering::statement(const ir::DeclStmt& decl) {
+  if (!decl.init) return;
+  ir::TileRef whole{decl.buffer, std::vector<ir::AxisSpec>(decl.buffer->shape.size()), nullptr, nullptr, nullptr, {}};
+  statement(ir::FillStmt{std::move(whole), decl.init});
+}
+
+void TileLowering::statement(const ir::LetStmt& stmt) {
+  ExprRef value = scalar(extract_reductions(stmt.value, {}, {}), nullptr);
+  if (!ir::is_float(value->type)) out_.ranges.set(stmt.var, out_.ranges.of(value));
+  emit({LoopLet{stmt.var, value}});
+}
+
+void TileLowering::statement(const ir::AssignStmt&) {
+  status_ = internal("an assignment outside of a parallel region");
+}
+
+void TileLowering::statement(const ir::ForStmt& stmt) {
+  LoopFor loop;
+  loop.var = stmt.var;
+  loop.begin = index(extract_reductions(stmt.begin, {}, {}), nullptr);
+  loop.end = index(extract_reductions(stmt.end, {}, {}), nullptr);
+  Interval begin = out_.ranges.of(loop.begin), end = out_.ranges.of(loop.end);
+  out_.ranges.set(loop.var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});
+  out_.ranges.set_limit(loop.var, loop.end);
+  loop.body = nested([&] { block(stmt.body); });
+  emit({std::move(loop)});
+}
+
+void TileLowering::statement(const ir::IfStmt& stmt) {
+  LoopIf branch;
+  branch.condition = scalar(extract_reductions(stmt.condition, {}, {}), nullptr);
+  branch.then_body = nested([&] { block(stmt.then_body); });
+  branch.else_body = nested([&] { block(stmt.else_body); });
+  emit({std::move(branch)});
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,81 @@
+// The order of the passes, in one place.
+//
+//   tile IR  concrete kernel (ir::instantiate)
+//            -> schedule      roles and pipelines
+//            -> placement     where each tile lives
+//            -> TileLowering  loop IR with guarded element accesses
+//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits barriers)
+//   text     -> CUDA C++ or LLVM IR
+#include <fmt/format.h>
+
+#include "ir/print.h"
+#include "lowering/emit.h"
+#include "lowering/memory_plan.h"
+#include "lowering/simplify.h"
+#include "lowering/synchronise.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+namespace {
+
+Status check_target(const Target& target) {
+  if (target.kind == Target::Kind::kCpu) return {};
+  if (target.architecture < 80)
+    return unsupported(fmt::format("compute capability {}.{} is below 8.0; use the CPU or a GPU of the Ampere generation "
+                                   "or later",
+                                   target.architecture / 10, target.architecture % 10));
+  if (target.threads < 32 || target.threads > 1024 || target.threads % 32)
+    return invalid(fmt::format("{} threads a block; give a multiple of 32 from 32 to 1024", target.threads));
+  return {};
+}
+
+std::string notes_of(const Schedule& schedule, const Placements& placements, const ir::Kernel& kernel,
+                     const LoopKernel& loops) {
+  std::string text = schedule.print();
+  for (const ir::Stmt& stmt : kernel.body) {
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    if (!decl) continue;
+    const Placement& placement = placements.at(decl->buffer.get());
+    text += fmt::format("tile {}: {} in {}, layout {}{}\n", decl->buffer->name, ir::name(placement.storage),
+                        placement.scope == ir::Scope::kRegister ? "registers" : "memory of the block",
+                        placement.layout.print(), placement.reason.empty() ? "" : " (" + placement.reason + ")");
+  }
+  text += fmt::format("gemm: fma; copies: one element an access, guarded where bounds are not proved\n");
+  text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
+                      loops.workspace_bytes);
+  if (loops.float_atomics) text += "float atomics: the order of additions, and so the last bits, may differ between runs\n";
+  return text;
+}
+
+}  // namespace
+
+Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
+                      const LowerOptions& options) {
+  KACHEL_TRY(check_target(target));
+  Schedule schedule = make_generic_schedule(concrete, target);
+  Placements placements = infer_placements(concrete, target, schedule);
+  KACHEL_ASSIGN(LoopKernel loops, TileLowering(concrete, target, placements, fact_mask).run());
+  simplify(&loops);
+  plan_memory(&loops, target);
+  synchronise(&loops);
+  if (std::string broken = verify(loops); !broken.empty())
+    return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
+
+  Lowered lowered;
+  const bool cpu = target.kind == Target::Kind::kCpu;
+  lowered.text = cpu ? emit_llvm(loops) : emit_cuda(loops);
+  lowered.entry = kEntry;
+  for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
+  lowered.threads = loops.threads;
+  lowered.shared_bytes = loops.shared_bytes;
+  lowered.workspace_bytes = loops.workspace_bytes;
+  lowered.deterministic = !loops.float_atomics;
+  if (options.keep_stages) {
+    lowered.tile_ir = ir::print(concrete);
+    lowered.loop_ir = print(loops);
+    lowered.notes = notes_of(schedule, placements, concrete, loops);
+  }
+  return lowered;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,43 @@
+// Planted bugs. The mutation check (tests/lowering/planted_test) builds this layer once more with
+// KACHEL_PLANTED_BUGS and shows that the suite notices each of them; in the product planted() is constant false.
+#pragma once
+
+namespace kachel::lowering {
+
+enum class Planted {
+  kNone,
+  kNoLowerBound,        // negative indices are not guarded
+  kNoUpperBound,        // indices past the end are not guarded
+  kBoundOffByOne,       // index <= extent
+  kSwappedStrides,      // rows and columns of a matrix exchanged
+  kWrongTilePitch,      // a tile's rows overlap
+  kWrongPadding,        // loads outside give 1
+  kWrongConversion,     // conversions go through i8
+  kDroppedBarrier,      // no barrier before a read of what other threads wrote
+  kDroppedLoopBarrier,  // no barrier for hazards around a loop's back edge
+  kWrongLayout,         // a fragment's registers are addressed in reverse
+  kSkippedTail,         // threads skip the last, incomplete round
+  kGemmNoAccumulate,    // c = a @ b instead of c += a @ b
+  kGemmShortK,          // the last k of a gemm is left out
+  kTransposedOperand,   // a's transpose flag is ignored
+  kReduceInit,          // max starts from 0
+  kReduceSkipsFirst,    // a reduction starts at its second element
+  kSnapshotBroken,      // a region writes before all its reads are done
+  kWithinIgnored,       // `within` is not applied
+  kPaddingIgnored,      // `pad` is taken as 0
+  kGridOrder,           // grid axes decoded in the wrong order
+  kNibbleOrder,         // high nibble first
+  kAtomicLost,          // an atomic becomes a plain store
+  kCount,
+};
+
+#ifdef KACHEL_PLANTED_BUGS
+void plant(Planted bug);  // not thread-safe: tests plant one, run, and plant kNone
+bool planted(Planted bug);
+#else
+constexpr bool planted(Planted) {
+  return false;
+}
+#endif
+
+}  // namespace kachel::lowering

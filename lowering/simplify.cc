@@ -1,0 +1,69 @@
+#include "lowering/simplify.h"
+
+#include "ir/instantiate.h"
+
+namespace kachel::lowering {
+namespace {
+
+class Simplifier {
+ public:
+  LoopBlock block(const LoopBlock& in) {
+    LoopBlock out;
+    for (const LoopStmt& stmt : in) std::visit([&](const auto& node) { statement(node, &out); }, stmt.node);
+    return out;
+  }
+
+ private:
+  ir::ExprRef expr(const ir::ExprRef& in) const {
+    return ir::fold(ir::rewrite(in, [this](const ir::ExprRef& node) {
+      if (node->kind != ir::ExprKind::kVar) return node;
+      auto it = names_.find(node->var.get());
+      return it == names_.end() ? node : it->second;
+    }));
+  }
+
+  void statement(const LoopLet& let, LoopBlock* out) {
+    ir::ExprRef value = expr(let.value);
+    if (ir::is_const(value))
+      names_[let.var.get()] = value;
+    else
+      out->push_back({LoopLet{let.var, value}});
+  }
+  void statement(const LoopStore& store, LoopBlock* out) {
+    out->push_back({LoopStore{store.buffer, expr(store.index), expr(store.value)}});
+  }
+  void statement(const LoopAtomic& atomic, LoopBlock* out) {
+    out->push_back({LoopAtomic{atomic.buffer, expr(atomic.index), atomic.op, expr(atomic.value)}});
+  }
+  void statement(const LoopFor& loop, LoopBlock* out) {
+    LoopFor copy{loop.var, expr(loop.begin), expr(loop.end), loop.unroll, loop.reassociate, {}};
+    if (ir::is_const(copy.begin) && ir::is_const(copy.end) && copy.begin->int_value >= copy.end->int_value) return;
+    copy.body = block(loop.body);
+    if (!copy.body.empty()) out->push_back({std::move(copy)});
+  }
+  void statement(const LoopThreads& threads, LoopBlock* out) {
+    LoopThreads copy{threads.index, threads.slot, threads.extent, threads.unroll, block(threads.body)};
+    if (!copy.body.empty()) out->push_back({std::move(copy)});
+  }
+  void statement(const LoopIf& branch, LoopBlock* out) {
+    LoopIf copy{expr(branch.condition), block(branch.then_body), block(branch.else_body)};
+    if (ir::is_const(copy.condition)) {
+      LoopBlock& taken = copy.condition->int_value ? copy.then_body : copy.else_body;
+      for (LoopStmt& stmt : taken) out->push_back(std::move(stmt));
+      return;
+    }
+    if (!copy.then_body.empty() || !copy.else_body.empty()) out->push_back({std::move(copy)});
+  }
+  void statement(const LoopBarrier&, LoopBlock* out) { out->push_back({LoopBarrier{}}); }
+  void statement(const LoopComment& comment, LoopBlock* out) { out->push_back({comment}); }
+
+  std::unordered_map<const ir::Var*, ir::ExprRef> names_;
+};
+
+}  // namespace
+
+void simplify(LoopKernel* kernel) {
+  kernel->body = Simplifier().block(kernel->body);
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,10 @@
+// Folds every expression, drops branches whose condition is known, loops that run no iteration and values that are
+// names of other values. Input and output: a loop kernel, before or after synchronise().
+#pragma once
+#include "lowering/loop_ir.h"
+
+namespace kachel::lowering {
+
+void simplify(LoopKernel* kernel);
+
+}  // namespace kachel::lowering

@@ -1,0 +1,110 @@
+// Tile IR to loop IR, with one instruction for everything (plain loads, fma): the lowering that accepts every program.
+// Private to the lower_*.cc files, which implement one group of ops each.
+#pragma once
+#include <functional>
+#include <set>
+#include <unordered_map>
+
+#include "lowering/loop_ir.h"
+#include "lowering/placement.h"
+
+namespace kachel::lowering {
+
+// The iteration that an element access happens in.
+struct Site {
+  std::vector<ir::ExprRef> coords;  // I64, one a dimension of the iteration space
+  ir::ExprRef slot;                 // I32 register slot; null on the CPU
+};
+
+class TileLowering {
+ public:
+  TileLowering(const ir::Kernel& kernel, const Target& target, const Placements& placements, uint64_t fact_mask);
+  Result<LoopKernel> run();
+
+ private:
+  bool on_cpu() const { return target_.kind == Target::Kind::kCpu; }
+
+  // lower_tiles.cc: signature, grid, statements.
+  void declare_params();
+  void declare_tiles();
+  void open_grid();
+  void block(const ir::Block& body);
+  void statement(const ir::DeclStmt& decl);
+  void statement(const ir::LetStmt& let);
+  void statement(const ir::CopyStmt& copy);
+  void statement(const ir::FillStmt& fill);
+  void statement(const ir::GemmStmt& gemm);
+  void statement(const ir::ParallelStmt& region);
+  void statement(const ir::AssignStmt& assign);
+  void statement(const ir::ForStmt& loop);
+  void statement(const ir::IfStmt& branch);
+
+  // Emission into the current block.
+  void emit(LoopStmt stmt) { current_->push_back(std::move(stmt)); }
+  void comment(std::string text) { emit({LoopComment{std::move(text)}}); }
+  ir::ExprRef let(const std::string& name, ir::ExprRef value);  // constants and variables are returned as they are
+  void store(const ir::BufferRef& buffer, ir::ExprRef index, ir::ExprRef value, ir::ExprRef guard);
+  LoopBlock nested(const std::function<void()>& body);  // what `body` emits, as a block of its own
+
+  // Runs `body` for every element of `shape`, each in one thread: dealt out in cyclic order on a GPU, as nested loops
+  // on the CPU. `in_registers`: body touches register arrays through its site's slot.
+  void each(const std::vector<int64_t>& shape, const std::vector<std::string>& names, bool in_registers,
+            const std::function<void(const Site&)>& body);
+  // One thread walks [0, extent) in order.
+  void serial(const std::string& name, ir::ExprRef extent, bool reassociate,
+              const std::function<void(ir::ExprRef)>& body);
+
+  // lower_access.cc: expressions and element access. Every access is proved or guarded.
+  ir::ExprRef scalar(const ir::ExprRef& expr, const Site* site);
+  ir::ExprRef index(const ir::ExprRef& expr, const Site* site);  // as I64, named so that it is evaluated once
+  ir::ExprRef load(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
+                   ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr);
+  ir::ExprRef in_bounds(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, ir::ExprRef guard);
+  ir::ExprRef offset(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site);
+  ir::BufferRef storage(const ir::BufferRef& buffer) const { return storage_.at(buffer.get()); }
+  bool in_registers(const ir::BufferRef& buffer) const;
+  ir::ExprRef convert(const ir::ExprRef& value, ir::DType to) const;  // to the compute type of an element of type `to`
+  ir::BufferRef temporary(const std::string& name, ir::DType type, ir::Scope scope, int64_t elements);
+
+  // lower_copy.cc
+  struct Slice {  // a TileRef with its uniform parts evaluated
+    const ir::TileRef* ref;
+    std::vector<ir::ExprRef> starts;  // one an axis; null where an axis has none
+    std::vector<std::shared_ptr<Slice>> gathers;
+    ir::ExprRef within_first, within_length;
+  };
+  Slice slice(const ir::TileRef& ref);
+  std::vector<int64_t> slice_shape(const ir::TileRef& ref) const;
+  // The element of the slice at the site's coordinates (its non-index axes in order). Sets guard to `within`, or null.
+  std::vector<ir::ExprRef> element(const Slice& slice, const Site& site, ir::ExprRef* guard);
+  ir::ExprRef load_element(const Slice& slice, const Site& site);
+  void copy_packed(const Slice& dst, const Slice& src);
+
+  // lower_parallel.cc, lower_reduce.cc
+  // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
+  ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
+                                 const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
+  ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
+  ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
+
+  const ir::Kernel& kernel_;
+  const Target& target_;
+  const Placements& placements_;
+  bool index32_ = false;
+  std::set<int> unit_stride_;  // parameters
+
+  LoopKernel out_;
+  LoopBlock* current_ = nullptr;
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> storage_;             // tensor or tile -> loop buffer
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;              // 4-bit tensor -> its bytes
+  std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
+  std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
+  Status status_;
+};
+
+// Shared by the lower_*.cc files.
+ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
+ir::ExprRef int64(int64_t value);
+ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);
+
+}  // namespace kachel::lowering
