@@ -1,0 +1,130 @@
+// The measurement protocol: from compiled, checked candidates to samples that a decision can rest on.
+//
+//   warm-up        2 runs of each candidate, thrown away: the first pays for lazy loading, cold instruction caches and
+//                  TLBs, and for a device that was asleep.
+//   short rounds   every live candidate once per round, every run after a flush; back and forth, so that a steady drift
+//                  weighs on all alike. After 3 rounds whoever takes more than 1.5 times the best leaves; from 8 rounds
+//                  on (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
+//                  above the tie band. Ends when each survivor is either tied with the best or known to 0.5 %, after at
+//                  least 10 rounds and at most 96.
+//   blocks         only where the best takes 100 us or more: up to 3 finalists, each run for 100 ms at a stretch, of
+//   which
+//                  the last quarter is recorded; 2 to 4 times around, back and forth.
+//
+// Why interleaved: a device throttles by 15 to 19 % within a tuning. Candidates measured one after the other are then
+// ranked by when they ran. Within a round they share the clock, and the ratio of two samples of a round is free of it;
+// sample i of every candidate belongs to round i, and decision.h pairs by that index.
+//
+// Why rounds, then blocks: rounds find out cheaply who loses; most candidates leave after 3 to 12 runs. But above about
+// 4096^3 a GEMM is limited by power, not by its instructions, and short turns let a candidate that draws too much
+// borrow from its neighbours' thrift: all run at the same clock, the hungry one wins, and then loses 5 to 10 % in
+// sustained use. A block is long enough for the clock to settle to what the candidate itself allows. Hence also the
+// wide margin (10 %) for leaving the rounds where blocks will follow. Kernels below 100 us are too short to be limited
+// by power with a flush between two runs, so for them the rounds decide.
+//
+// Why the caches are flushed, and left dirty: in use a kernel finds its operands where the step before left them, for a
+// large model mostly not in the L2, while 100 runs on the same operands would be served from it and favour whoever
+// touches memory worst. The flush overwrites more bytes than the L2 holds, so what the kernel evicts must be written
+// back first, as the host's own traffic would have it; an L2 emptied clean picks other winners for streaming shapes.
+// One of the two has to be chosen for all candidates, and this is the one that happens outside of benchmarks.
+//
+// Nothing that was measured is thrown away but warm-up and the lead-in of the blocks; the samples of pruned candidates
+// are kept, to be stored and learned from.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "support/status.h"
+#include "tuner/candidate.h"
+#include "tuner/clock.h"
+#include "tuner/decision.h"
+#include "tuner/progress.h"
+#include "tuner/runner.h"
+
+namespace kachel::tuner {
+
+// The knobs of the protocol; the essay above says what each is for.
+struct MeasurementLimits {
+  int warmup_runs = 2;
+  int first_prune_round = 3;
+  double prune_ratio = 1.5;
+  int min_rounds = 10;
+  int max_rounds = 96;
+  double target_half_width = 0.005;  // of the ratio to the best
+
+  double long_run_ns = 100e3;
+  int long_run_rounds = 12;
+  double long_run_margin = 0.10;
+  int64_t block_ns = 100'000'000;  // 0: no blocks
+  double lead_in = 0.75;           // the share of a block that is not recorded
+  int max_block_samples = 32;
+  int min_blocks = 2;
+  int max_blocks = 4;
+  size_t max_finalists = 3;
+};
+
+// A candidate under measurement. `record` outlives the Measurement; its state, message and samples are written.
+struct Trial {
+  size_t index = 0;
+  CandidateRecord* record = nullptr;
+};
+
+// One series of measurements. Single thread.
+class Measurement {
+ public:
+  struct Environment {
+    CandidateRunner& runner;
+    Clock& clock;
+    Reporter& reporter;
+    const MeasurementLimits& limits;
+    const DecisionRules& rules;
+    Deadline deadline;
+  };
+
+  // Uses the sessions `first_session` and first_session + 1. With `may_stop_empty` the deadline may end the series
+  // before the first sample; otherwise one is taken, of the first trial that can be launched.
+  Measurement(const Environment& environment, std::vector<Trial> trials, uint64_t first_session, bool may_stop_empty);
+
+  // Each trial ends up measured, pruned or launch_failed, or as it was if the deadline came before its first sample.
+  // Fails only for what ends the whole tuning: cancellation, a lost device.
+  Status run();
+
+  bool cut_short() const { return cut_short_; }
+  uint64_t timed_runs() const { return timed_runs_; }
+
+ private:
+  Status warm_up();
+  Status short_rounds();
+  Status blocks();
+  Status block(const Trial& trial, int samples, int64_t lead_in_ns);
+  // One flushed run; a failure of the candidate alone is written to its record.
+  Status time(const Trial& trial, bool keep);
+  Status report(const Configuration* configuration, bool always);
+
+  // True if the deadline has passed and there is a sample to fall back on. Sets cut_short_.
+  bool out_of_time();
+  void drop_failed();
+  // Takes out of the rounds whoever has lost; returns whether the rest is settled.
+  bool prune(int rounds);
+  void choose_finalists();
+  std::vector<Standing> standings() const;
+  bool settled(const std::vector<Standing>& standings) const;
+  void lose(const Trial& trial, std::string why);
+  bool blocks_follow(double best_ns) const;
+
+  Environment env_;
+  std::vector<Trial> live_;
+  uint64_t session_;
+  bool has_sample_;
+  bool cut_short_ = false;
+  uint64_t timed_runs_ = 0;
+  size_t rounds_done_ = 0;
+  double best_ns_ = 0;  // the smallest median at the last look, 0 before it
+};
+
+// The order of n candidates in one round: forward in even rounds, backward in odd ones, starting one candidate further
+// every second round, so that nobody always follows the same neighbour.
+std::vector<size_t> round_order(size_t n, size_t round);
+
+}  // namespace kachel::tuner

@@ -1,0 +1,36 @@
+// The candidates of one tuning as the tuner sees them. The runtime implements this over a device, the tests over a
+// simulated one. Candidates are named by their index in TuneRequest::candidates.
+#pragma once
+#include <cstddef>
+
+#include "support/status.h"
+
+namespace kachel::tuner {
+
+// kDeviceLost and kCancelled from any function end the whole tuning with that status; any other failure only ends the
+// candidate. The runner owes the time limits: a call that never returns is a tuning that never returns.
+class CandidateRunner {
+ public:
+  virtual ~CandidateRunner() = default;
+
+  // Makes the candidate ready to launch, from the store or by compiling. Called from several threads at once, for
+  // different candidates. May be called for a candidate whose samples are known and that is to be measured again.
+  virtual Status compile(size_t index) = 0;
+
+  // The remaining functions are called from the thread that called tune(), one at a time, after compile() has returned
+  // ok for that candidate.
+
+  // Once, before the first check: private copies of what the program writes, the generic lowering's output. A failure
+  // ends the tuning, since without an oracle no candidate may win.
+  virtual Status prepare() = 0;
+  // Runs the candidate on private copies and compares what it wrote with the generic lowering's output. kLaunch and
+  // kNoMemory say that it could not run; any other failure that its output is wrong, with where and by how much.
+  virtual Status check(size_t index) = 0;
+  // Brings the device's caches into the state that every timed run starts from: the operands evicted, by writing more
+  // bytes than the last-level cache holds (see measurement.h). Called before every timed run.
+  virtual void flush() = 0;
+  // One launch; the device's own time for it in nanoseconds, without the flush.
+  virtual Result<double> time_once_ns(size_t index) = 0;
+};
+
+}  // namespace kachel::tuner

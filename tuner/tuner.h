@@ -1,0 +1,69 @@
+// Drives one tuning: which candidates to compile, to check, to measure, and when to stop.
+//
+//   known samples ─┐
+//   candidates ────┴─► missing ─► compile (parallel) ─► check ─► measure ─► contest with the known ones? ─► rank
+//
+// Known samples count as measured. A sample is filed under program, configuration, shapes, device model, driver and
+// lowering version, so it is a statement about the very binary that would run, made under the same protocol; what it
+// does not fix is the clock of the day, which moves by 15 to 19 %. Hence:
+//
+//  - Among themselves, known candidates are compared as they were measured, in their common session, or through
+//    candidates that link two sessions (sessions.h). If nothing is missing, nothing is run.
+//  - A new candidate whose median differs from the best known one's by more than `contest_band` (20 %, more than the
+//    clock can explain) has won or lost by that alone, and is the only one that was measured.
+//  - Within the band the difference may be the clock's. Then the leaders of both sides, at most four candidates, are
+//    measured together, interleaved, and those samples decide. The old ones are kept.
+//  - Samples of a pruned candidate stand only while one that beat it is still among the candidates. Fewer than three
+//    samples are what a budget left over, and do not count as known.
+//  - A candidate that was rejected as wrong stays rejected. One that failed to compile or launch is tried again.
+//
+// Every candidate is checked against the generic lowering before it is timed, and one that fails never ranks, however
+// fast. Compiling may take half of the budget, so that something is left to measure with; when the budget is gone, the
+// best so far wins, and the default configuration, tried first, is the first to have samples.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "support/status.h"
+#include "tuner/candidate.h"
+#include "tuner/clock.h"
+#include "tuner/decision.h"
+#include "tuner/measurement.h"
+#include "tuner/progress.h"
+#include "tuner/result.h"
+#include "tuner/runner.h"
+
+namespace kachel::tuner {
+
+struct TunerOptions {
+  MeasurementLimits limits;
+  DecisionRules rules;
+  double contest_band = 0.20;
+  double compile_share = 0.5;  // of the budget
+};
+
+struct TuneRequest {
+  std::vector<Configuration> candidates;  // 1 to SearchSpace::kMaxConfigurations, each once; this order breaks ties
+  size_t default_index = 0;               // tried first
+  std::vector<CandidateRecord>
+      known;  // of this key and device, in any order; those not among the candidates are ignored
+  int64_t budget_ns = 2'000'000'000;  // of Clock time from the call on; Deadline::kNever for none
+  unsigned workers = 0;               // compile threads; 0: one per core, at most 16
+};
+
+// Stateless after construction: one Tuner may tune many keys from many threads, each with a runner of its own.
+class Tuner {
+ public:
+  explicit Tuner(TunerOptions options = {}) : options_(options) {}
+
+  // Blocks until a winner is found. The winner was compiled by this call unless its samples were known. Fails with
+  // kInvalid for a malformed request, kCancelled, kDeviceLost, the status of CandidateRunner::prepare, or, if no
+  // candidate can be served, with kCompile (none compiled) or kLaunch; the log then has a line per candidate.
+  Result<TuningResult> tune(const TuneRequest& request, CandidateRunner& runner, Clock& clock,
+                            const Progress& progress = {}) const;
+
+ private:
+  TunerOptions options_;
+};
+
+}  // namespace kachel::tuner
