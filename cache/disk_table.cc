@@ -21,7 +21,8 @@ using Mode = GuardFile::Mode;
 
 constexpr uint64_t kPage_bytes = 4096, kInlineRecord_bytes = 2000, kRowOverhead_bytes = 160,
                    kWriteOverhead_bytes = 16 * kPage_bytes;
-constexpr uint64_t kLeastReserve_bytes = 128 << 10, kScan_bytes = 8 << 20, kLargest_bytes = uint64_t{1} << 30;
+constexpr uint64_t kLeastReserve_bytes = 256 << 10, kMostReserve_bytes = 64 << 20, kScan_bytes = 8 << 20,
+                   kLargest_bytes = uint64_t{1} << 30;
 constexpr int kMostRounds = 1 << 16, kMostFragmentedRounds = 64;
 
 // Slots of kind 0 belong to the table itself. This one is rewritten to age free pages.
@@ -201,6 +202,7 @@ Outcome DiskTable::evict(uint64_t enough_bytes, std::span<const Use> touched, ui
       return step;
     });
     if (out.failure != Failure::kMapFull) break;
+    if (Outcome aged = age_free_pages(); !aged.ok()) return aged;
   }
   if (!out.ok()) *evicted = 0;
   return out;
@@ -283,7 +285,7 @@ Result<std::vector<Use>> DiskTable::uses() {
 }
 
 uint64_t DiskTable::soft_limit() const {
-  return limit_bytes_ - std::max(limit_bytes_ / 8, kLeastReserve_bytes);
+  return limit_bytes_ - std::clamp(limit_bytes_ / 8, kLeastReserve_bytes, kMostReserve_bytes);
 }
 
 uint64_t DiskTable::largest_record() const {

@@ -64,7 +64,7 @@ class Checker {
         return fail(fmt::format("meta page {} states a map of {} bytes", i, meta.map_size));
       if (meta.last_page < 1 || meta.last_page >> 36 != 0)
         return fail(fmt::format("meta page {} states a last page of {}", i, meta.last_page));
-      if (meta.free_tree.flags != kIntegerKeys || meta.main_tree.flags != 0)
+      if ((meta.free_tree.flags & ~kNoDirectory) != kIntegerKeys || meta.main_tree.flags != 0)
         return fail(fmt::format("meta page {} has unknown flags", i));
     }
     // Transaction n is written to meta page n % 2; the other page keeps transaction n - 1.
@@ -119,7 +119,7 @@ class Checker {
   bool walk_tree(const TreeRoot& tree, const Visit& visit) {
     if (tree.root == kNoPage) return tree.entries == 0 && tree.depth == 0 ? true : fail("a tree without a root");
     if (tree.depth < 1 || tree.depth > kMaxDepth) return fail(fmt::format("a tree of depth {}", tree.depth));
-    Walk walk{tree.flags == kIntegerKeys, tree.depth, visit, {}, 0, 0, 0, 0};
+    Walk walk{(tree.flags & kIntegerKeys) != 0, tree.depth, visit, {}, 0, 0, 0, 0};
     if (!walk_page(tree.root, 1, &walk)) return false;
     if (walk.entries != tree.entries || walk.leaves != tree.leaf_pages || walk.branches != tree.branch_pages ||
         walk.overflows != tree.overflow_pages)
@@ -161,22 +161,29 @@ class Checker {
   }
 
   bool walk_leaf_node(const Node& node, Walk* walk) {
-    if ((node.flags & ~(kBigNode | kTreeNode)) != 0 || node.key.empty()) return false;
-    if (walk->entries++ > 0 && !ascends(walk->last_key, node.key, walk->integer_keys)) return false;
-    if (walk->integer_keys && node.key.size() != 8) return false;
+    if ((node.flags & ~(kBigNode | kTreeNode)) != 0 || node.key.empty()) return fail("a node of unknown kind");
+    if (walk->entries++ > 0 && !ascends(walk->last_key, node.key, walk->integer_keys)) return fail("keys out of order");
     walk->last_key = node.key;
-    if (node.flags & kBigNode) {
-      PageNumber first;
-      std::memcpy(&first, node.rest.data(), sizeof(first));
-      PageHeader header;
-      if (first > seen_.size() || !file_.read(first * page_size_, &header, sizeof(header))) return false;
-      const uint64_t pages = header.run_pages();
-      if (header.number != first || header.flags != kOverflowPage) return false;
-      if (pages != (sizeof(PageHeader) + node.size - 1) / page_size_ + 1 || !mark(first, pages)) return false;
-      if ((first + pages) * page_size_ > file_.size()) return false;
-      walk->overflows += pages;
-    }
+    if ((node.flags & kBigNode) && !walk_run(node, walk)) return false;
     return walk->visit(node);
+  }
+
+  bool walk_run(const Node& node, Walk* walk) {
+    PageNumber first;
+    std::memcpy(&first, node.rest.data(), sizeof(first));
+    PageHeader header;
+    if (first >= seen_.size() || !file_.read(first * page_size_, &header, sizeof(header)))
+      return fail(fmt::format("overflow page {} does not exist", first));
+    // A value that was replaced within one transaction keeps the run of the longer one.
+    const uint64_t pages = header.run_pages();
+    if (header.number != first || header.flags != kOverflowPage ||
+        pages < (sizeof(PageHeader) + node.size - 1) / page_size_ + 1)
+      return fail(fmt::format("page {} does not begin the overflow run it should", first));
+    if (!mark(first, pages)) return fail(fmt::format("the overflow run at page {} is reached twice", first));
+    if ((first + pages) * page_size_ > file_.size())
+      return fail(fmt::format("the overflow run at page {} ends beyond the file", first));
+    walk->overflows += pages;
+    return true;
   }
 
   static bool ascends(std::string_view before, std::string_view after, bool integer) {

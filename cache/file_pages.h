@@ -42,7 +42,8 @@ struct Meta {
 static_assert(sizeof(Meta) == 136);
 
 inline constexpr uint32_t kMetaMagic = 0xBEEFC0DE, kMetaVersion = 1;
-inline constexpr uint16_t kIntegerKeys = 8;
+// Flags of a tree. The free list's also keep how its environment was opened.
+inline constexpr uint16_t kIntegerKeys = 8, kNoDirectory = 0x4000;
 
 // A node of a leaf or branch page, bounds-checked against its page.
 struct Node {

@@ -23,6 +23,8 @@ Outcome outcome_of(int rc) {
       return {Failure::kMapFull, rc};
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
+    case EIO:  // LMDB's word for a write that ended early
       return {Failure::kNoSpace, rc};
     case MDB_INVALID:
     case MDB_VERSION_MISMATCH:
@@ -31,7 +33,6 @@ Outcome outcome_of(int rc) {
     case MDB_PANIC:
     case MDB_INCOMPATIBLE:
     case MDB_BAD_VALSIZE:
-    case EIO:
       return {Failure::kDamaged, rc};
     default:
       return {Failure::kOther, rc};

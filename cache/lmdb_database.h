@@ -14,8 +14,8 @@ namespace kachel::cache {
 enum class Failure {
   kNone,
   kMapFull,  // the map has reached its limit, or has no run of free pages that is long enough
-  kNoSpace,  // the disk or the quota is full
-  kDamaged,  // LMDB found its own structure broken, or gave up after a failed write
+  kNoSpace,  // the disk or the quota is full, or a write failed; nothing has changed
+  kDamaged,  // LMDB found its own structure broken, or could not undo a failed write: do not go on
   kOther,
 };
 
