@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -34,18 +35,6 @@ NarrowFloat narrow_float(kachel_dtype dtype) {
     default:
       return {5, 10, 0x7bff};
   }
-}
-
-uint32_t encode(NarrowFloat format, double value) {
-  uint32_t sign = std::signbit(value) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
-  double magnitude = std::fabs(value);
-  if (magnitude == 0) return sign;
-  int bias = (1 << (format.exponent_bits - 1)) - 1;
-  // In units of the last place; a normal number's hidden bit carries into the exponent field by itself.
-  int exponent = std::max(std::ilogb(magnitude), 1 - bias);
-  double units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
-  double code = std::ldexp(exponent + bias - 1, format.mantissa_bits) + units;
-  return sign | (code > format.largest ? format.largest : static_cast<uint32_t>(code));
 }
 
 // SplitMix64: tiny, and the same everywhere, unlike the standard library's distributions.
@@ -154,14 +143,26 @@ void fill_random(kachel_dtype dtype, ValueRange range, uint64_t seed, int64_t el
     }
     return;
   }
-  NarrowFloat format = narrow_float(dtype);
   for (int64_t i = 0; i < elements; ++i) {
     double value = range.low + random.unit() * (range.high - range.low);
     if (dtype.bits == 32)
       store(static_cast<float>(value), i, out);
     else
-      store_bits(encode(format, value), dtype.bits, i, out);
+      store_bits(encode_narrow(dtype, value), dtype.bits, i, out);
   }
+}
+
+uint32_t encode_narrow(kachel_dtype dtype, double value) {
+  NarrowFloat format = narrow_float(dtype);
+  uint32_t sign = std::signbit(value) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
+  double magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
+  int bias = (1 << (format.exponent_bits - 1)) - 1;
+  // In units of the last place; a normal number's hidden bit carries into the exponent field by itself.
+  int exponent = std::max(std::ilogb(magnitude), 1 - bias);
+  double units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
+  double code = std::ldexp(exponent + bias - 1, format.mantissa_bits) + units;
+  return sign | (code > format.largest ? format.largest : static_cast<uint32_t>(code));
 }
 
 size_t storage_bytes(kachel_dtype dtype, int64_t elements) {

@@ -30,6 +30,9 @@ ValueRange default_range(kachel_dtype dtype);
 // Writes `elements` elements, packed two a byte for 4-bit types. The same seed gives the same bytes everywhere.
 void fill_random(kachel_dtype dtype, ValueRange range, uint64_t seed, int64_t elements, std::byte* out);
 
+// The code of `value` in an 8-bit or 16-bit float type, rounded to nearest even, saturated. REQUIRES: not NaN.
+uint32_t encode_narrow(kachel_dtype dtype, double value);
+
 size_t storage_bytes(kachel_dtype dtype, int64_t elements);
 
 }  // namespace kachel::cli
