@@ -82,7 +82,8 @@ bool Measurement::prune(int rounds) {
   for (const Trial& trial : live_) {
     const Standing& standing =
         *std::find_if(ranked.begin(), ranked.end(), [&](const Standing& s) { return s.index == trial.index; });
-    bool far_off = standing.ratio > limits.prune_ratio;
+    const std::vector<double>& mine = trial.record->samples.back().ns;
+    bool far_off = *std::min_element(mine.begin(), mine.end()) > limits.prune_ratio * best_ns_;
     bool surely_slower = standing.ratio_interval && standing.ratio_interval->low > 1 + margin;
     if (far_off || surely_slower)
       lose(trial, fmt::format("took {:.3f} times the best after {} runs", standing.ratio, rounds));

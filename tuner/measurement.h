@@ -3,10 +3,11 @@
 //   warm-up        2 runs of each candidate, thrown away: the first pays for lazy loading, cold instruction caches and
 //                  TLBs, and for a device that was asleep.
 //   short rounds   every live candidate once per round, every run after a flush; back and forth, so that a steady drift
-//                  weighs on all alike. After 3 rounds whoever takes more than 1.5 times the best leaves; from 8 rounds
-//                  on (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
-//                  above the tie band. Ends when each survivor is either tied with the best or known to 0.5 %, after at
-//                  least 10 rounds and at most 96.
+//                  weighs on all alike. From 3 rounds on whoever's fastest run takes more than 1.5 times the best's
+//                  median leaves: the fastest, since two disturbed runs of three are not that rare. From 8 rounds on
+//                  (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
+//                  above the tie band leaves. Ends when each survivor is either tied with the best or known to 0.5 %,
+//                  after at least 10 rounds and at most 96.
 //   blocks         only where the best takes 100 us or more: up to 3 finalists, each run for 100 ms at a stretch, of
 //   which
 //                  the last quarter is recorded; 2 to 4 times around, back and forth.

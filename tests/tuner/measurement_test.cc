@@ -1,0 +1,212 @@
+#include "tuner/measurement.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "simulated_device.h"
+
+namespace kachel::tuner {
+namespace {
+
+// A device, its candidates' records and one series of measurements over them.
+struct Bench {
+  explicit Bench(std::vector<SimulatedCandidate> candidates, uint64_t seed = 1)
+      : device(clock, std::move(candidates), seed), records(device.candidates.size()), reporter(progress, clock) {}
+
+  Status measure(int64_t budget_ns = Deadline::kNever) {
+    std::vector<Trial> trials;
+    for (size_t i = 0; i < records.size(); ++i) trials.push_back({i, &records[i]});
+    Deadline deadline(clock, clock.now_ns(), budget_ns);
+    Measurement measurement({device, clock, reporter, limits, rules, deadline}, trials, 1, false);
+    Status status = measurement.run();
+    cut_short = measurement.cut_short();
+    CHECK(measurement.timed_runs() == device.count('r'));
+    return status;
+  }
+  CandidateState state(size_t i) const { return records[i].state; }
+  size_t samples(size_t i) const { return records[i].samples.empty() ? 0 : records[i].samples[0].ns.size(); }
+
+  FakeClock clock;
+  SimulatedDevice device;
+  std::vector<CandidateRecord> records;
+  MeasurementLimits limits;
+  DecisionRules rules;
+  Progress progress;
+  Reporter reporter;
+  bool cut_short = false;
+};
+
+TEST_CASE("rounds go back and forth and every candidate has each neighbour in turn") {
+  CHECK(round_order(3, 0) == std::vector<size_t>{0, 1, 2});
+  CHECK(round_order(3, 1) == std::vector<size_t>{2, 1, 0});
+  CHECK(round_order(3, 2) == std::vector<size_t>{1, 2, 0});
+  for (size_t round = 0; round < 20; ++round) {
+    std::vector<size_t> order = round_order(7, round);
+    CHECK(std::set<size_t>(order.begin(), order.end()).size() == 7);
+  }
+}
+
+TEST_CASE("runs are interleaved and each starts from flushed caches") {
+  Bench bench(bases({10'000, 10'050, 10'100}));
+  REQUIRE(bench.measure().ok());
+  std::vector<size_t> runs = bench.device.runs();
+  // Warm-up and the first four rounds, as the protocol lays them down.
+  std::vector<size_t> expected{0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1};
+  REQUIRE(runs.size() > expected.size());
+  CHECK(std::vector<size_t>(runs.begin(), runs.begin() + expected.size()) == expected);
+  const auto& events = bench.device.events();
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (events[i].what == 'r') CHECK((i > 0 && events[i - 1].what == 'f'));
+  }
+  CHECK(bench.device.count('f') == bench.device.count('r'));
+  CHECK(bench.samples(0) == bench.device.count('r', 0) - 2);  // all kept but the warm-up
+}
+
+TEST_CASE("without noise ten rounds are enough") {
+  Bench bench(bases({10'000, 10'050}));
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.samples(0) == 10);
+  CHECK(bench.state(0) == CandidateState::kMeasured);
+  CHECK(bench.state(1) == CandidateState::kMeasured);
+}
+
+TEST_CASE("the clearly slower leave early and keep their samples") {
+  Bench bench(bases({10'000, 16'000, 10'300, 90'000}));
+  bench.device.noise = 0.003;
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.state(0) == CandidateState::kMeasured);
+  CHECK(bench.state(1) == CandidateState::kPruned);
+  CHECK(bench.samples(1) == 3);
+  CHECK(bench.samples(3) == 3);
+  CHECK(bench.state(2) == CandidateState::kPruned);  // 3 % slower shows at the first interval
+  CHECK(bench.samples(2) == 8);
+  CHECK(bench.records[1].message.find("times the best after 3 runs") != std::string::npos);
+}
+
+TEST_CASE("one outlier among the first samples prunes nobody") {
+  Bench bench(bases({10'000, 9'000}));
+  int runs = 0;
+  bench.device.slowdown = [&](int64_t) { return ++runs == 6 ? 20.0 : 1.0; };  // candidate 1 in its first round
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.records[1].samples[0].ns[0] > 100'000);
+  CHECK(bench.state(1) == CandidateState::kMeasured);
+  CHECK(bench.state(0) == CandidateState::kPruned);
+}
+
+TEST_CASE("noisy candidates are measured longer, up to the limit") {
+  Bench bench(bases({10'000, 10'000}));
+  bench.device.noise = 0.02;
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.samples(0) > 10);
+  Bench worse(bases({10'000, 10'000}));
+  worse.device.noise = 0.2;
+  REQUIRE(worse.measure().ok());
+  CHECK(worse.samples(0) == 96);
+}
+
+TEST_CASE("long kernels are decided in blocks, short ones are not") {
+  Bench bench(bases({1'000'000, 1'010'000, 1'020'000, 1'030'000, 1'300'000}));
+  bench.device.noise = 0.001;
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.state(4) == CandidateState::kPruned);
+  CHECK(bench.state(3) == CandidateState::kPruned);
+  CHECK(bench.records[3].message.find("finalists") != std::string::npos);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(bench.state(i) == CandidateState::kMeasured);
+    REQUIRE(bench.records[i].samples.size() == 2);
+    CHECK(bench.records[i].samples[1].session == 2);
+    CHECK(bench.records[i].samples[1].ns.size() == 2 * 24);  // a quarter of 100 ms at 1 ms, twice around
+  }
+  // After the rounds each finalist runs without a change for the length of a block.
+  std::vector<size_t> runs = bench.device.runs();
+  size_t changes = 0, longest = 1, length = 1;
+  for (size_t i = runs.size() - 500; i < runs.size(); ++i) {
+    length = runs[i] == runs[i - 1] ? length + 1 : 1;
+    changes += runs[i] != runs[i - 1];
+    longest = std::max(longest, length);
+  }
+  CHECK(changes <= 6);
+  CHECK(longest >= 90);
+
+  Bench quick(bases({10'000, 10'050}));
+  REQUIRE(quick.measure().ok());
+  CHECK(quick.records[0].samples.size() == 1);
+}
+
+TEST_CASE("a candidate that draws too much power wins the rounds and loses the blocks") {
+  std::vector<SimulatedCandidate> candidates = bases({980'000, 1'000'000});
+  candidates[0].power = 0.10;
+  candidates[1].power = 0.02;
+  auto winner = [](Bench& bench) {
+    REQUIRE(bench.measure().ok());
+    std::vector<Contender> contenders;
+    for (size_t i = 0; i < 2; ++i)
+      contenders.push_back({i, bench.state(i) == CandidateState::kMeasured, &bench.records[i].samples});
+    return rank(contenders, bench.rules)[0].index;
+  };
+  Bench rounds_only(candidates);
+  rounds_only.limits.block_ns = 0;
+  CHECK(winner(rounds_only) == 0);
+  Bench with_blocks(candidates);
+  CHECK(winner(with_blocks) == 1);
+}
+
+TEST_CASE("a candidate that stops launching is taken out, its samples stay") {
+  std::vector<SimulatedCandidate> candidates = bases({10'000, 9'000, 11'000});
+  candidates[1].runs_before_failure = 6;
+  Bench bench(candidates);
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.state(1) == CandidateState::kLaunchFailed);
+  CHECK(bench.records[1].message == "illegal address");
+  CHECK(bench.samples(1) == 4);
+  CHECK(bench.device.count('r', 1) == 7);
+  CHECK(bench.state(0) == CandidateState::kMeasured);
+}
+
+TEST_CASE("failing in the warm-up or inside a block ends the candidate alone") {
+  std::vector<SimulatedCandidate> candidates = bases({1'000'000, 1'001'000, 1'002'000});
+  candidates[0].runs_before_failure = 0;
+  candidates[1].runs_before_failure = 30;
+  Bench bench(candidates);
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.state(0) == CandidateState::kLaunchFailed);
+  CHECK(bench.device.count('r', 0) == 1);
+  CHECK(bench.state(1) == CandidateState::kLaunchFailed);
+  CHECK(bench.device.count('r', 1) == 31);
+  CHECK(bench.state(2) == CandidateState::kMeasured);
+}
+
+TEST_CASE("a time that is none fails the candidate") {
+  Bench bench(bases({10'000, 10'000}));
+  int runs = 0;
+  bench.device.slowdown = [&](int64_t) { return ++runs == 8 ? -1.0 : 1.0; };
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.state(0) != bench.state(1));
+}
+
+TEST_CASE("a lost device ends everything") {
+  std::vector<SimulatedCandidate> candidates = bases({10'000, 10'000});
+  candidates[1].runs_before_failure = 5;
+  candidates[1].launch_failure = {Code::kDeviceLost, "gone"};
+  Bench bench(candidates);
+  CHECK(bench.measure().code() == Code::kDeviceLost);
+  CHECK(bench.device.count('r', 1) == 6);
+}
+
+TEST_CASE("the deadline leaves at least one sample, of the first that launches") {
+  std::vector<SimulatedCandidate> candidates = bases({10'000, 10'000, 10'000});
+  candidates[0].runs_before_failure = 0;
+  Bench bench(candidates);
+  REQUIRE(bench.measure(0).ok());
+  CHECK(bench.cut_short);
+  CHECK(bench.state(0) == CandidateState::kLaunchFailed);
+  CHECK(bench.state(1) == CandidateState::kMeasured);
+  CHECK(bench.samples(1) == 1);
+  CHECK(bench.state(2) == CandidateState::kUntried);
+  CHECK(bench.device.count('r') == 2);
+}
+
+}  // namespace
+}  // namespace kachel::tuner

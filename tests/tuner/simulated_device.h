@@ -1,0 +1,86 @@
+// A device with known truth: candidates have a base time each, and what disturbs real measurements can be dialled in.
+// Time passes only when the device does something.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tuner/tuner.h"
+
+namespace kachel::tuner {
+
+class FakeClock final : public Clock {
+ public:
+  int64_t now_ns() override { return now_ns_; }
+  void advance(int64_t ns) { now_ns_ += ns; }
+
+ private:
+  std::atomic<int64_t> now_ns_ = 1'000'000;
+};
+
+struct SimulatedCandidate {
+  double base_ns = 10'000;
+  double power = 0;  // slows the device down by this share when run for long
+  int64_t compile_ns = 0;
+  Status compile;
+  Status check;
+  int runs_before_failure = -1;  // then `launch_failure`; -1: never fails
+  Status launch_failure = {Code::kLaunch, "illegal address"};
+};
+
+class SimulatedDevice final : public CandidateRunner {
+ public:
+  struct Event {
+    char what;  // 'c' compile, 'p' prepare, 'k' check, 'f' flush, 'r' timed run
+    size_t index;
+  };
+
+  SimulatedDevice(FakeClock& clock, std::vector<SimulatedCandidate> candidates, uint64_t seed = 1)
+      : candidates(std::move(candidates)), clock_(clock), random_(seed) {}
+
+  std::vector<SimulatedCandidate> candidates;
+  double noise = 0;  // standard deviation relative to the base
+  double outlier_rate = 0;
+  double outlier_factor = 10;
+  std::function<double(int64_t now_ns)> slowdown;  // drift and throttling; 1 is nominal
+  int64_t flush_ns = 30'000;
+  int64_t check_ns = 100'000;
+  Status prepare_status;
+
+  Status compile(size_t index) override;
+  Status prepare() override;
+  Status check(size_t index) override;
+  void flush() override;
+  Result<double> time_once_ns(size_t index) override;
+
+  const std::vector<Event>& events() const { return events_; }
+  size_t count(char what, size_t index) const;
+  size_t count(char what) const;
+  // The indices of the timed runs in their order.
+  std::vector<size_t> runs() const;
+  int most_compiling_at_once() const { return most_compiling_; }
+
+ private:
+  double gaussian();
+  void log(char what, size_t index);
+
+  FakeClock& clock_;
+  std::mt19937_64 random_;
+  double heat_ = 0;
+  std::mutex mutex_;  // for compile()
+  std::vector<Event> events_;
+  int compiling_ = 0, most_compiling_ = 0;
+};
+
+// Configurations "i=0", "i=1", ...
+std::vector<Configuration> numbered(size_t n);
+// Candidates with these base times.
+std::vector<SimulatedCandidate> bases(const std::vector<double>& base_ns);
+// A request for all candidates of a device, on two workers, without a budget.
+TuneRequest request_for(size_t n);
+
+}  // namespace kachel::tuner
