@@ -1,0 +1,86 @@
+#include "ir/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ir/parse.h"
+#include "ir/typecheck.h"
+#include "ir/verify_rules.h"
+
+namespace kachel::ir {
+namespace {
+
+constexpr size_t kMaxCombinations = 4096;
+
+bool before(const Diagnostic& a, const Diagnostic& b) {
+  return std::pair(a.loc.line, a.loc.column) < std::pair(b.loc.line, b.loc.column);
+}
+
+}  // namespace
+
+// One message a place: what fails for several choices of types is shown for the first of them.
+void check_all_types(const Kernel& kernel, Diagnostics& out) {
+  size_t combinations = 1;
+  for (const TypeSymbolRef& symbol : kernel.type_symbols) {
+    combinations *= symbol->options.size();
+    if (combinations <= kMaxCombinations) continue;
+    out.push_back({symbol->loc, fmt::format("the type symbols have more than {} combinations", kMaxCombinations),
+                   "list fewer types, or split the kernel"});
+    return;
+  }
+  std::set<std::pair<int, int>> seen;
+  for (size_t number = 0; number < combinations; ++number) {
+    TypeAssignment types;
+    size_t rest = number;
+    for (const TypeSymbolRef& symbol : kernel.type_symbols) {
+      types[symbol.get()] = symbol->options[rest % symbol->options.size()];
+      rest /= symbol->options.size();
+    }
+    Diagnostics found = check_types(kernel, types);
+    std::set<std::pair<int, int>> places;
+    for (Diagnostic& diagnostic : found) {
+      std::pair place(diagnostic.loc.line, diagnostic.loc.column);
+      if (seen.count(place)) continue;
+      places.insert(place);
+      out.push_back(std::move(diagnostic));
+    }
+    seen.insert(places.begin(), places.end());
+  }
+}
+
+std::vector<Diagnostic> verify(const Module& module) {
+  Diagnostics all;
+  if (module.version != 1)
+    all.push_back({{}, fmt::format("version {} of the language is not known here", module.version), "write version 1"});
+  std::set<std::string> names;
+  for (const Kernel& kernel : module.kernels) {
+    if (!names.insert(kernel.name).second)
+      all.push_back({kernel.loc, fmt::format("there are two kernels `{}`", kernel.name), "rename one"});
+    Diagnostics found;
+    check_structure(kernel, found);
+    if (found.empty()) {
+      check_header(kernel, found);
+      check_extents(kernel, found);
+      check_shapes(kernel, found);
+      check_access(kernel, found);
+      check_writes(kernel, found);
+      check_all_types(kernel, found);
+    }
+    std::stable_sort(found.begin(), found.end(), before);
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  return all;
+}
+
+Result<Module> load(std::string_view text, std::string_view file) {
+  ParseResult result = parse(text);
+  if (result.diagnostics.empty()) result.diagnostics = verify(result.module);
+  if (result.diagnostics.empty() && result.module.kernels.empty())
+    result.diagnostics.push_back({{1, 1, 1}, "the program has no kernel", "write `kernel name(...) { ... }`"});
+  if (!result.diagnostics.empty()) return to_status(result.diagnostics, file, text);
+  return std::move(result.module);
+}
+
+}  // namespace kachel::ir
