@@ -177,9 +177,8 @@ TEST_CASE("a file that may not grow") {
   Scratch scratch;
   CHECK(run_child([&] {
           ::signal(SIGXFSZ, SIG_IGN);
-          struct rlimit limit {
-            1 << 20, 1 << 20
-          };
+          struct rlimit limit {};
+          limit.rlim_cur = limit.rlim_max = 1 << 20;
           if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 20;
           return fill_until_refused(scratch.store());
         }) == 0);
@@ -207,12 +206,13 @@ TEST_CASE("too little address space for the map is no error") {
   CHECK(run_child([&] {
           auto opened = Store::open({.path = scratch.store(), .max_bytes = 1 << 30});
           if (!opened.ok()) return 1;
-          struct rlimit limit {
-            200 << 20, 200 << 20
-          };
+          // Room for a map of 32 MiB, not for the next of 64.
+          struct rlimit limit {};
+          limit.rlim_cur = limit.rlim_max =
+              std::stoull(read_file("/proc/self/statm")) * ::getpagesize() + (uint64_t{40} << 20);
           if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
           Store& store = **opened;
-          for (uint64_t i = 0; i < 100; ++i) {
+          for (uint64_t i = 0; i < 40; ++i) {
             if (!store.put(number_key(i), payload_of(i, 1 << 20)).ok()) return 3;
             if (store.get(number_key(i)) != payload_of(i, 1 << 20)) return 4;
           }
