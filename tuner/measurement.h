@@ -7,10 +7,10 @@
 //                  median leaves: the fastest, since two disturbed runs of three are not that rare. From 8 rounds on
 //                  (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
 //                  above the tie band leaves. Ends when each survivor is either tied with the best or known to 0.5 %,
-//                  after at least 10 rounds and at most 96.
-//   blocks         only where the best takes 100 us or more: up to 3 finalists, each run for 100 ms at a stretch, of
-//   which
-//                  the last quarter is recorded; 2 to 4 times around, back and forth.
+//                  after at least 10 rounds and at most 192.
+//   blocks         only where the best takes 200 us or more: up to 3 finalists, each run for 100 ms at a stretch of
+//                  which the last quarter is recorded; 2 to 4 times around, back and forth. Up to 1.2 s, so a device
+//                  that is not limited by power should have them turned off (block_ns = 0).
 //
 // Why interleaved: a device throttles by 15 to 19 % within a tuning. Candidates measured one after the other are then
 // ranked by when they ran. Within a round they share the clock, and the ratio of two samples of a round is free of it;
@@ -20,8 +20,8 @@
 // 4096^3 a GEMM is limited by power, not by its instructions, and short turns let a candidate that draws too much
 // borrow from its neighbours' thrift: all run at the same clock, the hungry one wins, and then loses 5 to 10 % in
 // sustained use. A block is long enough for the clock to settle to what the candidate itself allows. Hence also the
-// wide margin (10 %) for leaving the rounds where blocks will follow. Kernels below 100 us are too short to be limited
-// by power with a flush between two runs, so for them the rounds decide.
+// wide margin (10 %) for leaving the rounds where blocks will follow. A GEMM of 4096^3 takes about 200 us; what is
+// shorter is not limited by power with a flush between two runs, so for it the rounds decide.
 //
 // Why the caches are flushed, and left dirty: in use a kernel finds its operands where the step before left them, for a
 // large model mostly not in the L2, while 100 runs on the same operands would be served from it and favour whoever
@@ -51,10 +51,10 @@ struct MeasurementLimits {
   int first_prune_round = 3;
   double prune_ratio = 1.5;
   int min_rounds = 10;
-  int max_rounds = 96;
+  int max_rounds = 192;
   double target_half_width = 0.005;  // of the ratio to the best
 
-  double long_run_ns = 100e3;
+  double long_run_ns = 200e3;
   int long_run_rounds = 12;
   double long_run_margin = 0.10;
   int64_t block_ns = 100'000'000;  // 0: no blocks

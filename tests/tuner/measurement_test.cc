@@ -103,7 +103,7 @@ TEST_CASE("noisy candidates are measured longer, up to the limit") {
   Bench worse(bases({10'000, 10'000}));
   worse.device.noise = 0.2;
   REQUIRE(worse.measure().ok());
-  CHECK(worse.samples(0) == 96);
+  CHECK(worse.samples(0) == 192);
 }
 
 TEST_CASE("long kernels are decided in blocks, short ones are not") {
