@@ -24,7 +24,10 @@ std::string_view line_of(std::string_view text, int line) {
 std::string format(const Diagnostic& diagnostic, std::string_view file, std::string_view text) {
   const Loc& loc = diagnostic.loc;
   if (loc.line <= 0) return fmt::format("{}: error: {}\n   {}\n", file, diagnostic.message, diagnostic.mend);
-  std::string_view source = line_of(text, loc.line).substr(0, kLongestLine);
+  // What is not printable ASCII becomes one `?` a byte: columns count bytes, and the text may not even be UTF-8.
+  std::string source(line_of(text, loc.line).substr(0, kLongestLine));
+  for (char& c : source)
+    if (c != '\t' && (c < ' ' || c > '~')) c = '?';
   std::string caret;
   for (size_t i = 0; i + 1 < static_cast<size_t>(loc.column) && i < source.size(); ++i)
     caret.push_back(source[i] == '\t' ? '\t' : ' ');

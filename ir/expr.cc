@@ -63,6 +63,13 @@ ExprRef make_var(VarRef var, Loc loc) {
   return expr;
 }
 
+ExprRef make_untyped_var(VarRef var, Loc loc) {
+  if (var->kind != VarKind::kLet) return make_var(std::move(var), loc);
+  auto expr = node(ExprKind::kVar, loc);
+  expr->var = std::move(var);
+  return expr;
+}
+
 ExprRef make_apply(Op op, std::vector<ExprRef> args, Loc loc, bool approx) {
   auto expr = node(ExprKind::kApply, loc);
   expr->op = op;

@@ -127,6 +127,8 @@ ExprRef make_int(int64_t value, DType type = DType::I64, Loc loc = {});
 ExprRef make_float(double value, Loc loc = {});
 ExprRef make_bool(bool value, Loc loc = {});
 ExprRef make_var(VarRef var, Loc loc = {});
+// The same before types are known: a `let` has the type of its value, which typing finds out.
+ExprRef make_untyped_var(VarRef var, Loc loc = {});
 // Untyped: the type is left to instantiate().
 ExprRef make_apply(Op op, std::vector<ExprRef> args, Loc loc = {}, bool approx = false);
 // Typed, for passes: REQUIRES args of one type (kSelect: args[0] Bool, shifts: any integer amount).

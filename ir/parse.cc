@@ -65,6 +65,10 @@ void Parser::skip_to_kernel() {
   while (!at_end() && !at("kernel") && !at("program")) advance();
 }
 
+void Parser::recover_to_clause() {
+  while (!at_end() && !at("{") && !at("kernel") && !at("program") && !is_clause(peek())) advance();
+}
+
 void Parser::kernel() {
   advance();
   names_.clear();
@@ -83,10 +87,8 @@ void Parser::kernel() {
     advance();
   }
   declare_tunables();
-  bool header = angle_params(kernel) && params(kernel) && clauses(kernel);
-  if (!header) {  // the body is still read if it can be found
-    while (!at_end() && !at("{") && !at("kernel") && !at("program")) advance();
-  }
+  if (!angle_params(kernel) || !params(kernel)) recover_to_clause();
+  while (!clauses(kernel)) recover_to_clause();
   for (const IterVar& axis : kernel.grid) declare(axis.var->name, axis.var->loc, {axis.var, nullptr, nullptr});
   if (at("{"))
     kernel.body = block();
@@ -135,9 +137,25 @@ bool Parser::params(Kernel& kernel) {
   if (!expect("(", "the name of a kernel")) return false;
   if (accept(")")) return true;
   do {
-    if (!param(kernel)) return false;
+    size_t first = at_;
+    if (!param(kernel)) recover_to_param(first);
   } while (accept(","));
   return expect(")", "the parameters");
+}
+
+// To the `,` or `)` that ends the parameter which begins at token `first`.
+void Parser::recover_to_param(size_t first) {
+  int depth = 0;
+  auto count = [&](const Token& token) {
+    if (token.text == "[" || token.text == "(") ++depth;
+    if (token.text == "]" || token.text == ")") --depth;
+  };
+  for (size_t i = first; i < at_; ++i) count(tokens_[i]);
+  while (!at_end() && !at("{") && !at("kernel") && !is_clause(peek())) {
+    if (depth <= 0 && (at(",") || at(")"))) return;
+    count(peek());
+    advance();
+  }
 }
 
 bool Parser::param(Kernel& kernel) {
@@ -151,7 +169,10 @@ bool Parser::param(Kernel& kernel) {
     advance();
   }
   TypeRef type;
-  if (!this->type(type)) return false;
+  if (!this->type(type)) {
+    declare(name, loc, {});  // so that its uses are not reported
+    return false;
+  }
   if (!at("[")) {
     if (directed)
       return fail(fmt::format("`{}` is a scalar and cannot be `in`, `out` or `inout`", name),
@@ -237,7 +258,7 @@ bool Parser::clauses(Kernel& kernel) {
     }
     accept(";");
   }
-  if (!at("{") && !at_end() && !at("kernel"))
+  if (!at("{") && !at_end() && !at("kernel") && !at("program"))
     return fail(fmt::format("`{}` where a clause or the body is expected", peek().text),
                 "the clauses are `where`, `key`, `tune` and `grid`; then comes `{`");
   return true;

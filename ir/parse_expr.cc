@@ -249,13 +249,7 @@ ExprRef Parser::name_use() {
     return finish(make_int(0, DType::I64, span(first)), 1);
   }
   if (!entity.var) return finish(make_int(0, DType::I64, token.loc), 1);  // its declaration has failed
-  ExprRef use = make_var(entity.var, token.loc);
-  if (entity.var->kind == VarKind::kLet) {  // its type is not known before instantiation
-    auto untyped = std::make_shared<Expr>(*use);
-    untyped->typed = false;
-    use = untyped;
-  }
-  return finish(use, 1);
+  return finish(make_untyped_var(entity.var, token.loc), 1);
 }
 
 ExprRef Parser::load(const Token& name, BufferRef buffer, size_t first) {

@@ -125,7 +125,7 @@ void Parser::leave_scope(size_t depth) {
 }
 
 std::string Parser::nearest(std::string_view name) const {
-  size_t best = std::max<size_t>(1, name.size() / 3) + 1;
+  size_t best = (name.size() < 3 ? 0 : std::max<size_t>(1, name.size() / 3)) + 1;  // of short names, the case only
   std::string found;
   for (const std::string& other : order_) {  // in order of declaration, so that the choice is deterministic
     size_t far = distance(name, other, best);

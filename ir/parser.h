@@ -72,9 +72,11 @@ class Parser {
   void module();
   void skip_to_kernel();
   void kernel();
+  void recover_to_clause();
   bool angle_params(Kernel& kernel);
   bool params(Kernel& kernel);
   bool param(Kernel& kernel);
+  void recover_to_param(size_t first);
   bool shape_entry(Kernel& kernel, std::vector<ExprRef>& shape);
   bool clauses(Kernel& kernel);
   void declare_tunables();
