@@ -17,6 +17,7 @@ Status SimulatedDevice::compile(size_t index) {
     most_compiling_ = std::max(most_compiling_, ++compiling_);
     events_.push_back({'c', index});
   }
+  if (on_compile) on_compile(index);
   std::this_thread::yield();
   clock_.advance(candidates[index].compile_ns);
   std::lock_guard lock(mutex_);

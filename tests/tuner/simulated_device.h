@@ -47,6 +47,7 @@ class SimulatedDevice final : public CandidateRunner {
   double outlier_rate = 0;
   double outlier_factor = 10;
   std::function<double(int64_t now_ns)> slowdown;  // drift and throttling; 1 is nominal
+  std::function<void(size_t index)> on_compile;    // called on the compile threads
   int64_t flush_ns = 30'000;
   int64_t check_ns = 100'000;
   Status prepare_status;

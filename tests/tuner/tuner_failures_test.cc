@@ -1,6 +1,8 @@
 // What happens when candidates fail, time runs out or the host changes its mind.
 #include <doctest/doctest.h>
 
+#include <thread>
+
 #include "simulated_device.h"
 #include "tuner/tuner.h"
 
@@ -180,6 +182,13 @@ TEST_CASE("the host cancels at any event") {
     CHECK(tune(at, seen) == Code::kCancelled);
     CHECK(seen == at);  // nothing is reported after the host has said no
   }
+}
+
+TEST_CASE("cancelling while compiling starts no further compilation") {
+  Scene scene(std::vector<double>(500, 10'000));
+  scene.device.on_compile = [](size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  CHECK(scene.tune([](const ProgressEvent&) { return false; }).status().code() == Code::kCancelled);
+  CHECK(scene.device.count('c') < 500);
 }
 
 TEST_CASE("slow candidates can be cancelled between two runs of a round") {
