@@ -17,7 +17,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -60,47 +59,6 @@ bool spin_until(bool allowed, Done done) {
   } while (Clock::now() - begin < kSpin);
   return false;
 }
-
-// Kernels see round-to-nearest and subnormal numbers whatever the host has set, on every thread alike.
-class DefaultFloatMode {
- public:
-#if defined(__x86_64__)
-  DefaultFloatMode() : saved_(_mm_getcsr()) {
-    _mm_setcsr(0x1f80);
-  }
-  ~DefaultFloatMode() {
-    _mm_setcsr(saved_);
-  }
-
- private:
-  unsigned saved_;
-#else
-  DefaultFloatMode() {}
-#endif
-};
-
-class Arena {
- public:
-  Arena() = default;
-  ~Arena() { std::free(data_); }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-
-  bool reserve(size_t bytes) {
-    if (bytes <= bytes_) return true;
-    size_t rounded =
-        (bytes + ThreadPool::kArenaAlignment - 1) / ThreadPool::kArenaAlignment * ThreadPool::kArenaAlignment;
-    std::free(data_);
-    data_ = std::aligned_alloc(ThreadPool::kArenaAlignment, rounded);
-    bytes_ = data_ ? rounded : 0;
-    return data_ != nullptr;
-  }
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-};
 
 struct Job {
   ThreadPool::Work work = nullptr;

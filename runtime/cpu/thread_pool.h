@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/cpu/worker_state.h"
 #include "support/status.h"
 
 namespace kachel::runtime {
@@ -23,7 +24,7 @@ class ThreadPool {
   // duration of the call and otherwise uninitialised; null when no bytes were asked for. MXCSR has its default value.
   using Work = void (*)(void* context, int64_t begin, int64_t end, void* arena);
 
-  static constexpr size_t kArenaAlignment = 64;
+  static constexpr size_t kArenaAlignment = Arena::kAlignment;
 
   // threads: including the caller, at least 1. may_spin: they do not outnumber the processors.
   ThreadPool(int32_t threads, bool may_spin);

