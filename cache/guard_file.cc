@@ -16,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kNote_bytes = 256;
 constexpr uint64_t kFirstPause_us = 20, kLastPause_us = 1000;
 
 bool set_lock(int descriptor, short type, int at) {
@@ -77,14 +78,20 @@ bool GuardFile::begin(Mode mode, uint64_t wait_us) {
 }
 
 std::string GuardFile::read_note() const {
-  char buffer[512];
+  char buffer[kNote_bytes];
   ssize_t size = ::pread(descriptor_, buffer, sizeof(buffer), 0);
-  return size > 0 ? std::string(buffer, size) : std::string();
+  std::string note(buffer, size > 0 ? size : 0);
+  note.resize(note.find_last_not_of('\n') + 1);
+  return note;
 }
 
+// Written over in place: some file systems flush a file that was cut to nothing and written anew, which takes
+// milliseconds.
 bool GuardFile::write_note(std::string_view note) {
-  return ::ftruncate(descriptor_, 0) == 0 &&
-         ::pwrite(descriptor_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size());
+  if (note.size() > kNote_bytes) return false;
+  std::string padded(note);
+  padded.resize(kNote_bytes, '\n');
+  return ::pwrite(descriptor_, padded.data(), padded.size(), 0) == static_cast<ssize_t>(padded.size());
 }
 
 }  // namespace kachel::cache

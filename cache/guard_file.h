@@ -39,7 +39,8 @@ class GuardFile {
   bool begin(Mode mode, uint64_t wait_us);
   void end() { unlock(Range::kTransaction); }
 
-  // The few bytes that the last owner left; "" if unreadable. REQUIRES for write_note: kUsage held exclusively.
+  // The text that the last owner left, without newlines at its end; "" if unreadable. At most 256 bytes. REQUIRES for
+  // write_note: kUsage held exclusively.
   std::string read_note() const;
   bool write_note(std::string_view note);
 

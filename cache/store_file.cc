@@ -37,7 +37,7 @@ using Mode = GuardFile::Mode;
 
 constexpr uint64_t kOpenWait_us = 5'000'000, kOpenTurn_us = 500;
 constexpr int kMostSetAside = 4, kOpenTries = 5;
-constexpr const char* kInUse = "kachel store 1\nin use\n";
+constexpr const char* kInUse = "kachel store 1\nin use";
 
 std::string boot_id() {
   char buffer[64];
@@ -54,7 +54,7 @@ std::string clean_note(int descriptor) {
   const std::string boot = boot_id();
   struct stat info;
   if (boot.empty() || ::fstat(descriptor, &info) != 0) return {};
-  return fmt::format("kachel store 1\nclean boot={} inode={} bytes={} changed={}.{:09}\n", boot, info.st_ino,
+  return fmt::format("kachel store 1\nclean boot={} inode={} bytes={} changed={}.{:09}", boot, info.st_ino,
                      info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
 }
 
