@@ -33,20 +33,24 @@ Outcome<> split(const char* option, const char* example, const std::vector<std::
   return {};
 }
 
+// NAME=VALUE lists, separated by commas or by repeating the option.
+CLI::Option* add_list(CLI::App* command, const char* names, std::vector<std::string>* values, const char* help) {
+  return command->add_option(names, *values, help)->delimiter(',')->allow_extra_args(false);
+}
+
 void add_program(CLI::App* command, Options* options, Raw* raw) {
+  command->footer("Options that every command has: kachel --help");
   command->add_option("FILE", options->files, "Tile program; - reads standard input")->required()->expected(1);
   command->add_option("-k,--kernel", options->kernel, "Kernel to use; needed where the file holds several");
-  command->add_option("-b,--bind", raw->dims, "Dimensions, as M=512,N=512")->delimiter(',');
-  command->add_option("-t,--type", raw->types, "Type symbols, as T=f16; default: the first that is listed")
-      ->delimiter(',');
-  command->add_option("-c,--const", raw->consts, "Compile-time parameters, as causal=true")->delimiter(',');
-  command->add_option("-s,--scalar", raw->scalars, "Run-time scalar arguments, as scale=0.5")->delimiter(',');
+  add_list(command, "-b,--bind", &raw->dims, "Dimensions, as M=512,N=512");
+  add_list(command, "-t,--type", &raw->types, "Type symbols, as T=f16; default: the first that is listed");
+  add_list(command, "-c,--const", &raw->consts, "Compile-time parameters, as causal=true");
+  add_list(command, "-s,--scalar", &raw->scalars, "Run-time scalar arguments, as scale=0.5");
   command->add_option("-d,--device", options->device, "cpu, cuda or cuda:N; default: the first CUDA device, else cpu");
 }
 
 void add_data(CLI::App* command, Options* options, Raw* raw) {
-  command->add_option("-r,--range", raw->ranges, "Range of a tensor's random elements, as index=0:99 (both included)")
-      ->delimiter(',');
+  add_list(command, "-r,--range", &raw->ranges, "Range of a tensor's random elements, as index=0:99 (both included)");
   command->add_option("--seed", options->seed, "Seed of the random elements")->capture_default_str();
   command->add_option("--budget", options->budget_s, "Most seconds to spend on tuning")->check(CLI::PositiveNumber);
 }
@@ -106,6 +110,9 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
     app.exit(request, std::cout, std::cerr);
     return std::optional<Options>();
   } catch (const CLI::ParseError& error) {
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
+      return usage(std::string("there is no command `") + argv[1] +
+                   "`; there is: run, tune, explain, check, cache, devices");
     return usage(std::string(error.what()) + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
   }
 

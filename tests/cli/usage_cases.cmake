@@ -5,18 +5,21 @@ set(attention ${examples}/attention.tile)
 set(heads --bind B=1,Sq=16,Sk=16,H=4,G=2,D=64)
 
 cli_case(NAME no_command ARGS --json EXIT 2 STDERR "subcommand is required" "kachel --help")
-cli_case(NAME unknown_command ARGS paint EXIT 2 STDERR "paint")
+cli_case(NAME unknown_command ARGS paint EXIT 2 STDERR "no command `paint`. there is: run, tune")
 cli_case(NAME unknown_option ARGS run ${relu} ${shape} --fast EXIT 2 STDERR "--fast")
 cli_case(NAME no_file ARGS run EXIT 2 STDERR "FILE is required")
 cli_case(NAME file_absent ARGS run ${programs}/absent.tile ${shape} EXIT 2
          STDERR "cannot read .*absent.tile: No such file")
 cli_case(NAME file_is_folder ARGS check ${programs} EXIT 2 STDERR "cannot read .*Is a directory")
+cli_case(NAME list_takes_one_word ARGS run --bind M=64 ${relu} EXIT 2 STDERR "add for example --bind N=512,K=512")
+cli_case(NAME list_repeated ARGS run ${relu} -b M=64 -b N=64 --policy cached_only -b K=64 --device cpu EXIT 5
+         STDERR "kachel: ")
 cli_case(NAME kernel_unknown ARGS run ${relu} ${shape} --kernel matmul EXIT 2
          STDERR "no kernel `matmul` in the file. there is: matmul_relu")
 cli_case(NAME kernel_ambiguous ARGS run ${programs}/two_kernels.tile --bind N=8 EXIT 2
          STDERR "holds 2 kernels. choose one with --kernel: twice, halve")
 cli_case(NAME dim_missing ARGS run ${relu} --bind M=64 EXIT 2
-         STDERR "not every dimension is bound. add for example --bind N=512, K=512|--bind N=512,K=512")
+         STDERR "not every dimension is bound. add for example --bind N=512,K=512")
 cli_case(NAME dim_unknown ARGS run ${relu} ${shape},Q=1 EXIT 2 STDERR "no dimension `Q`. it has: M, N, K")
 cli_case(NAME dim_not_a_number ARGS run ${relu} --bind M=64,N=many,K=64 EXIT 2 STDERR "`N=many`.*wants an integer")
 cli_case(NAME dim_negative ARGS run ${relu} --bind M=-1,N=64,K=64 EXIT 2 STDERR "dimension `M` cannot be -1")
