@@ -82,17 +82,22 @@ void Parser::kernel() {
     fail("a kernel needs a name", at_end() || peek().kind != Token::Kind::kWord
                                       ? "write `kernel name(...) { ... }`"
                                       : "this word is reserved; choose another");
+    if (peek().kind == Token::Kind::kWord && (peek(1).text == "(" || peek(1).text == "<")) advance();
   } else {
     kernel.name = peek().text;
     advance();
   }
   declare_tunables();
   if (!angle_params(kernel) || !params(kernel)) recover_to_clause();
-  while (!clauses(kernel)) recover_to_clause();
+  bool sound = true;
+  while (!clauses(kernel)) {
+    sound = false;
+    recover_to_clause();
+  }
   for (const IterVar& axis : kernel.grid) declare(axis.var->name, axis.var->loc, {axis.var, nullptr, nullptr});
   if (at("{"))
     kernel.body = block();
-  else
+  else if (sound)
     fail("a kernel needs a body", "write `{ ... }` after the header");
   result_.module.kernels.push_back(std::move(kernel));
 }
@@ -138,7 +143,9 @@ bool Parser::params(Kernel& kernel) {
   if (accept(")")) return true;
   do {
     size_t first = at_;
-    if (!param(kernel)) recover_to_param(first);
+    if (param(kernel)) continue;
+    if (at_ == first && !at(")") && !at("{")) advance();
+    recover_to_param(first);
   } while (accept(","));
   return expect(")", "the parameters");
 }

@@ -40,8 +40,9 @@ void Parser::statements(Block& body) {
   while (!at_end() && !at("}") && !at("kernel")) {
     if (accept(";")) continue;
     size_t before = at_;
-    if (!statement(body)) recover();
+    if (statement(body)) continue;
     if (at_ == before) advance();
+    recover();
   }
 }
 
@@ -87,7 +88,9 @@ bool Parser::statement(Block& body) {
   }
   if (at("hint")) {
     not_in_version_1("`hint`", "remove it; everything works without hints");
-    return false;
+    do advance();
+    while (!at_end() && !at("}") && !peek().starts_line);
+    return true;
   }
   if (at_name()) return assignment(body, AtomicOp::kNone, first);
   return fail(fmt::format("`{}` where a statement is expected", peek().text),

@@ -63,13 +63,21 @@ std::vector<Diagnostic> verify(const Module& module) {
     if (found.empty()) {
       check_header(kernel, found);
       check_extents(kernel, found);
+    }
+    if (found.empty()) {
       check_shapes(kernel, found);
       check_access(kernel, found);
       check_writes(kernel, found);
       check_all_types(kernel, found);
     }
     std::stable_sort(found.begin(), found.end(), before);
-    all.insert(all.end(), found.begin(), found.end());
+    for (Diagnostic& diagnostic : found) {
+      // Of several complaints about one place the first is the cause.
+      const Loc& loc = diagnostic.loc;
+      bool again =
+          loc.line > 0 && !all.empty() && loc.line == all.back().loc.line && loc.column == all.back().loc.column;
+      if (!again) all.push_back(std::move(diagnostic));
+    }
   }
   return all;
 }

@@ -11,7 +11,9 @@ class Shapes {
   Shapes(const Kernel& kernel, Diagnostics& out) : out_(out) { assume_where(kernel, polys_); }
 
   void statement(const Stmt& stmt) {
+    size_t before = out_.size();
     for_each_tile(stmt, [&](const TileRef& tile, bool written) { slice(tile, written); });
+    if (out_.size() != before) return;
     if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) this->copy(*copy);
     if (const auto* gemm = std::get_if<GemmStmt>(&stmt.node)) this->gemm(*gemm);
   }
