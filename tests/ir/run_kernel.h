@@ -58,6 +58,11 @@ class TestTensor {
     Scalar value = load_element(type_, bytes_.data(), offset(at));
     return is_float(type_) ? value.f : static_cast<double>(value.i);
   }
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (int64_t at = 0; at < size(); ++at) all.push_back(get(at));
+    return all;
+  }
   void set(int64_t at, double value) {
     Scalar scalar{DType::F32, 0, value};
     if (!is_float(type_)) scalar = {type_ == DType::Bool ? DType::Bool : DType::I64, static_cast<int64_t>(value), 0};
