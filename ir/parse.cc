@@ -141,13 +141,15 @@ bool Parser::angle_params(Kernel& kernel) {
 bool Parser::params(Kernel& kernel) {
   if (!expect("(", "the name of a kernel")) return false;
   if (accept(")")) return true;
+  bool sound = true;
   do {
     size_t first = at_;
     if (param(kernel)) continue;
+    sound = false;
     if (at_ == first && !at(")") && !at("{")) advance();
     recover_to_param(first);
   } while (accept(","));
-  return expect(")", "the parameters");
+  return sound ? expect(")", "the parameters") : accept(")");
 }
 
 // To the `,` or `)` that ends the parameter which begins at token `first`.
@@ -177,8 +179,11 @@ bool Parser::param(Kernel& kernel) {
   }
   TypeRef type;
   if (!this->type(type)) {
-    declare(name, loc, {});  // so that its uses are not reported
-    return false;
+    if (peek(1).text != "[") {
+      declare(name, loc, {});  // so that its uses are not reported
+      return false;
+    }
+    advance();  // the shape may bind dimensions
   }
   if (!at("[")) {
     if (directed)
