@@ -14,7 +14,7 @@ namespace kachel::runtime::cuda {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(2);
-constexpr int kRegistrations = 2;
+constexpr int kMaxRegistrations = 2000;  // of 32 bytes each, should no compilation ever succeed
 
 struct Guard {
   std::mutex mutex;
@@ -22,6 +22,7 @@ struct Guard {
   int running = 0;  // under mutex
   std::atomic<bool> exits{false};
   std::atomic<int> registrations{0};
+  std::atomic<bool> settled{false};
 };
 
 Guard& guard() {
@@ -46,11 +47,12 @@ void pin_library() {
 
 }  // namespace
 
-void arm_exit_guard() {
+void arm_exit_guard(bool settled) {
   Guard& state = guard();
-  if (state.registrations.load(std::memory_order_relaxed) >= kRegistrations) return;
+  if (state.settled.load(std::memory_order_relaxed)) return;
+  if (settled) state.settled = true;
   const int before = state.registrations.fetch_add(1);
-  if (before >= kRegistrations) return;
+  if (before >= kMaxRegistrations) return;
   if (before == 0) pin_library();
   (void)on_exit(at_exit, nullptr);
 }

@@ -90,7 +90,8 @@ Result<const NvrtcApi*> open_nvrtc(const std::string& explicit_path) {
     Result<std::unique_ptr<NvrtcApi>> api = open_file(file);
     if (api.ok()) return (opened[search.explicit_path] = *std::move(api)).get();
     // Of a name that the loader does not know there is nothing to say; of a file that is there, there is.
-    if (file.find('/') != std::string::npos) refusals.push_back(api.status().message());
+    if (!search.explicit_path.empty() || file.find('/') != std::string::npos)
+      refusals.push_back(api.status().message());
   }
   const std::string where = search.explicit_path.empty()
                                 ? "not in the loader's path, in /usr/local/cuda* or among Python's packages"

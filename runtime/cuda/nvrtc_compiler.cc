@@ -58,6 +58,9 @@ std::optional<pthread_t> start_thread(const std::shared_ptr<Shared>& shared) {
 
 Result<const NvrtcApi*> NvrtcCompiler::open() {
   if (const NvrtcApi* api = api_.load()) return api;
+  arm_exit_guard();
+  ExitGuardScope scope;
+  if (!scope.admitted()) return {Code::kCancelled, "the process exits"};
   KACHEL_ASSIGN(const NvrtcApi* api, open_nvrtc(explicit_path_));
   arm_exit_guard();
   api_.store(api);

@@ -20,6 +20,7 @@ struct Flow {
 
 int ask_to_go_on(void* payload, void*) {
   Flow& flow = *static_cast<Flow*>(payload);
+  arm_exit_guard();
   if (process_exits() || (flow.deadline && Clock::now() >= *flow.deadline)) flow.stopped = true;
   return flow.stopped ? 1 : 0;
 }
@@ -131,7 +132,7 @@ Result<CompileResult> NvrtcJob::run() const {
     // Which code NVRTC gives for a compilation that was stopped depends on the stage that was running.
     if (result != NvrtcResult::kSuccess && flow.stopped) result = NvrtcResult::kCancelled;
     if (result != NvrtcResult::kSuccess) return explain(*this, result, flow.stopped, std::move(log));
-    arm_exit_guard();
+    arm_exit_guard(/*settled=*/true);
 
     CompileResult out;
     out.binary = target.ptx ? text_of(api->get_ptx_size, api->get_ptx, program.handle_, true)

@@ -51,8 +51,10 @@ void add_folder(const std::string& pattern, std::vector<std::string>& out) {
   for (std::string& file : matches(pattern + "/libnvrtc.so")) out.push_back(std::move(file));
 }
 
-void add_toolkit(const std::string& root, std::vector<std::string>& out) {
-  for (const char* folder : {"lib64", "lib", kTarget}) add_folder(root + "/" + folder, out);
+// `pattern` may match several toolkits; a newer one comes with all its folders before an older.
+void add_toolkit(const std::string& pattern, std::vector<std::string>& out) {
+  for (const std::string& root : matches(pattern))
+    for (const char* folder : {"lib64", "lib", kTarget}) add_folder(quoted(root) + "/" + folder, out);
 }
 
 // prefix/lib/python3.12/site-packages/nvidia/{cuda_nvrtc,cu13}/lib
