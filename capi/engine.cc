@@ -1,0 +1,122 @@
+#include "runtime/engine/engine.h"
+
+#include <algorithm>
+
+#include "cache/default_path.h"
+#include "capi/boundary.h"
+#include "capi/handles.h"
+
+using namespace kachel;
+
+namespace {
+
+runtime::EngineOptions engine_options(const kachel_engine_options& given) {
+  runtime::EngineOptions options;
+  options.store_path = given.store_path ? given.store_path : cache::default_store_path();
+  options.store_max_bytes = given.store_max_bytes;
+  if (given.tune_budget_ns != 0)
+    options.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(given.tune_budget_ns, INT64_MAX));
+  options.compile_threads = static_cast<unsigned>(std::max(given.compile_threads, 0));
+  options.devices.cpu_threads = given.cpu_threads;
+  if (given.nvrtc_path) options.devices.nvrtc_path = given.nvrtc_path;
+  if (given.cpu_compiler_path) options.devices.cpu_compiler_path = given.cpu_compiler_path;
+  if (given.log)
+    options.log = [log = given.log, user = given.log_user](LogLevel level, std::string_view message) {
+      log(user, static_cast<int32_t>(level), message.data(), message.size());
+    };
+  if (given.scratch_alloc) {
+    options.scratch.alloc = [alloc = given.scratch_alloc, user = given.scratch_user](
+                                runtime::DeviceRef device, size_t size, size_t align, void* stream) {
+      return alloc(user, {device.type, device.id}, size, align, stream);
+    };
+    if (given.scratch_free)
+      options.scratch.free = [free = given.scratch_free, user = given.scratch_user](runtime::DeviceRef device,
+                                                                                    void* pointer, void* stream) {
+        free(user, {device.type, device.id}, pointer, stream);
+      };
+  }
+  if (given.progress)
+    options.progress = [progress = given.progress, user = given.progress_user](const runtime::TuneProgress& event) {
+      kachel_progress out{};
+      out.struct_size = sizeof(out);
+      out.kernel = event.kernel;
+      out.configuration = event.configuration.c_str();
+      out.phase = static_cast<int32_t>(event.phase);
+      out.done = static_cast<uint32_t>(event.done);
+      out.total = static_cast<uint32_t>(event.total);
+      out.best_ns = event.best_ns;
+      return progress(user, &out) == 0;
+    };
+  return options;
+}
+
+}  // namespace
+
+Status capi::policy_of(int32_t policy, tuner::Policy fallback, tuner::Policy& out) {
+  switch (policy) {
+    case KACHEL_POLICY_DEFAULT:
+      out = fallback;
+      return {};
+    case KACHEL_POLICY_OFF:
+      out = tuner::Policy::kOff;
+      return {};
+    case KACHEL_POLICY_CACHED_ONLY:
+      out = tuner::Policy::kCachedOnly;
+      return {};
+    case KACHEL_POLICY_BLOCKING:
+      out = tuner::Policy::kBlocking;
+      return {};
+    case KACHEL_POLICY_BACKGROUND:
+      return unsupported(
+          "the policy BACKGROUND is not in this version; use BLOCKING, or OFF with kachel_prepare ahead of time");
+    default:
+      return invalid(std::to_string(policy) + " is not a policy; use one of KACHEL_POLICY_*");
+  }
+}
+
+kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_engine** out, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!out) return capi::missing("out");
+    kachel_engine_options known;
+    KACHEL_TRY(capi::read_struct(given, known, "options"));
+    if (known.scratch_free && !known.scratch_alloc)
+      return invalid("scratch_free is set without scratch_alloc; set both or neither");
+    if (known.compile_threads < 0 || known.cpu_threads < 0)
+      return invalid("compile_threads and cpu_threads are >= 0; 0 takes all cores");
+    runtime::EngineOptions options = engine_options(known);
+    KACHEL_TRY(capi::policy_of(known.policy, tuner::Policy::kBlocking, options.policy));
+    auto handle = std::make_unique<kachel_engine>();
+    KACHEL_ASSIGN(handle->engine, runtime::Engine::create(std::move(options)));
+    const cache::StoreStats store = handle->engine->store().stat();
+    if (store.durable) handle->store_path = store.location;
+    *out = handle.release();
+    return {};
+  });
+}
+
+void kachel_engine_release(kachel_engine* engine) {
+  delete engine;
+}
+
+kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
+  return capi::guarded(nullptr, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    const runtime::EngineStats stats = engine->engine->stats();
+    kachel_stats value{};
+    value.launches = stats.launches;
+    value.compiles = stats.compiles;
+    value.loads = stats.loads;
+    value.measurements = stats.measurements;
+    value.tunings = stats.tunings;
+    value.specialisations = stats.specialisations;
+    value.store_hits = stats.store_hits;
+    value.store_misses = stats.store_misses;
+    value.store_damaged = stats.store_damaged;
+    value.store_puts = stats.store_puts;
+    value.nvrtc_opened = stats.nvrtc_opened;
+    value.llvm_opened = stats.llvm_opened;
+    value.lowerings = stats.lowerings;
+    value.last_load_ns = stats.last_load_ns;
+    return capi::write_struct(out, value, "out");
+  });
+}

@@ -1,0 +1,69 @@
+// Launching: what a hot loop calls. Nothing here allocates or locks on the way to a launch that has been seen before.
+#include <fmt/format.h>
+
+#include "capi/boundary.h"
+#include "capi/handles.h"
+
+using namespace kachel;
+
+Status capi::launch_settings(const runtime::Engine& engine, const kachel_launch_options* options,
+                             runtime::LaunchSettings& out) {
+  out.policy = engine.options().policy;
+  out.tune_budget_ns = engine.options().tune_budget_ns;
+  if (!options) return {};
+  kachel_launch_options known;
+  KACHEL_TRY(read_struct(options, known, "options"));
+  KACHEL_TRY(policy_of(known.policy, engine.options().policy, out.policy));
+  if (known.tune_budget_ns != 0)
+    out.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(known.tune_budget_ns, INT64_MAX));
+  out.has_configuration = known.configuration != nullptr;
+  if (out.has_configuration) out.configuration = known.configuration;
+  return {};
+}
+
+kachel_status kachel_launch(kachel_kernel* kernel, const kachel_arg* args, size_t count,
+                            const kachel_launch_options* options, void* stream, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!kernel) return capi::missing("kernel");
+    if (!args && count != 0) return capi::missing("args");
+    runtime::LaunchSettings settings;
+    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    return kernel->kernel->launch(capi::arguments(args, count), settings, stream);
+  });
+}
+
+kachel_status kachel_prepare(kachel_kernel* kernel, const kachel_arg* args, size_t count,
+                             const kachel_launch_options* options, void* stream, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!kernel) return capi::missing("kernel");
+    if (!args && count != 0) return capi::missing("args");
+    runtime::LaunchSettings settings;
+    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    return kernel->kernel->prepare(capi::arguments(args, count), settings, stream);
+  });
+}
+
+kachel_status kachel_bind(kachel_kernel* kernel, const kachel_arg* args, size_t count,
+                          const kachel_launch_options* options, kachel_call** out, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!kernel) return capi::missing("kernel");
+    if (!args && count != 0) return capi::missing("args");
+    if (!out) return capi::missing("out");
+    runtime::LaunchSettings settings;
+    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    auto handle = std::make_unique<kachel_call>();
+    KACHEL_ASSIGN(handle->call, kernel->kernel->bind(capi::arguments(args, count), settings));
+    *out = handle.release();
+    return {};
+  });
+}
+
+kachel_status kachel_call_launch(kachel_call* call, void* const* pointers, const int64_t* scalars, void* stream) {
+  if (!call) [[unlikely]]
+    return KACHEL_E_INVALID;
+  return capi::guarded(nullptr, [&] { return call->call->launch(pointers, scalars, stream); });
+}
+
+void kachel_call_release(kachel_call* call) {
+  delete call;
+}

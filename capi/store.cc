@@ -1,0 +1,71 @@
+// The store, as a tool sees it.
+#include "cache/store.h"
+
+#include "capi/boundary.h"
+#include "capi/handles.h"
+#include "runtime/engine/plan_record.h"
+#include "runtime/engine/tuning_store.h"
+#include "support/bytes.h"
+
+using namespace kachel;
+
+namespace {
+
+// The names that a payload carries for people; "" where it is of a version that is not understood.
+void describe(const cache::EntryView& entry, std::string& kernel, std::string& description) {
+  if (entry.kind == cache::Kind::kPlan) {
+    if (auto plan = runtime::summarise_plan(entry.payload); plan.ok()) {
+      kernel = plan->kernel;
+      description = plan->configuration + (plan->configuration.empty() ? "" : " for ") + plan->architecture;
+    }
+  } else if (auto tuning = runtime::summarise_tuning(entry.payload); tuning.ok()) {
+    kernel = tuning->kernel;
+    description = tuning->description;
+  }
+}
+
+}  // namespace
+
+kachel_status kachel_store_info_get(kachel_engine* engine, kachel_store_info* out) {
+  return capi::guarded(nullptr, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    const cache::StoreStats stats = engine->engine->store().stat();
+    kachel_store_info info{};
+    info.path = engine->store_path.c_str();
+    info.writable = stats.writable ? 1 : 0;
+    info.entries = stats.entries;
+    info.bytes = stats.bytes;
+    return capi::write_struct(out, info, "out");
+  });
+}
+
+kachel_status kachel_store_iterate(kachel_engine* engine, int32_t (*entry)(void* user, const kachel_store_entry* entry),
+                                   void* user, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!entry) return capi::missing("entry");
+    return engine->engine->store().iterate(std::nullopt, [&](const cache::EntryView& view) {
+      const std::string kind = cache::kind_name(view.kind);
+      const cache::Digest digest = cache::digest_of(view.key);
+      const std::string hex = to_hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
+      std::string kernel, description;
+      describe(view, kernel, description);
+      kachel_store_entry out{};
+      out.struct_size = sizeof(out);
+      out.kind = kind.c_str();
+      out.kernel = kernel.c_str();
+      out.description = description.c_str();
+      out.digest = hex.c_str();
+      out.bytes = view.key.size() + view.payload.size();
+      out.created_unix_s = static_cast<int64_t>(view.created_us / 1'000'000);
+      return entry(user, &out) == 0;
+    });
+  });
+}
+
+kachel_status kachel_store_clear(kachel_engine* engine, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    return engine->engine->store().clear();
+  });
+}

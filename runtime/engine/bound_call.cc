@@ -1,0 +1,92 @@
+#include "runtime/engine/bound_call.h"
+
+#include <algorithm>
+
+namespace kachel::runtime {
+
+using SlotKind = lowering::Slot::Kind;
+
+Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> engine,
+                                                     std::shared_ptr<const KernelModel> model,
+                                                     const Specialisation* specialisation,
+                                                     const BoundArguments& arguments) {
+  std::unique_ptr<BoundCall> call(new BoundCall);
+  call->engine_ = std::move(engine);
+  call->model_ = std::move(model);
+  call->specialisation_ = specialisation;
+  if (!specialisation) return call;
+  const KernelModel& kernel = *call->model_;
+  KACHEL_TRY(specialisation->grid(arguments.inputs(), call->grid_));
+  auto reads_scalars = [](const HostProgram& program) { return program.mentions_scalars(); };
+  call->dynamic_ = std::any_of(kernel.grid.begin(), kernel.grid.end(), reads_scalars) ||
+                   std::any_of(kernel.where.begin(), kernel.where.end(),
+                               [&](const Condition& condition) { return reads_scalars(condition.program); }) ||
+                   !kernel.condition_scalars.empty();
+  call->workspace_bytes_ = specialisation->workspace_bytes(call->grid_);
+  // The grid may grow with the scalars; its scratch cannot: then it is reserved for as many blocks as ever run.
+  if (call->dynamic_) {
+    LaunchGrid most;
+    most.blocks = static_cast<uint32_t>(specialisation->block_limit());
+    call->workspace_bytes_ = specialisation->workspace_bytes(most);
+  }
+  if (call->workspace_bytes_ > 0) {
+    Device& device = specialisation->device();
+    RelaxedCapture relaxed(device);
+    KACHEL_ASSIGN(call->workspace_,
+                  Workspace::allocate(device, call->engine_->options().scratch, call->workspace_bytes_, nullptr));
+    KACHEL_TRY(device.synchronize(nullptr));  // so that every stream may use it
+  }
+  call->slots_.resize(kMaxSlots);
+  call->slots_.resize(specialisation->fill_slots(arguments, call->grid_, call->workspace_.get(), call->slots_.data()));
+  const auto& slots = specialisation->step().slots;
+  auto position = [](const std::vector<int>& list, int param) {
+    return static_cast<uint16_t>(std::find(list.begin(), list.end(), param) - list.begin());
+  };
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto at = static_cast<uint16_t>(i);
+    if (slots[i].kind == SlotKind::kPointer)
+      call->pointer_patches_.push_back({at, position(kernel.tensors, slots[i].index)});
+    if (slots[i].kind == SlotKind::kScalar)
+      call->scalar_patches_.push_back({at, position(kernel.scalars, slots[i].index)});
+  }
+  if (call->dynamic_) call->arguments_ = std::make_unique<BoundArguments>(arguments);
+  return call;
+}
+
+BoundCall::~BoundCall() {
+  if (!engine_ || !workspace_.get()) return;
+  if (!engine_->in_owner_process()) {
+    workspace_.forget();
+    return;
+  }
+  // A launch on any stream may still use the scratch.
+  RelaxedCapture relaxed(specialisation_->device());
+  (void)specialisation_->device().synchronize(nullptr);
+  workspace_.reset();
+}
+
+Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, void* stream) const {
+  uint64_t values[kMaxParams];
+  for (size_t i = 0; i < model_->scalars.size(); ++i) values[model_->scalars[i]] = static_cast<uint64_t>(scalars[i]);
+  const HostInputs inputs{arguments_->dims, values, specialisation_->values().data()};
+  for (const auto* conditions : {&model_->where, &model_->conditions})
+    for (const Condition& condition : *conditions)
+      if (condition.program.run(inputs) == 0)
+        return invalid("kernel `" + model_->kernel.name + "`: `" + condition.text +
+                       "` does not hold for these scalars; bind anew");
+  LaunchGrid grid;
+  KACHEL_TRY(specialisation_->grid(inputs, grid));
+  if (grid.blocks == 0) return {};
+  uint64_t slots[kMaxSlots];
+  patch(pointers, scalars, slots);
+  const auto& kinds = specialisation_->step().slots;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i].kind == SlotKind::kGrid) slots[i] = static_cast<uint64_t>(grid.extents[kinds[i].index]);
+    if (kinds[i].kind == SlotKind::kBlocks) slots[i] = grid.total;
+  }
+  Status launched = specialisation_->launch_slots(grid, slots, slots_.size(), stream);
+  if (launched.ok()) engine_->counters().launches.add();
+  return launched;
+}
+
+}  // namespace kachel::runtime

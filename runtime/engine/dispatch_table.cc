@@ -1,0 +1,80 @@
+#include "runtime/engine/dispatch_table.h"
+
+namespace kachel::runtime {
+namespace {
+
+constexpr size_t kFirstCapacity = 16;
+
+}  // namespace
+
+DispatchTable::DispatchTable() {
+  tables_.push_back(std::make_unique<Slots>(kFirstCapacity));
+  slots_.store(tables_.back().get(), std::memory_order_release);
+}
+
+DispatchTable::~DispatchTable() = default;
+
+void DispatchTable::insert(Slots& slots, const Entry* entry) {
+  size_t at = entry->signature.hash & slots.mask;
+  while (slots.entries[at].load(std::memory_order_relaxed)) at = (at + 1) & slots.mask;
+  slots.entries[at].store(entry, std::memory_order_release);
+}
+
+bool DispatchTable::publish(const Signature& signature, const Specialisation* specialisation) {
+  std::lock_guard lock(mutex_);
+  Slots* slots = tables_.back().get();
+  for (size_t at = signature.hash & slots->mask;; at = (at + 1) & slots->mask) {
+    const Entry* entry = slots->entries[at].load(std::memory_order_relaxed);
+    if (!entry) break;
+    if (!(entry->signature == signature)) continue;
+    if (entry->specialisation == specialisation) return true;
+    entries_.push_back(std::make_unique<Entry>(Entry{signature, specialisation}));
+    slots->entries[at].store(entries_.back().get(), std::memory_order_release);
+    return true;
+  }
+  if (!specialisation) return true;
+  if (used_ >= kMaxEntries) return false;
+  if ((used_ + 1) * 2 > slots->mask + 1) {
+    auto larger = std::make_unique<Slots>((slots->mask + 1) * 2);
+    for (size_t at = 0; at <= slots->mask; ++at)
+      if (const Entry* entry = slots->entries[at].load(std::memory_order_relaxed)) insert(*larger, entry);
+    slots = larger.get();
+    tables_.push_back(std::move(larger));
+    slots_.store(slots, std::memory_order_release);
+  }
+  entries_.push_back(std::make_unique<Entry>(Entry{signature, specialisation}));
+  insert(*slots, entries_.back().get());
+  ++used_;
+  return true;
+}
+
+const Specialisation* DispatchTable::find_weaker(const Signature& signature) const {
+  std::lock_guard lock(mutex_);
+  const Specialisation* best = nullptr;
+  uint64_t best_facts = 0;
+  const Slots& slots = *tables_.back();
+  for (size_t at = 0; at <= slots.mask; ++at) {
+    const Entry* entry = slots.entries[at].load(std::memory_order_relaxed);
+    if (!entry || !entry->specialisation || entry->signature.count != signature.count) continue;
+    const uint64_t facts = entry->signature.words[kFactsWord];
+    if ((facts & ~signature.words[kFactsWord]) != 0) continue;
+    bool same = true;
+    for (uint32_t i = 0; i < signature.count; ++i)
+      same &= i == kFactsWord || entry->signature.words[i] == signature.words[i];
+    if (!same) continue;
+    // The most facts; among equal counts the larger mask, so that the choice does not depend on the order of entries.
+    const auto better = std::pair(__builtin_popcountll(facts), facts);
+    if (!best || better > std::pair(__builtin_popcountll(best_facts), best_facts)) {
+      best = entry->specialisation;
+      best_facts = facts;
+    }
+  }
+  return best;
+}
+
+size_t DispatchTable::size() const {
+  std::lock_guard lock(mutex_);
+  return used_;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,86 @@
+#include "runtime/engine/engine.h"
+
+#include <unistd.h>
+
+#include "lowering/lower.h"
+
+namespace kachel::runtime {
+
+Engine::Engine(EngineOptions options) : owner_(getpid()), options_(std::move(options)), log_(options_.log) {}
+
+bool Engine::in_owner_process() const {
+  return getpid() == owner_;
+}
+
+Result<std::shared_ptr<Engine>> Engine::create(EngineOptions options) {
+  if (options.policy == tuner::Policy::kBackground)
+    return unsupported(
+        "the policy `background` is not in this version; use blocking, or off with kachel_prepare ahead of time");
+  if (!options.clock) options.clock = std::make_shared<tuner::SteadyClock>();
+  if (!options.lower)
+    options.lower = [](const ir::Kernel& kernel, const lowering::Target& target, uint64_t facts,
+                       const lowering::LowerOptions& how) { return lowering::lower(kernel, target, facts, how); };
+  std::shared_ptr<Engine> engine(new Engine(std::move(options)));
+  cache::StoreOptions store;
+  store.path = engine->options_.store_path;
+  store.max_bytes = engine->options_.store_max_bytes;
+  store.log = &engine->log_;
+  KACHEL_ASSIGN(engine->store_, cache::Store::open(std::move(store)));
+  if (engine->options_.open_device)
+    engine->devices_ = std::make_unique<DeviceRegistry>(engine->options_.device_list, engine->options_.open_device);
+  else
+    engine->devices_ = std::make_unique<DeviceRegistry>(engine->options_.devices);
+  engine->services_ = std::make_unique<EngineServices>(
+      EngineServices{engine->log_, *engine->store_, engine->counters_, engine->options_.lower, engine->device_lost_});
+  engine->plans_ = std::make_unique<PlanBuilder>(*engine->services_);
+  return engine;
+}
+
+Engine::~Engine() {
+  if (!in_owner_process()) {
+    // Devices and threads are the parent's.
+    (void)plans_.release();
+    (void)services_.release();
+    (void)devices_.release();
+    return;
+  }
+  // What is unloaded must not be running. The default stream stands for those that wait for it; a host that uses others
+  // is asked by kachel.h to have finished with them.
+  if (devices_ && !device_lost())
+    for (Device* device : devices_->opened()) (void)device->synchronize(nullptr);
+  plans_.reset();
+}
+
+void Engine::note_tuned(const cache::Key& key) {
+  std::lock_guard lock(mutex_);
+  tuned_.insert(key.hex());
+}
+
+bool Engine::tuned_here(const cache::Key& key) {
+  std::lock_guard lock(mutex_);
+  return tuned_.count(key.hex()) != 0;
+}
+
+EngineStats Engine::stats() {
+  const cache::StoreStats store = store_->stat();
+  EngineStats stats{};
+  stats.launches = counters_.launches.total();
+  stats.compiles = counters_.compiles;
+  stats.loads = counters_.loads;
+  stats.measurements = counters_.measurements;
+  stats.tunings = counters_.tunings;
+  stats.specialisations = counters_.specialisations;
+  stats.store_hits = store.hits;
+  stats.store_misses = store.misses;
+  stats.store_damaged = store.damaged + counters_.damaged_plans;
+  stats.store_puts = store.puts;
+  for (Device* device : devices_->opened()) {
+    const uint64_t opened = device->compiler().opened() ? 1 : 0;
+    (device->properties().kind == DeviceKind::kCpu ? stats.llvm_opened : stats.nvrtc_opened) |= opened;
+  }
+  stats.lowerings = counters_.lowerings;
+  stats.last_load_ns = counters_.last_load_ns;
+  return stats;
+}
+
+}  // namespace kachel::runtime

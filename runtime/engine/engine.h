@@ -1,0 +1,101 @@
+// The engine: devices, one store, what is loaded, and the settings that calls fall back to. Shared by every handle made
+// from it, and gone with the last of them.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include "cache/store.h"
+#include "runtime/engine/device_registry.h"
+#include "runtime/engine/plan_builder.h"
+#include "runtime/engine/workspace.h"
+#include "support/log.h"
+#include "tuner/policy.h"
+#include "tuner/progress.h"
+#include "tuner/single_flight.h"
+#include "tuner/tuner.h"
+
+namespace kachel::runtime {
+
+struct TuneProgress {
+  const char* kernel;
+  std::string configuration;  // of the candidate just dealt with, with the program's names; "" if none
+  tuner::Phase phase;
+  size_t done, total;
+  double best_ns;  // 0 while none is measured
+};
+
+struct EngineOptions {
+  std::string store_path;  // "": memory only
+  uint64_t store_max_bytes = 0;
+  int64_t tune_budget_ns = 10'000'000'000;
+  tuner::Policy policy = tuner::Policy::kBlocking;
+  unsigned compile_threads = 0;
+  DeviceOptions devices;
+  Log::Sink log;
+  ScratchCallbacks scratch;
+  std::function<bool(const TuneProgress&)> progress;  // false cancels the tuning
+
+  // Replaced by tests.
+  std::vector<DeviceRef> device_list;
+  DeviceRegistry::Open open_device;  // null: the machine's own devices
+  LowerFunction lower;               // null: lowering::lower
+  tuner::TunerOptions tuner;
+  std::shared_ptr<tuner::Clock> clock;
+};
+
+struct EngineStats {
+  uint64_t launches, compiles, loads, measurements, tunings, specialisations;
+  uint64_t store_hits, store_misses, store_damaged, store_puts;
+  uint64_t nvrtc_opened, llvm_opened, lowerings;
+  double last_load_ns;
+};
+
+// Thread-safe. After fork() a child may only destroy it.
+class Engine {
+ public:
+  static Result<std::shared_ptr<Engine>> create(EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const EngineOptions& options() const { return options_; }
+  DeviceRegistry& devices() { return *devices_; }
+  cache::Store& store() { return *store_; }
+  PlanBuilder& plans() { return *plans_; }
+  Log& log() { return log_; }
+  Counters& counters() { return counters_; }
+  const EngineServices& services() const { return *services_; }
+  tuner::SingleFlight& flights() { return flights_; }
+  tuner::Clock& clock() { return *options_.clock; }
+  bool device_lost() const { return device_lost_.load(std::memory_order_relaxed); }
+
+  // Keys tuned by this engine, as opposed to found in the store.
+  void note_tuned(const cache::Key& key);
+  bool tuned_here(const cache::Key& key);
+
+  EngineStats stats();
+  // False in a child of fork(), where nothing but destruction works and that lets devices be.
+  bool in_owner_process() const;
+
+ private:
+  explicit Engine(EngineOptions options);
+
+  const int owner_;  // process id
+  EngineOptions options_;
+  Log log_;
+  Counters counters_;
+  std::atomic<bool> device_lost_{false};
+  std::shared_ptr<cache::Store> store_;
+  std::unique_ptr<DeviceRegistry> devices_;  // outlives what is loaded on them
+  std::unique_ptr<EngineServices> services_;
+  std::unique_ptr<PlanBuilder> plans_;
+  tuner::SingleFlight flights_;
+  std::mutex mutex_;  // guards tuned_
+  std::unordered_set<std::string> tuned_;
+};
+
+}  // namespace kachel::runtime

@@ -1,0 +1,89 @@
+#include "runtime/engine/explain.h"
+
+#include <fmt/format.h>
+
+#include "runtime/engine/configurations.h"
+#include "runtime/engine/facts.h"
+
+namespace kachel::runtime {
+namespace {
+
+// Why this configuration and no other.
+std::string reason(KernelHandle& kernel, const LaunchSettings& settings, size_t admitted, const TuningStore& store) {
+  if (settings.has_configuration) return "as asked for";
+  if (admitted == 1) return "the only one";
+  const auto decision = store.decision();
+  if (!decision) return fmt::format("the first of {} listed; this key has not been tuned", admitted);
+  TunableValues winner;
+  if (!from_configuration(kernel.model(), decision->winner.ranked[0].configuration, winner))
+    return "the best tuned one that is still listed";
+  return fmt::format("the fastest of {} tuned, {:.2f} us", decision->winner.candidates,
+                     decision->winner.ranked[0].median_ns / 1000);
+}
+
+std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const LaunchSettings& settings,
+                    Device& device, const TunableValues& values, const lowering::Lowered& lowered) {
+  const KernelModel& model = kernel.model();
+  const DeviceProperties& properties = device.properties();
+  const Point point = point_of(model, arguments);
+  const std::vector<int64_t> key_values = key_values_of(model, arguments);
+  const TuningStore store(kernel.engine().store(), {model, point, key_values, properties});
+  auto admitted = admitted_configurations(model, arguments.inputs());
+  std::string text = fmt::format("kernel         {}\ndevice         {} ({})\n", model.kernel.name, properties.name,
+                                 properties.architecture);
+  std::string types, dims;
+  for (size_t i = 0; i < model.types.size(); ++i)
+    types += fmt::format("{}{} = {}", i ? ", " : "", model.types[i], ir::name(arguments.type_of(static_cast<int>(i))));
+  for (size_t i = 0; i < model.dims.size(); ++i) {
+    const bool is_static =
+        std::find(model.static_dims.begin(), model.static_dims.end(), static_cast<int>(i)) != model.static_dims.end();
+    dims += fmt::format("{}{} = {}{}", i ? ", " : "", model.dims[i], arguments.dims[i], is_static ? " (static)" : "");
+  }
+  if (!types.empty()) text += "types          " + types + "\n";
+  if (!dims.empty()) text += "dimensions     " + dims + "\n";
+  text += "facts          " + facts_text(model, arguments.facts) + "\n";
+  if (!model.keys.empty()) text += fmt::format("key            {}\n", fmt::join(key_values, ", "));
+  text += fmt::format("configuration  {}: {}\n", values.empty() ? "(none)" : configuration_text(model, values),
+                      reason(kernel, settings, admitted.ok() ? admitted->size() : 0, store));
+  LaunchGrid grid;
+  if (evaluate_grid(model.grid, arguments.inputs(values.data()), UINT32_MAX, grid).ok())
+    text += fmt::format("grid           {} blocks of {} threads\n", grid.total, lowered.threads);
+  text += fmt::format("shared memory  {} bytes\nworkspace      {} bytes a block\n", lowered.shared_bytes,
+                      lowered.workspace_bytes);
+  const ResourceUsage usage = kernel.engine().plans().usage({device, model, point, values});
+  if (usage.registers >= 0)
+    text +=
+        fmt::format("registers      {}, {} bytes spilled\n", usage.registers, std::max<int64_t>(usage.spill_bytes, 0));
+  text += fmt::format("bits           {}\n",
+                      lowered.deterministic ? "the same in every run" : "float atomics: may differ between runs");
+  if (!lowered.notes.empty()) text += "\n" + lowered.notes;
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> explain(KernelHandle& kernel, std::span<const Arg> args, const LaunchSettings& settings,
+                            ExplainWhat what) {
+  BoundArguments arguments;
+  KACHEL_TRY(kernel.bind_arguments(args, arguments));
+  KACHEL_ASSIGN(Device * device, kernel.engine().devices().get(arguments.device));
+  const KernelModel& model = kernel.model();
+  Resolver resolver(kernel.engine(), *device, model, arguments, settings, nullptr);
+  KACHEL_ASSIGN(std::vector<TunableValues> order, resolver.ranking_without_tuning());
+  const Point point = point_of(model, arguments);
+  KACHEL_ASSIGN(lowering::Lowered lowered,
+                kernel.engine().plans().lower({*device, model, point, order[0]}, {.keep_stages = true}));
+  switch (what) {
+    case ExplainWhat::kSummary:
+      return summary(kernel, arguments, settings, *device, order[0], lowered);
+    case ExplainWhat::kSource:
+      return lowered.text;
+    case ExplainWhat::kTileIr:
+      return lowered.tile_ir;
+    case ExplainWhat::kLoopIr:
+      return lowered.loop_ir;
+  }
+  return invalid(fmt::format("{} is not something to explain; use one of KACHEL_EXPLAIN_*", static_cast<int>(what)));
+}
+
+}  // namespace kachel::runtime

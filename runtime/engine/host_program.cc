@@ -1,0 +1,168 @@
+#include "runtime/engine/host_program.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "ir/numerics.h"
+#include "ir/typecheck.h"
+
+namespace kachel::runtime {
+namespace {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::Op;
+
+int64_t bits_of(double value) {
+  return std::bit_cast<int64_t>(value);
+}
+double double_of(int64_t bits) {
+  return std::bit_cast<double>(bits);
+}
+
+// Replaces consts by their values before folding, so that what depends on them alone costs nothing at launch.
+ir::ExprRef with_consts(const ir::ExprRef& expr, const HostScope& scope) {
+  return ir::rewrite(expr, [&](const ir::ExprRef& node) -> ir::ExprRef {
+    if (node->kind != ExprKind::kVar) return node;
+    auto found = scope.consts.find(node->var.get());
+    if (found == scope.consts.end()) return node;
+    const ir::HostValue& value = found->second;
+    if (node->type == DType::F32)
+      return ir::make_float(value.is_float ? value.f : static_cast<double>(value.i), node->loc);
+    if (node->type == DType::Bool) return ir::make_bool(value.i != 0, node->loc);
+    return ir::make_int(ir::wrap_integer(node->type, value.i), node->type, node->loc);
+  });
+}
+
+}  // namespace
+
+Result<HostProgram> HostProgram::compile(const ir::ExprRef& expr, const HostScope& scope) {
+  KACHEL_ASSIGN(ir::ExprRef typed, ir::type_expr(expr));
+  typed = ir::fold(with_consts(typed, scope));
+  HostProgram program;
+  program.is_float_ = typed->type == DType::F32;
+  KACHEL_TRY(program.emit(typed, scope, 0));
+  return program;
+}
+
+Status HostProgram::emit(const ir::ExprRef& expr, const HostScope& scope, int depth) {
+  // Operand i of a node is evaluated above i earlier ones; three operands at most.
+  if (depth + 3 > kStack)
+    return unsupported(
+        "an expression that the host evaluates is nested too deeply; split it over more consts or dimensions");
+  Instruction instruction{Kind::kConst, expr->op, expr->type, expr->type, 0, 0};
+  switch (expr->kind) {
+    case ExprKind::kInt:
+    case ExprKind::kBool:
+      instruction.value = expr->int_value;
+      break;
+    case ExprKind::kFloat:
+      instruction.value = bits_of(ir::round_float(DType::F32, expr->float_value));
+      break;
+    case ExprKind::kVar: {
+      const ir::Var* var = expr->var.get();
+      if (auto dim = scope.dims.find(var); dim != scope.dims.end()) {
+        instruction.kind = Kind::kDim;
+        instruction.value = dim->second;
+        mentions_dims_ = true;
+      } else if (auto scalar = scope.scalars.find(var); scalar != scope.scalars.end()) {
+        instruction.kind = expr->type == DType::F32 ? Kind::kFloatScalar : Kind::kIntScalar;
+        instruction.value = scalar->second;
+        mentions_scalars_ = true;
+      } else if (auto tunable = scope.tunables.find(var); tunable != scope.tunables.end()) {
+        instruction.kind = Kind::kTunable;
+        instruction.value = tunable->second;
+        mentions_tunables_ = true;
+      } else {
+        return invalid(fmt::format("`{}` has no value on the host; use dimensions, scalars, consts and tunables there",
+                                   var->name));
+      }
+      break;
+    }
+    case ExprKind::kCast:
+      KACHEL_TRY(emit(expr->args[0], scope, depth));
+      instruction.kind = Kind::kCast;
+      instruction.type = expr->args[0]->type;
+      instruction.to = expr->cast_type.dtype;
+      instruction.arity = 1;
+      break;
+    case ExprKind::kApply: {
+      for (size_t i = 0; i < expr->args.size(); ++i)
+        KACHEL_TRY(emit(expr->args[i], scope, depth + static_cast<int>(i)));
+      instruction.arity = static_cast<int8_t>(expr->args.size());
+      DType operand = expr->args[expr->op == Op::kSelect ? 1 : 0]->type;
+      instruction.type = operand;
+      if (operand != DType::F32)
+        instruction.kind = Kind::kIntOp;
+      else if (expr->op == Op::kSelect)
+        instruction.kind = Kind::kFloatSelect;
+      else
+        instruction.kind = ir::is_comparison(expr->op) ? Kind::kFloatCompare : Kind::kFloatOp;
+      break;
+    }
+    case ExprKind::kLoad:
+      return invalid(fmt::format("`{}` is in device memory and has no value on the host", expr->buffer->name));
+    case ExprKind::kReduce:
+      return invalid("a reduction has no value on the host");
+  }
+  code_.push_back(instruction);
+  return {};
+}
+
+int64_t HostProgram::load(const Instruction& instruction, const HostInputs& inputs) {
+  switch (instruction.kind) {
+    case Kind::kDim:
+      return inputs.dims[instruction.value];
+    case Kind::kIntScalar:
+      return static_cast<int64_t>(inputs.scalars[instruction.value]);
+    case Kind::kFloatScalar:
+      return bits_of(std::bit_cast<float>(static_cast<uint32_t>(inputs.scalars[instruction.value])));
+    case Kind::kTunable:
+      return inputs.tunables[instruction.value];
+    default:
+      return instruction.value;
+  }
+}
+
+int64_t HostProgram::run_all(const HostInputs& inputs) const {
+  int64_t stack[kStack + 1];
+  int64_t* top = stack;  // one past the topmost value
+  for (const Instruction& instruction : code_) {
+    if (instruction.kind <= Kind::kTunable) {
+      *top++ = load(instruction, inputs);
+      continue;
+    }
+    top -= instruction.arity;
+    const int64_t a = top[0], b = instruction.arity > 1 ? top[1] : 0, c = instruction.arity > 2 ? top[2] : 0;
+    int64_t result = 0;
+    switch (instruction.kind) {
+      case Kind::kIntOp:
+        result = ir::integer_op(instruction.op, instruction.type, a, b, c);
+        break;
+      case Kind::kFloatOp:
+        result = bits_of(ir::float_op(instruction.op, double_of(a), double_of(b), double_of(c)));
+        break;
+      case Kind::kFloatCompare:
+        result = ir::float_compare(instruction.op, double_of(a), double_of(b));
+        break;
+      case Kind::kFloatSelect:
+        result = a != 0 ? b : c;
+        break;
+      default: {
+        ir::Scalar value;
+        value.type = instruction.type;
+        if (instruction.type == DType::F32)
+          value.f = double_of(a);
+        else
+          value.i = a;
+        ir::Scalar converted = ir::convert(value, instruction.to);
+        result = converted.type == DType::F32 ? bits_of(converted.f) : converted.i;
+      }
+    }
+    *top++ = result;
+  }
+  return stack[0];
+}
+
+}  // namespace kachel::runtime

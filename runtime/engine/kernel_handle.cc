@@ -1,0 +1,146 @@
+#include "runtime/engine/kernel_handle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kachel::runtime {
+namespace {
+
+constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kCachedOnly, tuner::Policy::kBlocking};
+
+Status busy(const KernelModel& model, std::string_view what) {
+  return {Code::kBusy,
+          fmt::format("kernel `{}` would have to {} while the stream is captured; {}", model.kernel.name, what,
+                      "call kachel_prepare or kachel_bind with these arguments before the capture begins")};
+}
+
+}  // namespace
+
+Status KernelHandle::bind_arguments(std::span<const Arg> args, BoundArguments& out) const {
+  KACHEL_TRY(runtime::bind_arguments(*model_, args, out));
+  if (out.device.type == 0 && !engine_->devices().list().empty()) out.device = engine_->devices().list().front();
+  return {};
+}
+
+Status KernelHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(*model_, arguments, static_cast<int32_t>(settings.policy), signature);
+  const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
+  if (!found) [[unlikely]] {
+    KACHEL_ASSIGN(found, resolve(arguments, settings, signature, stream));
+    if (!found) return {};
+  }
+  Status launched = launch_one(*found, arguments, stream);
+  if (launched.ok()) [[likely]] {
+    engine_->counters().launches.add();
+    return {};
+  }
+  if (launched.code() == Code::kLaunch && !settings.has_configuration)
+    return launch_another(*found, arguments, settings, signature, stream, std::move(launched));
+  return engine_->services().noticed(std::move(launched));
+}
+
+Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments, void* stream) {
+  LaunchGrid grid;
+  KACHEL_TRY(specialisation.grid(arguments.inputs(), grid));
+  const int64_t bytes = specialisation.workspace_bytes(grid);
+  if (bytes == 0) [[likely]]
+    return specialisation.launch(arguments, grid, nullptr, stream);
+  RelaxedCapture relaxed(specialisation.device());
+  KACHEL_ASSIGN(bool capturing, specialisation.device().is_capturing(stream));
+  if (capturing) return busy(*model_, "allocate scratch");
+  KACHEL_ASSIGN(Workspace workspace,
+                Workspace::allocate(specialisation.device(), engine_->options().scratch, bytes, stream));
+  return specialisation.launch(arguments, grid, workspace.get(), stream);
+}
+
+// The configuration is to blame only if another one can be launched in its place; else it is the stream or the device.
+Status KernelHandle::launch_another(const Specialisation& failed, const BoundArguments& arguments,
+                                    const LaunchSettings& settings, Signature& signature, void* stream, Status why) {
+  auto order = Resolver(*engine_, failed.device(), *model_, arguments, settings, stream).ranking_without_tuning();
+  auto capturing = failed.device().is_capturing(stream);
+  if (!order.ok() || !capturing.ok() || *capturing) return why;
+  const Point point = point_of(*model_, arguments);
+  int attempts = 0;
+  for (const TunableValues& values : *order) {
+    if (values == failed.values()) continue;
+    if (++attempts > 2) break;
+    auto other =
+        engine_->plans().get({failed.device(), *model_, point, values, settings.policy != tuner::Policy::kCachedOnly});
+    if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, stream).ok()) continue;
+    failed.demote();
+    (*other)->pin();
+    for (tuner::Policy policy : kServedAlike) {
+      make_signature(*model_, arguments, static_cast<int32_t>(policy), signature);
+      if (policy == settings.policy || table_.find(signature) == &failed) table_.publish(signature, *other);
+    }
+    engine_->log().write(
+        LogLevel::kWarning,
+        fmt::format("kernel `{}`: a configuration failed to launch and is replaced by the next best: {}",
+                    model_->kernel.name, why.message()));
+    engine_->counters().launches.add();
+    return {};
+  }
+  return why;
+}
+
+Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& arguments, const LaunchSettings& settings,
+                                                    Signature& signature, void* stream) {
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  {
+    RelaxedCapture relaxed(*device);
+    KACHEL_ASSIGN(bool capturing, device->is_capturing(stream));
+    if (capturing) {
+      // Nothing may be loaded now; a binary that assumes less than these arguments offer does as well.
+      const Specialisation* weaker = settings.has_configuration ? nullptr : table_.find_weaker(signature);
+      if (weaker) return weaker;
+      return busy(*model_, "load code");
+    }
+  }
+  KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
+  if (!outcome.specialisation) return outcome.specialisation;
+  outcome.specialisation->pin();
+  if (settings.has_configuration) return outcome.specialisation;
+  bool kept = table_.publish(signature, outcome.specialisation);
+  if (outcome.decided)
+    for (tuner::Policy policy : kServedAlike) {
+      make_signature(*model_, arguments, static_cast<int32_t>(policy), signature);
+      kept &= table_.publish(signature, outcome.specialisation);
+    }
+  if (!kept)
+    engine_->log().once(
+        LogLevel::kWarning, "dispatch " + model_->body,
+        fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
+                    "up in the store at each launch. Use bucket() in `key`",
+                    model_->kernel.name, DispatchTable::kMaxEntries));
+  return outcome.specialisation;
+}
+
+Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(*model_, arguments, static_cast<int32_t>(settings.policy), signature);
+  if (!settings.has_configuration && table_.find(signature)) return {};
+  return resolve(arguments, settings, signature, stream).status();
+}
+
+Result<std::unique_ptr<BoundCall>> KernelHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(*model_, arguments, static_cast<int32_t>(settings.policy), signature);
+  const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
+  if (!found) {
+    LaunchSettings bound = settings;
+    bound.needs_code = std::any_of(model_->grid.begin(), model_->grid.end(),
+                                   [](const HostProgram& extent) { return extent.mentions_scalars(); });
+    KACHEL_ASSIGN(found, resolve(arguments, bound, signature, nullptr));
+  }
+  return BoundCall::create(engine_, model_, found, arguments);
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,196 @@
+// Why these bounds. Let u be the unit of the narrowest rounding on the way and U the output's own.
+//
+//  - The last rounding to the output type may fall on either side of a tie: 2 U relative.
+//  - A sum of n terms in f32 in another order moves by about n * 2^-24 of the sum of magnitudes. Against the largest
+//    output that is below 2^-13 for any n up to 2^20 of random sign, hence at least that much absolute.
+//  - Where intermediates are rounded to a narrow type at a point that depends on the configuration (the probabilities
+//    of a blocked softmax, scaled to another running maximum), each term moves by u; the sum moves by u of its
+//    magnitudes, at most a few u of the largest output: 4 u absolute.
+//
+// A wrong candidate (a lost tile, a race, a shifted index) is off by the order of the values themselves; even for 8-bit
+// intermediates, where 4 u is a quarter, most of its elements are outside.
+#include "runtime/engine/output_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "ir/numerics.h"
+
+namespace kachel::runtime {
+namespace {
+
+using ir::DType;
+
+constexpr int64_t kCompareAll = int64_t{8} << 20;
+constexpr int64_t kPiece = int64_t{32} << 10;
+
+// Half the distance of neighbours at 1.
+double unit(DType type) {
+  switch (type) {
+    case DType::F16:
+      return std::ldexp(1, -11);
+    case DType::BF16:
+      return std::ldexp(1, -8);
+    case DType::F8E4M3:
+      return std::ldexp(1, -4);
+    case DType::F8E5M2:
+      return std::ldexp(1, -3);
+    default:
+      return std::ldexp(1, -24);
+  }
+}
+
+class Roundings {
+ public:
+  Roundings(const KernelModel& model, uint64_t types) : model_(model), types_(types) {}
+
+  DType narrowest() {
+    for (const ir::Param& param : model_.kernel.params)
+      if (param.tensor && param.tensor->direction != ir::Direction::kIn) add(param.tensor->type);
+    block(model_.kernel.body);
+    return narrowest_;
+  }
+
+ private:
+  DType resolve(const ir::TypeRef& type) const {
+    if (!type.symbol) return type.dtype;
+    const auto found = std::find(model_.types.begin(), model_.types.end(), type.symbol->name);
+    return static_cast<DType>(types_ >> (4 * (found - model_.types.begin())) & 15);
+  }
+  void add(const ir::TypeRef& type) {
+    const DType resolved = resolve(type);
+    if (ir::is_float(resolved) && unit(resolved) > unit(narrowest_)) narrowest_ = resolved;
+  }
+  void casts(const ir::ExprRef& expr) {
+    ir::visit(expr, [this](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kCast) add(node->cast_type);
+    });
+  }
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
+        if (resolve(copy->dst.buffer->type) != resolve(copy->src.buffer->type)) add(copy->dst.buffer->type);
+      } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+        add(assign->buffer->type);
+        casts(assign->value);
+      } else if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+        casts(let->value);
+      } else if (const auto* parallel = std::get_if<ir::ParallelStmt>(&stmt.node)) {
+        block(parallel->body);
+      } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+        block(loop->body);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        block(branch->then_body);
+        block(branch->else_body);
+      }
+    }
+  }
+
+  const KernelModel& model_;
+  uint64_t types_;
+  DType narrowest_ = DType::F32;
+};
+
+// Elements as floats: types of up to 16 bits through a table, since millions of them are read.
+class Decoder {
+ public:
+  explicit Decoder(DType type) : width_(ir::bits(type)) {
+    if (width_ > 16) return;
+    table_.resize(size_t{1} << width_);
+    for (size_t i = 0; i < table_.size(); ++i)
+      table_[i] = static_cast<float>(ir::decode_float(type, static_cast<uint32_t>(i)));
+  }
+  float operator()(const OutputPiece& piece, int64_t index) const {
+    uint32_t raw = 0;
+    std::memcpy(&raw, piece.bytes.data() + index * (width_ / 8), static_cast<size_t>(width_ / 8));
+    return width_ > 16 ? std::bit_cast<float>(raw) : table_[raw];
+  }
+
+ private:
+  int width_;
+  std::vector<float> table_;
+};
+
+int64_t elements_in(DType type, const OutputPiece& piece) {
+  return static_cast<int64_t>(piece.bytes.size()) * 8 / ir::bits(type);
+}
+
+}  // namespace
+
+Tolerance tolerance_for(DType output, DType narrowest) {
+  if (!ir::is_float(output)) return {};
+  return {2 * 2 * unit(output), std::max(4 * unit(narrowest), std::ldexp(1, -13))};
+}
+
+DType narrowest_rounding(const KernelModel& model, uint64_t types) {
+  return Roundings(model, types).narrowest();
+}
+
+namespace {
+
+// Counts elements for which `wrong` holds and words the first of them.
+template <class Wrong, class Word>
+std::string tally(DType type, const std::vector<OutputPiece>& expected, const std::vector<OutputPiece>& actual,
+                  const Wrong& wrong, const Word& word) {
+  int64_t count = 0, total = 0;
+  std::string first;
+  for (size_t p = 0; p < expected.size(); ++p) {
+    const int64_t n = elements_in(type, expected[p]);
+    total += n;
+    if (expected[p].bytes == actual[p].bytes) continue;
+    for (int64_t i = 0; i < n; ++i)
+      if (wrong(expected[p], actual[p], i) && count++ == 0)
+        first = fmt::format("element {} is {}, the reference has {}", expected[p].first_byte * 8 / ir::bits(type) + i,
+                            word(actual[p], i), word(expected[p], i));
+  }
+  if (count == 0) return "";
+  return fmt::format("{} of {} elements are wrong; {}", count, total, first);
+}
+
+}  // namespace
+
+std::string compare_pieces(DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
+                           const std::vector<OutputPiece>& actual) {
+  using Piece = const OutputPiece&;
+  if (!ir::is_float(type)) {
+    auto value = [type](Piece piece, int64_t i) { return ir::load_element(type, piece.bytes.data(), i).i; };
+    return tally(
+        type, expected, actual, [&](Piece want, Piece got, int64_t i) { return value(want, i) != value(got, i); },
+        value);
+  }
+  const Decoder value(type);
+  float largest = 0;
+  for (const OutputPiece& piece : expected)
+    for (int64_t i = 0, n = elements_in(type, piece); i < n; ++i)
+      if (const float magnitude = std::abs(value(piece, i)); std::isfinite(magnitude))
+        largest = std::max(largest, magnitude);
+  const double absolute = tolerance.absolute * largest;
+  auto wrong = [&](Piece expected_piece, Piece actual_piece, int64_t i) {
+    const double want = value(expected_piece, i), got = value(actual_piece, i);
+    if (want == got || (std::isnan(want) && std::isnan(got))) return false;
+    if (!std::isfinite(want) || !std::isfinite(got)) return true;
+    return std::abs(want - got) > tolerance.relative * std::max(std::abs(want), std::abs(got)) + absolute;
+  };
+  return tally(type, expected, actual, wrong, value);
+}
+
+std::vector<ByteRange> pieces_to_compare(int64_t bytes) {
+  if (bytes <= kCompareAll) return {{0, bytes}};
+  std::vector<ByteRange> pieces;
+  const int64_t count = kCompareAll / kPiece;
+  for (int64_t i = 0; i < count; ++i) {
+    // Multiples of 16 bytes, so that pieces hold whole elements; the last one ends with the span.
+    int64_t first = static_cast<int64_t>(static_cast<double>(bytes - kPiece) * static_cast<double>(i) /
+                                         static_cast<double>(count - 1));
+    pieces.push_back({first / 16 * 16, kPiece});
+  }
+  const int64_t tail = pieces.back().first;
+  pieces.back().size = bytes - tail;
+  return pieces;
+}
+
+}  // namespace kachel::runtime

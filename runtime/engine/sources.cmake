@@ -1,0 +1,26 @@
+set(KACHEL_RUNTIME_ENGINE_SOURCES
+  engine/argument_binder.cc
+  engine/arguments.cc
+  engine/bound_call.cc
+  engine/check.cc
+  engine/configurations.cc
+  engine/device_registry.cc
+  engine/dispatch_table.cc
+  engine/engine.cc
+  engine/explain.cc
+  engine/facts.cc
+  engine/host_program.cc
+  engine/kernel_handle.cc
+  engine/kernel_model.cc
+  engine/keys.cc
+  engine/output_check.cc
+  engine/overlap.cc
+  engine/plan_builder.cc
+  engine/plan_record.cc
+  engine/resolver.cc
+  engine/specialisation.cc
+  engine/tune_session.cc
+  engine/tuning_store.cc
+  engine/tuning_view.cc
+  engine/workspace.cc
+)

@@ -1,0 +1,178 @@
+#include "runtime/engine/tune_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/engine/configurations.h"
+
+namespace kachel::runtime {
+namespace {
+
+// The tuner takes any failure of a check but these for a wrong output.
+Status as_launch_failure(Status status) {
+  switch (status.code()) {
+    case Code::kOk:
+    case Code::kDeviceLost:
+    case Code::kCancelled:
+    case Code::kNoMemory:
+    case Code::kLaunch:
+      return status;
+    default:
+      return {Code::kLaunch, status.message(), status.log()};
+  }
+}
+
+}  // namespace
+
+TuneSession::TuneSession(const Setup& setup)
+    : setup_(setup), arguments_(setup.arguments), loaded_(setup.candidates.size()) {}
+
+TuneSession::~TuneSession() {
+  if (has_stream_) {
+    // Copies are given back in stream order, after the last run.
+    workspace_.reset();
+    outputs_.clear();
+    (void)setup_.device.synchronize(stream_);
+    setup_.device.destroy_stream(stream_);
+  }
+}
+
+Result<const Specialisation*> TuneSession::build(size_t index) {
+  if (const Specialisation* found = loaded_[index].load(std::memory_order_acquire)) return found;
+  RelaxedCapture relaxed(setup_.device);
+  KACHEL_ASSIGN(const Specialisation* built,
+                setup_.plans.get({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}));
+  loaded_[index].store(built, std::memory_order_release);
+  return built;
+}
+
+Status TuneSession::compile(size_t index) {
+  return build(index).status();
+}
+
+// The caller's work on the inputs is waited for, so that reading them on another stream is safe.
+Status TuneSession::open() {
+  Device& device = setup_.device;
+  KACHEL_TRY(device.synchronize(setup_.stream));
+  KACHEL_ASSIGN(stream_, device.create_stream());
+  has_stream_ = true;
+  KACHEL_ASSIGN(timer_, device.create_timer());
+  for (int index : setup_.model.tensors) {
+    const ir::Direction direction = setup_.model.params[index].direction;
+    if (direction == ir::Direction::kIn) continue;
+    Output output;
+    output.param = index;
+    output.restore_always = direction == ir::Direction::kInOut;
+    const BoundTensor& tensor = setup_.arguments.tensors[index];
+    KACHEL_ASSIGN(output.copy,
+                  Workspace::allocate(device, setup_.scratch, std::max<int64_t>(tensor.bytes, 1), stream_));
+    arguments_.tensors[index].data = static_cast<char*>(output.copy.get());
+    outputs_.push_back(std::move(output));
+  }
+  narrowest_ = narrowest_rounding(setup_.model, setup_.point.types);
+  return {};
+}
+
+Status TuneSession::restore(bool inout_only) {
+  for (const Output& output : outputs_) {
+    if (inout_only && !output.restore_always) continue;
+    const BoundTensor& original = setup_.arguments.tensors[output.param];
+    if (original.bytes == 0) continue;
+    KACHEL_TRY(setup_.device.copy(output.copy.get(), original.data, static_cast<size_t>(original.bytes), stream_));
+  }
+  return {};
+}
+
+Status TuneSession::run(const Specialisation& specialisation) {
+  LaunchGrid grid;
+  KACHEL_TRY(specialisation.grid(arguments_.inputs(), grid));
+  const int64_t bytes = specialisation.workspace_bytes(grid);
+  if (bytes > workspace_bytes_) {
+    KACHEL_ASSIGN(workspace_, Workspace::allocate(setup_.device, setup_.scratch, bytes, stream_));
+    workspace_bytes_ = bytes;
+  }
+  return specialisation.launch(arguments_, grid, workspace_.get(), stream_);
+}
+
+Result<std::vector<OutputPiece>> TuneSession::fetch(const Output& output) {
+  std::vector<OutputPiece> pieces;
+  const int64_t bytes = setup_.arguments.tensors[output.param].bytes;
+  if (bytes == 0) return pieces;
+  for (const ByteRange& range : pieces_to_compare(bytes)) {
+    OutputPiece& piece = pieces.emplace_back();
+    piece.first_byte = range.first;
+    piece.bytes.resize(static_cast<size_t>(range.size));
+  }
+  for (OutputPiece& piece : pieces)
+    KACHEL_TRY(setup_.device.copy(piece.bytes.data(), static_cast<const char*>(output.copy.get()) + piece.first_byte,
+                                  piece.bytes.size(), stream_));
+  KACHEL_TRY(setup_.device.synchronize(stream_));
+  return pieces;
+}
+
+Status TuneSession::prepare() {
+  KACHEL_TRY(open());
+  // The first configuration that can be built; usually the first one listed.
+  Status why;
+  for (size_t i = 0; i < setup_.candidates.size(); ++i) {
+    auto built = build(i);
+    if (!built.ok()) {
+      if (why.ok()) why = built.status();
+      continue;
+    }
+    KACHEL_TRY(restore(false));
+    Status ran = run(**built);
+    if (ran.ok()) ran = setup_.device.synchronize(stream_);
+    if (!ran.ok()) {
+      if (ran.code() == Code::kDeviceLost) return setup_.services.noticed(ran);
+      if (why.ok()) why = ran;
+      continue;
+    }
+    for (Output& output : outputs_) {
+      KACHEL_ASSIGN(output.reference, fetch(output));
+    }
+    return {};
+  }
+  return why;
+}
+
+Status TuneSession::check(size_t index) {
+  auto run_it = [&]() -> Status {
+    KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
+    KACHEL_TRY(restore(false));
+    KACHEL_TRY(run(*specialisation));
+    return setup_.device.synchronize(stream_);
+  };
+  KACHEL_TRY(as_launch_failure(setup_.services.noticed(run_it())));
+  for (const Output& output : outputs_) {
+    auto fetched = fetch(output);
+    if (!fetched.ok()) return as_launch_failure(setup_.services.noticed(fetched.status()));
+    const std::vector<OutputPiece>& pieces = *fetched;
+    const ir::DType type = setup_.arguments.tensors[output.param].dtype;
+    std::string wrong = compare_pieces(type, tolerance_for(type, narrowest_), output.reference, pieces);
+    if (!wrong.empty())
+      return invalid(fmt::format("`{}` of configuration {}: {}", setup_.model.params[output.param].name,
+                                 configuration_text(setup_.model, setup_.candidates[index]), wrong));
+  }
+  return {};
+}
+
+void TuneSession::flush() {
+  flushed_ = restore(true);
+  if (flushed_.ok()) flushed_ = setup_.device.flush_cache(stream_);
+}
+
+Result<double> TuneSession::time_once_ns(size_t index) {
+  KACHEL_TRY(setup_.services.noticed(flushed_));
+  KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
+  KACHEL_TRY(setup_.services.noticed(timer_->start(stream_)));
+  KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
+  KACHEL_TRY(setup_.services.noticed(timer_->stop(stream_)));
+  auto elapsed = timer_->elapsed_ns();
+  setup_.services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
+  if (!elapsed.ok()) return setup_.services.noticed(elapsed.status());
+  return elapsed;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,147 @@
+// The layout of every struct of kachel.h, written down: a change here is a change of the ABI. Appending a field changes a
+// size and adds a line; anything else is a break.
+#include <cstddef>
+#include <type_traits>
+
+#include "kachel.h"
+
+#define LAYOUT(type, size) static_assert(sizeof(type) == (size) && std::is_standard_layout<type>::value, #type)
+#define FIELD(type, field, offset) static_assert(offsetof(type, field) == (offset), #type "." #field)
+
+static_assert(sizeof(void *) == 8, "these are the numbers of 64-bit systems");
+
+LAYOUT(kachel_device, 8);
+FIELD(kachel_device, id, 4);
+LAYOUT(kachel_dtype, 4);
+FIELD(kachel_dtype, bits, 1);
+FIELD(kachel_dtype, lanes, 2);
+
+// DLTensor
+LAYOUT(kachel_tensor, 48);
+FIELD(kachel_tensor, data, 0);
+FIELD(kachel_tensor, device, 8);
+FIELD(kachel_tensor, ndim, 16);
+FIELD(kachel_tensor, dtype, 20);
+FIELD(kachel_tensor, shape, 24);
+FIELD(kachel_tensor, strides, 32);
+FIELD(kachel_tensor, byte_offset, 40);
+
+LAYOUT(kachel_arg, 16);
+FIELD(kachel_arg, kind, 0);
+FIELD(kachel_arg, u, 8);
+
+LAYOUT(kachel_progress, 48);
+FIELD(kachel_progress, kernel, 8);
+FIELD(kachel_progress, configuration, 16);
+FIELD(kachel_progress, phase, 24);
+FIELD(kachel_progress, done, 28);
+FIELD(kachel_progress, total, 32);
+FIELD(kachel_progress, best_ns, 40);
+
+LAYOUT(kachel_engine_options, 120);
+FIELD(kachel_engine_options, store_path, 8);
+FIELD(kachel_engine_options, store_max_bytes, 16);
+FIELD(kachel_engine_options, tune_budget_ns, 24);
+FIELD(kachel_engine_options, policy, 32);
+FIELD(kachel_engine_options, compile_threads, 36);
+FIELD(kachel_engine_options, cpu_threads, 40);
+FIELD(kachel_engine_options, log, 48);
+FIELD(kachel_engine_options, log_user, 56);
+FIELD(kachel_engine_options, scratch_alloc, 64);
+FIELD(kachel_engine_options, scratch_free, 72);
+FIELD(kachel_engine_options, scratch_user, 80);
+FIELD(kachel_engine_options, progress, 88);
+FIELD(kachel_engine_options, progress_user, 96);
+FIELD(kachel_engine_options, nvrtc_path, 104);
+FIELD(kachel_engine_options, cpu_compiler_path, 112);
+
+LAYOUT(kachel_device_info, 824);
+FIELD(kachel_device_info, device, 8);
+FIELD(kachel_device_info, name, 16);
+FIELD(kachel_device_info, architecture, 144);
+FIELD(kachel_device_info, driver, 656);
+FIELD(kachel_device_info, compiler, 720);
+FIELD(kachel_device_info, multiprocessors, 784);
+FIELD(kachel_device_info, compute_major, 788);
+FIELD(kachel_device_info, compute_minor, 792);
+FIELD(kachel_device_info, memory_bytes, 800);
+FIELD(kachel_device_info, shared_bytes_per_block, 808);
+FIELD(kachel_device_info, l2_bytes, 816);
+
+LAYOUT(kachel_const, 24);
+FIELD(kachel_const, i, 8);
+FIELD(kachel_const, f, 16);
+
+LAYOUT(kachel_param_info, 40);
+FIELD(kachel_param_info, name, 8);
+FIELD(kachel_param_info, type, 16);
+FIELD(kachel_param_info, shape, 24);
+FIELD(kachel_param_info, kind, 32);
+FIELD(kachel_param_info, rank, 36);
+
+LAYOUT(kachel_launch_options, 32);
+FIELD(kachel_launch_options, policy, 8);
+FIELD(kachel_launch_options, tune_budget_ns, 16);
+FIELD(kachel_launch_options, configuration, 24);
+
+LAYOUT(kachel_candidate, 88);
+FIELD(kachel_candidate, configuration, 8);
+FIELD(kachel_candidate, message, 16);
+FIELD(kachel_candidate, state, 24);
+FIELD(kachel_candidate, samples, 28);
+FIELD(kachel_candidate, median_ns, 32);
+FIELD(kachel_candidate, low_ns, 40);
+FIELD(kachel_candidate, high_ns, 48);
+FIELD(kachel_candidate, compile_ns, 56);
+FIELD(kachel_candidate, registers, 64);
+FIELD(kachel_candidate, shared_bytes, 72);
+FIELD(kachel_candidate, spill_bytes, 80);
+
+LAYOUT(kachel_check_result, 296);
+FIELD(kachel_check_result, elements, 8);
+FIELD(kachel_check_result, mismatches, 16);
+FIELD(kachel_check_result, undecided, 24);
+FIELD(kachel_check_result, median_bound_ulps, 32);
+FIELD(kachel_check_result, first, 40);
+
+LAYOUT(kachel_stats, 120);
+FIELD(kachel_stats, launches, 8);
+FIELD(kachel_stats, compiles, 16);
+FIELD(kachel_stats, loads, 24);
+FIELD(kachel_stats, measurements, 32);
+FIELD(kachel_stats, tunings, 40);
+FIELD(kachel_stats, specialisations, 48);
+FIELD(kachel_stats, store_hits, 56);
+FIELD(kachel_stats, store_misses, 64);
+FIELD(kachel_stats, store_damaged, 72);
+FIELD(kachel_stats, store_puts, 80);
+FIELD(kachel_stats, nvrtc_opened, 88);
+FIELD(kachel_stats, llvm_opened, 96);
+FIELD(kachel_stats, lowerings, 104);
+FIELD(kachel_stats, last_load_ns, 112);
+
+LAYOUT(kachel_store_info, 40);
+FIELD(kachel_store_info, path, 8);
+FIELD(kachel_store_info, writable, 16);
+FIELD(kachel_store_info, entries, 24);
+FIELD(kachel_store_info, bytes, 32);
+
+LAYOUT(kachel_store_entry, 56);
+FIELD(kachel_store_entry, kind, 8);
+FIELD(kachel_store_entry, kernel, 16);
+FIELD(kachel_store_entry, description, 24);
+FIELD(kachel_store_entry, digest, 32);
+FIELD(kachel_store_entry, bytes, 40);
+FIELD(kachel_store_entry, created_unix_s, 48);
+
+// Values of enums are part of the ABI as well.
+static_assert(KACHEL_E_INVALID == 1 && KACHEL_E_UNSUPPORTED == 2 && KACHEL_E_NO_DEVICE == 3 && KACHEL_E_NO_MEMORY == 4 &&
+                  KACHEL_E_COMPILE == 5 && KACHEL_E_LAUNCH == 6 && KACHEL_E_STORE == 7 && KACHEL_E_BUSY == 8 &&
+                  KACHEL_E_NOT_CACHED == 9 && KACHEL_E_CANCELLED == 10 && KACHEL_E_DEVICE_LOST == 11 &&
+                  KACHEL_E_INTERNAL == 12,
+              "status");
+static_assert(KACHEL_POLICY_OFF == 1 && KACHEL_POLICY_CACHED_ONLY == 2 && KACHEL_POLICY_BACKGROUND == 3 &&
+                  KACHEL_POLICY_BLOCKING == 4,
+              "policy");
+static_assert(KACHEL_CPU == 1 && KACHEL_CUDA == 2 && KACHEL_ARG_TENSOR == 0 && KACHEL_ARG_INT == 1 && KACHEL_ARG_FLOAT == 2,
+              "devices and arguments");

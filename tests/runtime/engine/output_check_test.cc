@@ -1,0 +1,102 @@
+#include "runtime/engine/output_check.h"
+
+#include <cmath>
+
+#include "ir/numerics.h"
+#include "tests/runtime/engine/engine_fixture.h"
+
+namespace kachel::runtime {
+namespace {
+
+using ir::DType;
+
+std::vector<OutputPiece> piece(DType type, const std::vector<double>& values) {
+  OutputPiece made;
+  made.bytes.resize(static_cast<size_t>(ir::storage_bytes(type, static_cast<int64_t>(values.size()))));
+  for (size_t i = 0; i < values.size(); ++i) {
+    ir::Scalar scalar;
+    scalar.type = ir::compute_type(type);
+    scalar.f = values[i];
+    scalar.i = static_cast<int64_t>(values[i]);
+    ir::store_element(type, made.bytes.data(), static_cast<int64_t>(i), scalar);
+  }
+  return {made};
+}
+
+std::string compare(DType type, DType narrowest, const std::vector<double>& want, const std::vector<double>& got) {
+  return compare_pieces(type, tolerance_for(type, narrowest), piece(type, want), piece(type, got));
+}
+
+TEST_CASE("reordered sums pass, wrong values do not") {
+  CHECK(compare(DType::F32, DType::F32, {1000, 1, 0}, {1000.001, 1.01, 0.02}).empty());
+  CHECK(compare(DType::F32, DType::F32, {1000, 1, 0}, {1001, 1, 0}).find("element 0 is 1001, the reference has 1000") !=
+        std::string::npos);
+  CHECK(compare(DType::F16, DType::F16, {100, 1}, {100.125, 1.1}).empty());
+  CHECK_FALSE(compare(DType::F16, DType::F16, {100, 1}, {100, 2}).empty());
+  CHECK_FALSE(compare(DType::F16, DType::F32, {100, 1}, {100, 1.1}).empty());
+  CHECK(compare(DType::BF16, DType::BF16, {100, 1}, {101, 1}).empty());
+  CHECK_FALSE(compare(DType::BF16, DType::BF16, {100, 1}, {106, 1}).empty());
+}
+
+TEST_CASE("integers are exact, NaN is itself, infinities are not near") {
+  CHECK(compare(DType::I32, DType::F32, {5, -7}, {5, -7}).empty());
+  CHECK(compare(DType::I32, DType::F32, {5, -7}, {5, -6}).find("1 of 2") != std::string::npos);
+  CHECK(compare(DType::U4, DType::F32, {5, 7, 1, 2}, {5, 7, 1, 3}).find("element 3 is 3") != std::string::npos);
+  const double inf = INFINITY, nan = NAN;
+  CHECK(compare(DType::F32, DType::F32, {nan, inf, -inf}, {nan, inf, -inf}).empty());
+  CHECK_FALSE(compare(DType::F32, DType::F32, {1, 1}, {nan, 1}).empty());
+  CHECK_FALSE(compare(DType::F32, DType::F32, {inf, 1}, {3e38, 1}).empty());
+  CHECK_FALSE(compare(DType::F32, DType::F32, {inf, 1}, {-inf, 1}).empty());
+}
+
+TEST_CASE("the narrowest rounding is that of computed values") {
+  auto narrowest = [](const char* text) {
+    auto module = ir::load(text);
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    auto model = KernelModel::create(module->kernels[0], {});
+    REQUIRE(model.ok());
+    return narrowest_rounding(**model, static_cast<uint64_t>(DType::F16));
+  };
+  // Operands are copies; only the output rounds.
+  CHECK(narrowest(R"(tile 1
+kernel a<T: f16>(A: f8e4m3[M, 16], C: out f32[M, 16], x: T[M])
+grid m < M
+{
+  shared s: f8e4m3[1, 16]
+  fragment c: f32[1, 16]
+  s = A[m +: 1, :]
+  parallel i < 1, j < 16 { c[i, j] = f32(s[i, j]) * x[m] }
+  C[m +: 1, :] = c
+})") == DType::F32);
+  CHECK(narrowest(R"(tile 1
+kernel a<T: f16>(A: T[M, 16], C: out f32[M, 16])
+grid m < M
+{
+  fragment c: f32[1, 16], p: T[1, 16]
+  c = A[m +: 1, :]
+  p = c
+  parallel i < 1, j < 16 { c[i, j] = f32(p[i, j]) + 1 }
+  C[m +: 1, :] = c
+})") == DType::F16);
+}
+
+TEST_CASE("large outputs are compared in pieces that reach both ends") {
+  CHECK(pieces_to_compare(1000).size() == 1);
+  for (int64_t bytes : {int64_t{9} << 20, (int64_t{1} << 30) + 4, (int64_t{1} << 34) + 2}) {
+    auto pieces = pieces_to_compare(bytes);
+    CHECK(pieces.front().first == 0);
+    CHECK(pieces.back().first + pieces.back().size == bytes);
+    int64_t total = 0, end = 0, gap = 0;
+    for (const ByteRange& range : pieces) {
+      CHECK(range.first % 16 == 0);
+      gap = std::max(gap, range.first - end);
+      end = range.first + range.size;
+      total += range.size;
+    }
+    CHECK(total <= (int64_t{9} << 20));
+    CHECK(gap <= bytes / 200);
+  }
+}
+
+}  // namespace
+}  // namespace kachel::runtime

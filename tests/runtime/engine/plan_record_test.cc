@@ -1,0 +1,97 @@
+#include "runtime/engine/plan_record.h"
+
+#include <random>
+
+#include "tests/runtime/engine/engine_fixture.h"
+
+namespace kachel::runtime {
+namespace {
+
+std::shared_ptr<const KernelModel> scale_model() {
+  auto module = ir::load(kScale);
+  REQUIRE(module.ok());
+  auto model = KernelModel::create(module->kernels[0], {});
+  REQUIRE(model.ok());
+  return *model;
+}
+
+PlanRecord plan() {
+  using Slot = lowering::Slot;
+  PlanRecord record{"scale", "BM=16,BN=32", "fake_1", "fake 1", false, 1234, {}};
+  record.steps.push_back({"kachel_kernel",
+                          128,
+                          4096,
+                          256,
+                          {{Slot::Kind::kPointer, 0, 0},
+                           {Slot::Kind::kStride, 1, 1},
+                           {Slot::Kind::kDim, 1, 0},
+                           {Slot::Kind::kScalar, 2, 0},
+                           {Slot::Kind::kGrid, 1, 0},
+                           {Slot::Kind::kBlocks, 0, 0},
+                           {Slot::Kind::kWorkspace, 0, 0}},
+                          {42, 0, 4096},
+                          std::string("bin\0ary", 7)});
+  return record;
+}
+
+TEST_CASE("a plan survives its encoding") {
+  auto model = scale_model();
+  const std::string bytes = encode_plan(plan());
+  auto read = decode_plan(bytes, *model);
+  REQUIRE_MESSAGE(read.ok(), read.status().message());
+  CHECK(encode_plan(*read) == bytes);
+  CHECK(read->steps[0].slots.size() == 7);
+  CHECK(read->steps[0].usage.registers == 42);
+  CHECK(read->steps[0].binary.size() == 7);
+  CHECK_FALSE(read->deterministic);
+  auto summary = summarise_plan(bytes);
+  REQUIRE(summary.ok());
+  CHECK(summary->kernel == "scale");
+  CHECK(summary->configuration == "BM=16,BN=32");
+}
+
+TEST_CASE("a plan that refers to nothing is refused") {
+  auto model = scale_model();
+  using Kind = lowering::Slot::Kind;
+  const lowering::Slot bad[] = {{Kind::kPointer, 2, 0}, {Kind::kPointer, 3, 0}, {Kind::kPointer, -1, 0},
+                                {Kind::kStride, 0, 2},  {Kind::kStride, 0, -1}, {Kind::kDim, 2, 0},
+                                {Kind::kScalar, 0, 0},  {Kind::kGrid, 2, 0},    {static_cast<Kind>(99), 0, 0}};
+  for (const lowering::Slot& slot : bad) {
+    PlanRecord record = plan();
+    record.steps[0].slots[3] = slot;
+    CHECK_FALSE(decode_plan(encode_plan(record), *model).ok());
+  }
+  auto refused = [&](const std::function<void(PlanRecord&)>& spoil) {
+    PlanRecord record = plan();
+    spoil(record);
+    auto read = decode_plan(encode_plan(record), *model);
+    return !read.ok() && read.status().code() == Code::kStore;
+  };
+  CHECK(refused([](PlanRecord& r) { r.steps[0].threads = 0; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].threads = 2048; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].shared_bytes = -1; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].workspace_bytes = int64_t{1} << 50; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].entry.clear(); }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].entry = std::string("a\0b", 3); }));
+  CHECK(refused([](PlanRecord& r) { r.steps.clear(); }));
+  CHECK(refused([](PlanRecord& r) { r.steps.push_back(r.steps[0]); }));
+  CHECK_FALSE(decode_plan(encode_plan(plan()) + "x", *model).ok());
+  CHECK_FALSE(decode_plan("", *model).ok());
+}
+
+TEST_CASE("damaged plans decode to the same bytes or to nothing") {
+  auto model = scale_model();
+  const std::string bytes = encode_plan(plan());
+  for (size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(decode_plan(bytes.substr(0, size), *model).ok());
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 20000; ++round) {
+    std::string damaged = bytes;
+    for (uint64_t i = 0, n = 1 + random() % 4; i < n; ++i)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    auto read = decode_plan(damaged, *model);
+    if (read.ok()) REQUIRE(encode_plan(*read) == damaged);
+  }
+}
+
+}  // namespace
+}  // namespace kachel::runtime
