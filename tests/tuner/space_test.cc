@@ -76,6 +76,8 @@ TEST_CASE("malformed and overlarge spaces say how to mend them") {
   // Pruning brings a larger product below the limit.
   auto even = [](const Configuration& c) { return *c.get("c") == 0; };
   CHECK(SearchSpace(Axes{{"a", values}, {"b", values}, {"c", {0, 1}}}, even).enumerate()->size() == 4096);
+  auto one_more = [&](const Configuration& c) { return even(c) || (*c.get("a") == 63 && *c.get("b") == 63); };
+  CHECK(mentions(status(SearchSpace(Axes{{"a", values}, {"b", values}, {"c", {0, 1}}}, one_more)), "more than 4096"));
   // But no predicate makes a product of 2^30 points worth walking through.
   auto none = [](const Configuration&) { return false; };
   CHECK(mentions(

@@ -71,6 +71,7 @@ TEST_CASE("where the clock could have made the difference, the leaders are measu
   REQUIRE(result.candidates[0].samples.size() == 2);
   CHECK(result.candidates[0].samples[0].ns == known[0].samples[0].ns);
   CHECK(result.candidates[0].samples[0].session != result.candidates[0].samples[1].session);
+  CHECK(result.candidates[3].samples.size() == 2);  // alone, and in the contest
   // The known ones that took no part are placed by the yardstick of those that did.
   CHECK(result.ranking == std::vector<size_t>{0, 3, 1, 2});
 }
