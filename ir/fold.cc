@@ -1,5 +1,6 @@
 // Constant folding and identities of typed expressions. Every rewrite keeps the value for every input, NaN, infinities,
 // signed zeros and wrap-around included; functions whose result has a stated error are left to the target.
+#include <cmath>
 #include "ir/instantiate.h"
 #include "ir/numerics.h"
 

@@ -1,5 +1,6 @@
 #include "ir/interpret_memory.h"
 
+#include <cstring>
 #include <cassert>
 #include <memory>
 

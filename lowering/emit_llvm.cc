@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <functional>
 
 #include "lowering/emit.h"
 

@@ -1,9 +1,9 @@
 // Parallel regions. Reductions come first, into temporaries; then every iteration computes its values and stores them.
 // Where an iteration may read what another one writes, values, places and guards go to temporaries of the iteration
 // first, and a second walk does the stores: the synchronisation pass puts the barrier between. See tile_lowering.h.
+#include "ir/parallel.h"
 #include "ir/print.h"
 #include "lowering/planted.h"
-#include "lowering/region.h"
 #include "lowering/tile_lowering.h"
 
 namespace kachel::lowering {
@@ -21,11 +21,28 @@ std::string headline(const ir::ParallelStmt& region) {
   return text;
 }
 
+// Some iteration may read an element that another one writes, so all reads must be done before the first write: a
+// buffer is both read and written, and not always at the place that the iteration itself writes.
+bool reads_what_others_write(const ir::ForwardedRegion& region) {
+  bool found = false;
+  for (const ir::GuardedStore& guarded : region.stores) {
+    const ir::AssignStmt& store = guarded.store;
+    for (const ir::LetStmt& let : region.lets)
+      ir::visit(let.value, [&](const ExprRef& node) {
+        if (node->kind != ir::ExprKind::kLoad || node->buffer != store.buffer) return;
+        bool own = store.atomic == ir::AtomicOp::kNone;
+        for (size_t i = 0; i < store.indices.size(); ++i) own &= ir::same(node->args[i], store.indices[i]);
+        found |= !own;
+      });
+  }
+  return found;
+}
+
 }  // namespace
 
 void TileLowering::statement(const ir::ParallelStmt& stmt) {
   comment(headline(stmt));
-  Region region = normalise(stmt);
+  ir::ForwardedRegion region = ir::forward_stores(stmt);
   std::vector<int64_t> shape;
   std::vector<std::string> names;
   for (const ir::IterVar& iter : region.iters) {
@@ -43,11 +60,7 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
     });
   }
   bool unroll = false;
-  for (RegionStore& store : region.stores) {
-    store.value = extract_reductions(store.value, region.iters, lets);
-    for (ExprRef& index : store.indices) index = extract_reductions(index, region.iters, lets);
-    unroll |= in_registers(store.buffer);
-  }
+  for (const ir::GuardedStore& guarded : region.stores) unroll |= in_registers(guarded.store.buffer);
   for (const ir::LetStmt& let : region.lets)
     ir::visit(let.value,
               [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
@@ -66,7 +79,7 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
       at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(shape[i])}), site.coords[i]});
     return at;
   };
-  auto write = [&](const RegionStore& store, const ExprRef& at, const ExprRef& value, const ExprRef& guard) {
+  auto write = [&](const ir::AssignStmt& store, const ExprRef& at, const ExprRef& value, const ExprRef& guard) {
     const ir::BufferRef& to = storage(store.buffer);
     if (store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost)) return this->store(to, at, value, guard);
     out_.float_atomics |= ir::is_float(to->type.dtype);
@@ -89,10 +102,11 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
       emit({LoopLet{let.var, value}});
     }
     for (size_t i = 0; i < region.stores.size(); ++i) {
-      const RegionStore& store = region.stores[i];
+      const ir::AssignStmt& store = region.stores[i].store;
+      const ExprRef& condition = region.stores[i].guard;
       std::vector<ExprRef> indices;
       for (const ExprRef& expr : store.indices) indices.push_back(index(expr, &site));
-      ExprRef guard = in_bounds(store.buffer, indices, store.guard ? scalar(store.guard, &site) : nullptr);
+      ExprRef guard = in_bounds(store.buffer, indices, condition ? scalar(condition, &site) : nullptr);
       ExprRef at = offset(store.buffer, indices, &site), value = scalar(store.value, &site);
       if (!two_phases) {
         write(store, at, value, guard);
@@ -114,8 +128,8 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
     for (size_t i = 0; i < region.stores.size(); ++i) {
       const Pending& later = pending[i];
       ExprRef slot = slot_of(site);
-      write(region.stores[i], later.at ? ir::make_load(later.at, {slot}) : slot, ir::make_load(later.value, {slot}),
-            later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
+      write(region.stores[i].store, later.at ? ir::make_load(later.at, {slot}) : slot,
+            ir::make_load(later.value, {slot}), later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
     }
   });
 }

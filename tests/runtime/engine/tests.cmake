@@ -1,7 +1,6 @@
 # The engine on fake devices. Included by tests/runtime/CMakeLists.txt.
 add_library(kachel_engine_testing STATIC engine/engine_fixture.cc)
 target_link_libraries(kachel_engine_testing PUBLIC kachel_device_testing kachel_runtime)
-kachel_precompile(kachel_engine_testing)
 
 kachel_test(NAME engine_test SOURCES
   engine/argument_binder_test.cc

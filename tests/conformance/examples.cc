@@ -1,0 +1,167 @@
+#include "tests/conformance/examples.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "ir/parse.h"
+
+namespace kachel::conformance {
+namespace {
+
+constexpr int kCasesPerKernel = 6;
+
+int64_t random_extent(int64_t largest, Random& random) {
+  switch (random() % 10) {
+    case 0:
+      return 1;
+    case 1:
+      return random() % 3 ? 2 : 0;
+    case 2:
+      return 64;
+    default:
+      return 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(largest));
+  }
+}
+
+ir::DType type_of(const ir::TypeRef& type, const ir::Bindings& bindings) {
+  return type.symbol ? bindings.types.at(type.symbol->name) : type.dtype;
+}
+
+void collect_indices(const ir::TileRef& ref, std::set<const ir::Buffer*>* found) {
+  for (const ir::AxisSpec& axis : ref.axes)
+    if (axis.gather) found->insert(axis.gather->buffer.get());
+}
+
+void collect_indices(const ir::Block& body, std::set<const ir::Buffer*>* found) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
+      collect_indices(copy->src, found);
+      collect_indices(copy->dst, found);
+    } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+      collect_indices(loop->body, found);
+    } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      collect_indices(branch->then_body, found);
+      collect_indices(branch->else_body, found);
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random) {
+  Case test;
+  test.name = kernel.name;
+  test.kernel = kernel;
+  test.seed = random();
+  for (const ir::TypeSymbolRef& symbol : kernel.type_symbols)
+    test.bindings.types[symbol->name] = symbol->options[random() % symbol->options.size()];
+  ir::HostEnv env;
+  for (const ir::VarRef& var : kernel.consts) {
+    constexpr int64_t kChoices[] = {1, 2, 8, 16, 32};
+    int64_t value = var->type.dtype == ir::DType::Bool ? static_cast<int64_t>(random() & 1) : kChoices[random() % 5];
+    test.bindings.int_consts[var->name] = value;
+    test.bindings.float_consts[var->name] = 0.5;
+    env[var.get()] = {var->type.dtype == ir::DType::F32, value, 0.5};
+  }
+  for (const ir::Tunable& tunable : kernel.tunables) {
+    int64_t value = tunable.values[random() % tunable.values.size()];
+    test.bindings.tunables[tunable.var->name] = value;
+    if (tunable.var->name == "threads") test.threads = static_cast<int>(value);
+    env[tunable.var.get()] = {false, value, 0};
+  }
+  for (const ir::VarRef& dim : kernel.dims) env[dim.get()] = {false, random_extent(largest, random), 0};
+  // `where` often relates dimensions (H % G == 0, Kg == K / group): enforce equalities, then give up on the rest.
+  for (const ir::ExprRef& condition : kernel.where)
+    ir::visit(condition, [&](const ir::ExprRef& node) {
+      if (node->kind != ir::ExprKind::kApply) return;
+      const auto& args = node->args;
+      if (node->op == ir::Op::kEq && args[0]->kind == ir::ExprKind::kVar && args[0]->var->kind == ir::VarKind::kDim) {
+        if (auto value = ir::evaluate_int(args[1], env); value.ok()) env[args[0]->var.get()].i = *value;
+      } else if (node->op == ir::Op::kMod && args[0]->kind == ir::ExprKind::kVar &&
+                 args[0]->var->kind == ir::VarKind::kDim) {
+        auto unit = ir::evaluate_int(args[1], env);
+        if (unit.ok() && *unit > 0) {
+          int64_t& value = env[args[0]->var.get()].i;
+          value = std::max<int64_t>(1, value / *unit) * *unit;
+        }
+      }
+    });
+  for (const ir::ExprRef& condition : kernel.where) {
+    auto holds = ir::evaluate(condition, env);
+    if (!holds.ok() || !holds->i) return std::nullopt;
+  }
+  std::set<const ir::Buffer*> indices;
+  collect_indices(kernel.body, &indices);
+  const bool extremes = random() % 4 == 0;
+  for (const ir::Param& param : kernel.params) {
+    ArgumentSpec arg;
+    if (!param.tensor) {
+      arg.scalar = {0.25 + static_cast<double>(random() % 4) * 0.25, static_cast<int64_t>(1 + random() % 5)};
+      test.args.push_back(arg);
+      continue;
+    }
+    arg.tensor.type = type_of(param.tensor->type, test.bindings);
+    for (const ir::ExprRef& extent : param.tensor->shape) {
+      auto value = ir::evaluate_int(extent, env);
+      if (!value.ok()) return std::nullopt;
+      arg.tensor.shape.push_back(*value);
+    }
+    arg.tensor.misalignment = random() % 2 ? static_cast<int64_t>(random() % 5) : 0;
+    if (indices.count(param.tensor.get())) {
+      arg.tensor.contents = Contents::kIndices;
+      arg.tensor.limit = largest;
+    } else if (extremes) {
+      arg.tensor.contents = Contents::kExtremes;
+    }
+    const bool nibbles = ir::bits(arg.tensor.type) == 4;
+    if (random() % 2 && !nibbles) {  // gaps between rows, sometimes between elements too
+      arg.tensor.strides.assign(arg.tensor.shape.size(), 1);
+      int64_t stride = random() % 3 ? 1 : 2;
+      for (size_t i = arg.tensor.shape.size(); i-- > 0;) {
+        arg.tensor.strides[i] = stride;
+        stride *= std::max<int64_t>(arg.tensor.shape[i], 1);
+        stride += static_cast<int64_t>(random() % 4);
+      }
+    }
+    test.args.push_back(arg);
+  }
+  constexpr int kThreads[] = {32, 64, 128, 256, 96};
+  if (!test.bindings.tunables.count("threads")) test.threads = kThreads[random() % 5];
+  if (random() % 3 == 0) test.fact_mask = random();
+  if (random() % 4 == 0) test.most_blocks = 1 + static_cast<uint32_t>(random() % 4);
+  if (random() % 5 == 0) test.shared_limit = 1024;
+  return test;
+}
+
+Result<std::vector<Case>> example_cases(const std::string& folder, uint64_t seed) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".tile") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  if (files.empty()) return invalid(fmt::format("no .tile file in `{}`", folder));
+  std::vector<Case> cases;
+  Random random(seed);
+  for (const std::string& file : files) {
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    KACHEL_ASSIGN(ir::Module module, ir::load(text.str(), file));
+    for (const ir::Kernel& kernel : module.kernels) {
+      int made = 0;
+      for (int attempt = 0; attempt < 100 && made < kCasesPerKernel; ++attempt) {
+        const int64_t largest = kernel.dims.size() > 4 ? 12 + static_cast<int64_t>(random() % 60) : 200;
+        auto test = random_case(kernel, largest, random);
+        if (!test) continue;
+        test->name = fmt::format("{}#{}", kernel.name, made++);
+        cases.push_back(std::move(*test));
+      }
+      if (!made) return invalid(fmt::format("no shapes found for `{}`", kernel.name));
+    }
+  }
+  return cases;
+}
+
+}  // namespace kachel::conformance
