@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 
 #include "cache/file_check.h"
@@ -251,6 +252,21 @@ TEST_CASE("a change right after a clean close is seen") {
     CHECK(use_in_child(scratch.store(), true) == 0);
     CHECK(set_aside(scratch));
   }
+}
+
+// What makes the case above certain rather than likely: the time in the note is not one that a write left.
+TEST_CASE("a clean close stamps the file") {
+  Scratch scratch;
+  auto store = open_store({.path = scratch.store()});
+  CHECK(store->put(number_key(1), "one").ok());
+  ::usleep(20000);
+  struct timespec before {};
+  ::clock_gettime(CLOCK_REALTIME, &before);
+  store.reset();
+  struct stat info {};
+  REQUIRE(::stat(scratch.data().c_str(), &info) == 0);
+  CHECK(std::pair(info.st_mtim.tv_sec, info.st_mtim.tv_nsec) >= std::pair(before.tv_sec, before.tv_nsec));
+  CHECK(read_file(scratch.store() + "/store-1/guard").find(std::to_string(info.st_mtim.tv_nsec)) != std::string::npos);
 }
 
 TEST_CASE("a file that others use is not set aside under them") {
