@@ -147,6 +147,8 @@ void Interpreter::gemm_floats(const Node& node, const Matrix& a, const Matrix& b
         for (int64_t p = 0; p < k; ++p)
           sum.add(a.cells[static_cast<size_t>(i * k + p)], b.cells[static_cast<size_t>(p * n) + j]);
         out = sum.result();
+        // An infinity meets the opposite one where the finite products may overflow to it.
+        if (std::isinf(out.v) && !out.is_undecided() && magnitude + error > kLargestF32) out = Cell::undecided();
         if (!std::isfinite(out.v) || out.is_undecided()) continue;
         assert(false && "a special operand makes a special sum");
       }

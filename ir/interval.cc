@@ -24,9 +24,9 @@ Cell rounded_far(double v, double e, bool contracted) {
   double magnitude = std::abs(v);
   if (magnitude == kInfinity) return Cell::exact(v);
   if (magnitude + e < kOverflowF32) return rounded_f32(v, e);
-  // Fused with an addend of at most the largest f32, a product beyond 2^130 still overflows.
-  double certain = contracted ? 0x1p130 : kOverflowF32;
-  if (magnitude - e >= certain) return Cell::exact(std::copysign(kInfinity, v));
+  // Fused with an infinite addend, an overflowing product counts as the finite number it is: inf where inf - inf would
+  // have been NaN.
+  if (!contracted && magnitude - e >= kOverflowF32) return Cell::exact(std::copysign(kInfinity, v));
   return Cell::undecided();
 }
 
