@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "ir/parse.h"
+#include "ir/verify.h"
 
 namespace kachel::conformance {
 namespace {
@@ -74,6 +75,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     env[tunable.var.get()] = {false, value, 0};
   }
   for (const ir::VarRef& dim : kernel.dims) env[dim.get()] = {false, random_extent(largest, random), 0};
+  for (const ir::VarRef& dim : ir::static_dims(kernel)) env[dim.get()].i = std::max<int64_t>(env[dim.get()].i, 1);
   // `where` often relates dimensions (H % G == 0, Kg == K / group): enforce equalities, then give up on the rest.
   for (const ir::ExprRef& condition : kernel.where)
     ir::visit(condition, [&](const ir::ExprRef& node) {
