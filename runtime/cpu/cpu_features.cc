@@ -1,7 +1,10 @@
 #include "runtime/cpu/cpu_features.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
+#include <utility>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -65,17 +68,21 @@ Needs saved_state() {
   return (low & 0xe0) == 0xe0 ? kZmm : kYmm;
 }
 
-bool present(const Bit& bit, Needs saved) {
-  if (bit.needs > saved) return false;
-  uint32_t registers[4] = {};
-  if (bit.leaf == 7 && bit.subleaf > 0) {
-    uint32_t last = 0, unused = 0;
-    if (!__get_cpuid_count(7, 0, &last, &unused, &unused, &unused) || bit.subleaf > last) return false;
+// Each leaf is asked once: under a hypervisor the instruction takes microseconds.
+class Leaves {
+ public:
+  uint32_t get(uint32_t leaf, uint32_t subleaf, Register reg) {
+    auto [found, is_new] = leaves_.try_emplace({leaf, subleaf});
+    std::array<uint32_t, 4>& r = found->second;
+    // Leaf 7 says in EAX how many subleaves it has; an absent leaf leaves the zeros.
+    if (is_new && (subleaf == 0 || subleaf <= get(leaf, 0, kEax)))
+      __get_cpuid_count(leaf, subleaf, &r[kEax], &r[kEbx], &r[kEcx], &r[kEdx]);
+    return r[reg];
   }
-  if (!__get_cpuid_count(bit.leaf, bit.subleaf, &registers[0], &registers[1], &registers[2], &registers[3]))
-    return false;
-  return registers[bit.reg] >> bit.bit & 1;
-}
+
+ private:
+  std::map<std::pair<uint32_t, uint32_t>, std::array<uint32_t, 4>> leaves_;
+};
 
 #endif  // __x86_64__
 
@@ -101,8 +108,9 @@ std::vector<std::string> detect_cpu_features() {
   std::vector<std::string> found;
 #if defined(__x86_64__)
   Needs saved = saved_state();
+  Leaves leaves;
   for (const Bit& bit : kBits)
-    if (present(bit, saved)) found.push_back(bit.name);
+    if (bit.needs <= saved && (leaves.get(bit.leaf, bit.subleaf, bit.reg) >> bit.bit & 1)) found.push_back(bit.name);
   std::sort(found.begin(), found.end());
 #endif
   return found;

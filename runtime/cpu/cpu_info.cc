@@ -2,6 +2,9 @@
 
 #include <sched.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,14 +14,21 @@
 namespace kachel::runtime {
 namespace {
 
+// The processor's own text, which is also the "model name" of /proc/cpuinfo; that file is slow to open, since the
+// kernel measures clock frequencies for it.
 std::string model_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) != 0) continue;
-    size_t begin = line.find_first_not_of(" \t", line.find(':') + 1);
-    if (line.find(':') != std::string::npos && begin != std::string::npos) return line.substr(begin);
+  std::string name;
+#if defined(__x86_64__)
+  for (uint32_t leaf = 0x80000002; leaf <= 0x80000004; ++leaf) {
+    uint32_t words[4] = {};
+    if (!__get_cpuid(leaf, &words[0], &words[1], &words[2], &words[3])) break;
+    name.append(reinterpret_cast<const char*>(words), sizeof(words));
   }
-  return "CPU";
+  name.resize(std::min(name.size(), name.find('\0')));
+  name.erase(0, name.find_first_not_of(' '));
+  name.resize(name.find_last_not_of(' ') + 1);
+#endif
+  return name.empty() ? "CPU" : name;
 }
 
 int32_t usable_threads() {

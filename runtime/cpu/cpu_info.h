@@ -1,4 +1,4 @@
-// Facts about the host that do not change while it runs, from /proc and /sys.
+// Facts about the host that do not change while it runs, from the processor and /sys.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,7 +6,7 @@
 namespace kachel::runtime {
 
 struct CpuInfo {
-  std::string name;      // "AMD EPYC 9B45"; "CPU" where /proc/cpuinfo does not say
+  std::string name;      // "AMD EPYC 9B45"; "CPU" where the processor does not say
   int32_t threads = 1;   // hardware threads that this process may run on
   int64_t l2_bytes = 0;  // of one core
   int64_t last_level_bytes = 0;

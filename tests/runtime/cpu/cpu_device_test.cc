@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 

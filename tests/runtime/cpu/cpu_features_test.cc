@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "runtime/cpu/cpu_info.h"
@@ -12,14 +13,16 @@ namespace kachel::runtime {
 namespace {
 
 // What the kernel says of the first processor, in its own names.
-std::vector<std::string> kernel_flags() {
+std::string kernel_line(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("flags", 0) != 0) continue;
-    std::istringstream words(line.substr(line.find(':') + 1));
-    return {std::istream_iterator<std::string>(words), {}};
-  }
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind(name, 0) == 0) return line.substr(line.find(':') + 2);
   return {};
+}
+
+std::vector<std::string> kernel_flags() {
+  std::istringstream words(kernel_line("flags"));
+  return {std::istream_iterator<std::string>(words), {}};
 }
 
 TEST_CASE("features agree with the operating system's view") {
@@ -77,7 +80,7 @@ TEST_CASE("architecture strings are taken apart as they are put together") {
 
 TEST_CASE("the host says something of itself") {
   CpuInfo info = read_cpu_info();
-  CHECK(!info.name.empty());
+  CHECK(info.name == kernel_line("model name"));
   CHECK(info.threads >= 1);
   CHECK(info.memory_bytes > 0);
   CHECK(info.last_level_bytes >= info.l2_bytes);

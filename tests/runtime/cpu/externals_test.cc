@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <string>
+#include <vector>
 
 #include "runtime/cpu/object_loader.h"
 #include "tests/runtime/cpu/cpu_test_support.h"

@@ -1,6 +1,7 @@
 // Damage as a disk or an editor of the store makes it. Nothing here runs a damaged kernel: the loader promises not to
 // crash and not to reach outside of its inputs, which the address sanitizer checks; it cannot tell wrong code from
 // right.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "tests/runtime/cpu/cpu_test_support.h"
 #include "tests/runtime/device_conformance.h"
