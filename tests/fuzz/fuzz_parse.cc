@@ -1,0 +1,69 @@
+// Any bytes: parse, print, parse again, verify, instantiate. Run it on a copy of parse_corpus/ and examples/:
+//   fuzz_parse -dict=tests/fuzz/parse.dict -max_len=4096 CORPUS examples tests/fuzz/parse_corpus
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "ir/instantiate.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+
+namespace {
+
+using kachel::ir::Diagnostic;
+
+void require(bool condition, const char* what, const std::string& text) {
+  if (condition) return;
+  std::fprintf(stderr, "%s\n%s\n", what, text.c_str());
+  std::abort();
+}
+
+void check_diagnostics(const std::vector<Diagnostic>& diagnostics, std::string_view text) {
+  for (const Diagnostic& diagnostic : diagnostics) {
+    std::string shown = kachel::ir::format(diagnostic, "fuzz.tile", text);
+    require(!diagnostic.message.empty() && !diagnostic.mend.empty(), "a diagnostic without message or mend", shown);
+    for (char c : shown) require(c == '\n' || c == '\t' || (c >= ' ' && c <= '~'), "a message that is no text", shown);
+  }
+}
+
+kachel::ir::Bindings bindings_of(const kachel::ir::Kernel& kernel, size_t pick) {
+  kachel::ir::Bindings bindings;
+  for (const auto& symbol : kernel.type_symbols)
+    bindings.types[symbol->name] = symbol->options[pick % symbol->options.size()];
+  for (const auto& var : kernel.consts) {
+    if (is_float(var->type.dtype))
+      bindings.float_consts[var->name] = 1.5;
+    else
+      bindings.int_consts[var->name] = static_cast<int64_t>(pick);
+  }
+  for (const auto& tunable : kernel.tunables)
+    bindings.tunables[tunable.var->name] = tunable.values[pick % tunable.values.size()];
+  for (const auto& dim : kernel.dims) bindings.dims[dim->name] = static_cast<int64_t>(8 + 24 * pick);
+  return bindings;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  kachel::ir::ParseResult first = kachel::ir::parse(text);
+  check_diagnostics(first.diagnostics, text);
+  std::string printed = print(first.module);
+  std::vector<Diagnostic> found = verify(first.module);
+  check_diagnostics(found, text);
+  if (!first.diagnostics.empty()) return 0;
+
+  kachel::ir::ParseResult second = kachel::ir::parse(printed);
+  require(second.diagnostics.empty(), "printed text does not parse", printed);
+  require(print(second.module) == printed, "printed text is no fixed point", printed);
+  std::vector<Diagnostic> again = verify(second.module);
+  require(again.empty() == found.empty(), "printed text means something else", printed);
+  for (size_t i = 0; i < first.module.kernels.size(); ++i)
+    require(canonical_body(first.module.kernels[i]) == canonical_body(second.module.kernels[i]),
+            "printed text has another canonical body", printed);
+  if (!found.empty()) return 0;
+  for (const auto& kernel : first.module.kernels)
+    for (size_t pick : {0, 1}) (void)instantiate(kernel, bindings_of(kernel, pick));
+  return 0;
+}
