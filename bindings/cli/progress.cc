@@ -51,6 +51,15 @@ int32_t ProgressReporter::callback(void* user, const kachel_progress* progress) 
   return interrupted;
 }
 
+// Measuring reports many times a second; a log wants one line of those a second.
+bool ProgressReporter::worth_a_line(const kachel_progress& progress) {
+  auto now = std::chrono::steady_clock::now();
+  bool wanted = progress.phase != KACHEL_PHASE_DONE &&
+                (progress.phase != KACHEL_PHASE_MEASURING || now - last_line_ >= std::chrono::seconds(1));
+  if (wanted) last_line_ = now;
+  return wanted;
+}
+
 void ProgressReporter::show(const kachel_progress& progress) {
   if (quiet_) return;
   std::lock_guard lock(mutex_);
@@ -64,7 +73,7 @@ void ProgressReporter::show(const kachel_progress& progress) {
                        phase_name(progress.phase), progress.done, progress.total, best, configuration);
     bar_shown_ = progress.phase != KACHEL_PHASE_DONE;
     if (!bar_shown_) line = "\r\033[K";
-  } else if (progress.phase != KACHEL_PHASE_DONE) {
+  } else if (worth_a_line(progress)) {
     line =
         fmt::format("{} {}/{}  {}{}\n", phase_name(progress.phase), progress.done, progress.total, configuration, best);
   }

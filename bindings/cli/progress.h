@@ -1,6 +1,7 @@
 // Shows a tuning as it goes: a bar on a terminal, a line a candidate elsewhere; turns an interrupt into a cancelled
 // tuning, so that what was measured is kept.
 #pragma once
+#include <chrono>
 #include <mutex>
 
 #include "kachel.h"
@@ -20,10 +21,12 @@ class ProgressReporter {
 
  private:
   void show(const kachel_progress& progress);
+  bool worth_a_line(const kachel_progress& progress);
 
   const bool quiet_, terminal_;
   std::mutex mutex_;
   bool bar_shown_ = false;
+  std::chrono::steady_clock::time_point last_line_;
 };
 
 }  // namespace kachel::cli

@@ -16,7 +16,8 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   // REQUIRES: one cell a column.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  // Lines that end in a newline, without trailing spaces. Cells are ASCII.
+  // Lines that end in a newline, without trailing spaces. A column whose cells are all "-" or empty is left out. Cells
+  // are ASCII.
   std::string text() const;
 
  private:
