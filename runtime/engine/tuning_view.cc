@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/engine/configurations.h"
 
 namespace kachel::runtime {
@@ -40,9 +42,13 @@ Result<TuningView> read_tuning(KernelHandle& kernel, std::span<const Arg> args) 
       candidate.high_ns = record->ci.high;
       candidate.compile_ns = static_cast<double>(record->compile_ns);
     }
-    TunableValues best;
-    if (from_configuration(model, decision->winner.ranked[0].configuration, best) && best == values)
-      view.winner = static_cast<int>(view.candidates.size()) - 1;
+  }
+  // The first of the ranking that is admitted now.
+  for (size_t i = decision->winner.ranked.size(); i-- > 0;) {
+    TunableValues ranked;
+    if (!from_configuration(model, decision->winner.ranked[i].configuration, ranked)) continue;
+    auto found = std::find(admitted.begin(), admitted.end(), ranked);
+    if (found != admitted.end()) view.winner = static_cast<int>(found - admitted.begin());
   }
   return view;
 }
