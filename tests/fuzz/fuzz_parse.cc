@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <random>
 
 #include "ir/instantiate.h"
+#include "ir/lexer.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
@@ -43,7 +46,42 @@ kachel::ir::Bindings bindings_of(const kachel::ir::Kernel& kernel, size_t pick) 
   return bindings;
 }
 
+// A run of tokens replaced by another run of the same program: bytes at random rarely parse.
+std::string exchange_tokens(std::string_view text, std::minstd_rand& random) {
+  std::vector<Diagnostic> ignored;
+  std::vector<kachel::ir::Token> tokens = kachel::ir::lex(text, ignored);
+  tokens.pop_back();
+  if (tokens.size() < 2) return std::string(text);
+  auto offset = [&](size_t i) { return static_cast<size_t>(tokens[i].text.data() - text.data()); };
+  auto run = [&](size_t most) {
+    size_t first = random() % tokens.size();
+    size_t last = std::min(tokens.size() - 1, first + random() % most);
+    return std::pair(offset(first), offset(last) + tokens[last].text.size());
+  };
+  size_t most = random() % 4 == 0 ? 24 : 2;
+  auto [from, from_end] = run(most);
+  auto [to, to_end] = run(most);
+  if (random() % 3 == 0) to_end = to;      // insert
+  if (random() % 6 == 0) from_end = from;  // delete
+  std::string out(text.substr(0, to));
+  out += ' ';
+  out += text.substr(from, from_end - from);
+  out += ' ';
+  return out += text.substr(to_end);
+}
+
 }  // namespace
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  std::minstd_rand random(seed);
+  if (size == 0 || random() % 4 == 0) return LLVMFuzzerMutate(data, size, most);
+  std::string text = exchange_tokens({reinterpret_cast<const char*>(data), size}, random);
+  if (text.size() > most) return LLVMFuzzerMutate(data, size, most);
+  std::memcpy(data, text.data(), text.size());
+  return text.size();
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text(reinterpret_cast<const char*>(data), size);
