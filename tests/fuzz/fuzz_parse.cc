@@ -58,6 +58,13 @@ std::string exchange_tokens(std::string_view text, std::minstd_rand& random) {
     size_t last = std::min(tokens.size() - 1, first + random() % most);
     return std::pair(offset(first), offset(last) + tokens[last].text.size());
   };
+  if (random() % 2 == 0) {  // one token for another of its kind: often another valid program
+    size_t at = random() % tokens.size(), other = random() % tokens.size();
+    for (int tries = 0; tries < 20 && tokens[other].kind != tokens[at].kind; ++tries) other = random() % tokens.size();
+    std::string out(text.substr(0, offset(at)));
+    out += tokens[other].text;
+    return out += text.substr(offset(at) + tokens[at].text.size());
+  }
   size_t most = random() % 4 == 0 ? 24 : 2;
   auto [from, from_end] = run(most);
   auto [to, to_end] = run(most);
