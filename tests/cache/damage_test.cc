@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "cache/file_check.h"
+#include "cache/file_pages.h"
 #include "cache/record.h"
 #include "cache/registry.h"
 #include "tests/cache/support.h"
@@ -236,6 +237,27 @@ TEST_CASE("random damage anywhere never crashes and never gives a wrong payload 
     REQUIRE(use_in_child(sample.scratch.store(), true) == 0);
     REQUIRE(check_file(sample.scratch.data()) == "");
   }
+}
+
+// Nothing crashes of it at once; the next write would go over live pages.
+TEST_CASE("a free list that names a page in use is found") {
+  Sample sample;
+  Meta metas[2];
+  for (int i = 0; i < 2; ++i) std::memcpy(&metas[i], sample.bytes.data() + 4096 * i + sizeof(PageHeader), sizeof(Meta));
+  const Meta& meta = metas[0].transaction > metas[1].transaction ? metas[0] : metas[1];
+  REQUIRE(meta.free_tree.depth == 1);
+  TreePage leaf(std::string_view(sample.bytes).substr(4096 * meta.free_tree.root, 4096));
+  Node node;
+  REQUIRE(leaf.node(0, &node));
+  REQUIRE(node.flags == 0);
+  REQUIRE(node.rest.size() >= 16);
+  const uint64_t list[] = {1, meta.main_tree.root};
+  std::string bad = sample.bytes;
+  std::memcpy(bad.data() + (node.rest.data() - sample.bytes.data()), list, sizeof(list));
+  sample.restore(bad);
+  CHECK(check_file(sample.scratch.data()).find("is free and in use") != std::string::npos);
+  CHECK(use_in_child(sample.scratch.store(), true) == 0);
+  CHECK(set_aside(sample.scratch));
 }
 
 // The guard's note of a clean close spares the walk. It must not spare it after a change that came at once.
