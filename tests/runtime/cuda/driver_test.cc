@@ -17,7 +17,7 @@ struct FakeSetup {
 };
 
 FakeSetup open_fake(const char* path) {
-  static std::map<std::string, FakeSetup> opened;
+  static auto& opened = *new std::map<std::string, FakeSetup>;  // a driver is never given back
   auto [entry, fresh] = opened.try_emplace(path);
   if (fresh) {
     void* library = dlopen(path, RTLD_NOW);
