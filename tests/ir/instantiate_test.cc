@@ -1,3 +1,5 @@
+#include <cmath>
+#include <limits>
 #include "ir/instantiate.h"
 
 #include <doctest/doctest.h>

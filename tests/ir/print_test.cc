@@ -1,3 +1,4 @@
+#include <cstring>
 #include "ir/print.h"
 
 #include <doctest/doctest.h>
