@@ -1,12 +1,19 @@
 #include "cache/lmdb_database.h"
 
 #include <lmdb.h>
+
+#include <cstdio>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
+
+// What liblmdb's failed assertions print to, see CMakeLists.txt.
+extern "C" {
+__attribute__((visibility("hidden"))) FILE* kachel_lmdb_stderr = stderr;
+}
 
 namespace kachel::cache {
 namespace {
