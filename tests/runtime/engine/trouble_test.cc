@@ -136,8 +136,8 @@ TEST_CASE("a failure at any step leaves a store that serves") {
       FakeCall::kCopy,    FakeCall::kCreateStream, FakeCall::kSynchronize, FakeCall::kCreateTimer, FakeCall::kFlush};
   int failures = 0, survived = 0;
   for (FakeCall step : kSteps)
-    for (int64_t nth : {1, 2, 3, 7, 20})
-      for (Code code : {Code::kLaunch, Code::kNoMemory, Code::kInternal}) {
+    for (int64_t nth : {1, 2, 9})
+      for (Code code : {Code::kLaunch, Code::kNoMemory}) {
         CAPTURE(static_cast<int>(step));
         CAPTURE(nth);
         CAPTURE(static_cast<int>(code));
