@@ -12,6 +12,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLn2 = 0.6931471805599453;
 constexpr double kPi = 3.141592653589793;
+constexpr double kLargestAngle = 1e5;  // beyond it sin and cos are only known to lie in [-1, 1]
 
 // What the result may differ by for an exact operand `x`, given the exact result `v`.
 double stated_error(Op op, bool approx, double x, double v) {
@@ -140,12 +141,14 @@ Cell function(Op op, bool approx, const Cell& a) {
   } else if ((op == Op::kRcp || op == Op::kRsqrt) && a.v == 0) {
     return std::signbit(a.v) ? Cell::undecided() : Cell::exact(kInfinity);
   }
+  const bool circular = op == Op::kSin || op == Op::kCos;
+  if (circular && std::isfinite(a.v) && std::abs(a.v) + a.e > kLargestAngle) return Cell::of(0, 1 + 0x1p-20);
   double v = evaluate_double(op, a.v);
   // NaN, and infinite operands or poles, where the result is exact; tanh and erf of infinity are 1, nearly.
   if (v != v) return Cell::exact(v);
   if (std::isinf(a.v) && (v == 0 || std::isinf(v))) return Cell::exact(v);
   if (a.v == 0 && a.e == 0 && std::isinf(v)) return Cell::exact(v);
-  if (op == Op::kSqrt && a.e == 0) return rounded_f32(v, 0);
+  if (op == Op::kSqrt && a.e == 0 && !approx) return rounded_f32(v, 0);
   if (std::isinf(v)) {  // beyond float64: far beyond f32, unless the interval is huge
     double low = evaluate_double(op, a.v - a.e);
     return low > 2 * kOverflowF32 ? Cell::exact(v) : Cell::undecided();

@@ -489,6 +489,47 @@ grid b < 1
   CHECK(integers(outputs[3]) == Integers{1, 1, 127, -128});
 }
 
+TEST_CASE("a right result passes and a slightly wrong one is noticed") {
+  const char* text = R"(tile 1
+kernel k(A: f16[16, K], B: f16[16, K], C: out f16[16, 16])
+grid g < 1
+{
+  shared a: f16[16, 32], b: f16[16, 32]
+  fragment c: f32[16, 16] = 0
+  for k < ceildiv(K, 32) {
+    a = A[:, k*32 +: 32]
+    b = B[:, k*32 +: 32]
+    c += a @ b^T
+  }
+  parallel i < 16, j < 16 { c[i, j] = tanh(c[i, j] * 0.25) }
+  C = c
+}
+)";
+  const int64_t K = 500;
+  TestTensor A(DType::F16, {16, K}), B(DType::F16, {16, K}), C(DType::F16, {16, 16}), before = C;
+  A.random(1);
+  B.random(2);
+  auto expected = run_kernel(text, {A, B, C});
+  const auto mistakes = [&](auto&& term) {
+    TestTensor out = C;
+    for (int64_t i = 0; i < 16; ++i)
+      for (int64_t j = 0; j < 16; ++j) {
+        float sum = 0;
+        for (int64_t k = 0; k < K; ++k) sum += static_cast<float>(term(i, j, k));
+        out.set(i * 16 + j, std::tanh(sum * 0.25f));
+      }
+    Mismatch result = compare(expected, out.host(), before.host());
+    CHECK(result.undecided == 0);
+    CHECK(result.median_bound_ulps < 4);
+    return result.count;
+  };
+  const auto right = [&](int64_t i, int64_t j, int64_t k) { return A.get(i * K + k) * B.get(j * K + k); };
+  CHECK(mistakes(right) == 0);
+  CHECK(mistakes([&](int64_t i, int64_t j, int64_t k) { return k + 1 == K ? 0 : right(i, j, k); }) > 128);
+  CHECK(mistakes([&](int64_t i, int64_t j, int64_t k) { return right(i, j ^ (k == 77), k); }) > 128);
+  CHECK(mistakes([&](int64_t i, int64_t j, int64_t k) { return round_float(DType::F16, right(i, j, k)); }) > 16);
+}
+
 std::string launch_failure(const std::vector<Argument>& args) {
   static const Kernel kernel = concrete_kernel(R"(tile 1
 kernel k(A: f32[M, K], B: f16[K, 4], Q: u4[M, L], C: inout f32[M, M + 1], s: f32)
