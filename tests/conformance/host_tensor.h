@@ -1,5 +1,6 @@
 // Tensors of a conformance case in host memory: any strides, any alignment, guard bytes all around, random contents.
 #pragma once
+#include <functional>
 #include <random>
 
 #include "ir/interpret.h"
