@@ -1,4 +1,4 @@
-// Devices, memory and streams.
+// Devices, memory and streams. Whatever the host captures in other threads survives these calls.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,6 +62,7 @@ kachel_status kachel_memory_alloc(kachel_engine* engine, kachel_device device, s
   return capi::guarded(err, [&]() -> Status {
     if (!out) return capi::missing("out");
     KACHEL_ASSIGN(runtime::Device * found, device_of(engine, device));
+    runtime::RelaxedCapture relaxed(*found);
     KACHEL_ASSIGN(*out, found->allocate(size));
     return {};
   });
@@ -71,6 +72,7 @@ kachel_status kachel_memory_free(kachel_engine* engine, kachel_device device, vo
   return capi::guarded(nullptr, [&]() -> Status {
     if (!pointer) return {};
     KACHEL_ASSIGN(runtime::Device * found, device_of(engine, device));
+    runtime::RelaxedCapture relaxed(*found);
     found->free(pointer);
     return {};
   });
@@ -83,6 +85,7 @@ kachel_status kachel_memory_copy(kachel_engine* engine, kachel_device device, vo
     if (size == 0) return {};
     if (!to) return capi::missing("to");
     if (!from) return capi::missing("from");
+    runtime::RelaxedCapture relaxed(*found);
     KACHEL_TRY(found->copy(to, from, size, stream));
     return stream ? Status() : found->synchronize(nullptr);
   });
@@ -92,6 +95,7 @@ kachel_status kachel_stream_create(kachel_engine* engine, kachel_device device, 
   return capi::guarded(err, [&]() -> Status {
     if (!out) return capi::missing("out");
     KACHEL_ASSIGN(runtime::Device * found, device_of(engine, device));
+    runtime::RelaxedCapture relaxed(*found);
     KACHEL_ASSIGN(*out, found->create_stream());
     return {};
   });
@@ -100,6 +104,7 @@ kachel_status kachel_stream_create(kachel_engine* engine, kachel_device device, 
 kachel_status kachel_stream_synchronize(kachel_engine* engine, kachel_device device, void* stream, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {
     KACHEL_ASSIGN(runtime::Device * found, device_of(engine, device));
+    runtime::RelaxedCapture relaxed(*found);
     return engine->engine->services().noticed(found->synchronize(stream));
   });
 }

@@ -143,6 +143,8 @@ typedef struct kachel_engine_options {
 } kachel_engine_options;
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
                                               kachel_error **err);
+/* Launches must have finished before the last handle of an engine goes. CUDA code that was launched stays loaded even
+ * then, so that captured graphs keep working. */
 KACHEL_API void kachel_engine_release(kachel_engine *engine);
 
 /* ---- devices, memory, streams: enough for a tool to need nothing else ---- */
@@ -219,7 +221,8 @@ KACHEL_API const char *kachel_kernel_type_option(const kachel_kernel *kernel, in
 KACHEL_API int32_t kachel_module_const_count(const kachel_module *module, int32_t kernel_index);
 KACHEL_API const char *kachel_module_const_name(const kachel_module *module, int32_t kernel_index, int32_t index);
 KACHEL_API const char *kachel_module_const_type(const kachel_module *module, int32_t kernel_index, int32_t index);
-/* Evaluates parameter `index`'s shape from values of the dimensions (in the order of kachel_kernel_dim_name). */
+/* Evaluates parameter `index`'s shape from values of the dimensions (in the order of kachel_kernel_dim_name); an extent
+ * that a tunable decides, for its first listed value. Axes beyond the rank are 0. */
 KACHEL_API kachel_status kachel_kernel_param_shape(const kachel_kernel *kernel, int32_t index, const int64_t *dims,
                                                    size_t dim_count, int64_t shape_out[5], kachel_error **err);
 
@@ -240,10 +243,11 @@ KACHEL_API kachel_status kachel_launch(kachel_kernel *kernel, const kachel_arg *
 KACHEL_API kachel_status kachel_prepare(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                         const kachel_launch_options *options, void *stream, kachel_error **err);
 
-/* kernel + device + types + shapes + strides + facts, scratch reserved. Later launches give the pointers of the tensor
- * parameters (byte_offset added) and the scalar parameters, each in declared order; f32 scalars as the bits of a float
- * in the low half. Pointers must be at least as aligned as those it was bound with, and outputs must not overlap
- * anything. One call object must not be launched from two threads at once if it needs scratch. */
+/* Fixes device, types, shapes, strides, facts and key values, and reserves scratch. Later launches give the pointers of
+ * the tensor parameters (byte_offset added) and the scalar parameters, each in declared order; f32 scalars as the bits of
+ * a float in the low half. Pointers must be at least as aligned as those it was bound with, and outputs must not overlap
+ * anything. Scalars may change the grid and are checked against `where`. A call object that needs scratch must not be
+ * launched from two threads at once. Its launches must have finished before it is released. */
 typedef struct kachel_call kachel_call;
 KACHEL_API kachel_status kachel_bind(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                      const kachel_launch_options *options, kachel_call **out, kachel_error **err);

@@ -33,8 +33,7 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
     Device& device = specialisation->device();
     RelaxedCapture relaxed(device);
     KACHEL_ASSIGN(call->workspace_,
-                  Workspace::allocate(device, call->engine_->options().scratch, call->workspace_bytes_, nullptr));
-    KACHEL_TRY(device.synchronize(nullptr));  // so that every stream may use it
+                  Workspace::allocate_lasting(device, call->engine_->options().scratch, call->workspace_bytes_));
   }
   call->slots_.resize(kMaxSlots);
   call->slots_.resize(specialisation->fill_slots(arguments, call->grid_, call->workspace_.get(), call->slots_.data()));
@@ -59,9 +58,7 @@ BoundCall::~BoundCall() {
     workspace_.forget();
     return;
   }
-  // A launch on any stream may still use the scratch.
   RelaxedCapture relaxed(specialisation_->device());
-  (void)specialisation_->device().synchronize(nullptr);
   workspace_.reset();
 }
 

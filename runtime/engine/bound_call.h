@@ -8,7 +8,8 @@
 
 namespace kachel::runtime {
 
-// Thread-safe where it needs no scratch; else not to be launched from two threads at once.
+// Thread-safe where it needs no scratch; else not to be launched from two threads at once, nor on a second stream
+// before the first has passed. REQUIRES: its launches have finished before it goes.
 class BoundCall {
  public:
   // `specialisation` null: nothing is to be launched, since the grid is empty. Reserves scratch.

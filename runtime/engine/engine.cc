@@ -44,11 +44,13 @@ Engine::~Engine() {
     (void)devices_.release();
     return;
   }
-  // What is unloaded must not be running. The default stream stands for those that wait for it; a host that uses others
-  // is asked by kachel.h to have finished with them.
-  if (devices_ && !device_lost())
-    for (Device* device : devices_->opened()) (void)device->synchronize(nullptr);
+  // What is unloaded now cannot be running: on the CPU launches have returned, on CUDA whatever a caller has launched
+  // stays loaded (Specialisation::pin), and candidates ran on a stream that their tuning waited for.
+  std::vector<std::unique_ptr<RelaxedCapture>> relaxed;
+  if (devices_)
+    for (Device* device : devices_->opened()) relaxed.push_back(std::make_unique<RelaxedCapture>(*device));
   plans_.reset();
+  relaxed.clear();
 }
 
 void Engine::note_tuned(const cache::Key& key) {

@@ -34,12 +34,22 @@ Result<Workspace> Workspace::allocate(Device& device, const ScratchCallbacks& ca
   return made;
 }
 
+Result<Workspace> Workspace::allocate_lasting(Device& device, const ScratchCallbacks& callbacks, int64_t bytes) {
+  if (callbacks.alloc) return allocate(device, callbacks, bytes, nullptr);
+  Workspace made;
+  made.device_ = &device;
+  made.lasting_ = true;
+  KACHEL_ASSIGN(made.pointer_, device.allocate(static_cast<size_t>(bytes)));
+  return made;
+}
+
 Workspace& Workspace::operator=(Workspace&& other) noexcept {
   if (this == &other) return *this;
   reset();
   device_ = other.device_;
   callbacks_ = other.callbacks_;
   stream_ = other.stream_;
+  lasting_ = other.lasting_;
   pointer_ = std::exchange(other.pointer_, nullptr);
   return *this;
 }
@@ -47,7 +57,9 @@ Workspace& Workspace::operator=(Workspace&& other) noexcept {
 void Workspace::reset() {
   void* pointer = std::exchange(pointer_, nullptr);
   if (!pointer) return;
-  if (!callbacks_)
+  if (lasting_)
+    device_->free(pointer);
+  else if (!callbacks_)
     device_->free_async(pointer, stream_);
   else if (callbacks_->free)
     callbacks_->free(ref_of(*device_), pointer, stream_);

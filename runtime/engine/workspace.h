@@ -18,6 +18,9 @@ class Workspace {
   Workspace() = default;
   // kNoMemory where there is none. REQUIRES: `stream` is not being captured.
   static Result<Workspace> allocate(Device& device, const ScratchCallbacks& callbacks, int64_t bytes, void* stream);
+  // For several streams and calls: not stream-ordered where it is the device's own. REQUIRES: whoever uses it has
+  // finished before it goes.
+  static Result<Workspace> allocate_lasting(Device& device, const ScratchCallbacks& callbacks, int64_t bytes);
   Workspace(Workspace&& other) noexcept { *this = std::move(other); }
   Workspace& operator=(Workspace&& other) noexcept;
   ~Workspace() { reset(); }
@@ -31,6 +34,7 @@ class Workspace {
   const ScratchCallbacks* callbacks_ = nullptr;
   void* pointer_ = nullptr;
   void* stream_ = nullptr;
+  bool lasting_ = false;
 };
 
 }  // namespace kachel::runtime
