@@ -1,6 +1,7 @@
 // What the CUDA tests share: compilers and devices that may be absent, which is said loudly, and a small kernel.
 #pragma once
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -21,6 +22,15 @@ struct AddParams {
   int count;
   int value;
 };
+
+// A file of the build that lies beside the test, wherever both were moved to.
+inline std::string beside_this_program(const std::string& name) {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+  REQUIRE(length > 0);
+  const std::string program(path, static_cast<size_t>(length));
+  return program.substr(0, program.rfind('/') + 1) + name;
+}
 
 // Null, and a message that cannot be overlooked, where this machine has no NVRTC.
 inline std::unique_ptr<Compiler> compiler_or_skip() {

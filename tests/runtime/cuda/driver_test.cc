@@ -16,11 +16,12 @@ struct FakeSetup {
   FakeDriver* fake;
 };
 
-FakeSetup open_fake(const char* path) {
+FakeSetup open_fake(const char* name) {
+  const std::string path = beside_this_program(name);
   static auto& opened = *new std::map<std::string, FakeSetup>;  // a driver is never given back
   auto [entry, fresh] = opened.try_emplace(path);
   if (fresh) {
-    void* library = dlopen(path, RTLD_NOW);
+    void* library = dlopen(path.c_str(), RTLD_NOW);
     REQUIRE(library != nullptr);
     auto access = reinterpret_cast<FakeDriverAccess>(dlsym(library, "kachel_fake_driver"));
     REQUIRE(static_cast<bool>(access));
@@ -118,12 +119,12 @@ void use_everything(const FakeSetup& setup, ContextRef expected) {
 }  // namespace
 
 TEST_CASE("every call leaves the caller's context as it was and every object is given back") {
-  for (const char* path : {KACHEL_FAKE_DRIVER, KACHEL_FAKE_OLD_DRIVER}) {
-    CAPTURE(path);
-    FakeSetup setup = open_fake(path);
+  for (const std::string driver : {KACHEL_FAKE_DRIVER, KACHEL_FAKE_OLD_DRIVER}) {
+    CAPTURE(driver);
+    FakeSetup setup = open_fake(driver.c_str());
     use_everything(setup, nullptr);
     check_balance(setup);
-    CHECK(setup.fake->function_loaded == (path == std::string(KACHEL_FAKE_DRIVER)));
+    CHECK(setup.fake->function_loaded == (driver == KACHEL_FAKE_DRIVER));
 
     setup.fake->launches.clear();
     ContextRef foreign = nullptr;
@@ -235,7 +236,7 @@ TEST_CASE("a device that is not there, a driver that does not start") {
   check_balance(setup);
   for (DriverResult reason : {DriverResult::kStubLibrary, DriverResult::kNoDevice, DriverResult::kUnknown}) {
     setup.fake->fail_next["cuInit"] = reason;
-    Status status = open_driver_api(KACHEL_FAKE_DRIVER).status();
+    Status status = open_driver_api(beside_this_program(KACHEL_FAKE_DRIVER)).status();
     CHECK(status.code() == Code::kNoDevice);
     CHECK(status.message().find("install the NVIDIA driver") != std::string::npos);
   }

@@ -208,7 +208,7 @@ TEST_CASE("a process that exits while it compiles keeps its exit status") {
   if (!compiler_or_skip()) return;
   for (const std::string milliseconds : {"1", "60", "110", "170"}) {
     CAPTURE(milliseconds);
-    const int status = std::system(fmt::format("{} {}", KACHEL_NVRTC_EXIT_PROBE, milliseconds).c_str());
+    const int status = std::system((beside_this_program(KACHEL_NVRTC_EXIT_PROBE) + " " + milliseconds).c_str());
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 42);
   }
