@@ -27,6 +27,17 @@ Layout Layout::row_major(std::vector<int64_t> shape) {
   return Layout(std::move(shape), {{elements, Target::kOffset, 1}});
 }
 
+Layout Layout::padded(std::vector<int64_t> shape, int64_t pitch) {
+  const int64_t columns = shape.back(), rows = product(shape) / columns;
+  return Layout(std::move(shape), {{columns, Target::kOffset, 1}, {rows, Target::kOffset, pitch}});
+}
+
+int64_t Layout::axis_stride(size_t axis) const {
+  int64_t linear = 1;
+  for (size_t i = axis + 1; i < shape_.size(); ++i) linear *= shape_[i];
+  return shape_[axis] > 1 ? place(linear).offset : 0;
+}
+
 int64_t Layout::elements() const {
   return product(shape_);
 }

@@ -31,6 +31,8 @@ class Layout {
   static Layout cyclic(std::vector<int64_t> shape, int64_t threads);
   // Element e at offset e.
   static Layout row_major(std::vector<int64_t> shape);
+  // Row-major with rows (of the last axis) `pitch` elements apart. REQUIRES: pitch >= shape.back().
+  static Layout padded(std::vector<int64_t> shape, int64_t pitch);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<Digit>& digits() const { return digits_; }
@@ -38,6 +40,8 @@ class Layout {
   Place place(int64_t linear) const;
   int64_t registers() const;      // per thread
   int64_t offset_extent() const;  // one past the largest offset
+  // Offset between neighbours along `axis`. REQUIRES: row_major or padded.
+  int64_t axis_stride(size_t axis) const;
   // No two elements share a place.
   bool injective() const;
   // "[64, 128]: 128 thread*1, 64 register*1"

@@ -71,7 +71,7 @@ ExprRef TileLowering::in_bounds(const ir::BufferRef& buffer, const std::vector<E
   return guard;
 }
 
-// Element offset: of a tensor through its strides, of a tile row-major, of a register tile its slot.
+// Element offset: of a tensor through its strides, of a tile through its layout, of a register tile its slot.
 ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site) {
   if (in_registers(buffer)) return site->slot;
   const bool global = buffer->scope == ir::Scope::kGlobal;
@@ -82,12 +82,19 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
     if (value->kind == ExprKind::kInt) return ir::make_int(value->int_value, type);
     return ir::make_cast({type, nullptr}, value);
   };
+  const auto placement = placements_.find(buffer.get());
+  int64_t below = 1;  // elements of a temporary's later axes: it is row-major
   ExprRef sum;
-  int64_t tile_stride = 1;
   for (size_t axis = indices.size(); axis-- > 0;) {
     size_t stride_axis = planted(Planted::kSwappedStrides) && global && indices.size() == 2 ? 1 - axis : axis;
-    ExprRef stride = global ? strides_.at(buffer.get())[stride_axis] : int64(tile_stride);
-    if (!global) tile_stride *= buffer->shape[axis]->int_value + (planted(Planted::kWrongTilePitch) && axis ? -1 : 0);
+    ExprRef stride;
+    if (global) {
+      stride = strides_.at(buffer.get())[stride_axis];
+    } else {
+      int64_t step = placement == placements_.end() ? below : placement->second.layout.axis_stride(axis);
+      below *= buffer->shape[axis]->int_value;
+      stride = int64(planted(Planted::kWrongTilePitch) && step > 1 ? step - 1 : step);
+    }
     if (ir::is_int(indices[axis], 0)) continue;
     ExprRef term = ir::is_int(stride, 1) ? narrow(indices[axis])
                                          : ir::make_typed(Op::kMul, {narrow(indices[axis]), narrow(stride)});

@@ -15,9 +15,19 @@ ir::DType storage_type(ir::DType type) {
   return type;
 }
 
+// Shared memory has 32 banks of 4 bytes. Rows an odd number of words apart put a column in 32 different banks, so that
+// threads that walk a tile across its rows do not wait for each other.
+Layout memory_layout(const std::vector<int64_t>& shape, ir::DType type, const Target& target) {
+  if (target.kind == Target::Kind::kCpu || shape.size() < 2 || product(shape) == shape.back())
+    return Layout::row_major(shape);
+  const int64_t unit = std::max<int64_t>(1, 32 / ir::bits(type));
+  int64_t words = (shape.back() + unit - 1) / unit;
+  return Layout::padded(shape, (words | 1) * unit);
+}
+
 class Analysis {
  public:
-  explicit Analysis(Placements* placements) : placements_(*placements) {}
+  Analysis(Placements* placements, const Target& target) : placements_(*placements), target_(target) {}
 
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
@@ -28,7 +38,7 @@ class Analysis {
     auto it = placements_.find(buffer.get());
     if (it == placements_.end() || it->second.scope != ir::Scope::kRegister) return;
     it->second.scope = ir::Scope::kShared;
-    it->second.layout = Layout::row_major(it->second.layout.shape());
+    it->second.layout = memory_layout(it->second.layout.shape(), it->second.storage, target_);
     it->second.reason = reason;
   }
   // All tiles that the expression reads outside of an aligned region.
@@ -131,6 +141,7 @@ class Analysis {
   }
 
   Placements& placements_;
+  const Target& target_;
 };
 
 void collect_tiles(const ir::Block& body, const Target& target, Placements* placements) {
@@ -144,7 +155,7 @@ void collect_tiles(const ir::Block& body, const Target& target, Placements* plac
       placement.scope = ir::Scope::kRegister;
       placement.layout = Layout::cyclic(shape, target.threads);
     } else {
-      placement.layout = Layout::row_major(shape);
+      placement.layout = memory_layout(shape, placement.storage, target);
       placement.reason = target.kind == Target::Kind::kCpu ? "the CPU keeps tiles in its cache" : "declared shared";
     }
     (*placements)[decl->buffer.get()] = std::move(placement);
@@ -152,7 +163,7 @@ void collect_tiles(const ir::Block& body, const Target& target, Placements* plac
 }
 
 // The largest fragments go first, in declaration order among equals, so that the result depends on shapes alone.
-void limit_registers(const ir::Kernel& kernel, Placements* placements) {
+void limit_registers(const ir::Kernel& kernel, const Target& target, Placements* placements) {
   while (true) {
     int64_t total = 0;
     Placement* largest = nullptr;
@@ -168,7 +179,7 @@ void limit_registers(const ir::Kernel& kernel, Placements* placements) {
     }
     if (total <= kFragmentRegisters) return;
     largest->scope = ir::Scope::kShared;
-    largest->layout = Layout::row_major(largest->layout.shape());
+    largest->layout = memory_layout(largest->layout.shape(), largest->storage, target);
     largest->reason = "the fragments need more registers than a thread has to spare";
   }
 }
@@ -196,8 +207,8 @@ bool is_whole(const ir::TileRef& tile) {
 Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule&) {
   Placements placements;
   collect_tiles(kernel.body, target, &placements);
-  Analysis(&placements).block(kernel.body);
-  limit_registers(kernel, &placements);
+  Analysis(&placements, target).block(kernel.body);
+  limit_registers(kernel, target, &placements);
   return placements;
 }
 
