@@ -39,7 +39,7 @@ Outcome<Exit> list(const Session& session, bool json) {
   Table table({{"kind"}, {"kernel"}, {"size", Table::Align::kRight}, {"created"}, {"digest"}, {"description"}});
   for (const Entry& entry : entries)
     table.add({entry.kind, entry.kernel, format_bytes(static_cast<int64_t>(entry.bytes)),
-               format_time(entry.created_unix_s), entry.digest.substr(0, 12), entry.description});
+               format_time(entry.created_unix_s), entry.digest.substr(0, 12), without_features(entry.description)});
   fmt::print("{}", table.text());
   return Exit::kOk;
 }

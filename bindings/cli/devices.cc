@@ -26,7 +26,7 @@ Outcome<Exit> devices(const Options& options) {
                {"architecture"}});
   for (const kachel_device_info& info : infos)
     table.add({device_name(info.device), info.name, fmt::format("{}", info.multiprocessors),
-               format_bytes(info.memory_bytes), *info.driver ? info.driver : "-", info.architecture});
+               format_bytes(info.memory_bytes), *info.driver ? info.driver : "-", without_features(info.architecture)});
   fmt::print("{}", table.text());
   return Exit::kOk;
 }

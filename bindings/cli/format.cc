@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kachel.h"
@@ -40,6 +41,13 @@ std::string format_time(int64_t unix_s) {
   std::tm local{};
   if (localtime_r(&time, &local) == nullptr) return "-";
   return fmt::format("{:%Y-%m-%d %H:%M}", local);
+}
+
+std::string without_features(std::string text) {
+  size_t begin = text.find("/+");
+  if (begin == std::string::npos) return text;
+  size_t end = std::min(text.find(' ', begin), text.size());
+  return text.replace(begin + 1, end - begin - 1, "..");
 }
 
 const char* candidate_state_name(int32_t state) {

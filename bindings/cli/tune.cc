@@ -22,15 +22,19 @@ Outcome<std::vector<kachel_candidate>> candidates_of(const kachel_tuning* tuning
   return candidates;
 }
 
-// Indices, measured ones by time, then the others in their own order.
+// Slow candidates are dropped (pruned) after some samples; those have a time as well.
+bool timed(const kachel_candidate& candidate) {
+  return candidate.samples > 0 && candidate.median_ns > 0;
+}
+
+// Indices, those with a time by it, then the others in their own order.
 std::vector<size_t> by_time(const std::vector<kachel_candidate>& candidates) {
   std::vector<size_t> order(candidates.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     const kachel_candidate &x = candidates[a], &y = candidates[b];
-    bool x_measured = x.state == KACHEL_CANDIDATE_MEASURED, y_measured = y.state == KACHEL_CANDIDATE_MEASURED;
-    if (x_measured != y_measured) return x_measured;
-    return x_measured && x.median_ns < y.median_ns;
+    if (timed(x) != timed(y)) return timed(x);
+    return timed(x) && x.median_ns < y.median_ns;
   });
   return order;
 }
@@ -42,8 +46,7 @@ std::string count_or_dash(int64_t value) {
 // The candidates are in the program's order, and the first is what a launch takes that does not tune: the yardstick.
 // 0 if it did not work.
 double untuned_ns(const std::vector<kachel_candidate>& candidates) {
-  bool measured = !candidates.empty() && candidates.front().state == KACHEL_CANDIDATE_MEASURED;
-  return measured ? candidates.front().median_ns : 0;
+  return !candidates.empty() && timed(candidates.front()) ? candidates.front().median_ns : 0;
 }
 
 void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t winner) {
@@ -62,14 +65,15 @@ void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t w
                {"spill", Align::kRight}});
   for (size_t index : by_time(candidates)) {
     const kachel_candidate& c = candidates[index];
-    bool measured = c.state == KACHEL_CANDIDATE_MEASURED;
-    table.add({static_cast<int32_t>(index) == winner ? "*" : "", c.configuration, candidate_state_name(c.state),
-               measured ? format_ns(c.median_ns) : "",
-               measured ? fmt::format("{} .. {}", format_ns(c.low_ns), format_ns(c.high_ns)) : "",
-               measured ? fmt::format("{}", c.samples) : "",
-               measured && untuned > 0 ? fmt::format("{:.2f}", untuned / c.median_ns) : "",
-               c.compile_ns > 0 ? format_ns(c.compile_ns) : "-", count_or_dash(c.registers),
-               format_bytes(c.shared_bytes), format_bytes(c.spill_bytes)});
+    bool measured = timed(c);
+    table.add(
+        {static_cast<int32_t>(index) == winner ? "*" : "", c.configuration, candidate_state_name(c.state),
+         measured ? format_ns(c.median_ns) : "",
+         measured && c.low_ns < c.high_ns ? fmt::format("{} .. {}", format_ns(c.low_ns), format_ns(c.high_ns)) : "",
+         measured ? fmt::format("{}", c.samples) : "",
+         measured && untuned > 0 ? fmt::format("{:.2f}", untuned / c.median_ns) : "",
+         c.compile_ns > 0 ? format_ns(c.compile_ns) : "-", count_or_dash(c.registers), format_bytes(c.shared_bytes),
+         format_bytes(c.spill_bytes)});
   }
   fmt::print("{}", table.text());
 }
@@ -125,7 +129,7 @@ Outcome<Exit> tune(const Options& options) {
     const kachel_candidate& best = candidates[static_cast<size_t>(winner)];
     fmt::print("\nwinner  {}", best.configuration);
     if (best.samples > 0) fmt::print("  {}", format_ns(best.median_ns));
-    if (untuned_ns(candidates) > 0 && best.samples > 0)
+    if (winner > 0 && untuned_ns(candidates) > 0)
       fmt::print(", {:.2f} times as fast as the first listed, which is what runs untuned",
                  untuned_ns(candidates) / best.median_ns);
     fmt::print("\n");

@@ -25,5 +25,5 @@ cli_case(NAME run_config ARGS run ${relu} --bind M=64,N=64,K=64 ${quick} --confi
 cli_case(NAME run_attention ARGS run ${attention} --bind B=1,Sq=40,Sk=56,H=2,G=1,D=64 --const causal=true
          --scalar scale=0.125 ${quick} EXIT 0 FIELDS ${passed})
 cli_case(NAME run_text ARGS run ${relu} --bind M=64,N=64,K=64 --device cpu --policy off --repeat 3 --check --stats EXIT 0
-         STDOUT "kernel  matmul_relu  M=64 N=64 K=64" "check   passed" "engine: " "store: " "opened: ")
+         STDOUT "kernel  matmul_relu  M=64 K=64 N=64" "check   passed" "engine: " "store: " "opened: ")
 cli_case(NAME run_stdin ARGS run - --bind M=16,N=16,K=16 ${quick} INPUT ${relu} EXIT 0 FIELDS ${passed})
