@@ -99,9 +99,10 @@ Outcome<Exit> run(const Options& options) {
   } else {
     print_report(launch, configuration, first_ns, timing);
     if (options.check)
-      fmt::print("check   {}: {} elements, {} wrong, {} undecided; allowed error {:.3g} ulp (median)\n",
-                 checked.mismatches == 0 ? "passed" : "FAILED", checked.elements, checked.mismatches, checked.undecided,
-                 checked.median_bound_ulps);
+      fmt::print(
+          "check   {}: {} elements, {} wrong, {} undecided; half of them are allowed an error of {:.3g} ulp or less\n",
+          checked.mismatches == 0 ? "passed" : "FAILED", checked.elements, checked.mismatches, checked.undecided,
+          checked.median_bound_ulps);
     if (options.stats) print_stats(launch.session->stats());
   }
   if (checked.mismatches > 0) {

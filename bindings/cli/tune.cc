@@ -27,14 +27,17 @@ bool timed(const kachel_candidate& candidate) {
   return candidate.samples > 0 && candidate.median_ns > 0;
 }
 
-// Indices, those with a time by it, then the others in their own order.
+// Indices: the finalists by time, then the pruned by theirs, which is less certain, then the others in their own order.
 std::vector<size_t> by_time(const std::vector<kachel_candidate>& candidates) {
   std::vector<size_t> order(candidates.size());
   std::iota(order.begin(), order.end(), size_t{0});
+  auto class_of = [](const kachel_candidate& c) {
+    return !timed(c) ? 2 : c.state == KACHEL_CANDIDATE_MEASURED ? 0 : 1;
+  };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     const kachel_candidate &x = candidates[a], &y = candidates[b];
-    if (timed(x) != timed(y)) return timed(x);
-    return timed(x) && x.median_ns < y.median_ns;
+    int x_class = class_of(x), y_class = class_of(y);
+    return x_class != y_class ? x_class < y_class : x_class < 2 && x.median_ns < y.median_ns;
   });
   return order;
 }
@@ -82,7 +85,9 @@ void print_failures(const std::vector<kachel_candidate>& candidates, int verbosi
   int shown = 0;
   for (const kachel_candidate& candidate : candidates) {
     std::string_view message = candidate.message;
-    bool failed = candidate.state != KACHEL_CANDIDATE_MEASURED && candidate.state != KACHEL_CANDIDATE_UNTRIED;
+    bool failed = candidate.state == KACHEL_CANDIDATE_COMPILE_FAILED ||
+                  candidate.state == KACHEL_CANDIDATE_REJECTED_WRONG ||
+                  candidate.state == KACHEL_CANDIDATE_LAUNCH_FAILED || verbosity > 0;
     if (!failed || message.empty() || (++shown > 3 && verbosity == 0)) continue;
     if (verbosity == 0) message = message.substr(0, message.find('\n'));
     fmt::print("{} {}: {}\n", candidate.configuration, candidate_state_name(candidate.state), message);
