@@ -6,6 +6,8 @@
 //            -> TileLowering  loop IR with guarded element accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits barriers)
 //   text     -> CUDA C++ or LLVM IR
+#include "lowering/pipeline.h"
+
 #include <fmt/format.h>
 
 #include "ir/print.h"
@@ -49,18 +51,24 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
 
 }  // namespace
 
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
+  KACHEL_TRY(check_target(target));
+  Lowering lowering;
+  lowering.schedule = make_generic_schedule(concrete, target);
+  lowering.placements = infer_placements(concrete, target, lowering.schedule);
+  KACHEL_ASSIGN(lowering.loops, TileLowering(concrete, target, lowering.placements, fact_mask).run());
+  simplify(&lowering.loops);
+  plan_memory(&lowering.loops, target);
+  synchronise(&lowering.loops);
+  if (std::string broken = verify(lowering.loops); !broken.empty())
+    return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
+  return lowering;
+}
+
 Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
                       const LowerOptions& options) {
-  KACHEL_TRY(check_target(target));
-  Schedule schedule = make_generic_schedule(concrete, target);
-  Placements placements = infer_placements(concrete, target, schedule);
-  KACHEL_ASSIGN(LoopKernel loops, TileLowering(concrete, target, placements, fact_mask).run());
-  simplify(&loops);
-  plan_memory(&loops, target);
-  synchronise(&loops);
-  if (std::string broken = verify(loops); !broken.empty())
-    return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
-
+  KACHEL_ASSIGN(const Lowering lowering, lower_to_loops(concrete, target, fact_mask));
+  const LoopKernel& loops = lowering.loops;
   Lowered lowered;
   const bool cpu = target.kind == Target::Kind::kCpu;
   lowered.text = cpu ? emit_llvm(loops) : emit_cuda(loops);
@@ -73,7 +81,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   if (options.keep_stages) {
     lowered.tile_ir = ir::print(concrete);
     lowered.loop_ir = print(loops);
-    lowered.notes = notes_of(schedule, placements, concrete, loops);
+    lowered.notes = notes_of(lowering.schedule, lowering.placements, concrete, loops);
   }
   return lowered;
 }

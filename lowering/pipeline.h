@@ -1,0 +1,18 @@
+// lower() up to the text. For tests that execute or inspect loop IR.
+#pragma once
+#include "lowering/loop_ir.h"
+#include "lowering/placement.h"
+#include "lowering/schedule.h"
+
+namespace kachel::lowering {
+
+struct Lowering {
+  Schedule schedule;
+  Placements placements;
+  LoopKernel loops;
+};
+
+// Arguments and errors as those of lower(). The result borrows nothing but the buffers and variables of `concrete`.
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask);
+
+}  // namespace kachel::lowering
