@@ -53,7 +53,7 @@ void collect_indices(const ir::Block& body, std::set<const ir::Buffer*>* found) 
 
 }  // namespace
 
-std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random) {
+std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random, const Wishes& wishes) {
   Case test;
   test.name = kernel.name;
   test.kernel = kernel;
@@ -61,20 +61,26 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   for (const ir::TypeSymbolRef& symbol : kernel.type_symbols)
     test.bindings.types[symbol->name] = symbol->options[random() % symbol->options.size()];
   ir::HostEnv env;
+  auto wish = [&](const std::string& name, int64_t drawn) {
+    auto it = wishes.values.find(name);
+    return it == wishes.values.end() ? drawn : it->second;
+  };
   for (const ir::VarRef& var : kernel.consts) {
     constexpr int64_t kChoices[] = {1, 2, 8, 16, 32};
     int64_t value = var->type.dtype == ir::DType::Bool ? static_cast<int64_t>(random() & 1) : kChoices[random() % 5];
+    value = wish(var->name, value);
     test.bindings.int_consts[var->name] = value;
     test.bindings.float_consts[var->name] = 0.5;
     env[var.get()] = {var->type.dtype == ir::DType::F32, value, 0.5};
   }
   for (const ir::Tunable& tunable : kernel.tunables) {
-    int64_t value = tunable.values[random() % tunable.values.size()];
+    int64_t value = wish(tunable.var->name, tunable.values[random() % tunable.values.size()]);
     test.bindings.tunables[tunable.var->name] = value;
     if (tunable.var->name == "threads") test.threads = static_cast<int>(value);
     env[tunable.var.get()] = {false, value, 0};
   }
-  for (const ir::VarRef& dim : kernel.dims) env[dim.get()] = {false, random_extent(largest, random), 0};
+  for (const ir::VarRef& dim : kernel.dims)
+    env[dim.get()] = {false, wish(dim->name, random_extent(largest, random)), 0};
   for (const ir::VarRef& dim : ir::static_dims(kernel)) env[dim.get()].i = std::max<int64_t>(env[dim.get()].i, 1);
   // `where` often relates dimensions (H % G == 0, Kg == K / group): enforce equalities, then give up on the rest.
   for (const ir::ExprRef& condition : kernel.where)
@@ -98,11 +104,14 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   }
   std::set<const ir::Buffer*> indices;
   collect_indices(kernel.body, &indices);
-  const bool extremes = random() % 4 == 0;
+  const bool extremes = static_cast<int>(random() % 100) < wishes.extremes_percent;
   for (const ir::Param& param : kernel.params) {
     ArgumentSpec arg;
     if (!param.tensor) {
       arg.scalar = {0.25 + static_cast<double>(random() % 4) * 0.25, static_cast<int64_t>(1 + random() % 5)};
+      const ir::DType type = param.scalar->type.dtype;
+      if (type == ir::DType::Bool) arg.scalar.i &= 1;
+      if ((type == ir::DType::I32 || type == ir::DType::I64) && random() % 8 == 0) arg.scalar.i = -arg.scalar.i;
       test.args.push_back(arg);
       continue;
     }
@@ -113,7 +122,10 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
       arg.tensor.shape.push_back(*value);
     }
     arg.tensor.misalignment = random() % 2 ? static_cast<int64_t>(random() % 5) : 0;
-    if (indices.count(param.tensor.get())) {
+    if (auto wished = wishes.contents.find(param.tensor->name); wished != wishes.contents.end()) {
+      arg.tensor.contents = wished->second.first;
+      arg.tensor.limit = wished->second.second;
+    } else if (indices.count(param.tensor.get())) {
       arg.tensor.contents = Contents::kIndices;
       arg.tensor.limit = largest;
     } else if (extremes) {

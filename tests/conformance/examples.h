@@ -8,9 +8,16 @@ namespace kachel::conformance {
 // configurations. kInvalid if a file does not load.
 Result<std::vector<Case>> example_cases(const std::string& folder, uint64_t seed);
 
-// A case for `kernel` with every choice (types, dimensions, tunables, strides, alignment, contents) drawn from `random`.
-// Dimensions are drawn up to `largest`, now and then 0 or 1. nullopt where the draw does not satisfy the kernel's
-// `where`.
-std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random);
+// What a draw should keep to.
+struct Wishes {
+  std::map<std::string, int64_t> values;                         // of dimensions, tunables and integer consts
+  std::map<std::string, std::pair<Contents, int64_t>> contents;  // of tensors, with TensorSpec::limit
+  int extremes_percent = 25;                                     // of cases whose other tensors hold kExtremes
+};
+
+// A case for `kernel` with every choice (types, dimensions, tunables, strides, alignment, contents) drawn from
+// `random`. Dimensions are drawn up to `largest`, now and then 0 or 1. nullopt where the draw does not satisfy the
+// kernel's `where`.
+std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random, const Wishes& wishes = {});
 
 }  // namespace kachel::conformance

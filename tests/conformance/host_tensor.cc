@@ -52,16 +52,28 @@ OwnedTensor::OwnedTensor(const TensorSpec& spec, Random& random) : spec_(spec) {
   const int64_t unit = nibbles ? 1 : ir::bits(spec_.type) / 8;
   offset_ = kGuardBytes + static_cast<size_t>(spec_.misalignment * unit);
   bytes_.assign(offset_ + static_cast<size_t>(ir::storage_bytes(spec_.type, last + 1)) + kGuardBytes, kGuard);
-  for_each_element([&](int64_t at) {
-    const ir::DType compute = ir::compute_type(spec_.type);
-    ir::Scalar value{compute, 0, 0};
-    if (compute == ir::DType::F32)
-      value.f = random_float(spec_.contents, random);
-    else
-      value.i = compute == ir::DType::Bool ? static_cast<int64_t>(random() & 1)
-                                           : ir::wrap_integer(compute, random_integer(spec_, random));
-    ir::store_element(spec_.type, bytes_.data() + offset_, at, value);
-  });
+  std::vector<int64_t> distinct;
+  if (spec_.contents == Contents::kDistinct) {
+    for_each_element([&](int64_t) { distinct.push_back(static_cast<int64_t>(distinct.size())); });
+    for (size_t i = distinct.size(); i > 1; --i) std::swap(distinct[i - 1], distinct[random() % i]);
+  }
+  for_each_element(
+      [&](int64_t at) { ir::store_element(spec_.type, bytes_.data() + offset_, at, random_value(random, &distinct)); });
+}
+
+ir::Scalar OwnedTensor::random_value(Random& random, std::vector<int64_t>* distinct) const {
+  ir::Scalar value{ir::compute_type(spec_.type), 0, 0};
+  if (value.type == ir::DType::F32) {
+    value.f = random_float(spec_.contents, random);
+  } else if (value.type == ir::DType::Bool) {
+    value.i = static_cast<int64_t>(random() & 1);
+  } else if (spec_.contents == Contents::kDistinct) {
+    value.i = distinct->back();
+    distinct->pop_back();
+  } else {
+    value.i = ir::wrap_integer(value.type, random_integer(spec_, random));
+  }
+  return value;
 }
 
 ir::HostTensor OwnedTensor::view() {

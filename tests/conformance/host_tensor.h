@@ -4,6 +4,7 @@
 #include <random>
 
 #include "ir/interpret.h"
+#include "ir/numerics.h"
 
 namespace kachel::conformance {
 
@@ -14,6 +15,7 @@ enum class Contents {
   kNormal,    // floats around 1 in size, integers of the whole type, or small for gemm operands
   kExtremes,  // now and then zero, infinity, NaN, the largest and the smallest values
   kIndices,   // row numbers in [0, limit), now and then outside: -1, limit, INT_MIN, INT_MAX
+  kDistinct,  // numbers from 0 up, shuffled, no two alike as long as the type holds them all
 };
 
 struct TensorSpec {
@@ -39,6 +41,7 @@ class OwnedTensor {
   int64_t damaged_guards(const OwnedTensor& before) const;
 
  private:
+  ir::Scalar random_value(Random& random, std::vector<int64_t>* distinct) const;
   void for_each_element(const std::function<void(int64_t element)>& fn) const;
   TensorSpec spec_;
   std::vector<uint8_t> bytes_;

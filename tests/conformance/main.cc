@@ -1,59 +1,147 @@
-// conformance [--device cpu|cuda] [--examples DIR] [--seed N] [--only NAME] [--verbose]
-// Exit status 0 if every case passed. Prints the first failures and a summary.
+// conformance [--device cpu|cuda] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
+//             [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
+//
+// Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. Exit status 0
+// if every case passed. --coverage generates the programs without running them and fails if they leave out a feature.
+// --dump prints a generated program, named p<seed>.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
+#include "tests/conformance/coverage.h"
 #include "tests/conformance/examples.h"
+#include "tests/conformance/generator.h"
 
 using namespace kachel;
 
-int main(int argc, char** argv) {
-  std::string device_name = "cpu", examples = "examples", only;
+namespace {
+
+struct Options {
+  std::string device = "cpu", examples = "examples", only, dump;
   uint64_t seed = 1;
-  bool verbose = false;
+  int64_t programs = 0;
+  double most_undecided = 100;
+  bool verbose = false, coverage = false;
+};
+
+bool read(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
     std::string flag = argv[i];
     auto next = [&] { return i + 1 < argc ? argv[++i] : ""; };
     if (flag == "--device")
-      device_name = next();
+      options->device = next();
     else if (flag == "--examples")
-      examples = next();
+      options->examples = next();
+    else if (flag == "--no-examples")
+      options->examples.clear();
+    else if (flag == "--programs")
+      options->programs = std::strtoll(next(), nullptr, 10);
     else if (flag == "--seed")
-      seed = std::strtoull(next(), nullptr, 10);
+      options->seed = std::strtoull(next(), nullptr, 10);
     else if (flag == "--only")
-      only = next();
+      options->only = next();
+    else if (flag == "--dump")
+      options->dump = next();
+    else if (flag == "--most-undecided")
+      options->most_undecided = std::strtod(next(), nullptr);
+    else if (flag == "--coverage")
+      options->coverage = true;
     else if (flag == "--verbose")
-      verbose = true;
+      options->verbose = true;
     else {
       std::fprintf(stderr, "unknown option %s\n", flag.c_str());
-      return 2;
+      return false;
     }
   }
-  auto device = device_name == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
+  return true;
+}
+
+class Suite {
+ public:
+  Suite(const Options& options, runtime::Device* device) : options_(options), device_(device) {}
+
+  // `text` of a generated program.
+  void run(const conformance::Case& test, const std::string& text) {
+    if (!options_.only.empty() && test.name.find(options_.only) == std::string::npos) return;
+    conformance::Report report = conformance::run_case(*device_, test);
+    elements_ += report.elements;
+    undecided_ += report.undecided;
+    report.passed() ? ++passed_ : ++failed_;
+    if (report.passed() && !options_.verbose) return;
+    std::printf("%s %s: %s (median bound %.1f ulp)\n", report.passed() ? "ok" : "FAILED", test.name.c_str(),
+                report.describe().c_str(), report.median_bound_ulps);
+    if (!report.passed()) std::printf("%s%s\n", conformance::describe(test).c_str(), text.c_str());
+    std::fflush(stdout);
+  }
+  void refuse(const Status& status) {
+    ++failed_;
+    std::printf("FAILED %s\n", status.message().c_str());
+  }
+  bool finish() const {
+    const double share = elements_ ? 100.0 * static_cast<double>(undecided_) / static_cast<double>(elements_) : 0;
+    std::printf("%s: %lld elements compared, %lld (%.2f%%) undecided\n%d passed, %d failed\n",
+                device_->properties().name.c_str(), static_cast<long long>(elements_),
+                static_cast<long long>(undecided_), share, passed_, failed_);
+    if (share > options_.most_undecided) std::printf("FAILED: more than %.1f%% undecided\n", options_.most_undecided);
+    return failed_ == 0 && passed_ > 0 && share <= options_.most_undecided;
+  }
+
+ private:
+  const Options& options_;
+  runtime::Device* device_;
+  int passed_ = 0, failed_ = 0;
+  int64_t elements_ = 0, undecided_ = 0;
+};
+
+bool cover(const Options& options) {
+  conformance::Coverage coverage;
+  bool accepted = true;
+  for (int64_t i = 0; i < options.programs; ++i) {
+    auto program = conformance::generate(options.seed + static_cast<uint64_t>(i));
+    if (!program.ok()) {
+      std::printf("FAILED %s\n", program.status().message().c_str());
+      accepted = false;
+      continue;
+    }
+    coverage.add(program->test, program->concrete);
+  }
+  std::printf("%s", coverage.report().c_str());
+  for (const std::string& feature : coverage.missing()) std::printf("MISSING %s\n", feature.c_str());
+  return accepted && coverage.missing().empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (!read(argc, argv, &options)) return 2;
+  if (!options.dump.empty()) {
+    auto program = conformance::generate(std::strtoull(options.dump.c_str() + 1, nullptr, 10));
+    std::printf("%s\n", program.ok() ? program->text.c_str() : program.status().message().c_str());
+    if (program.ok()) std::printf("%s", conformance::describe(program->test).c_str());
+    return program.ok() ? 0 : 1;
+  }
+  if (options.coverage) return cover(options) ? 0 : 1;
+
+  auto device = options.device == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
   if (!device.ok()) {
-    std::fprintf(stderr, "%s: %s\n", device_name.c_str(), device.status().message().c_str());
+    std::fprintf(stderr, "%s: %s\n", options.device.c_str(), device.status().message().c_str());
     return 1;
   }
-  auto cases = conformance::example_cases(examples, seed);
-  if (!cases.ok()) {
-    std::fprintf(stderr, "%s\n", cases.status().message().c_str());
-    return 1;
+  Suite suite(options, device->get());
+  if (!options.examples.empty()) {
+    auto cases = conformance::example_cases(options.examples, options.seed);
+    if (!cases.ok()) {
+      std::fprintf(stderr, "%s\n", cases.status().message().c_str());
+      return 1;
+    }
+    for (const conformance::Case& test : *cases) suite.run(test, "");
   }
-  int passed = 0, failed = 0;
-  int64_t elements = 0, undecided = 0;
-  for (const conformance::Case& test : *cases) {
-    if (!only.empty() && test.name.find(only) == std::string::npos) continue;
-    conformance::Report report = conformance::run_case(**device, test);
-    elements += report.elements;
-    undecided += report.undecided;
-    report.passed() ? ++passed : ++failed;
-    if (!report.passed() || verbose)
-      std::printf("%s %s: %s (median bound %.1f ulp)\n", report.passed() ? "ok" : "FAILED", test.name.c_str(),
-                  report.describe().c_str(), report.median_bound_ulps);
+  for (int64_t i = 0; i < options.programs; ++i) {
+    auto program = conformance::generate(options.seed + static_cast<uint64_t>(i));
+    if (!program.ok())
+      suite.refuse(program.status());
+    else
+      suite.run(program->test, program->text);
   }
-  std::printf("%s: %lld elements compared, %lld undecided\n%d passed, %d failed\n",
-              (*device)->properties().name.c_str(), static_cast<long long>(elements), static_cast<long long>(undecided),
-              passed, failed);
-  return failed != 0 || passed == 0;
+  return suite.finish() ? 0 : 1;
 }

@@ -34,6 +34,17 @@ struct Report {
   std::string describe() const;
 };
 
+// The kernel that a case runs: bindings and static dimensions put in.
+Result<ir::Kernel> concrete_kernel(const Case& test);
+
+// Types, values, shapes, strides and launch: what a failure needs to be repeated.
+std::string describe(const Case& test);
+
 Report run_case(runtime::Device& device, const Case& test);
+
+// The steps of run_case() after the interpreter's.
+class Prepared;  // prepared.h
+lowering::Target target_of(const runtime::DeviceProperties& properties, const Case& test);
+Report run_lowered(runtime::Device& device, const Prepared& prepared, const lowering::Lowered& lowered);
 
 }  // namespace kachel::conformance
