@@ -160,7 +160,8 @@ TEST_CASE("a failure at any step leaves a store that serves") {
         REQUIRE_MESSAGE(served.ok(), served.message());
         CHECK(later.engine()->stats().store_damaged == 0);
       }
-  CHECK(failures > 10);
+  // Most failures cost a candidate and not the call; the ones before there is any candidate cost the call.
+  CHECK(failures > 3);
   CHECK(survived > 10);
 }
 
