@@ -1,3 +1,4 @@
+cmake_minimum_required(VERSION 3.25)  # for its policies
 # What the scripts of this folder share.
 
 # An empty folder for this test, with the store in it.
