@@ -124,11 +124,14 @@ template <class F> KACHEL_DEVICE void kachel_atomic_16(u16* p, F op) {
     old = atomicCAS(p, seen, op(seen));
   } while (old != seen);
 }
-KACHEL_DEVICE void kachel_atomic_add_f16(u16* p, float v) {
-  kachel_atomic_16(p, [=](u16 x) { return kachel_to_f16(kachel_from_f16(x) + v); });
+// the operand is an element too: converted first
+KACHEL_DEVICE void kachel_atomic_add_f16(u16* p, float x) {
+  float v = kachel_from_f16(kachel_to_f16(x));
+  kachel_atomic_16(p, [=](u16 old) { return kachel_to_f16(kachel_from_f16(old) + v); });
 }
-KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float v) {
-  kachel_atomic_16(p, [=](u16 x) { return kachel_to_bf16(kachel_from_bf16(x) + v); });
+KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float x) {
+  float v = kachel_from_bf16(kachel_to_bf16(x));
+  kachel_atomic_16(p, [=](u16 old) { return kachel_to_bf16(kachel_from_bf16(old) + v); });
 }
 )cuda";
 

@@ -234,6 +234,7 @@ class Emitter {
   }
   // bf16 has no arithmetic of its own: a compare-and-exchange loop on its bits.
   void atomic_bf16(const std::string& operand, const std::string& at) {
+    std::string rounded = from_memory(DType::BF16, to_memory(DType::BF16, operand));
     std::string first = value("load atomic i16, ptr {} monotonic, align 2", at);
     std::string before = block_label_, retry = new_label("retry"), done = new_label("done");
     std::string old = fmt::format("%t{}", next_++), seen = fmt::format("%t{}", next_++);
@@ -241,7 +242,7 @@ class Emitter {
     start(retry);
     line("{} = phi i16 [ {}, %{} ], [ {}, %{} ]", old, first, before, seen, retry);
     std::string wide = value("call float @kachel_from_bf16(i16 {})", old);
-    std::string sum = value("fadd float {}, {}", wide, operand);
+    std::string sum = value("fadd float {}, {}", wide, rounded);
     std::string bits = value("call i16 @kachel_to_bf16(float {})", sum);
     std::string pair = value("cmpxchg ptr {}, i16 {}, i16 {} monotonic monotonic, align 2", at, old, bits);
     line("{} = extractvalue {{ i16, i1 }} {}, 0", seen, pair);
