@@ -87,8 +87,6 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
     KACHEL_TRY(capi::policy_of(known.policy, tuner::Policy::kBlocking, options.policy));
     auto handle = std::make_unique<kachel_engine>();
     KACHEL_ASSIGN(handle->engine, runtime::Engine::create(std::move(options)));
-    const cache::StoreStats store = handle->engine->store().stat();
-    if (store.durable) handle->store_path = store.location;
     *out = handle.release();
     return {};
   });

@@ -12,7 +12,8 @@
 
 struct kachel_engine {
   std::shared_ptr<kachel::runtime::Engine> engine;
-  std::string store_path;  // "" in memory
+  std::once_flag path_once;
+  std::string store_path;  // "" in memory; set by the first who asks
 };
 
 struct kachel_module {

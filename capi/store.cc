@@ -30,6 +30,9 @@ kachel_status kachel_store_info_get(kachel_engine* engine, kachel_store_info* ou
   return capi::guarded(nullptr, [&]() -> Status {
     if (!engine) return capi::missing("engine");
     const cache::StoreStats stats = engine->engine->store().stat();
+    std::call_once(engine->path_once, [&] {
+      if (stats.durable) engine->store_path = stats.location;
+    });
     kachel_store_info info{};
     info.path = engine->store_path.c_str();
     info.writable = stats.writable ? 1 : 0;

@@ -49,45 +49,57 @@ class Binder {
   Binder(const KernelModel& model, std::span<const Arg> args, BoundArguments& out)
       : model_(model), args_(args), out_(out) {}
 
-  Status bind(bool for_launch) {
+  // False: status() says why.
+  bool bind(bool for_launch) {
     if (args_.size() != model_.params.size()) [[unlikely]]
-      return invalid(fmt::format("kernel `{}` takes {} arguments, {} were given; pass one for each of its parameters",
-                                 model_.kernel.name, model_.params.size(), args_.size()));
+      return refuse(fmt::format("kernel `{}` takes {} arguments, {} were given; pass one for each of its parameters",
+                                model_.kernel.name, model_.params.size(), args_.size()));
     out_.device = {};
     out_.types = 0;
     for (size_t i = 0; i < args_.size(); ++i) {
       const ParamModel& param = model_.params[i];
       if (param.is_tensor) {
-        KACHEL_TRY(tensor(static_cast<int>(i), param, for_launch));
+        if (!tensor(static_cast<int>(i), param, for_launch)) return false;
       } else {
-        KACHEL_TRY(scalar(static_cast<int>(i), param));
+        if (!scalar(static_cast<int>(i), param)) return false;
       }
     }
     // Extents may be computed from dimensions that a later parameter binds, and programs may read scalars.
-    for (int index : model_.tensors) KACHEL_TRY(computed_extents(index));
+    for (int index : model_.tensors)
+      if (!computed_extents(index)) return false;
     const HostInputs inputs = out_.inputs();
     for (const Condition& condition : model_.where)
       if (condition.program.run(inputs) == 0) [[unlikely]]
         return where_failed(condition);
-    if (for_launch) KACHEL_TRY(check_overlap(model_, out_));
+    if (for_launch) {
+      status_ = check_overlap(model_, out_);
+      if (!status_.ok()) [[unlikely]]
+        return false;
+    }
     out_.facts = facts_that_hold(model_, out_);
-    return {};
+    return true;
   }
+
+  const Status& status() const { return status_; }
 
  private:
+  [[gnu::cold]] bool refuse(std::string message) {
+    status_ = invalid(std::move(message));
+    return false;
+  }
   // kInvalid with the kernel, the parameter and the sentence, which ends in a mend.
-  [[gnu::cold]] Status fail(int index, std::string sentence) {
-    return invalid(fmt::format("kernel `{}`, argument {} `{}`: {}", model_.kernel.name, index,
-                               model_.params[index].name, sentence));
+  [[gnu::cold]] bool fail(int index, std::string sentence) {
+    return refuse(fmt::format("kernel `{}`, argument {} `{}`: {}", model_.kernel.name, index, model_.params[index].name,
+                              sentence));
   }
 
-  Status scalar(int index, const ParamModel& param) {
+  bool scalar(int index, const ParamModel& param) {
     const Arg& arg = args_[index];
     if (param.dtype == DType::F32) {
       if (arg.kind != Arg::kFloat) [[unlikely]]
         return fail(index, "it is an f32 scalar; pass KACHEL_ARG_FLOAT");
       out_.scalars[index] = std::bit_cast<uint32_t>(static_cast<float>(arg.f));
-      return {};
+      return true;
     }
     if (arg.kind != Arg::kInt) [[unlikely]]
       return fail(index, fmt::format("it is a scalar of type {}; pass KACHEL_ARG_INT", ir::name(param.dtype)));
@@ -108,10 +120,10 @@ class Binder {
       return fail(index, fmt::format("{} is not a value of {}; pass one from {} to {}", arg.i, ir::name(param.dtype),
                                      low, high));
     out_.scalars[index] = static_cast<uint64_t>(arg.i);
-    return {};
+    return true;
   }
 
-  Status tensor(int index, const ParamModel& param, bool for_launch) {
+  bool tensor(int index, const ParamModel& param, bool for_launch) {
     const Arg& arg = args_[index];
     if (arg.kind != Arg::kTensor || !arg.tensor) [[unlikely]]
       return fail(index, "it is a tensor; pass KACHEL_ARG_TENSOR with a tensor");
@@ -122,15 +134,16 @@ class Binder {
     if (!given.shape) [[unlikely]]
       return fail(index, "its shape is NULL; point it at the extents");
     BoundTensor& bound = out_.tensors[index];
-    if (for_launch) KACHEL_TRY(device(index, given));
+    if (for_launch)
+      if (!device(index, given)) return false;
     bool container = false;
-    KACHEL_TRY(element_type(index, param, given, bound.dtype, container));
-    KACHEL_TRY(extents(index, given, bound, rank, container));
-    const int bits = ir::bits(bound.dtype);
+    if (!element_type(index, param, given, bound.dtype, container)) return false;
+    if (!extents(index, given, bound, rank, container)) return false;
+    const int bits = bits_of(bound.dtype);
     bound.data = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(given.data) + given.byte_offset);
     if (bound.elements != 0 && !given.data) [[unlikely]]
       return fail(index, fmt::format("its data is NULL, but its shape is {}; point it at memory", shape_text(given)));
-    if (bits > 8 && reinterpret_cast<uintptr_t>(bound.data) % static_cast<uintptr_t>(bits / 8) != 0) [[unlikely]]
+    if (bits > 8 && (reinterpret_cast<uintptr_t>(bound.data) & static_cast<uintptr_t>(bits / 8 - 1)) != 0) [[unlikely]]
       return fail(index, fmt::format("its data is not aligned to its {}-byte elements; align it", bits / 8));
     for (int axis = 0; axis < rank; ++axis) {
       const AxisModel& model = param.axes[axis];
@@ -140,46 +153,40 @@ class Binder {
       else if (model.kind == AxisModel::Kind::kCheck && out_.dims[model.dim] != extent) [[unlikely]]
         return mismatch(index, axis, given, out_.dims[model.dim]);
     }
-    return {};
+    return true;
   }
 
-  Status device(int index, const TensorArg& given) {
+  bool device(int index, const TensorArg& given) {
     if (out_.device.type == 0) {
       out_.device = given.device;
-      return {};
+      return true;
     }
     if (out_.device == given.device) [[likely]]
-      return {};
+      return true;
     return fail(index, fmt::format("it is on {}, the tensors before it are on {}; put all tensors on one device",
                                    device_text(given.device), device_text(out_.device)));
   }
 
-  Status element_type(int index, const ParamModel& param, const TensorArg& given, DType& out, bool& container) {
-    DType type;
-    const bool known = from_data_type(given.dtype, type);
+  bool element_type(int index, const ParamModel& param, const TensorArg& given, DType& out, bool& container) {
     // An 8-bit integer tensor may hold pairs of 4-bit elements.
     const bool may_contain = given.dtype.bits == 8 && given.dtype.lanes == 1 && given.dtype.code <= 1;
-    if (param.symbol < 0) {
-      out = param.dtype;
-      container = may_contain && ir::bits(out) == 4;
-      if ((known && type == out) || container) [[likely]]
-        return {};
-      return fail(index,
-                  fmt::format("its elements are {}; pass a tensor of {}", data_type_text(given.dtype), ir::name(out)));
-    }
-    const uint32_t bit = 1u << param.symbol;
-    if (bound_types_ & bit) {
-      out = out_.type_of(param.symbol);
-      container = may_contain && ir::bits(out) == 4;
-      if ((known && type == out) || container) [[likely]]
-        return {};
+    const uint32_t bit = param.symbol < 0 ? 0 : 1u << param.symbol;
+    if (param.symbol < 0 || (bound_types_ & bit)) {
+      out = param.symbol < 0 ? param.dtype : out_.type_of(param.symbol);
+      container = may_contain && bits_of(out) == 4;
+      if (given.dtype == to_data_type(out) || container) [[likely]]
+        return true;
+      if (param.symbol < 0)
+        return fail(
+            index, fmt::format("its elements are {}; pass a tensor of {}", data_type_text(given.dtype), ir::name(out)));
       return fail(index, fmt::format("its elements are {}, but `{}` is {} from an earlier argument; pass one type",
                                      data_type_text(given.dtype), model_.types[param.symbol], ir::name(out)));
     }
     const std::vector<DType>& options = model_.type_options[param.symbol];
-    auto found = known ? std::find(options.begin(), options.end(), type) : options.end();
+    auto found =
+        std::find_if(options.begin(), options.end(), [&](DType option) { return to_data_type(option) == given.dtype; });
     if (found == options.end() && may_contain) {
-      found = std::find_if(options.begin(), options.end(), [](DType option) { return ir::bits(option) == 4; });
+      found = std::find_if(options.begin(), options.end(), [](DType option) { return bits_of(option) == 4; });
       container = found != options.end();
     }
     if (found == options.end()) [[unlikely]] {
@@ -191,12 +198,12 @@ class Binder {
     out = *found;
     bound_types_ |= bit;
     out_.types |= static_cast<uint64_t>(out) << (4 * param.symbol);
-    return {};
+    return true;
   }
 
   // Shape and strides in elements of the logical type, the number of elements and the span in bytes.
-  Status extents(int index, const TensorArg& given, BoundTensor& bound, int rank, bool container) {
-    const bool packed = ir::bits(bound.dtype) == 4;
+  bool extents(int index, const TensorArg& given, BoundTensor& bound, int rank, bool container) {
+    const bool packed = bits_of(bound.dtype) == 4;
     bool empty = false, overflow = false;
     int64_t contiguous = 1;
     for (int axis = rank - 1; axis >= 0; --axis) {
@@ -236,11 +243,11 @@ class Binder {
     if (overflow || span > kMaxBytes / 8 || contiguous > kMaxBytes / 8) [[unlikely]]
       return fail(index,
                   fmt::format("its shape {} spans more than 2^62 bytes; check shape and strides", shape_text(given)));
-    bound.bytes = empty ? 0 : ir::storage_bytes(bound.dtype, span);
-    return {};
+    bound.bytes = empty ? 0 : packed ? (span + 1) / 2 : span * (bits_of(bound.dtype) / 8);
+    return true;
   }
 
-  Status computed_extents(int index) {
+  bool computed_extents(int index) {
     const ParamModel& param = model_.params[index];
     for (size_t axis = 0; axis < param.axes.size(); ++axis) {
       if (param.axes[axis].kind != AxisModel::Kind::kValue) continue;
@@ -248,38 +255,41 @@ class Binder {
       if (out_.tensors[index].shape[axis] != expected) [[unlikely]]
         return mismatch(index, static_cast<int>(axis), *args_[index].tensor, expected);
     }
-    return {};
+    return true;
   }
 
-  [[gnu::cold]] Status mismatch(int index, int axis, const TensorArg& given, int64_t expected) {
+  [[gnu::cold]] bool mismatch(int index, int axis, const TensorArg& given, int64_t expected) {
     const ParamModel& param = model_.params[index];
     return fail(index,
                 fmt::format("its shape is {}, but axis {} must be {}, which is `{}` here; pass a tensor of shape [{}]",
                             shape_text(given), axis, expected, param.axes[axis].text, param.shape));
   }
 
-  [[gnu::cold]] Status where_failed(const Condition& condition) {
+  [[gnu::cold]] bool where_failed(const Condition& condition) {
     std::string values;
     for (size_t i = 0; i < model_.dims.size(); ++i)
       values += fmt::format("{}{} = {}", i ? ", " : "", model_.dims[i], out_.dims[i]);
-    return invalid(fmt::format("kernel `{}` needs `{}`, which does not hold for {}; pass arguments for which it does",
-                               model_.kernel.name, condition.text, values.empty() ? "these scalars" : values));
+    return refuse(fmt::format("kernel `{}` needs `{}`, which does not hold for {}; pass arguments for which it does",
+                              model_.kernel.name, condition.text, values.empty() ? "these scalars" : values));
   }
 
   const KernelModel& model_;
   std::span<const Arg> args_;
   BoundArguments& out_;
   uint32_t bound_types_ = 0;
+  Status status_;
 };
 
 }  // namespace
 
 Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
-  return Binder(model, args, out).bind(true);
+  Binder binder(model, args, out);
+  return binder.bind(true) ? Status() : binder.status();
 }
 
 Status bind_host_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
-  return Binder(model, args, out).bind(false);
+  Binder binder(model, args, out);
+  return binder.bind(false) ? Status() : binder.status();
 }
 
 }  // namespace kachel::runtime

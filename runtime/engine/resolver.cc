@@ -157,6 +157,29 @@ Result<std::vector<TunableValues>> Resolver::ranking(tuner::Policy policy) {
   return order;
 }
 
+// In the program's own names. Where no candidate compiled for want of a compiler, that is what is wrong.
+Status Resolver::tuning_failed(const Status& status) {
+  if (status.code() == Code::kCompile) {
+    auto first = engine_.plans().get({device_, model_, point_, candidates_[0]});
+    if (!first.ok() && first.status().code() == Code::kNoDevice) return first.status();
+  }
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const TunableValues& values : candidates_)
+    names.emplace_back(to_configuration(values).text(), configuration_text(model_, values));
+  // Longer ones first: "t0=8,t1=3" begins "t0=8,t1=32".
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  auto rename = [&](std::string text) {
+    for (const auto& [from, to] : names) {
+      for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != text.npos; at += to.size())
+        text.replace(at, from.size(), to);
+    }
+    return text;
+  };
+  return engine_.services().noticed({status.code(),
+                                     fmt::format("kernel `{}`: {}", model_.kernel.name, rename(status.message())),
+                                     rename(status.log())});
+}
+
 Result<std::vector<TunableValues>> Resolver::tune() {
   const TuningSubject subject{model_, point_, key_values_, device_.properties()};
   const cache::Key key = tuning_key(model_, point_, key_values_, device_.properties());
@@ -190,7 +213,7 @@ Result<std::vector<TunableValues>> Resolver::tune() {
                        arguments_, candidates_, stream_});
   auto tuned = tuner::Tuner(engine_.options().tuner).tune(request, session, engine_.clock(), progress);
   if (!tuned.ok()) {
-    if (tuned.status().code() != Code::kNoMemory) return engine_.services().noticed(tuned.status());
+    if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
     engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
                                                         model_.kernel.name, tuned.status().message()));
     return candidates_;

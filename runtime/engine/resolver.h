@@ -45,6 +45,7 @@ class Resolver {
   Result<std::vector<TunableValues>> ranking(tuner::Policy policy);
   Status read_decision();
   Result<std::vector<TunableValues>> tune();
+  Status tuning_failed(const Status& status);
   bool grid_is_empty() const;
 
   Engine& engine_;

@@ -75,7 +75,7 @@ void Generator::choose_header() {
   }
   if (chance(15)) tunables_.push_back("threads = 32 | 64 | 96 | 128");
   // Infinities and NaNs spread through sums; too many of them and nothing else is compared.
-  wishes_.extremes_percent = 8;
+  wishes_.extremes_percent = 15;
 }
 
 void Generator::choose_extents() {
@@ -162,7 +162,7 @@ Result<Program> Generator::run() {
   choose_header();
   choose_extents();
   choose_grid();
-  statements(static_cast<int>(2 + below(4)));
+  statements(static_cast<int>(3 + below(5)));
   finish();
 
   std::string text = header();

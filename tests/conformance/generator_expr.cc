@@ -161,7 +161,7 @@ Term Generator::reduction(DType type, const Site& site) {
   }
   if (iters.empty()) return leaf(type, site);
   // The reduced buffer is read along the new axis rather than anywhere.
-  Term body = expr(type, chance(50) ? 0 : 2, inner);
+  Term body = expr(type, chance(40) ? 0 : 2, inner);
   const bool sums = chance(34) && !(site.exact && type == DType::F32);
   const std::string op = sums ? "sum" : chance(50) ? "max" : "min";
   const bool exact = body.exact && (type != DType::F32 || op != "sum");
@@ -304,7 +304,7 @@ Term Generator::expr(DType type, int depth, const Site& site) {
   if (depth <= 0 || !rich() || chance(20)) return leaf(type, site);
   if (chance(12)) return cast(type, depth, site);
   if (chance(8)) return selection(type, depth, site);
-  if (type != DType::Bool && site.reductions > 0 && chance(12)) return reduction(type, site);
+  if (type != DType::Bool && site.reductions > 0 && chance(14)) return reduction(type, site);
   if (type == DType::F32) return float_expr(depth, site);
   return type == DType::Bool ? bool_expr(depth, site) : integer_expr(type, depth, site);
 }

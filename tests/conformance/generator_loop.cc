@@ -41,7 +41,7 @@ void Generator::let() {
   Site site;
   site.runs = runs_;
   site.exact = chance(60);
-  site.reductions = chance(30) ? 2 : 1;
+  site.reductions = chance(50) ? 2 : 1;
   const DType type = choose(kTypes);
   const Term value = type != DType::Bool && chance(35) ? reduction(type, site) : expr(type, 2, site);
   const std::string name = fresh("v");
@@ -137,19 +137,37 @@ Generator::Operand Generator::gemm_operand(const Extent& rows, const Extent& col
   return {text + (transposed ? "^T" : ""), at, tiles_[at].type.text == "f32"};
 }
 
+// A product as the left operand of the next, as it is or rounded to another type.
+size_t Generator::product_operand(size_t product, Extent* rows, Extent* columns) {
+  const TileBuffer source = tiles_[product];
+  *rows = source.shape[0];
+  *columns = source.shape[1];
+  if (chance(40)) return product;
+  const size_t tile = new_tile(source.shape, type_like(ir::is_float(source.type.type)));
+  line(fmt::format("{} = {}", tiles_[tile].name, source.name));
+  mark_written(tile, source.exact, true);
+  return tile;
+}
+
 void Generator::gemm() {
-  const bool is_float = chance(68);
+  const std::vector<size_t> products =
+      tiles_where([](const TileBuffer& tile) { return tile.product && tile.ready && tile.shape.size() == 2; });
+  const bool chained = !products.empty() && chance(60);
+  const size_t product = chained ? choose(products) : 0;
+  const bool is_float = chained ? ir::is_float(tiles_[product].type.type) : chance(68);
+  Extent m = choose(extents_), n = choose(extents_), k = choose(extents_);
+  const size_t left = chained ? product_operand(product, &m, &k) : 0;
   auto accepts = [&](const TileBuffer& tile) {
     if (is_float) return tile.type.text == "f32";
     return tile.type.text == "i32" || tile.type.text == "i64";
   };
   std::vector<size_t> known;
   for (size_t i = 0; i < tiles_.size(); ++i)
-    if (accepts(tiles_[i]) && tiles_[i].shape.size() >= 2 && (tiles_[i].ready || tiles_[i].shape.size() == 2))
+    if (accepts(tiles_[i]) && tiles_[i].shape.size() >= 2 && (tiles_[i].ready || tiles_[i].shape.size() == 2) &&
+        !(chained && i == left))
       known.push_back(i);
   size_t result;
-  Extent m = choose(extents_), n = choose(extents_);
-  if (known.empty() || chance(45)) {
+  if (known.empty() || chained || chance(45)) {
     const std::string type = is_float ? "f32" : chance(70) ? "i32" : "i64";
     result = new_tile({m, n}, {type, *ir::dtype_from_name(type)});
   } else {
@@ -157,12 +175,13 @@ void Generator::gemm() {
     const Shape& shape = tiles_[result].shape;
     if (!tiles_[result].ready || (shape.size() == 2 && chance(75))) m = shape[0], n = shape[1];
   }
-  Extent k = choose(extents_);
-  if (m.value * n.value * k.value * runs_ > kMostProducts) k = literal(1 + below(4));
+  if (!chained && m.value * n.value * k.value * runs_ > kMostProducts) k = literal(1 + below(4));
   const bool ready = tiles_[result].ready;
   const bool whole = tiles_[result].shape.size() == 2 && tiles_[result].shape[0].text == m.text &&
                      tiles_[result].shape[1].text == n.text;
-  const Operand a = gemm_operand(m, k, is_float, result), b = gemm_operand(k, n, is_float, result);
+  const Operand a = chained ? Operand{tiles_[left].name, left, tiles_[left].type.text == "f32"}
+                            : gemm_operand(m, k, is_float, result);
+  const Operand b = gemm_operand(k, n, is_float, result);
   const std::string place = ready ? slice_of(tiles_[result], {m, n}) : tiles_[result].name;
   const bool accumulate = ready && chance(65);
   const bool tf32 = a.is_f32 && b.is_f32 && chance(30);
@@ -170,6 +189,7 @@ void Generator::gemm() {
   spend(runs_ * m.value * n.value * k.value / 4);
   mark_written(result, !is_float && tiles_[a.tile].exact && tiles_[b.tile].exact,
                whole && place == tiles_[result].name);
+  tiles_[result].product = true;
 }
 
 // The usual one: a sum over K in steps, whose last may be short, or missing.
@@ -212,23 +232,24 @@ void Generator::gemm_loop() {
   });
   spend(runs_ * m.value * n.value * size / 4);
   mark_written(result, !is_float, false);
+  tiles_[result].product = true;
 }
 
 void Generator::statement() {
   const int64_t way = below(100);
   const bool deep = nesting_ >= kMostNesting || !rich();
-  if (way < 16) return load_tile();
-  if (way < 27) return copy_tile();
-  if (way < 33) return fill_tile();
-  if (way < 43) return deep ? fill_tile() : gemm();
-  if (way < 50) return deep || nesting_ > 1 ? copy_tile() : gemm_loop();
-  if (way < 68) return region();
-  if (way < 74) return let();
+  if (way < 13) return load_tile();
+  if (way < 23) return copy_tile();
+  if (way < 28) return fill_tile();
+  if (way < 39) return deep ? fill_tile() : gemm();
+  if (way < 46) return deep || nesting_ > 1 ? copy_tile() : gemm_loop();
+  if (way < 65) return region();
+  if (way < 71) return let();
   if (way < 80) return deep ? let() : loop();
-  if (way < 85) return deep ? let() : branch();
-  if (way < 90) return save_tile();
-  if (way < 94) return combine_tile();
-  if (way < 97) return copy_tensors();
+  if (way < 86) return deep ? let() : branch();
+  if (way < 89) return save_tile();
+  if (way < 93) return combine_tile();
+  if (way < 96) return copy_tensors();
   return update_in_place();
 }
 

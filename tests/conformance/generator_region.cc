@@ -59,7 +59,7 @@ void Generator::assign(size_t at, const std::vector<std::string>& indices, const
 void Generator::region_into(size_t at) {
   const Shape shape = tiles_[at].shape;
   Site site;
-  site.reductions = chance(25) ? 2 : 1;
+  site.reductions = chance(50) ? 2 : 1;
   std::vector<std::string> indices(shape.size());
   std::vector<size_t> order(shape.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -153,7 +153,7 @@ void Generator::region_to_tensor() {
   const bool in_place = chance(40);
   const Shape shape = random_shape(2048);
   Site site;
-  site.reductions = chance(25) ? 2 : 1;
+  site.reductions = chance(50) ? 2 : 1;
   std::vector<std::string> vars;
   for (const Extent& extent : shape) {
     vars.push_back(fresh("r"));

@@ -32,9 +32,10 @@ struct TileBuffer {
   ir::Scope scope = ir::Scope::kShared;
   TypeName type;
   Shape shape;
-  bool ready = false;  // all of it is written
-  bool exact = true;   // what it holds is free of rounding error
-  bool saved = true;   // what it holds has been stored, or never changed
+  bool ready = false;    // all of it is written
+  bool exact = true;     // what it holds is free of rounding error
+  bool saved = true;     // what it holds has been stored, or never changed
+  bool product = false;  // the result of a gemm, or a copy of one
 };
 
 struct Term {  // an expression
@@ -160,6 +161,7 @@ class Generator {
     size_t tile;
     bool is_f32;
   };
+  size_t product_operand(size_t product, Extent* rows, Extent* columns);
   Operand gemm_operand(const Extent& rows, const Extent& columns, bool is_float, size_t result);
 
   // generator_loop.cc

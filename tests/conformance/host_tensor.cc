@@ -51,7 +51,10 @@ OwnedTensor::OwnedTensor(const TensorSpec& spec, Random& random) : spec_(spec) {
   const bool nibbles = ir::bits(spec_.type) == 4;
   const int64_t unit = nibbles ? 1 : ir::bits(spec_.type) / 8;
   offset_ = kGuardBytes + static_cast<size_t>(spec_.misalignment * unit);
-  bytes_.assign(offset_ + static_cast<size_t>(ir::storage_bytes(spec_.type, last + 1)) + kGuardBytes, kGuard);
+  element_bytes_ = static_cast<size_t>(ir::storage_bytes(spec_.type, last + 1));
+  for (int64_t extent : spec_.shape)
+    if (extent == 0) element_bytes_ = 0;
+  bytes_.assign(offset_ + element_bytes_ + kGuardBytes, kGuard);
   std::vector<int64_t> distinct;
   if (spec_.contents == Contents::kDistinct) {
     for_each_element([&](int64_t) { distinct.push_back(static_cast<int64_t>(distinct.size())); });

@@ -37,6 +37,8 @@ class OwnedTensor {
   // The whole allocation with its guards, and where the tensor begins in it.
   std::vector<uint8_t>& bytes() { return bytes_; }
   size_t offset() const { return offset_; }
+  // From the first element to the end of the last, gaps included.
+  size_t element_bytes() const { return element_bytes_; }
   // Number of bytes outside of the tensor's elements that differ from `before`: guards and the gaps between rows.
   int64_t damaged_guards(const OwnedTensor& before) const;
 
@@ -45,7 +47,7 @@ class OwnedTensor {
   void for_each_element(const std::function<void(int64_t element)>& fn) const;
   TensorSpec spec_;
   std::vector<uint8_t> bytes_;
-  size_t offset_ = 0;
+  size_t offset_ = 0, element_bytes_ = 0;
 };
 
 }  // namespace kachel::conformance

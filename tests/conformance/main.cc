@@ -1,8 +1,8 @@
-// conformance [--device cpu|cuda] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
+// conformance [--device cpu|cuda|simulated] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
 //             [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
 //
-// Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. Exit status 0
-// if every case passed. --coverage generates the programs without running them and fails if they leave out a feature.
+// Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
+// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed. --coverage generates the programs without running them and fails if they leave out a feature.
 // --dump prints a generated program, named p<seed>.
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +10,7 @@
 #include "tests/conformance/coverage.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/generator.h"
+#include "tests/lowering/simulated_case.h"
 
 using namespace kachel;
 
@@ -55,14 +56,36 @@ bool read(int argc, char** argv, Options* options) {
   return true;
 }
 
+// In each order of threads; the first that fails.
+conformance::Report simulate(const conformance::Case& test) {
+  conformance::Report report;
+  auto prepared = conformance::Prepared::make(test);
+  if (!prepared.ok()) {
+    report.status = prepared.status();
+    return report;
+  }
+  auto kernel = lowering::lower_case(**prepared);
+  if (!kernel.ok()) {
+    report.status = kernel.status();
+    return report;
+  }
+  for (auto order :
+       {lowering::ThreadOrder::kForward, lowering::ThreadOrder::kReversed, lowering::ThreadOrder::kShuffled}) {
+    report = lowering::simulate_case(**prepared, *kernel, order);
+    if (!report.passed()) break;
+  }
+  return report;
+}
+
 class Suite {
  public:
+  // device: null to simulate one.
   Suite(const Options& options, runtime::Device* device) : options_(options), device_(device) {}
 
   // `text` of a generated program.
   void run(const conformance::Case& test, const std::string& text) {
     if (!options_.only.empty() && test.name.find(options_.only) == std::string::npos) return;
-    conformance::Report report = conformance::run_case(*device_, test);
+    conformance::Report report = device_ ? conformance::run_case(*device_, test) : simulate(test);
     elements_ += report.elements;
     undecided_ += report.undecided;
     report.passed() ? ++passed_ : ++failed_;
@@ -79,7 +102,7 @@ class Suite {
   bool finish() const {
     const double share = elements_ ? 100.0 * static_cast<double>(undecided_) / static_cast<double>(elements_) : 0;
     std::printf("%s: %lld elements compared, %lld (%.2f%%) undecided\n%d passed, %d failed\n",
-                device_->properties().name.c_str(), static_cast<long long>(elements_),
+                device_ ? device_->properties().name.c_str() : "simulated GPU", static_cast<long long>(elements_),
                 static_cast<long long>(undecided_), share, passed_, failed_);
     if (share > options_.most_undecided) std::printf("FAILED: more than %.1f%% undecided\n", options_.most_undecided);
     return failed_ == 0 && passed_ > 0 && share <= options_.most_undecided;
@@ -122,12 +145,16 @@ int main(int argc, char** argv) {
   }
   if (options.coverage) return cover(options) ? 0 : 1;
 
-  auto device = options.device == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
-  if (!device.ok()) {
-    std::fprintf(stderr, "%s: %s\n", options.device.c_str(), device.status().message().c_str());
-    return 1;
+  std::unique_ptr<runtime::Device> device;
+  if (options.device != "simulated") {
+    auto opened = options.device == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
+    if (!opened.ok()) {
+      std::fprintf(stderr, "%s: %s\n", options.device.c_str(), opened.status().message().c_str());
+      return 1;
+    }
+    device = std::move(*opened);
   }
-  Suite suite(options, device->get());
+  Suite suite(options, device.get());
   if (!options.examples.empty()) {
     auto cases = conformance::example_cases(options.examples, options.seed);
     if (!cases.ok()) {

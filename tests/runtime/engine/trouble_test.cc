@@ -272,6 +272,24 @@ TEST_CASE("memory too short for private copies means no tuning, not no launch") 
   CHECK(fixture.state().count(FakeCall::kAllocate) == attempts);
 }
 
+TEST_CASE("a tuning in which nothing compiles says so in the program's names") {
+  EngineFixture fixture;
+  auto kernel = fixture.kernel();
+  fixture.state().reject_texts_with("kernel");
+  Status status = fixture.scale(*kernel, 64, 64, Policy::kBlocking);
+  CHECK(status.code() == Code::kCompile);
+  CHECK_MESSAGE(status.message().find("BM=16,BN=16") != std::string::npos, status.message());
+  CHECK(status.log().find("BM=64,BN=32: compile_failed") != std::string::npos);
+  CHECK((status.message() + status.log()).find("t0=") == std::string::npos);
+
+  EngineFixture without;
+  auto other = without.kernel();
+  without.state().fail(FakeCall::kCompile, 1, {Code::kNoDevice, "there is no compiler; install one"}, 1000);
+  Status missing = without.scale(*other, 64, 64, Policy::kBlocking);
+  CHECK(missing.code() == Code::kNoDevice);
+  CHECK(missing.message() == "there is no compiler; install one");
+}
+
 TEST_CASE("budgets end tunings") {
   EngineFixture fixture;
   fixture.options.tune_budget_ns = 1;

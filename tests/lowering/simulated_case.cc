@@ -1,0 +1,45 @@
+#include "tests/lowering/simulated_case.h"
+
+#include <fmt/format.h>
+
+#include "lowering/pipeline.h"
+
+namespace kachel::lowering {
+
+Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
+  Target target = kSimulatedGpu;
+  target.threads = prepared.test().threads;
+  if (prepared.test().shared_limit) target.shared_limit = prepared.test().shared_limit;
+  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(prepared.kernel(), target, prepared.facts()));
+  return std::move(lowering.loops);
+}
+
+conformance::Report simulate_case(const conformance::Prepared& prepared, const LoopKernel& kernel, ThreadOrder order) {
+  conformance::Report report;
+  std::vector<conformance::OwnedTensor> tensors = prepared.arguments();
+  std::vector<void*> pointers;
+  std::vector<Allocation> memory;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    pointers.push_back(nullptr);
+    if (!prepared.kernel().params[i].tensor) continue;
+    pointers.back() = tensors[i].bytes().data() + tensors[i].offset();
+    memory.push_back({pointers.back(), tensors[i].element_bytes()});
+  }
+  std::vector<Slot> slots;
+  for (const LoopParam& param : kernel.params) slots.push_back(param.slot);
+  auto launch = prepared.launch(slots, pointers, nullptr);
+  if (!launch.ok()) {
+    report.status = launch.status();
+    return report;
+  }
+  // Fewer blocks than tiles, so that blocks go on to further tiles.
+  const uint32_t blocks = std::min(prepared.blocks(launch->tiles), 3u);
+  Simulation simulation = simulate(kernel, launch->params, memory, blocks, order);
+  report = prepared.judge(tensors);
+  report.status = std::move(simulation.status);
+  if (report.status.ok() && simulation.races)
+    report.status = internal(fmt::format("{} races; {}", simulation.races, simulation.first_race));
+  return report;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,16 @@
+// A conformance case, lowered for a GPU and simulated.
+#pragma once
+#include "tests/conformance/prepared.h"
+#include "tests/lowering/simulate.h"
+
+namespace kachel::lowering {
+
+// What a GPU of the generation we measure offers.
+inline constexpr Target kSimulatedGpu{Target::Kind::kCuda, 90, 128, 227 * 1024};
+
+// With the case's own number of threads and limit of shared memory.
+Result<LoopKernel> lower_case(const conformance::Prepared& prepared);
+// A race counts as a failure (Report::status).
+conformance::Report simulate_case(const conformance::Prepared& prepared, const LoopKernel& kernel, ThreadOrder order);
+
+}  // namespace kachel::lowering

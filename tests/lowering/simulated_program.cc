@@ -1,0 +1,148 @@
+#include "tests/lowering/simulated_program.h"
+
+namespace kachel::lowering {
+namespace {
+
+class Compiler {
+ public:
+  explicit Compiler(const LoopKernel& kernel) : kernel_(kernel) {}
+
+  SimProgram run(uint32_t blocks) {
+    buffers();
+    for (const LoopParam& param : kernel_.params) out_.param_slots.push_back(param.var ? slot(param.var) : -1);
+    // for tile in block, block + blocks, ... while tile < tiles
+    out_.first_tile = out_.slots++;
+    SimStmt walk{SimStmt::Kind::kFor};
+    SimNode first{ir::ExprKind::kVar};
+    first.slot = out_.first_tile;
+    out_.nodes.push_back(first);
+    walk.a = static_cast<int>(out_.nodes.size()) - 1;
+    walk.b = expr(ir::make_var(kernel_.tiles));
+    walk.slot = slot(kernel_.tile);
+    walk.step = blocks;
+    walk.body = block(kernel_.body);
+    out_.body.push_back(std::move(walk));
+    return std::move(out_);
+  }
+
+ private:
+  void buffers() {
+    auto add = [&](const ir::BufferRef& buffer, SimBuffer::Kind kind) -> SimBuffer& {
+      numbers_[buffer.get()] = static_cast<int>(out_.buffers.size());
+      SimBuffer& made = out_.buffers.emplace_back();
+      made.kind = kind;
+      made.name = buffer->name;
+      made.type = buffer->type.dtype;
+      return made;
+    };
+    for (size_t i = 0; i < kernel_.params.size(); ++i)
+      if (kernel_.params[i].buffer) add(kernel_.params[i].buffer, SimBuffer::Kind::kGlobal).param = static_cast<int>(i);
+    for (const LoopBuffer& local : kernel_.buffers) {
+      const bool is_register = local.buffer->scope == ir::Scope::kRegister;
+      SimBuffer& made = add(local.buffer, is_register     ? SimBuffer::Kind::kRegister
+                                          : local.spilled ? SimBuffer::Kind::kWorkspace
+                                                          : SimBuffer::Kind::kShared);
+      made.elements = local.elements;
+      made.offset = is_register ? out_.register_bytes : local.byte_offset;
+      if (is_register) out_.register_bytes += (ir::storage_bytes(made.type, made.elements) + 7) / 8 * 8;
+    }
+  }
+  int slot(const ir::VarRef& var) {
+    auto [it, fresh] = slots_.try_emplace(var.get(), out_.slots);
+    if (fresh) ++out_.slots;
+    return it->second;
+  }
+  int expr(const ir::ExprRef& e) {
+    SimNode node{e->kind};
+    node.op = e->op;
+    node.type = e->type;
+    switch (e->kind) {
+      case ir::ExprKind::kInt:
+      case ir::ExprKind::kBool:
+        node.constant = {e->type, e->int_value, 0};
+        break;
+      case ir::ExprKind::kFloat:
+        node.constant = {ir::DType::F32, 0, ir::round_float(ir::DType::F32, e->float_value)};
+        break;
+      case ir::ExprKind::kVar:
+        node.slot = slot(e->var);
+        break;
+      case ir::ExprKind::kLoad:
+        node.buffer = numbers_.at(e->buffer.get());
+        break;
+      case ir::ExprKind::kCast:
+        node.cast = e->cast_type.dtype;
+        break;
+      case ir::ExprKind::kApply:
+      case ir::ExprKind::kReduce:  // not in loop IR
+        break;
+    }
+    for (const ir::ExprRef& arg : e->args) node.args[node.arity++] = expr(arg);
+    out_.nodes.push_back(node);
+    return static_cast<int>(out_.nodes.size()) - 1;
+  }
+  SimBlock block(const LoopBlock& in) {
+    SimBlock out;
+    for (const LoopStmt& stmt : in) std::visit([&](const auto& node) { statement(node, &out); }, stmt.node);
+    return out;
+  }
+  void statement(const LoopLet& let, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kLet};
+    stmt.a = expr(let.value);
+    stmt.slot = slot(let.var);
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopStore& store, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kStore};
+    stmt.a = expr(store.index);
+    stmt.b = expr(store.value);
+    stmt.buffer = numbers_.at(store.buffer.get());
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopAtomic& atomic, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kAtomic};
+    stmt.a = expr(atomic.index);
+    stmt.b = expr(atomic.value);
+    stmt.buffer = numbers_.at(atomic.buffer.get());
+    stmt.atomic = atomic.op;
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopFor& loop, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kFor};
+    stmt.a = expr(loop.begin);
+    stmt.b = expr(loop.end);
+    stmt.slot = slot(loop.var);
+    stmt.body = block(loop.body);
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopThreads& threads, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kThreads};
+    stmt.slot = slot(threads.index);
+    stmt.second = slot(threads.slot);
+    stmt.extent = threads.extent;
+    stmt.body = block(threads.body);
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopIf& branch, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kIf};
+    stmt.a = expr(branch.condition);
+    stmt.body = block(branch.then_body);
+    stmt.otherwise = block(branch.else_body);
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopBarrier&, SimBlock* out) { out->push_back(SimStmt{SimStmt::Kind::kBarrier}); }
+  void statement(const LoopComment&, SimBlock*) {}
+
+  const LoopKernel& kernel_;
+  SimProgram out_;
+  std::unordered_map<const ir::Var*, int> slots_;
+  std::unordered_map<const ir::Buffer*, int> numbers_;
+};
+
+}  // namespace
+
+SimProgram compile(const LoopKernel& kernel, uint32_t blocks) {
+  return Compiler(kernel).run(blocks);
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,51 @@
+// Loop IR made ready to execute: variables and buffers numbered, expressions in one array. Private to simulate.cc.
+#pragma once
+#include "ir/numerics.h"
+#include "lowering/loop_ir.h"
+
+namespace kachel::lowering {
+
+struct SimNode {
+  ir::ExprKind kind;
+  ir::Op op = ir::Op::kAdd;
+  ir::DType type = ir::DType::I64, cast = ir::DType::I64;
+  int arity = 0, args[3] = {};
+  int slot = -1;    // kVar
+  int buffer = -1;  // kLoad
+  ir::Scalar constant;
+};
+
+struct SimBuffer {
+  enum class Kind : uint8_t { kGlobal, kShared, kWorkspace, kRegister } kind = Kind::kGlobal;
+  std::string name;
+  ir::DType type = ir::DType::F32;
+  int param = -1;        // kGlobal
+  int64_t offset = 0;    // bytes, within the arena, the workspace's slice or the thread's registers
+  int64_t elements = 0;  // not for kGlobal
+};
+
+struct SimStmt;
+using SimBlock = std::vector<SimStmt>;
+struct SimStmt {
+  enum class Kind : uint8_t { kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier } kind;
+  int a = -1, b = -1;          // let, if: value; store, atomic: index and value; for: begin and end
+  int slot = -1, second = -1;  // variables: let, for; threads: index and slot
+  int buffer = -1;
+  ir::AtomicOp atomic = ir::AtomicOp::kNone;
+  int64_t extent = 0, step = 1;  // threads; for
+  SimBlock body, otherwise;
+};
+
+struct SimProgram {
+  std::vector<SimNode> nodes;
+  std::vector<SimBuffer> buffers;
+  std::vector<int> param_slots;  // by parameter; -1: a pointer
+  int slots = 0;
+  int first_tile = -1;  // variables that the block sets: its number
+  int64_t register_bytes = 0;
+  SimBlock body;  // with the walk over tiles around it
+};
+
+SimProgram compile(const LoopKernel& kernel, uint32_t blocks);
+
+}  // namespace kachel::lowering
