@@ -25,7 +25,8 @@ ir::BufferRef TileLowering::temporary(const std::string& name, DType type, ir::S
 ExprRef TileLowering::convert(const ExprRef& value, DType to) const {
   // A store narrows to 8 bits and more by itself; 4-bit tiles are held one element a byte.
   if (value->type == ir::compute_type(to) && ir::bits(to) != 4) return value;
-  return ir::make_cast({planted(Planted::kWrongConversion) ? DType::I8 : to, nullptr}, value);
+  ExprRef from = planted(Planted::kWrongConversion) ? ir::make_cast({DType::I8, nullptr}, value) : value;
+  return ir::make_cast({to, nullptr}, from);
 }
 
 ExprRef TileLowering::index(const ExprRef& expr, const Site* site) {

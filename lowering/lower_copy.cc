@@ -145,7 +145,6 @@ void TileLowering::copy_packed(const Slice& dst, const Slice& src) {
       nibbles[half] = let("nibble", ir::make_typed(Op::kBitAnd, {value, ir::make_int(15, DType::I32)}));
       if (!half) first = offset(to, indices, &site);
     }
-    if (planted(Planted::kNibbleOrder)) std::swap(nibbles[0], nibbles[1]);
     ExprRef byte_at = ir::make_typed(Op::kDiv, {first, ir::make_int(2, first->type)});
     const ir::BufferRef& bytes = packed_.at(to.get());
     auto whole = [&] {

@@ -26,7 +26,6 @@ enum class Planted {
   kWithinIgnored,       // `within` is not applied
   kPaddingIgnored,      // `pad` is taken as 0
   kGridOrder,           // grid axes decoded in the wrong order
-  kNibbleOrder,         // high nibble first
   kAtomicLost,          // an atomic becomes a plain store
   kCount,
 };
