@@ -1,6 +1,7 @@
 // What a set of programs exercises: counted from the programs themselves, not from what their generator meant to write.
 #pragma once
 #include <map>
+#include <set>
 
 #include "tests/conformance/runner.h"
 
@@ -19,5 +20,9 @@ class Coverage {
   std::map<std::string, std::map<std::string, int64_t>> counts_;  // by group and feature
   int64_t programs_ = 0;
 };
+
+// Of coverage_features.cc.
+std::string feature_name(ir::Op op);
+std::set<std::string> required_features(const std::string& group);
 
 }  // namespace kachel::conformance
