@@ -2,7 +2,8 @@
 //             [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
 //
 // Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
-// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed. --coverage generates the programs without running them and fails if they leave out a feature.
+// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed.
+// --coverage generates the programs without running them and fails if they leave out a feature.
 // --dump prints a generated program, named p<seed>.
 #include <cstdio>
 #include <cstdlib>

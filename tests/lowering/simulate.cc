@@ -180,7 +180,7 @@ class Machine {
       }
       case SimStmt::Kind::kAtomic: {
         const int64_t at = eval(stmt.a, thread).i;
-        const Scalar value = eval(stmt.b, thread);
+        const Scalar value = ir::convert(eval(stmt.b, thread), type_of(stmt.buffer));  // as the emitters do
         constexpr Op kOps[] = {Op::kAdd, Op::kAdd, Op::kMax, Op::kMin};
         if (uint8_t* base = access(stmt.buffer, at, thread, Access::kAtomic)) {
           const Scalar both[] = {ir::load_element(type_of(stmt.buffer), base, at), value};
