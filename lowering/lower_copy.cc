@@ -142,9 +142,10 @@ void TileLowering::copy_packed(const Slice& dst, const Slice& src) {
       guard = in_bounds(to, indices, guard);
       guards[half] = guard ? let("inside", guard) : ir::make_bool(true);
       ExprRef value = ir::make_cast({type, nullptr}, load_element(src, site));
-      nibbles[half] = let("nibble", ir::make_typed(Op::kBitAnd, {value, ir::make_int(15, DType::I32)}));
+      nibbles[half] = let(half ? "high" : "low", ir::make_typed(Op::kBitAnd, {value, ir::make_int(15, DType::I32)}));
       if (!half) first = offset(to, indices, &site);
     }
+    if (planted(Planted::kNibbleOrder)) std::swap(nibbles[0], nibbles[1]);
     ExprRef byte_at = ir::make_typed(Op::kDiv, {first, ir::make_int(2, first->type)});
     const ir::BufferRef& bytes = packed_.at(to.get());
     auto whole = [&] {

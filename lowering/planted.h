@@ -27,6 +27,7 @@ enum class Planted {
   kPaddingIgnored,      // `pad` is taken as 0
   kGridOrder,           // grid axes decoded in the wrong order
   kAtomicLost,          // an atomic becomes a plain store
+  kNibbleOrder,         // the two elements of a byte exchanged
   kCount,
 };
 

@@ -55,11 +55,22 @@ constexpr Row kRows[] = {
     {Planted::kPaddingIgnored, "`pad` is taken as 0", OnCpu::kSafe},
     {Planted::kGridOrder, "grid axes in the wrong order", OnCpu::kUnsafe},
     {Planted::kAtomicLost, "an atomic becomes a plain store", OnCpu::kSafe},
+    {Planted::kNibbleOrder, "the elements of a byte exchanged", OnCpu::kSafe},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
 constexpr uint64_t kPrograms = 40;
 constexpr const char* kExamples[] = {"histogram", "softmax", "rope", "matmul_w4", "moe_gather", "matmul_splitk"};
+// Stores of 4-bit elements, which few generated programs have.
+constexpr const char* kPackedProgram = R"(tile 1
+kernel pack(x: i32[M, N], y: out i4[M, N])
+grid i < ceildiv(M, 4), j < ceildiv(N, 6)
+{
+  fragment t: i32[4, 6]
+  t = x[i * 4 +: 4, j * 6 +: 6]
+  y[i * 4 +: 4, j * 6 +: 6] = t
+}
+)";
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
 struct Planting {
@@ -91,11 +102,17 @@ class Suite {
  public:
   Suite() {
     auto cpu = runtime::open_cpu_device({});
-    const std::string probe = "define void @f() {\n  ret void\n}\n";
+    const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
     if (cpu.ok() && (*cpu)->compiler().compile({probe, "f", (*cpu)->properties().architecture, 0}).ok())
       cpu_ = std::move(*cpu);
     conformance::Random random(7);
-    for (const char* name : kExamples) add_example(name, random);
+    for (const char* name : kExamples) {
+      const std::string file = fmt::format("{}/{}.tile", KACHEL_EXAMPLES, name);
+      std::stringstream text;
+      text << std::ifstream(file).rdbuf();
+      add_program(name, text.str(), random);
+    }
+    add_program("pack", kPackedProgram, random);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
@@ -156,11 +173,8 @@ class Suite {
     REQUIRE_MESSAGE(prepared.ok(), prepared.status().message());
     entry.prepared = std::move(*prepared);
   }
-  void add_example(const std::string& name, conformance::Random& random) {
-    const std::string file = fmt::format("{}/{}.tile", KACHEL_EXAMPLES, name);
-    std::stringstream text;
-    text << std::ifstream(file).rdbuf();
-    auto module = ir::load(text.str(), file);
+  void add_program(const std::string& name, const std::string& text, conformance::Random& random) {
+    auto module = ir::load(text, name);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     for (int attempt = 0, made = 0; attempt < 100 && made < 2; ++attempt) {
       auto test = conformance::random_case(module->kernels[0], 24, random);

@@ -7,10 +7,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
-#include "runtime/cuda/driver_api.h"
+#include "runtime/cuda/cuda_context.h"
 #include "tests/runtime/cuda/cuda_test_support.h"
 #include "tests/runtime/device_conformance.h"
 
@@ -43,6 +45,18 @@ struct CaptureApi {
     function = reinterpret_cast<F>(dlsym(library, symbol));
     REQUIRE(static_cast<bool>(function));
   }
+};
+
+// The primary context of device 0, current for a scope.
+struct CurrentContext {
+  CurrentContext() {
+    const DriverApi& api = *value_of(driver_api());
+    context = value_of(CudaContext::retain(api, 0));
+    current.emplace(*context);
+    require_ok(current->status());
+  }
+  std::shared_ptr<const CudaContext> context;
+  std::optional<CudaContext::Current> current;
 };
 
 // The kernel "add", loaded. The function goes before its module.
@@ -163,6 +177,7 @@ TEST_CASE("a global capture survives what other threads do in relaxed mode") {
   auto device = device_or_skip();
   if (!device) return;
   CaptureApi capture;
+  CurrentContext current;  // graphs want one where streams do not
   Add add(*device);
   auto* data = static_cast<int*>(value_of(device->allocate(kCount * sizeof(int))));
   void* stream = value_of(device->create_stream());
@@ -233,6 +248,7 @@ TEST_CASE("a freshly resolved kernel may be launched under capture at once") {
   auto device = device_or_skip();
   if (!device) return;
   CaptureApi capture;
+  CurrentContext current;
   auto* data = static_cast<int*>(value_of(device->allocate(kCount * sizeof(int))));
   void* stream = value_of(device->create_stream());
   require_ok(device->fill(data, 0, kCount * sizeof(int), stream));
