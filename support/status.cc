@@ -2,6 +2,11 @@
 
 namespace kachel {
 
+const std::string& Status::none() {
+  static const std::string empty;
+  return empty;
+}
+
 std::string_view code_name(Code code) {
   switch (code) {
     case Code::kOk: return "ok";

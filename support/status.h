@@ -1,6 +1,7 @@
 // Errors as values. Every layer returns Status or Result<T>; nothing below capi throws for bad input.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,21 +28,32 @@ enum class Code : int32_t {
 
 std::string_view code_name(Code code);
 
-// A code with a message for people and, for compilers, their log. Value type, cheap when ok.
+// A code with a message for people and, for compilers, their log. Value type; one null pointer when ok, since the warm
+// path of a launch passes it up through several calls.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string message, std::string log = {})
-      : code_(code), message_(std::move(message)), log_(std::move(log)) {}
+      : failure_(code == Code::kOk ? nullptr : new Failure{code, std::move(message), std::move(log)}) {}
+  Status(Status&&) = default;
+  Status& operator=(Status&&) = default;
+  Status(const Status& other) : failure_(other.failure_ ? new Failure(*other.failure_) : nullptr) {}
+  Status& operator=(const Status& other) { return *this = Status(other); }
 
-  bool ok() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
-  const std::string& message() const { return message_; }
-  const std::string& log() const { return log_; }
+  bool ok() const { return !failure_; }
+  Code code() const { return failure_ ? failure_->code : Code::kOk; }
+  // Empty when ok.
+  const std::string& message() const { return failure_ ? failure_->message : none(); }
+  const std::string& log() const { return failure_ ? failure_->log : none(); }
 
  private:
-  Code code_ = Code::kOk;
-  std::string message_, log_;
+  struct Failure {
+    Code code;
+    std::string message, log;
+  };
+  static const std::string& none();
+
+  std::unique_ptr<const Failure> failure_;
 };
 
 inline Status invalid(std::string message) { return {Code::kInvalid, std::move(message)}; }
