@@ -133,6 +133,63 @@ KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float x) {
   float v = kachel_from_bf16(kachel_to_bf16(x));
   kachel_atomic_16(p, [=](u16 old) { return kachel_to_bf16(kachel_from_bf16(old) + v); });
 }
+// neighbouring elements at once
+KACHEL_DEVICE void kachel_copy16(void* to, const void* from) { *(uint4*)to = *(const uint4*)from; }
+KACHEL_DEVICE void kachel_copy8(void* to, const void* from) { *(uint2*)to = *(const uint2*)from; }
+KACHEL_DEVICE void kachel_copy4(void* to, const void* from) { *(u32*)to = *(const u32*)from; }
+KACHEL_DEVICE void kachel_copy2(void* to, const void* from) { *(u16*)to = *(const u16*)from; }
+KACHEL_DEVICE void kachel_zero16(void* to) { *(uint4*)to = make_uint4(0, 0, 0, 0); }
+KACHEL_DEVICE void kachel_zero8(void* to) { *(uint2*)to = make_uint2(0, 0); }
+KACHEL_DEVICE void kachel_zero4(void* to) { *(u32*)to = 0; }
+KACHEL_DEVICE void kachel_zero2(void* to) { *(u16*)to = 0; }
+KACHEL_DEVICE u32 kachel_shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+// nothing is read where `inside` is false: zeros are written
+#define KACHEL_COPY_ASYNC(n, cache) \
+  KACHEL_DEVICE void kachel_copy_async##n(void* to, const void* from, bool inside) { \
+    asm volatile("cp.async." #cache ".shared.global [%0], [%1], " #n ", %2;" \
+                 :: "r"(kachel_shared_address(to)), "l"(from), "r"(inside ? n : 0) : "memory"); \
+  }
+KACHEL_COPY_ASYNC(16, cg)
+KACHEL_COPY_ASYNC(8, ca)
+KACHEL_COPY_ASYNC(4, ca)
+KACHEL_DEVICE void kachel_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kGroups> KACHEL_DEVICE void kachel_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(kGroups) : "memory"); }
+)cuda"
+// Fragments of the tensor cores. PTX ISA: ldmatrix, mma.
+R"cuda(
+#define KACHEL_LOAD_MATRIX(suffix, trans) \
+  KACHEL_DEVICE void kachel_load_matrix##suffix##_x4(u32* d, const void* row) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(kachel_shared_address(row))); \
+  } \
+  KACHEL_DEVICE void kachel_load_matrix##suffix##_x2(u32* d, const void* row) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 {%0, %1}, [%2];" \
+                 : "=r"(d[0]), "=r"(d[1]) : "r"(kachel_shared_address(row))); \
+  }
+KACHEL_LOAD_MATRIX(, "")
+KACHEL_LOAD_MATRIX(_trans, ".trans")
+#define KACHEL_MMA(name, shape, constraint, c_type, types) \
+  KACHEL_DEVICE void kachel_mma_##name(c_type* c, const u32* a, const u32* b) { \
+    asm("mma.sync.aligned." shape ".row.col." types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+" constraint(c[0]), "+" constraint(c[1]), "+" constraint(c[2]), "+" constraint(c[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+KACHEL_MMA(f16_f16, "m16n8k16", "f", float, "f32.f16.f16.f32")
+KACHEL_MMA(bf16_bf16, "m16n8k16", "f", float, "f32.bf16.bf16.f32")
+KACHEL_DEVICE u32 kachel_tf32(u32 x) { u32 y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "r"(x)); return y; }
+KACHEL_MMA(tf32, "m16n8k8", "f", float, "f32.tf32.tf32.f32")
+KACHEL_DEVICE void kachel_mma_f32_f32(float* c, const u32* a, const u32* b) {
+  const u32 ra[4] = {kachel_tf32(a[0]), kachel_tf32(a[1]), kachel_tf32(a[2]), kachel_tf32(a[3])};
+  const u32 rb[2] = {kachel_tf32(b[0]), kachel_tf32(b[1])};
+  kachel_mma_tf32(c, ra, rb);
+}
+KACHEL_MMA(i8_i8, "m16n8k32", "r", int, "s32.s8.s8.s32")
+KACHEL_MMA(u8_u8, "m16n8k32", "r", int, "s32.u8.u8.s32")
+KACHEL_MMA(i8_u8, "m16n8k32", "r", int, "s32.s8.u8.s32")
+KACHEL_MMA(u8_i8, "m16n8k32", "r", int, "s32.u8.s8.s32")
+// two f32 to neighbouring 16-bit elements
+KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
+KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
 )cuda";
 
 }  // namespace kachel::lowering

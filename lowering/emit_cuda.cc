@@ -1,6 +1,8 @@
 // Loop IR to CUDA C++. See emit.h.
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "lowering/emit.h"
 
 namespace kachel::lowering {
@@ -50,6 +52,7 @@ class Emitter {
         kernel_.threads, kEntry);
     params();
     buffers();
+    if (kernel_.thread) line(1, "const int {} = threadIdx.x;", name(kernel_.thread));
     line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", name(kernel_.tile), name(kernel_.tiles));
     block(kernel_.body, 2);
     line(1, "}}");
@@ -93,7 +96,8 @@ class Emitter {
     for (const LoopBuffer& buffer : kernel_.buffers) {
       const char* type = memory_type(buffer.buffer->type.dtype);
       if (buffer.buffer->scope == ir::Scope::kRegister)
-        line(1, "{} {}[{}];", type, name(buffer.buffer), buffer.elements);
+        line(1, "{}{} {}[{}];", ir::bits(buffer.buffer->type.dtype) < 64 ? "__align__(16) " : "", type,
+             name(buffer.buffer), buffer.elements);
       else
         line(1, "{0}* __restrict__ {1} = ({0}*)({2} + {3});", type, name(buffer.buffer),
              buffer.spilled ? workspace_ : "kachel_shared", buffer.byte_offset);
@@ -126,13 +130,21 @@ class Emitter {
   }
   void statement(const LoopFor& loop, int depth) {
     line(depth, "#pragma unroll{}", loop.unroll ? "" : " 1");
-    line(depth, "for (i64 {0} = {1}; {0} < {2}; ++{0}) {{", name(loop.var), expr(loop.begin, false),
-         expr(loop.end, false));
+    line(depth, "for ({3} {0} = {1}; {0} < {2}; ++{0}) {{", name(loop.var), expr(loop.begin, false),
+         expr(loop.end, false), value_type(loop.var->type.dtype));
     block(loop.body, depth + 1);
     line(depth, "}}");
   }
   void statement(const LoopThreads& threads, int depth) {
     const int64_t rounds = (threads.extent + kernel_.threads - 1) / kernel_.threads;
+    if (threads.extent == kernel_.threads) {
+      line(depth, "{{");
+      line(depth + 1, "const int {} = threadIdx.x;", name(threads.index));
+      if (threads.unroll) line(depth + 1, "const int {} = 0;", name(threads.slot));
+      block(threads.body, depth + 1);
+      line(depth, "}}");
+      return;
+    }
     const std::string &slot = name(threads.slot), &index = name(threads.index);
     // Past this many copies the code grows beyond what unrolling saves; arrays then live in local memory.
     constexpr int64_t kMostUnrolled = 256;
@@ -155,6 +167,51 @@ class Emitter {
     line(depth, "}}");
   }
   void statement(const LoopBarrier&, int depth) { line(depth, "__syncthreads();"); }
+  void statement(const LoopIntrinsic& node, int depth) {
+    using Kind = LoopIntrinsic::Kind;
+    auto at = [&](size_t i) {
+      const LoopIntrinsic::Operand& operand = node.operands[i];
+      return fmt::format("{} + {}", name(operand.buffer), expr(operand.index, true));
+    };
+    const std::string guard = node.guard ? expr(node.guard, false) : "true";
+    const int64_t bytes =
+        node.operands.empty() ? 0 : node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
+    switch (node.kind) {
+      case Kind::kCopyVector:
+        if (!node.guard)
+          line(depth, "kachel_copy{}({}, {});", bytes, at(0), at(1));
+        else if (node.operands[0].buffer->scope == ir::Scope::kGlobal)
+          line(depth, "if ({}) kachel_copy{}({}, {});", guard, bytes, at(0), at(1));
+        else
+          line(depth, "if ({0}) kachel_copy{1}({2}, {3}); else kachel_zero{1}({2});", guard, bytes, at(0), at(1));
+        break;
+      case Kind::kCopyAsync:
+        line(depth, "kachel_copy_async{}({}, {}, {});", bytes, at(0), at(1), guard);
+        break;
+      case Kind::kAsyncCommit:
+        line(depth, "kachel_async_commit();");
+        break;
+      case Kind::kAsyncWait:
+        line(depth, "kachel_async_wait<{}>();", node.immediate);
+        break;
+      case Kind::kLoadMatrix:
+        line(depth, "kachel_load_matrix{}_x{}((u32*)({}), {});", node.transpose ? "_trans" : "", node.immediate, at(0),
+             at(1));
+        break;
+      case Kind::kMma:
+        line(depth, "kachel_mma_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type),
+             ir::name(node.type_b), at(0), at(1), at(2));
+        break;
+      case Kind::kConvertPair:
+        line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
+        break;
+    }
+  }
+  void statement(const LoopShuffle& node, int depth) {
+    line(depth, "const {} {} = __shfl_xor_sync(0xffffffffu, {}, {});", value_type(node.value->type), name(node.var),
+         expr(node.value, false), node.lane_mask);
+  }
+  void statement(const LoopPipeline&, int) {}  // synchronise() leaves none
   void statement(const LoopComment& comment, int depth) { line(depth, "// {}", comment.text); }
 
   // `address`: an index operand, of which overflow does not matter.
@@ -276,6 +333,12 @@ class Emitter {
         break;
       case Op::kDiv:
       case Op::kMod:
+        if (integral && e->args[1]->kind == ExprKind::kInt && kernel_.ranges.of(e->args[0]).lo >= 0 &&
+            std::has_single_bit(static_cast<uint64_t>(e->args[1]->int_value))) {
+          const auto divisor = static_cast<uint64_t>(e->args[1]->int_value);
+          if (op == Op::kDiv) return fmt::format("({} >> {})", args[0], std::countr_zero(divisor));
+          return fmt::format("({} & {})", args[0], integer(static_cast<int64_t>(divisor - 1), e->type));
+        }
         if (integral && kernel_.ranges.of(e->args[1]).lo < 1)
           return fmt::format("kachel_{}({}, {})", op == Op::kDiv ? "div" : "mod", args[0], args[1]);
         break;

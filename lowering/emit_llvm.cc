@@ -261,6 +261,9 @@ class Emitter {
   }
   void statement(const LoopThreads&) {}  // not on the CPU, see loop_ir.h
   void statement(const LoopBarrier&) {}
+  void statement(const LoopIntrinsic&) {}
+  void statement(const LoopShuffle&) {}
+  void statement(const LoopPipeline&) {}
   void statement(const LoopIf& branch) {
     std::string condition = expr(branch.condition), yes = new_label("then"), no = new_label("else"),
                 end = new_label("end");

@@ -32,10 +32,25 @@ Layout Layout::padded(std::vector<int64_t> shape, int64_t pitch) {
   return Layout(std::move(shape), {{columns, Target::kOffset, 1}, {rows, Target::kOffset, pitch}});
 }
 
+Layout Layout::conflict_free(std::vector<int64_t> shape, int64_t element_bytes) {
+  const int64_t chunk = 16 / element_bytes, chunks = shape.back() / chunk;
+  if (chunks % 8 && chunks != 4 && chunks != 2 && chunks != 1)
+    return padded(std::move(shape), (chunks | 1) * chunk);
+  const int64_t columns = shape.back();
+  Layout layout = padded(std::move(shape), columns);
+  if (chunks % 8 == 0) layout.swizzle_ = {chunk, 1, 7};
+  if (chunks == 4) layout.swizzle_ = {chunk, 2, 3};
+  if (chunks == 2) layout.swizzle_ = {chunk, 4, 1};
+  return layout;
+}
+
 int64_t Layout::axis_stride(size_t axis) const {
   int64_t linear = 1;
   for (size_t i = axis + 1; i < shape_.size(); ++i) linear *= shape_[i];
-  return shape_[axis] > 1 ? place(linear).offset : 0;
+  if (shape_[axis] <= 1) return 0;
+  Layout plain = *this;
+  plain.swizzle_ = {};
+  return plain.place(linear).offset;
 }
 
 int64_t Layout::elements() const {
@@ -44,6 +59,11 @@ int64_t Layout::elements() const {
 
 Layout::Place Layout::place(int64_t linear) const {
   Place place;
+  if (swizzle_.mask) {
+    const int64_t columns = shape_.back(), row = linear / columns, column = linear % columns;
+    const int64_t moved = column / swizzle_.chunk ^ (row / swizzle_.rows & swizzle_.mask);
+    linear = row * columns + moved * swizzle_.chunk + column % swizzle_.chunk;
+  }
   for (const Digit& digit : digits_) {
     int64_t value = linear % digit.radix * digit.stride;
     linear /= digit.radix;
@@ -91,6 +111,8 @@ std::string Layout::print() const {
   for (size_t i = 0; i < digits_.size(); ++i)
     text += fmt::format("{} {} {}*{}", i ? "," : "", digits_[i].radix, kNames[static_cast<int>(digits_[i].target)],
                         digits_[i].stride);
+  if (swizzle_.mask)
+    text += fmt::format(", chunks of {} swizzled over {} rows", swizzle_.chunk, swizzle_.rows * (swizzle_.mask + 1));
   return text;
 }
 

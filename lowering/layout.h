@@ -18,6 +18,12 @@ class Layout {
     int64_t stride;
     bool operator==(const Digit&) const = default;
   };
+  // Of an offset layout: the last axis in chunks of `chunk` elements, whose number is exchanged within each row:
+  // chunk ^ (row / rows & mask). With 16-byte chunks, 8 rows of a column lie in 8 different groups of banks.
+  struct Swizzle {
+    int64_t chunk = 1, rows = 1, mask = 0;  // mask 0: none
+    bool operator==(const Swizzle&) const = default;
+  };
   struct Place {
     int64_t thread = 0, reg = 0, offset = 0;
     bool operator==(const Place&) const = default;
@@ -33,6 +39,9 @@ class Layout {
   static Layout row_major(std::vector<int64_t> shape);
   // Row-major with rows (of the last axis) `pitch` elements apart. REQUIRES: pitch >= shape.back().
   static Layout padded(std::vector<int64_t> shape, int64_t pitch);
+  // For 16-byte accesses along rows and along columns without bank conflicts: swizzled where a power of two of chunks
+  // makes a row, else with rows an odd number of chunks apart. REQUIRES: rows of whole 16-byte chunks.
+  static Layout conflict_free(std::vector<int64_t> shape, int64_t element_bytes);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<Digit>& digits() const { return digits_; }
@@ -40,7 +49,8 @@ class Layout {
   Place place(int64_t linear) const;
   int64_t registers() const;      // per thread
   int64_t offset_extent() const;  // one past the largest offset
-  // Offset between neighbours along `axis`. REQUIRES: row_major or padded.
+  const Swizzle& swizzle() const { return swizzle_; }
+  // Offset between neighbours along `axis`, before the swizzle. REQUIRES: an offset layout.
   int64_t axis_stride(size_t axis) const;
   // No two elements share a place.
   bool injective() const;
@@ -52,6 +62,7 @@ class Layout {
   int64_t largest(Target target) const;
   std::vector<int64_t> shape_;
   std::vector<Digit> digits_;
+  Swizzle swizzle_;
 };
 
 int64_t product(const std::vector<int64_t>& values);

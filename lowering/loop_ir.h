@@ -66,8 +66,59 @@ struct LoopComment {
   std::string text;
 };
 
+// A named operation of the target, with its operands in memory or in register arrays. Those marked [warp] are executed
+// by all lanes of a warp together: they stand where control flow is the same in all threads, never in a thread loop.
+struct LoopIntrinsic {
+  enum class Kind : uint8_t {
+    // operands[0] = operands[1], `elements` neighbours of the same type, at an address aligned to all of them. Where
+    // the guard is false a copy into a tile or registers writes zeros and a copy into a tensor does nothing.
+    kCopyVector,
+    // The same from a tensor to shared memory, done at some time before the kAsyncWait that waits for its group.
+    kCopyAsync,
+    kAsyncCommit,  // the thread's asynchronous copies since the last commit become a group
+    kAsyncWait,    // until at most `immediate` of the thread's groups are under way; they are visible to this thread
+    // [warp] operands[0], registers of 32 bits, from rows of 16 bytes in shared memory: the row whose index the lane
+    // gives. `elements` 8 x 16-byte matrices; `transpose` exchanges rows and columns of 16-bit elements.
+    kLoadMatrix,
+    // [warp] operands[0] (4 accumulators) += operands[1] (A, 4 registers of 32 bits) * operands[2] (B, 2 registers).
+    kMma,
+    // operands[0], 2 elements of a 16-bit float type, from 2 f32 in operands[1].
+    kConvertPair,
+  } kind;
+  struct Operand {
+    ir::BufferRef buffer;
+    ir::ExprRef index;     // of the first element
+    int64_t elements = 0;  // as far as synchronisation and bounds are concerned
+    bool write = false;
+  };
+  std::vector<Operand> operands;
+  ir::ExprRef guard;          // copies; null: true
+  int64_t immediate = 0;      // kAsyncWait: groups; kLoadMatrix: matrices
+  bool transpose = false;     // kLoadMatrix
+  ir::DType type = ir::DType::F32;  // kMma: of A; kLoadMatrix, kConvertPair: of the elements
+  ir::DType type_b = ir::DType::F32;  // kMma: of B
+};
+// [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`.
+struct LoopShuffle {
+  ir::VarRef var;
+  ir::ExprRef value;
+  int lane_mask;
+};
+// A loop over [begin, end) whose loads run ahead: `produce` fills stage `into` of the multi-stage buffers for iteration
+// `ahead`, by kCopyAsync, `depth` - 1 iterations before `consume` reads stage `from` for iteration `var`. What consume
+// writes, produce does not touch. synchronise() turns it into loops with commits, waits and barriers.
+struct LoopPipeline {
+  ir::VarRef var, from, ahead, into;  // I64, I32, I64, I32
+  ir::ExprRef begin, end;
+  int64_t depth = 1;
+  std::vector<ir::BufferRef> buffers;
+  LoopBlock produce, consume;
+};
+
 struct LoopStmt {
-  std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment> node;
+  std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment, LoopIntrinsic,
+               LoopShuffle, LoopPipeline>
+      node;
 };
 
 // A parameter of the emitted kernel: exactly one of var (an integer, f32 or bool value) and buffer (a pointer) is set.
@@ -93,6 +144,7 @@ struct LoopKernel {
   // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
   // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
+  ir::VarRef thread;       // I32, the thread's number in its block; null on the CPU
   LoopBlock body;
   Ranges ranges;  // of variables; what is absent is unbounded
   bool float_atomics = false;
@@ -118,6 +170,14 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
     fn(loop->end);
   } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
     fn(branch->condition);
+  } else if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
+    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.index);
+    if (intrinsic->guard) fn(intrinsic->guard);
+  } else if (auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) {
+    fn(shuffle->value);
+  } else if (auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+    fn(pipeline->begin);
+    fn(pipeline->end);
   }
 }
 

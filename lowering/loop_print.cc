@@ -10,6 +10,12 @@ namespace {
 constexpr const char* kAtomicNames[] = {"", "add", "max", "min"};
 constexpr const char* kSlotNames[] = {"pointer", "stride", "dim", "scalar", "grid", "blocks", "workspace"};
 
+const char* name_of(LoopIntrinsic::Kind kind) {
+  constexpr const char* kNames[] = {"copy_vector", "copy_async",  "async_commit", "async_wait",
+                                    "load_matrix", "mma", "convert_pair"};
+  return kNames[static_cast<int>(kind)];
+}
+
 class Printer {
  public:
   void block(const LoopBlock& block, int depth) {
@@ -59,6 +65,31 @@ class Printer {
     close(depth);
   }
   void statement(const LoopBarrier&, int) { line("barrier"); }
+  void statement(const LoopIntrinsic& node, int) {
+    std::string text = name_of(node.kind);
+    if (node.kind == LoopIntrinsic::Kind::kMma) text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
+    if (node.transpose) text += " transpose";
+    if (node.immediate) text += fmt::format(" {}", node.immediate);
+    for (const LoopIntrinsic::Operand& operand : node.operands)
+      text += fmt::format("{} {}[{} +: {}]", &operand == &node.operands.front() ? "" : ",", operand.buffer->name,
+                          ir::print(operand.index), operand.elements);
+    if (node.guard) text += " if " + ir::print(node.guard);
+    line("{}", text);
+  }
+  void statement(const LoopShuffle& node, int) {
+    line("let {}: {} = shuffle_xor {}, {}", node.var->name, ir::name(node.value->type), node.lane_mask,
+         ir::print(node.value));
+  }
+  void statement(const LoopPipeline& node, int depth) {
+    std::string names;
+    for (const ir::BufferRef& buffer : node.buffers) names += (names.empty() ? "" : ", ") + buffer->name;
+    line("pipeline {} in {} .. {}, {} stages of {}, ahead {} into {} {{", node.var->name, ir::print(node.begin),
+         ir::print(node.end), node.depth, names, node.ahead->name, node.into->name);
+    block(node.produce, depth + 1);
+    text_ += std::string(2 * static_cast<size_t>(depth), ' ') + "} consume from " + node.from->name + " {\n";
+    block(node.consume, depth + 1);
+    close(depth);
+  }
   void statement(const LoopComment& comment, int) { line("# {}", comment.text); }
 };
 

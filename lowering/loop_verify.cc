@@ -21,6 +21,7 @@ class Verifier {
       if (ir::bits(buffer.buffer->type.dtype) == 4) fail("a local buffer of 4-bit elements: " + buffer.buffer->name);
     }
     visible_.insert(kernel.tile.get());
+    if (kernel.thread) visible_.insert(kernel.thread.get());
     cpu_ = kernel.threads == 1;
     block(kernel.body, false);
     return message_;
@@ -97,9 +98,43 @@ class Verifier {
         block(branch->else_body, in_threads);
       } else if (std::get_if<LoopBarrier>(&stmt.node)) {
         if (in_threads) fail("a barrier inside a thread loop");
+      } else if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
+        this->intrinsic(*intrinsic, in_threads);
+      } else if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) {
+        if (in_threads || cpu_) fail("a shuffle inside a thread loop");
+        declare(shuffle->var);
+      } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+        if (in_threads || cpu_ || pipeline->depth < 2) fail("a pipeline in a thread loop or of one stage");
+        for (const auto* part : {&pipeline->produce, &pipeline->consume}) {
+          const bool produce = part == &pipeline->produce;
+          const ir::Var* vars[] = {produce ? pipeline->ahead.get() : pipeline->var.get(),
+                                   produce ? pipeline->into.get() : pipeline->from.get()};
+          for (const ir::Var* var : vars) visible_.insert(var);
+          block(*part, in_threads);
+          for (const ir::Var* var : vars) visible_.erase(var);
+        }
       }
     }
     for (const ir::Var* var : declared) visible_.erase(var);
+  }
+
+  void intrinsic(const LoopIntrinsic& node, bool in_threads) {
+    using Kind = LoopIntrinsic::Kind;
+    if (cpu_) fail("an intrinsic of GPUs");
+    const bool warp = node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma;
+    if (warp && in_threads) fail("a warp's operation inside a thread loop");
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2};
+    if (node.operands.size() != arity[static_cast<int>(node.kind)]) return fail("an intrinsic of wrong arity");
+    for (const LoopIntrinsic::Operand& operand : node.operands) {
+      access(operand.buffer, operand.index, in_threads);
+      if (operand.write && !in_threads && operand.buffer->scope != ir::Scope::kRegister)
+        fail("every thread writes to " + operand.buffer->name);
+    }
+    const bool copy = node.kind == Kind::kCopyVector || node.kind == Kind::kCopyAsync;
+    if (copy && (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
+                 node.operands[0].elements != node.operands[1].elements))
+      fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
+    if (node.guard && !copy) fail("a guard on an intrinsic that takes none");
   }
 
   std::set<const ir::Var*> visible_;

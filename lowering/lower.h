@@ -16,7 +16,8 @@ inline constexpr uint32_t kLoweringVersion = 1;
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
   int architecture = 90;             // CUDA: 10 * major + minor
-  int threads = 128;                 // threads a block; ignored on the CPU
+  int threads = 0;                   // threads a block; 0: the lowering's choice; ignored on the CPU
+  bool generic = false;              // plain loads and fma only: what other lowerings are compared with
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
 };
 
@@ -26,8 +27,10 @@ struct Fact {
   enum class Kind : uint8_t {
     kIndex32,     // every dimension and every in-bounds element offset of every tensor is below 2^30
     kUnitStride,  // the last axis of parameter `param` has stride 1
+    kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
   } kind;
   int param = -1;
+  int bytes = 0;
 };
 // Fixed per program, at most 64; bit i of a mask is fact i. Looks at the signature only.
 std::vector<Fact> facts_of(const ir::Kernel& kernel);

@@ -11,8 +11,8 @@ using ir::ExprRef;
 using ir::Op;
 
 bool TileLowering::in_registers(const ir::BufferRef& buffer) const {
-  auto it = placements_.find(buffer.get());
-  return it != placements_.end() && it->second.scope == ir::Scope::kRegister;
+  auto it = placements_.tiles.find(buffer.get());
+  return it != placements_.tiles.end() && it->second.scope == ir::Scope::kRegister;
 }
 
 ir::BufferRef TileLowering::temporary(const std::string& name, DType type, ir::Scope scope, int64_t elements) {
@@ -73,9 +73,30 @@ ExprRef TileLowering::in_bounds(const ir::BufferRef& buffer, const std::vector<E
   return guard;
 }
 
+namespace {
+
+// The column of an element of a swizzled tile. Chunks and rows are powers of two.
+ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, const std::vector<ExprRef>& indices,
+                 const ExprRef& column) {
+  auto constant = [](int64_t value) { return ir::make_int(value, DType::I32); };
+  ExprRef row = constant(0);
+  for (size_t axis = 0; axis + 1 < indices.size(); ++axis) {
+    ExprRef at = ir::make_cast({DType::I32, nullptr}, indices[axis]);
+    row = axis == 0 ? at
+                    : ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {row, constant(buffer->shape[axis]->int_value)}), at});
+  }
+  if (swizzle.rows > 1) row = ir::make_typed(Op::kDiv, {row, constant(swizzle.rows)});
+  const int64_t mask = planted(Planted::kWrongSwizzle) ? swizzle.mask >> 1 : swizzle.mask;
+  // Chunk numbers are exchanged in place: the bits of the row, moved to where the chunk's are.
+  ExprRef moved = ir::make_typed(Op::kMul, {ir::make_typed(Op::kBitAnd, {row, constant(mask)}), constant(swizzle.chunk)});
+  return ir::make_typed(Op::kBitXor, {column, moved});
+}
+
+}  // namespace
+
 // Element offset: of a tensor through its strides, of a tile through its layout, of a register tile its slot.
 ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site) {
-  if (in_registers(buffer)) return site->slot;
+  if (in_registers(buffer)) return site->layout ? register_of(buffer, indices, *site) : site->slot;
   const bool global = buffer->scope == ir::Scope::kGlobal;
   // A guarded offset of a tensor fits in 32 bits if the fact holds; a tile's always does.
   const DType type = !global || index32_ ? DType::I32 : DType::I64;
@@ -84,7 +105,9 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
     if (value->kind == ExprKind::kInt) return ir::make_int(value->int_value, type);
     return ir::make_cast({type, nullptr}, value);
   };
-  const auto placement = placements_.find(buffer.get());
+  const auto placement = placements_.tiles.find(buffer.get());
+  const Layout::Swizzle swizzle =
+      placement == placements_.tiles.end() ? Layout::Swizzle{} : placement->second.layout.swizzle();
   int64_t below = 1;  // elements of a temporary's later axes: it is row-major
   ExprRef sum;
   for (size_t axis = indices.size(); axis-- > 0;) {
@@ -93,14 +116,20 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
     if (global) {
       stride = strides_.at(buffer.get())[stride_axis];
     } else {
-      int64_t step = placement == placements_.end() ? below : placement->second.layout.axis_stride(axis);
+      int64_t step = placement == placements_.tiles.end() ? below : placement->second.layout.axis_stride(axis);
       below *= buffer->shape[axis]->int_value;
       stride = int64(planted(Planted::kWrongTilePitch) && step > 1 ? step - 1 : step);
     }
-    if (ir::is_int(indices[axis], 0)) continue;
-    ExprRef term = ir::is_int(stride, 1) ? narrow(indices[axis])
-                                         : ir::make_typed(Op::kMul, {narrow(indices[axis]), narrow(stride)});
+    ExprRef at = narrow(indices[axis]);
+    if (swizzle.mask && axis + 1 == indices.size()) at = swizzled(swizzle, buffer, indices, at);
+    if (ir::is_int(at, 0)) continue;
+    ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
+  }
+  if (auto stage = stage_.find(buffer.get()); stage != stage_.end()) {
+    ExprRef begin = ir::make_typed(
+        Op::kMul, {stage->second, ir::make_int(stage_elements(placement->second), DType::I32)});
+    sum = sum ? ir::make_typed(Op::kAdd, {begin, sum}) : begin;
   }
   return sum ? sum : ir::make_int(0, type);
 }

@@ -100,11 +100,13 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
-  bool unroll = in_registers(to) || in_registers(copy.src.buffer);
-  each(slice_shape(copy.dst), {}, unroll, [&](const Site& site) {
+  if (copy_vectors(copy, dst, src)) return;
+  const ir::BufferRef& tile = in_registers(to) ? to : copy.src.buffer;
+  each_of(tile, slice_shape(copy.dst), {}, [&](const Site& site) {
     ExprRef guard;
     std::vector<ExprRef> indices = element(dst, site, &guard);
     guard = in_bounds(to, indices, guard);
+    if (!in_registers(to) && site.owner) guard = both(guard, site.owner);
     ExprRef value = convert(load_element(src, site), to->type.dtype);
     ExprRef at = offset(to, indices, &site);
     if (copy.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost))
@@ -172,7 +174,7 @@ void TileLowering::statement(const ir::FillStmt& fill) {
   Slice dst = slice(fill.dst);
   const ir::BufferRef& to = fill.dst.buffer;
   ExprRef value = let("fill", convert(scalar(extract_reductions(fill.value, {}, {}), nullptr), to->type.dtype));
-  each(slice_shape(fill.dst), {}, in_registers(to), [&](const Site& site) {
+  each_of(to, slice_shape(fill.dst), {}, [&](const Site& site) {
     ExprRef guard;
     std::vector<ExprRef> indices = element(dst, site, &guard);
     guard = in_bounds(to, indices, guard);

@@ -16,6 +16,8 @@ using ir::Op;
 void TileLowering::statement(const ir::GemmStmt& gemm) {
   comment(ir::print(gemm.c) + (gemm.accumulate ? " += " : " = ") + ir::print(gemm.a) +
           (gemm.transpose_a ? "^T @ " : " @ ") + ir::print(gemm.b) + (gemm.transpose_b ? "^T" : ""));
+  const auto choice = placements_.gemms.find(&gemm);
+  if (choice != placements_.gemms.end() && choice->second.mma) return gemm_mma(gemm, choice->second);
   const ir::BufferRef& c = gemm.c.buffer;
   const DType type = ir::compute_type(c->type.dtype);
   const std::vector<int64_t> shape = slice_shape(gemm.c);
@@ -44,7 +46,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
     return offset(c, indices, &site);
   };
   auto clear = [&] {
-    each(shape, {"m", "n"}, in_registers(c), [&](const Site& site) {
+    each_of(c, shape, {"m", "n"}, [&](const Site& site) {
       ExprRef guard, at = c_at(site, &guard);
       store(storage(c), at, zero, guard);
     });
@@ -58,8 +60,8 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
   if (!on_cpu() && in_registers(c)) {
     if (!accumulate) clear();
     serial("k", int64(k_extent), false, [&](ExprRef k) {
-      each(shape, {"m", "n"}, true,
-           [&](const Site& site) { update(site, a_at(site.coords[0], k), b_at(k, site.coords[1])); });
+      auto one = [&](const Site& site) { update(site, a_at(site.coords[0], k), b_at(k, site.coords[1])); };
+      each_of(c, shape, {"m", "n"}, one);
     });
     return;
   }

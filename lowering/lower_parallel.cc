@@ -1,8 +1,11 @@
 // Parallel regions. Reductions come first, into temporaries; then every iteration computes its values and stores them.
 // Where an iteration may read what another one writes, values, places and guards go to temporaries of the iteration
 // first, and a second walk does the stores: the synchronisation pass puts the barrier between. See tile_lowering.h.
+#include <numeric>
+
 #include "ir/parallel.h"
 #include "ir/print.h"
+#include "lowering/hoist_reductions.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
@@ -38,10 +41,19 @@ bool reads_what_others_write(const ir::ForwardedRegion& region) {
   return found;
 }
 
+std::vector<size_t> axes_of(const FragmentLayout& layout) {
+  std::vector<size_t> axes(layout.shape().size());
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  return axes;
+}
+
 }  // namespace
 
 void TileLowering::statement(const ir::ParallelStmt& stmt) {
   comment(headline(stmt));
+  const auto chosen = placements_.regions.find(&stmt);
+  const FragmentLayout* layout = chosen == placements_.regions.end() ? nullptr : &chosen->second;
+  if (layout && reduction_of(stmt)) return reduction(stmt, *reduction_of(stmt), *layout);
   ir::ForwardedRegion region = ir::forward_stores(stmt);
   std::vector<int64_t> shape;
   std::vector<std::string> names;
@@ -70,9 +82,14 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   };
   const bool two_phases = reads_what_others_write(region) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
-  const int64_t rounds = on_cpu() ? product(shape) : (product(shape) + out_.threads - 1) / out_.threads;
+  auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
+    if (layout) return each_in(*layout, names, 1, body);
+    each(shape, names, unroll_rounds, body);
+  };
+  const int64_t rounds = layout ? layout->registers() : on_cpu() ? product(shape) : (product(shape) + out_.threads - 1) / out_.threads;
   const ir::Scope scope = on_cpu() ? ir::Scope::kShared : ir::Scope::kRegister;
   auto slot_of = [&](const Site& site) {
+    if (layout) return register_of(*layout, axes_of(*layout), site);
     if (!on_cpu()) return site.slot;
     ExprRef at = site.coords[0];
     for (size_t i = 1; i < site.coords.size(); ++i)
@@ -91,9 +108,9 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
       emit(std::move(body[0]));
   };
 
-  each(shape, names, unroll || (two_phases && !on_cpu()), [&](const Site& at_site) {
+  walk(unroll || (two_phases && !on_cpu()), [&](const Site& at_site) {
     Site site = at_site;
-    if (planted(Planted::kWrongLayout) && unroll && rounds > 1)
+    if (planted(Planted::kWrongLayout) && unroll && rounds > 1 && site.slot)
       site.slot = ir::make_typed(Op::kSub, {ir::make_int(rounds - 1, DType::I32), site.slot});
     for (size_t i = 0; i < shape.size(); ++i) values_[region.iters[i].var.get()] = site.coords[i];
     for (const ir::LetStmt& let : region.lets) {
@@ -107,6 +124,8 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
       std::vector<ExprRef> indices;
       for (const ExprRef& expr : store.indices) indices.push_back(index(expr, &site));
       ExprRef guard = in_bounds(store.buffer, indices, condition ? scalar(condition, &site) : nullptr);
+      if (site.owner && !in_registers(store.buffer) && !planted(Planted::kWrongReplica))
+        guard = both(guard, site.owner);
       ExprRef at = offset(store.buffer, indices, &site), value = scalar(store.value, &site);
       if (!two_phases) {
         write(store, at, value, guard);
@@ -124,11 +143,18 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
     }
   });
   if (!two_phases) return;
-  each(shape, names, !on_cpu(), [&](const Site& site) {
+  walk(!on_cpu(), [&](const Site& site) {
     for (size_t i = 0; i < region.stores.size(); ++i) {
       const Pending& later = pending[i];
       ExprRef slot = slot_of(site);
-      write(region.stores[i].store, later.at ? ir::make_load(later.at, {slot}) : slot,
+      ExprRef to = slot;
+      if (layout && !later.at) {
+        std::vector<ExprRef> indices;
+        for (size_t axis = 0; axis < shape.size(); ++axis) values_[region.iters[axis].var.get()] = site.coords[axis];
+        for (const ExprRef& expr : region.stores[i].store.indices) indices.push_back(index(expr, &site));
+        to = offset(region.stores[i].store.buffer, indices, &site);
+      }
+      write(region.stores[i].store, later.at ? ir::make_load(later.at, {slot}) : to,
             ir::make_load(later.value, {slot}), later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
     }
   });

@@ -179,6 +179,110 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
   return tile;
 }
 
+// What the thread holds, then what the lanes of its warp hold, then what the warps hold. Every replica of a result ends
+// up with the same bits: an exchange between lanes adds the same two numbers on both sides, and partial results in shared
+// memory are added in one order.
+void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout) {
+  const auto& assign = std::get<ir::AssignStmt>(region.body[0].node);
+  const size_t rank = region.iters.size();
+  const DType type = reduce.type;
+  std::vector<size_t> kept;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rank; ++i) {
+    kept.push_back(i);
+    names.push_back(region.iters[i].var->name);
+  }
+  const std::vector<std::string> outer_names = names;
+  for (const ir::IterVar& iter : reduce.iters) names.push_back(iter.var->name);
+  const FragmentLayout results = layout.keep(kept);
+  const bool direct = in_registers(assign.buffer);
+  const ir::BufferRef sum =
+      direct ? storage(assign.buffer) : temporary("sum", type, ir::Scope::kRegister, results.registers());
+  auto fold = [&](const ExprRef& at, const ExprRef& value) {
+    store(sum, at, combine(reduce.reduce, ir::make_load(sum, {at}), value), nullptr);
+  };
+
+  unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
+  each_in(layout, names, 1, [&](const Site& site) {
+    for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];
+    for (size_t i = 0; i < reduce.iters.size(); ++i) values_[reduce.iters[i].var.get()] = site.coords[rank + i];
+    ExprRef value = scalar(reduce.args[0], &site);
+    LoopBlock body = nested([&] { fold(register_of(results, kept, site), value); });
+    if (planted(Planted::kReduceSkipsFirst)) {
+      ExprRef first = site.coords.back();
+      if (first->kind == ir::ExprKind::kVar)
+        return emit({LoopIf{ir::make_typed(Op::kGt, {first, int64(0)}), std::move(body), {}}});
+    }
+    for (LoopStmt& stmt : body) emit(std::move(stmt));
+  });
+
+  // The threads that share a result: exchanges within a warp where lanes differ in whole bits, shared memory for the rest.
+  std::vector<FragmentLayout::Digit> rest;
+  std::vector<int> masks;
+  for (size_t axis = rank; axis < layout.shape().size(); ++axis)
+    for (FragmentLayout::Digit digit : layout.axes()[axis]) {
+      if (!digit.in_thread) continue;
+      while (digit.stride < 32 && digit.radix % 2 == 0 && std::has_single_bit(static_cast<uint64_t>(digit.stride))) {
+        masks.push_back(static_cast<int>(digit.stride));
+        digit.stride *= 2;
+        digit.radix /= 2;
+      }
+      if (digit.radix > 1) rest.push_back(digit);
+    }
+  if (planted(Planted::kDroppedShuffle) && !masks.empty()) masks.pop_back();
+  for (int mask : masks)
+    unrolled("r", results.registers(), [&](ExprRef at) {
+      ir::VarRef other = make_local("other", type);
+      emit({LoopShuffle{other, ir::make_load(sum, {at}), mask}});
+      fold(at, ir::make_var(other));
+    });
+
+  int64_t parts = 1;
+  for (const FragmentLayout::Digit& digit : rest) parts *= digit.radix;
+  if (parts > 1) {
+    const int64_t count = product(results.shape());
+    const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, count * parts);
+    auto flat = [&](const Site& site) {
+      ExprRef at = site.coords[0];
+      for (size_t i = 1; i < rank; ++i)
+        at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(results.shape()[i])}), site.coords[i]});
+      return ir::make_typed(Op::kMul, {at, int64(parts)});
+    };
+    const ExprRef thread = ir::make_var(out_.thread);
+    auto digit_of = [&](const FragmentLayout::Digit& digit) {
+      return ir::make_typed(Op::kMod, {ir::make_typed(Op::kDiv, {thread, ir::make_int(digit.stride, DType::I32)}),
+                                       ir::make_int(digit.radix, DType::I32)});
+    };
+    ExprRef number = ir::make_int(0, DType::I32), writes;
+    int64_t scale = 1;
+    for (const FragmentLayout::Digit& digit : rest) {
+      number = ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {digit_of(digit), ir::make_int(scale, DType::I32)})});
+      scale *= digit.radix;
+    }
+    for (int mask : masks)
+      writes = both(writes, ir::make_typed(Op::kEq, {digit_of({2, true, mask}), ir::make_int(0, DType::I32)}));
+    // Threads that hold nothing of their own write nothing.
+    for (const FragmentLayout::Digit& digit : layout.replicas())
+      writes = both(writes, ir::make_typed(Op::kEq, {digit_of(digit), ir::make_int(0, DType::I32)}));
+    each_in(results, outer_names, 1, [&](const Site& site) {
+      ExprRef at = ir::make_typed(Op::kAdd, {flat(site), ir::make_cast({DType::I64, nullptr}, number)});
+      store(partial, at, ir::make_load(sum, {register_of(results, kept, site)}), writes);
+    });
+    unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
+    each_in(results, outer_names, 1, [&](const Site& site) {
+      const ExprRef first = let("first", flat(site)), at = register_of(results, kept, site);
+      serial("part", int64(parts), false, [&](ExprRef part) {
+        fold(at, ir::make_load(partial, {ir::make_typed(Op::kAdd, {first, part})}));
+      });
+    });
+  }
+  if (direct) return;
+  each_in(results, outer_names, 1, [&](const Site& site) {
+    store(storage(assign.buffer), offset(assign.buffer, site.coords, &site),
+          ir::make_load(sum, {register_of(results, kept, site)}), site.owner);
+  });
+}
+
 ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site) {
   ir::BufferRef sum = temporary("sum", reduce.type, ir::Scope::kRegister, 1);
   const ExprRef zero = ir::make_int(0, DType::I32);

@@ -1,4 +1,6 @@
 // The statement walk: signature, grid and control flow. See tile_lowering.h.
+#include <algorithm>
+
 #include "ir/print.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
@@ -16,6 +18,11 @@ ExprRef both(const ExprRef& a, const ExprRef& b) {
   return ir::make_typed(Op::kAnd, {a, b});
 }
 
+int64_t stage_elements(const Placement& placement) {
+  const int64_t bytes = std::max(1, ir::bits(placement.storage) / 8), line = 128 / bytes;
+  return (placement.layout.offset_extent() + line - 1) / line * line;
+}
+
 ExprRef int64(int64_t value) {
   return ir::make_int(value, DType::I64);
 }
@@ -24,9 +31,9 @@ ir::VarRef make_local(const std::string& name, DType type, VarKind kind) {
   return std::make_shared<ir::Var>(ir::Var{kind, name, {type, nullptr}, {}});
 }
 
-TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const Placements& placements,
-                           uint64_t fact_mask)
-    : kernel_(kernel), target_(target), placements_(placements) {
+TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
+                           const Placements& placements, uint64_t fact_mask)
+    : kernel_(kernel), target_(target), schedule_(schedule), placements_(placements), fact_mask_(fact_mask) {
   std::vector<Fact> facts = facts_of(kernel);
   for (size_t i = 0; i < facts.size(); ++i) {
     if (!(fact_mask >> i & 1)) continue;
@@ -36,7 +43,11 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
 }
 
 Result<LoopKernel> TileLowering::run() {
-  out_.threads = on_cpu() ? 1 : target_.threads;
+  out_.threads = placements_.threads;
+  if (!on_cpu()) {
+    out_.thread = make_local("thread", DType::I32, VarKind::kThread);
+    out_.ranges.set(out_.thread, {0, out_.threads - 1});
+  }
   current_ = &out_.body;
   declare_params();
   declare_tiles();
@@ -93,8 +104,10 @@ void TileLowering::declare_tiles() {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
     const Placement& placement = placements_.at(decl->buffer.get());
-    int64_t elements =
-        placement.scope == ir::Scope::kRegister ? placement.layout.registers() : placement.layout.offset_extent();
+    int64_t elements = placement.fragment                          ? placement.fragment->registers()
+                       : placement.scope == ir::Scope::kRegister ? placement.layout.registers()
+                                                                 : placement.layout.offset_extent();
+    if (placement.stages > 1) elements = placement.stages * stage_elements(placement);
     storage_[decl->buffer.get()] = temporary(decl->buffer->name, placement.storage, placement.scope, elements);
   }
 }
@@ -118,7 +131,9 @@ void TileLowering::open_grid() {
     ExprRef value = i == 0 ? rest : ir::make_typed(Op::kMod, {rest, extents[i]});
     if (planted(Planted::kGridOrder) && i > 0) value = ir::make_typed(Op::kDiv, {rest, extents[i]});
     emit({LoopLet{var, value}});
-    out_.ranges.set(var, {0, kMaxDim - 1});
+    // A grid axis is as long as its extent can be.
+    const Interval extent = out_.ranges.of(kernel_.grid[i].extent);
+    out_.ranges.set(var, {0, std::clamp<int64_t>(extent.hi, 1, kMaxDim) - 1});
     out_.ranges.set_limit(var, kernel_.grid[i].extent);
     if (i > 0) rest = let("rest", ir::make_typed(Op::kDiv, {rest, extents[i]}));
   }
@@ -127,7 +142,10 @@ void TileLowering::open_grid() {
 ExprRef TileLowering::let(const std::string& name, ExprRef value) {
   if (ir::is_const(value) || value->kind == ir::ExprKind::kVar) return value;
   ir::VarRef var = make_local(name, value->type);
-  if (!ir::is_float(value->type)) out_.ranges.set(var, out_.ranges.of(value));
+  if (!ir::is_float(value->type)) {
+    out_.ranges.set(var, out_.ranges.of(value));
+    out_.ranges.set_multiple(var, out_.ranges.multiple_of(value));
+  }
   emit({LoopLet{var, value}});
   return ir::make_var(var);
 }
@@ -224,7 +242,10 @@ void TileLowering::statement(const ir::DeclStmt& decl) {
 
 void TileLowering::statement(const ir::LetStmt& stmt) {
   ExprRef value = scalar(extract_reductions(stmt.value, {}, {}), nullptr);
-  if (!ir::is_float(value->type)) out_.ranges.set(stmt.var, out_.ranges.of(value));
+  if (!ir::is_float(value->type)) {
+    out_.ranges.set(stmt.var, out_.ranges.of(value));
+    out_.ranges.set_multiple(stmt.var, out_.ranges.multiple_of(value));
+  }
   emit({LoopLet{stmt.var, value}});
 }
 
@@ -233,6 +254,9 @@ void TileLowering::statement(const ir::AssignStmt&) {
 }
 
 void TileLowering::statement(const ir::ForStmt& stmt) {
+  const Pipeline* overlapped = stmt.pipelined ? schedule_.of(stmt) : nullptr;
+  if (overlapped && overlapped->realisation == Pipeline::Realisation::kAsyncCopies)
+    return pipeline(stmt, *overlapped);
   LoopFor loop;
   loop.var = stmt.var;
   loop.begin = index(extract_reductions(stmt.begin, {}, {}), nullptr);
@@ -242,6 +266,47 @@ void TileLowering::statement(const ir::ForStmt& stmt) {
   out_.ranges.set_limit(loop.var, loop.end);
   loop.body = nested([&] { block(stmt.body); });
   emit({std::move(loop)});
+}
+
+void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
+  LoopPipeline node;
+  node.var = stmt.var;
+  node.ahead = make_local(stmt.var->name + "_ahead", DType::I64, VarKind::kLoop);
+  node.from = make_local("from", DType::I32, VarKind::kLoop);
+  node.into = make_local("into", DType::I32, VarKind::kLoop);
+  node.begin = index(stmt.begin, nullptr);
+  node.end = index(stmt.end, nullptr);
+  node.depth = pipeline.depth;
+  const Interval begin = out_.ranges.of(node.begin), end = out_.ranges.of(node.end);
+  for (const ir::VarRef& var : {node.var, node.ahead}) {
+    out_.ranges.set(var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});
+    out_.ranges.set_limit(var, node.end);
+  }
+  for (const ir::VarRef& stage : {node.from, node.into}) out_.ranges.set(stage, {0, node.depth - 1});
+  auto in_stage = [&](const ir::VarRef& stage, const std::function<void()>& body) {
+    for (const ir::BufferRef& buffer : pipeline.buffers) stage_[buffer.get()] = ir::make_var(stage);
+    LoopBlock block = nested(body);
+    for (const ir::BufferRef& buffer : pipeline.buffers) stage_.erase(buffer.get());
+    return block;
+  };
+  for (const ir::BufferRef& buffer : pipeline.buffers) node.buffers.push_back(storage(buffer));
+  node.produce = in_stage(node.into, [&] {
+    ahead_ = true;
+    values_[stmt.var.get()] = ir::make_var(node.ahead);
+    for (const ir::Stmt* producer : pipeline.producers)
+      std::visit([this](const auto& part) { statement(part); }, producer->node);
+    values_.erase(stmt.var.get());
+    ahead_ = false;
+  });
+  node.consume = in_stage(node.from, [&] {
+    for (const ir::Stmt& part : stmt.body) {
+      const bool copied = std::holds_alternative<ir::CopyStmt>(part.node) &&
+                          std::find(pipeline.producers.begin(), pipeline.producers.end(), &part) !=
+                              pipeline.producers.end();
+      if (!copied) std::visit([this](const auto& inner) { statement(inner); }, part.node);
+    }
+  });
+  emit({std::move(node)});
 }
 
 void TileLowering::statement(const ir::IfStmt& stmt) {

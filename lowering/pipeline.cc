@@ -1,10 +1,13 @@
 // The order of the passes, in one place.
 //
 //   tile IR  concrete kernel (ir::instantiate)
-//            -> schedule      roles and pipelines
-//            -> placement     where each tile lives
-//            -> TileLowering  loop IR with guarded element accesses
-//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits barriers)
+//            -> hoist reductions  each a region of its own
+//            -> schedule          roles and pipelines
+//            -> placement         where each tile lives, by which layout; instructions
+//            -> fit pipelines     depths that shared memory has room for
+//            -> TileLowering      loop IR with guarded accesses
+//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers) -> narrow
+//            -> simplify
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
@@ -12,7 +15,9 @@
 
 #include "ir/print.h"
 #include "lowering/emit.h"
+#include "lowering/hoist_reductions.h"
 #include "lowering/memory_plan.h"
+#include "lowering/narrow.h"
 #include "lowering/simplify.h"
 #include "lowering/synchronise.h"
 #include "lowering/tile_lowering.h"
@@ -26,7 +31,7 @@ Status check_target(const Target& target) {
     return unsupported(fmt::format("compute capability {}.{} is below 8.0; use the CPU or a GPU of the Ampere generation "
                                    "or later",
                                    target.architecture / 10, target.architecture % 10));
-  if (target.threads < 32 || target.threads > 1024 || target.threads % 32)
+  if (target.threads && (target.threads < 32 || target.threads > 1024 || target.threads % 32))
     return invalid(fmt::format("{} threads a block; give a multiple of 32 from 32 to 1024", target.threads));
   return {};
 }
@@ -38,11 +43,18 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
     const Placement& placement = placements.at(decl->buffer.get());
-    text += fmt::format("tile {}: {} in {}, layout {}{}\n", decl->buffer->name, ir::name(placement.storage),
+    text += fmt::format("tile {}: {} in {}{}, layout {}{}\n", decl->buffer->name, ir::name(placement.storage),
                         placement.scope == ir::Scope::kRegister ? "registers" : "memory of the block",
-                        placement.layout.print(), placement.reason.empty() ? "" : " (" + placement.reason + ")");
+                        placement.stages > 1 ? fmt::format(", {} stages", placement.stages) : "",
+                        placement.fragment ? placement.fragment->print() : placement.layout.print(),
+                        placement.reason.empty() ? "" : " (" + placement.reason + ")");
   }
-  text += fmt::format("gemm: fma; copies: one element an access, guarded where bounds are not proved\n");
+  for (const auto& [gemm, choice] : placements.gemms)
+    text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name,
+                        choice.mma ? fmt::format("mma.m16n8k{}, {} x {} warps{}", choice.mma->k, choice.warps_m,
+                                                 choice.warps_n, choice.a_in_registers ? ", A in registers" : "")
+                                   : "fma",
+                        choice.reason.empty() ? "" : " (" + choice.reason + ")");
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
                       loops.workspace_bytes);
   if (loops.float_atomics) text += "float atomics: the order of additions, and so the last bits, may differ between runs\n";
@@ -54,12 +66,22 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
   KACHEL_TRY(check_target(target));
   Lowering lowering;
-  lowering.schedule = make_generic_schedule(concrete, target);
-  lowering.placements = infer_placements(concrete, target, lowering.schedule);
-  KACHEL_ASSIGN(lowering.loops, TileLowering(concrete, target, lowering.placements, fact_mask).run());
+  const bool plain = target.kind == Target::Kind::kCpu || target.generic;
+  lowering.kernel = plain ? concrete : hoist_reductions(concrete);
+  const ir::Kernel& kernel = lowering.kernel;
+  lowering.schedule =
+      plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
+  lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
+  fit_pipelines(&lowering.schedule, &lowering.placements, target);
+  KACHEL_ASSIGN(lowering.loops,
+                TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
   plan_memory(&lowering.loops, target);
   synchronise(&lowering.loops);
+  if (!plain) {
+    narrow(&lowering.loops);
+    simplify(&lowering.loops);
+  }
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
   return lowering;
@@ -81,7 +103,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   if (options.keep_stages) {
     lowered.tile_ir = ir::print(concrete);
     lowered.loop_ir = print(loops);
-    lowered.notes = notes_of(lowering.schedule, lowering.placements, concrete, loops);
+    lowered.notes = notes_of(lowering.schedule, lowering.placements, lowering.kernel, loops);
   }
   return lowered;
 }

@@ -7,6 +7,7 @@
 namespace kachel::lowering {
 
 struct Lowering {
+  ir::Kernel kernel;  // what schedule and placements speak of
   Schedule schedule;
   Placements placements;
   LoopKernel loops;

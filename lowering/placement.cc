@@ -9,12 +9,6 @@ namespace {
 // the 255 that a thread can have, the rest being for addresses and temporaries.
 constexpr int64_t kFragmentRegisters = 128;
 
-ir::DType storage_type(ir::DType type) {
-  if (type == ir::DType::I4) return ir::DType::I8;
-  if (type == ir::DType::U4) return ir::DType::U8;
-  return type;
-}
-
 // Shared memory has 32 banks of 4 bytes. Rows an odd number of words apart put a column in 32 different banks, so that
 // threads that walk a tile across its rows do not wait for each other.
 Layout memory_layout(const std::vector<int64_t>& shape, ir::DType type, const Target& target) {
@@ -27,7 +21,7 @@ Layout memory_layout(const std::vector<int64_t>& shape, ir::DType type, const Ta
 
 class Analysis {
  public:
-  Analysis(Placements* placements, const Target& target) : placements_(*placements), target_(target) {}
+  Analysis(Placements* placements, const Target& target) : placements_(placements->tiles), target_(target) {}
 
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
@@ -140,7 +134,7 @@ class Analysis {
     return rank(a) == rank(b);
   }
 
-  Placements& placements_;
+  std::map<const ir::Buffer*, Placement>& placements_;
   const Target& target_;
 };
 
@@ -153,12 +147,12 @@ void collect_tiles(const ir::Block& body, const Target& target, Placements* plac
     std::vector<int64_t> shape = tile_shape(decl->buffer);
     if (target.kind == Target::Kind::kCuda && decl->buffer->scope == ir::Scope::kFragment) {
       placement.scope = ir::Scope::kRegister;
-      placement.layout = Layout::cyclic(shape, target.threads);
+      placement.layout = Layout::cyclic(shape, placements->threads);
     } else {
       placement.layout = memory_layout(shape, placement.storage, target);
       placement.reason = target.kind == Target::Kind::kCpu ? "the CPU keeps tiles in its cache" : "declared shared";
     }
-    (*placements)[decl->buffer.get()] = std::move(placement);
+    placements->tiles[decl->buffer.get()] = std::move(placement);
   }
 }
 
@@ -170,7 +164,7 @@ void limit_registers(const ir::Kernel& kernel, const Target& target, Placements*
     for (const ir::Stmt& stmt : kernel.body) {
       const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
       if (!decl) continue;
-      Placement& placement = placements->at(decl->buffer.get());
+      Placement& placement = placements->tiles.at(decl->buffer.get());
       if (placement.scope != ir::Scope::kRegister) continue;
       int64_t registers = placement.layout.registers() * (ir::bits(placement.storage) == 64 ? 2 : 1);
       total += registers;
@@ -204,12 +198,36 @@ bool is_whole(const ir::TileRef& tile) {
   return true;
 }
 
-Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule&) {
+ir::DType storage_type(ir::DType type) {
+  if (type == ir::DType::I4) return ir::DType::I8;
+  if (type == ir::DType::U4) return ir::DType::U8;
+  return type;
+}
+
+int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor) {
+  int widest = std::max(1, ir::bits(tensor->type.dtype) / 8);
+  const std::vector<Fact> facts = facts_of(kernel);
+  for (size_t i = 0; i < facts.size(); ++i)
+    if (facts[i].kind == Fact::Kind::kVector && fact_mask >> i & 1 &&
+        kernel.params[static_cast<size_t>(facts[i].param)].tensor == tensor)
+      widest = std::max(widest, facts[i].bytes);
+  return widest;
+}
+
+Placements plain_placements(const ir::Kernel& kernel, const Target& target) {
+  constexpr int kThreads = 128;
   Placements placements;
+  placements.threads = target.kind == Target::Kind::kCpu ? 1 : target.threads ? target.threads : kThreads;
   collect_tiles(kernel.body, target, &placements);
   Analysis(&placements, target).block(kernel.body);
   limit_registers(kernel, target, &placements);
   return placements;
+}
+
+Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
+                            uint64_t fact_mask) {
+  if (target.kind == Target::Kind::kCpu || target.generic) return plain_placements(kernel, target);
+  return infer_layouts(kernel, target, schedule, fact_mask);
 }
 
 }  // namespace kachel::lowering

@@ -1,14 +1,18 @@
-// Layout inference: where each tile of a kernel lives. On a GPU a fragment stays in registers if every access to it
-// goes element by element in one cyclic order, the order in which regions deal their iterations to threads; a fragment
-// that something reads across (a reduction, a broadcast, a gemm operand, a slice) lives in shared memory. On the CPU
-// every tile lives in the worker's arena.
+// Layout inference: where each tile of a kernel lives, which instruction a gemm becomes, and how the elements of
+// fragments and the iterations of regions are dealt out to threads. The result is a value that later passes follow.
+//
+// A fragment lives in registers where each thread that needs an element holds it; one that is read in another order
+// (as an index, across a slice) lives in shared memory. On the CPU every tile lives in the worker's arena.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ir/kernel.h"
+#include "lowering/fragment_layout.h"
 #include "lowering/layout.h"
 #include "lowering/lower.h"
+#include "lowering/machine.h"
 #include "lowering/schedule.h"
 
 namespace kachel::lowering {
@@ -16,17 +20,46 @@ namespace kachel::lowering {
 struct Placement {
   ir::Scope scope = ir::Scope::kShared;  // kShared or kRegister
   ir::DType storage = ir::DType::F32;    // element type in memory: 4-bit types are held one a byte
-  Layout layout;
-  std::string reason;  // for explain: what kept it out of registers; "" if nothing did
+  Layout layout;                         // of memory; of registers in the generic lowering, cyclic
+  std::optional<FragmentLayout> fragment;  // of registers otherwise
+  int64_t stages = 1;                      // copies of it in memory, for a pipeline
+  std::string reason;                      // for explain: what kept it out of registers; "" if nothing did
 };
 
-using Placements = std::map<const ir::Buffer*, Placement>;
+// What a gemm is made of. Without `mma` it is plain loads and fma.
+struct GemmChoice {
+  const MmaShape* mma = nullptr;
+  bool a_in_registers = false;
+  int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps share C
+  std::string reason;                // for explain: the fact that was missing for the next better choice
+};
 
-Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule& schedule);
+struct Placements {
+  int threads = 1;
+  std::map<const ir::Buffer*, Placement> tiles;
+  std::map<const ir::GemmStmt*, GemmChoice> gemms;
+  // Regions whose iterations are dealt out by a layout; reductions with the axes of the reduction last. The others are
+  // dealt out in cyclic order.
+  std::map<const ir::ParallelStmt*, FragmentLayout> regions;
+
+  const Placement& at(const ir::Buffer* tile) const { return tiles.at(tile); }
+};
+
+// REQUIRES: `kernel` comes from hoist_reductions() unless the target is the CPU or generic, and outlives the result.
+Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
+                            uint64_t fact_mask);
+
+// The parts. Plain: memory everywhere, or registers in cyclic order. Layouts: see infer_layouts.cc.
+Placements plain_placements(const ir::Kernel& kernel, const Target& target);
+Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, uint64_t fact_mask);
 
 // Constant extents of a tile. REQUIRES: a tile of a concrete kernel.
 std::vector<int64_t> tile_shape(const ir::BufferRef& tile);
 // Whether `tile` names the whole of its buffer, in order.
 bool is_whole(const ir::TileRef& tile);
+// 4-bit elements are held one a byte.
+ir::DType storage_type(ir::DType type);
+// The widest access, in bytes, that the facts allow to a tensor parameter; the size of an element if they say nothing.
+int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor);
 
 }  // namespace kachel::lowering

@@ -28,6 +28,12 @@ enum class Planted {
   kGridOrder,           // grid axes decoded in the wrong order
   kAtomicLost,          // an atomic becomes a plain store
   kNibbleOrder,         // the two elements of a byte exchanged
+  kShortWait,           // a pipeline waits for one group too few
+  kWrongStage,          // copies go to the stage that is being read
+  kSwappedFragment,     // the rows of an A fragment exchanged
+  kWrongSwizzle,        // copies and reads disagree on the swizzle
+  kDroppedShuffle,      // a row reduction leaves out one exchange between lanes
+  kWrongReplica,        // every replica stores, and atomics count several times
   kCount,
 };
 

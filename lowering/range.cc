@@ -1,6 +1,8 @@
 #include "lowering/range.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 
 namespace kachel::lowering {
 namespace {
@@ -177,6 +179,35 @@ bool Ranges::cannot_wrap(const ExprRef& expr) const {
       break;
   }
   return !wrapped;
+}
+
+int64_t Ranges::multiple_of(const ExprRef& expr) const {
+  if (expr->kind == ExprKind::kInt) return expr->int_value == std::numeric_limits<int64_t>::min() ? 1 : std::abs(expr->int_value);
+  if (expr->kind == ExprKind::kVar) {
+    auto it = multiples_.find(expr->var.get());
+    return it == multiples_.end() ? 1 : it->second;
+  }
+  if (expr->kind == ExprKind::kCast && !ir::is_float(expr->args[0]->type) && ir::bits(expr->cast_type.dtype) >= 32)
+    return multiple_of(expr->args[0]);
+  if (expr->kind != ExprKind::kApply || ir::is_float(expr->type)) return 1;
+  switch (expr->op) {
+    case Op::kMul: {
+      int64_t product = 0;
+      if (__builtin_mul_overflow(multiple_of(expr->args[0]), multiple_of(expr->args[1]), &product)) return 1;
+      return product;
+    }
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMin:
+    case Op::kMax:
+      return std::gcd(multiple_of(expr->args[0]), multiple_of(expr->args[1]));
+    case Op::kNeg:
+      return multiple_of(expr->args[0]);
+    case Op::kSelect:
+      return std::gcd(multiple_of(expr->args[1]), multiple_of(expr->args[2]));
+    default:
+      return 1;
+  }
 }
 
 bool Ranges::proves_less(const ExprRef& expr, const ExprRef& limit) const {

@@ -25,6 +25,11 @@ class Ranges {
   // Also known: var < limit, symbolically (`b < B`).
   void set_limit(const ir::VarRef& var, ir::ExprRef limit) { limits_[var.get()] = std::move(limit); }
 
+  // Also known: var is a multiple of this.
+  void set_multiple(const ir::VarRef& var, int64_t multiple) { multiples_[var.get()] = multiple; }
+  // A number that divides every value of `expr`, as far as it does not wrap; 0 if it is always 0.
+  int64_t multiple_of(const ir::ExprRef& expr) const;
+
   // The values that `expr` can take, wrapping included: an operation that may overflow its type yields the type's whole
   // range. REQUIRES: typed integer or Bool.
   Interval of(const ir::ExprRef& expr) const;
@@ -37,6 +42,7 @@ class Ranges {
  private:
   std::unordered_map<const ir::Var*, Interval> intervals_;
   std::unordered_map<const ir::Var*, ir::ExprRef> limits_;
+  std::unordered_map<const ir::Var*, int64_t> multiples_;
 };
 
 }  // namespace kachel::lowering

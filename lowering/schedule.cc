@@ -7,23 +7,15 @@
 namespace kachel::lowering {
 namespace {
 
-// The tiles that copies of this loop's body fill from tensors: what a deeper pipeline would hold several stages of.
-std::vector<ir::BufferRef> filled_tiles(const ir::Block& body) {
-  std::vector<ir::BufferRef> tiles;
-  for (const ir::Stmt& stmt : body) {
-    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-    if (!copy || copy->src.buffer->scope != ir::Scope::kGlobal || copy->dst.buffer->scope == ir::Scope::kGlobal)
-      continue;
-    if (std::find(tiles.begin(), tiles.end(), copy->dst.buffer) == tiles.end()) tiles.push_back(copy->dst.buffer);
-  }
-  return tiles;
-}
-
 void collect(const ir::Block& body, Schedule* schedule) {
   for (const ir::Stmt& stmt : body) {
     if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
-      if (loop->pipelined)
-        schedule->pipelines.push_back({Pipeline::Realisation::kInOrder, filled_tiles(loop->body), 1});
+      if (loop->pipelined) {
+        Pipeline pipeline;
+        pipeline.loop = loop;
+        pipeline.reason = "the generic lowering overlaps nothing";
+        schedule->pipelines.push_back(std::move(pipeline));
+      }
       collect(loop->body, schedule);
     } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
       collect(branch->then_body, schedule);
@@ -49,9 +41,18 @@ std::string Schedule::print() const {
   for (const Pipeline& pipeline : pipelines) {
     std::string names;
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;
-    text += fmt::format("pipeline {{{}}}: depth {}, in order\n", names, pipeline.depth);
+    const bool async = pipeline.realisation == Pipeline::Realisation::kAsyncCopies;
+    text += fmt::format("pipeline {}: depth {}, {}{}\n", pipeline.loop->var->name, pipeline.depth,
+                        async ? fmt::format("asynchronous copies into {{{}}}", names) : "in order",
+                        pipeline.reason.empty() ? "" : " (" + pipeline.reason + ")");
   }
   return text;
+}
+
+const Pipeline* Schedule::of(const ir::ForStmt& loop) const {
+  for (const Pipeline& pipeline : pipelines)
+    if (pipeline.loop == &loop) return &pipeline;
+  return nullptr;
 }
 
 }  // namespace kachel::lowering

@@ -16,21 +16,39 @@ struct Role {
   int registers = 0;  // budget per thread; 0: the compiler's choice
 };
 
-// Buffers that a pipelined loop fills `depth` iterations ahead. How a stage is acquired, committed, waited for and
-// released is the realisation's; the synchronisation pass emits it.
+// Buffers that a pipelined loop fills ahead of the iterations that read them. acquire, commit, wait and release are
+// the realisation's: synchronise() emits them.
 struct Pipeline {
-  enum class Realisation : uint8_t { kInOrder } realisation = Realisation::kInOrder;
+  enum class Realisation : uint8_t {
+    kInOrder,     // each iteration fills its buffers, then reads them
+    kAsyncCopies  // cp.async: the threads that read also start the copies, `depth` - 1 iterations ahead
+  } realisation = Realisation::kInOrder;
+  const ir::ForStmt* loop = nullptr;
   std::vector<ir::BufferRef> buffers;
-  int depth = 1;
+  std::vector<const ir::Stmt*> producers;  // the copies that fill the buffers, and the lets they need
+  int64_t depth = 1;
+  std::string reason;  // for explain: why it is not deeper
 };
 
 struct Schedule {
   std::vector<Role> roles;
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   std::string print() const;
+  // Null if the loop has none.
+  const Pipeline* of(const ir::ForStmt& loop) const;
 };
 
-// One role of all threads; every pipelined loop runs in order at depth 1, whatever depth it asks for.
+// Every pipelined loop in order at depth 1, whatever depth it asks for.
 Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
+
+// Pipelines of asynchronous copies where the dependences of a loop's body allow it. A copy runs ahead if it moves
+// elements as they are from a tensor that the kernel only reads to a whole shared tile which nothing outside of the loop
+// and nothing before the copy in its body touches, and if what it is addressed by is known without the body. The depth
+// is what the loop asks for; fit_pipelines() cuts it down.
+Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
+
+struct Placements;
+// Lowers depths until shared memory suffices, and gives each tile its number of stages.
+void fit_pipelines(Schedule* schedule, Placements* placements, const Target& target);
 
 }  // namespace kachel::lowering

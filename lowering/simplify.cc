@@ -54,6 +54,23 @@ class Simplifier {
     }
     if (!copy.then_body.empty() || !copy.else_body.empty()) out->push_back({std::move(copy)});
   }
+  void statement(const LoopIntrinsic& node, LoopBlock* out) {
+    LoopIntrinsic copy = node;
+    for (LoopIntrinsic::Operand& operand : copy.operands) operand.index = expr(operand.index);
+    if (copy.guard) copy.guard = expr(copy.guard);
+    out->push_back({std::move(copy)});
+  }
+  void statement(const LoopShuffle& node, LoopBlock* out) {
+    out->push_back({LoopShuffle{node.var, expr(node.value), node.lane_mask}});
+  }
+  void statement(const LoopPipeline& node, LoopBlock* out) {
+    LoopPipeline copy = node;
+    copy.begin = expr(node.begin);
+    copy.end = expr(node.end);
+    copy.produce = block(node.produce);
+    copy.consume = block(node.consume);
+    out->push_back({std::move(copy)});
+  }
   void statement(const LoopBarrier&, LoopBlock* out) { out->push_back({LoopBarrier{}}); }
   void statement(const LoopComment& comment, LoopBlock* out) { out->push_back({comment}); }
 

@@ -3,6 +3,12 @@
 // its state at exit (the back edge), found by iterating: states only grow, so this ends. The whole body is such a loop
 // too, since a block goes on to its next tile. All block-level control flow is uniform, so a barrier may stand anywhere
 // in it.
+//
+// A pipeline of depth D becomes a prologue that fills D - 1 stages and a loop whose iteration waits for its stage,
+// passes a barrier, starts the copies of the iteration D - 1 ahead and consumes. The barrier makes the copies of all
+// threads visible to all, and it separates the reads of the stage that was consumed last from the copies into it, which
+// are started after it. So within an iteration the buffers of the pipeline need no further barrier: the copies go to
+// a stage that nothing reads.
 #include "lowering/synchronise.h"
 
 #include <set>
@@ -53,12 +59,21 @@ Accesses accesses_of(const LoopStmt& stmt, bool deep) {
   if (const auto* store = std::get_if<LoopStore>(&stmt.node)) write(store->buffer);
   // Atomics do not conflict with each other, but with reads and stores: counted as both.
   if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) write(atomic->buffer);
+  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) {
+      if (operand.write) write(operand.buffer);
+      if (!operand.write && !is_private(*operand.buffer)) accesses.reads.insert(operand.buffer.get());
+    }
   if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) accesses.add(accesses_of(threads->body));
   if (!deep) return accesses;
   if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) accesses.add(accesses_of(loop->body));
   if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
     accesses.add(accesses_of(branch->then_body));
     accesses.add(accesses_of(branch->else_body));
+  }
+  if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+    accesses.add(accesses_of(pipeline->produce));
+    accesses.add(accesses_of(pipeline->consume));
   }
   return accesses;
 }
@@ -82,6 +97,8 @@ class Synchroniser {
       state.add(now);
       if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
         state = this->loop(*loop, std::move(state), out);
+      } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+        state = this->pipeline(*pipeline, std::move(state), out);
       } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
         LoopIf copy{branch->condition, {}, {}};
         Accesses then_state = block(branch->then_body, state, out ? &copy.then_body : nullptr);
@@ -109,6 +126,64 @@ class Synchroniser {
     if (out) out->push_back({std::move(copy)});
     exit.add(entry);  // no iteration at all
     return exit;
+  }
+
+  // The state after it holds nothing from before the loop if it runs at all, and everything if it does not.
+  Accesses pipeline(const LoopPipeline& node, Accesses entry, LoopBlock* out) {
+    Accesses produced = accesses_of(node.produce);
+    if (conflict(entry, produced)) {
+      if (out && !planted(Planted::kDroppedBarrier)) out->push_back({LoopBarrier{}});
+      entry = {};
+    }
+    entry.add(produced);
+    // After the barrier of an iteration only what follows it is open; the stages being filled are read by no one.
+    Accesses open = produced;
+    for (const ir::BufferRef& buffer : node.buffers) open.writes.erase(buffer.get());
+    LoopBlock consume;
+    Accesses exit = block(node.consume, open, out ? &consume : nullptr);
+    if (out) expand(node, std::move(consume), out);
+    exit.add(entry);
+    return exit;
+  }
+
+  static void expand(const LoopPipeline& node, LoopBlock consume, LoopBlock* out) {
+    using ir::DType;
+    using ir::Op;
+    using Kind = LoopIntrinsic::Kind;
+    auto local = [](const char* name, DType type) {
+      return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, name, {type, nullptr}, {}});
+    };
+    auto i64 = [](int64_t value) { return ir::make_int(value, DType::I64); };
+    auto marker = [](Kind kind, int64_t groups) {
+      LoopIntrinsic intrinsic{kind, {}, nullptr};
+      intrinsic.immediate = groups;
+      return LoopStmt{std::move(intrinsic)};
+    };
+    auto fill = [&](const ir::ExprRef& ahead, const ir::ExprRef& stage, LoopBlock* to) {
+      to->push_back({LoopLet{node.ahead, ahead}});
+      LoopBlock produce;
+      produce.push_back({LoopLet{node.into, ir::make_cast({DType::I32, nullptr}, stage)}});
+      produce.insert(produce.end(), node.produce.begin(), node.produce.end());
+      to->push_back({LoopIf{ir::make_typed(Op::kLt, {ir::make_var(node.ahead), node.end}), std::move(produce), {}}});
+      to->push_back(marker(Kind::kAsyncCommit, 0));
+    };
+    const int64_t lead = node.depth - 1;
+    const ir::VarRef stage = local("stage", DType::I64);
+    LoopFor prologue{stage, i64(0), i64(lead), true, false, {}};
+    fill(ir::make_typed(Op::kAdd, {node.begin, ir::make_var(stage)}), ir::make_var(stage), &prologue.body);
+    out->push_back({std::move(prologue)});
+
+    LoopFor loop{node.var, node.begin, node.end, false, false, {}};
+    auto modulo = [&](const ir::ExprRef& value) { return ir::make_typed(Op::kMod, {value, i64(node.depth)}); };
+    const ir::ExprRef done = ir::make_typed(Op::kSub, {ir::make_var(node.var), node.begin});
+    loop.body.push_back(marker(Kind::kAsyncWait, planted(Planted::kShortWait) ? lead : lead - 1));
+    if (!planted(Planted::kDroppedBarrier)) loop.body.push_back({LoopBarrier{}});
+    fill(ir::make_typed(Op::kAdd, {ir::make_var(node.var), i64(lead)}),
+         modulo(ir::make_typed(Op::kAdd, {done, i64(planted(Planted::kWrongStage) ? 0 : lead)})), &loop.body);
+    loop.body.push_back({LoopLet{node.from, ir::make_cast({DType::I32, nullptr}, modulo(done))}});
+    for (LoopStmt& stmt : consume) loop.body.push_back(std::move(stmt));
+    out->push_back({std::move(loop)});
+    out->push_back(marker(Kind::kAsyncWait, 0));
   }
 };
 

@@ -1,5 +1,6 @@
-// Tile IR to loop IR, with one instruction for everything (plain loads, fma): the lowering that accepts every program.
-// Private to the lower_*.cc files, which implement one group of ops each.
+// Tile IR to loop IR. What schedule and layout inference have chosen is followed; whatever they have chosen nothing for
+// goes by plain loads and fma, so that every program is accepted. Private to the lower_*.cc files, which implement one
+// group of ops each.
 #pragma once
 #include <functional>
 #include <set>
@@ -13,12 +14,18 @@ namespace kachel::lowering {
 // The iteration that an element access happens in.
 struct Site {
   std::vector<ir::ExprRef> coords;  // I64, one a dimension of the iteration space
-  ir::ExprRef slot;                 // I32 register slot; null on the CPU
+  ir::ExprRef slot;                 // I32 register slot of the cyclic order; null elsewhere
+  // Of iterations dealt out by a layout: it, the values of its register digits by axis (null where a digit is the
+  // thread's) and whether this thread is the first of its replicas (null: there are none).
+  const FragmentLayout* layout = nullptr;
+  std::vector<std::vector<ir::ExprRef>> digits;
+  ir::ExprRef owner;
 };
 
 class TileLowering {
  public:
-  TileLowering(const ir::Kernel& kernel, const Target& target, const Placements& placements, uint64_t fact_mask);
+  TileLowering(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, const Placements& placements,
+               uint64_t fact_mask);
   Result<LoopKernel> run();
 
  private:
@@ -38,6 +45,7 @@ class TileLowering {
   void statement(const ir::AssignStmt& assign);
   void statement(const ir::ForStmt& loop);
   void statement(const ir::IfStmt& branch);
+  void pipeline(const ir::ForStmt& loop, const Pipeline& pipeline);
 
   // Emission into the current block.
   void emit(LoopStmt stmt) { current_->push_back(std::move(stmt)); }
@@ -50,6 +58,18 @@ class TileLowering {
   // on the CPU. `in_registers`: body touches register arrays through its site's slot.
   void each(const std::vector<int64_t>& shape, const std::vector<std::string>& names, bool in_registers,
             const std::function<void(const Site&)>& body);
+  // The same by a layout (lower_layout.cc). `vector`: so many neighbours along the last axis are one iteration, whose
+  // coordinates are those of the first. REQUIRES: vector == 1 or layout.vector() % vector == 0.
+  void each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
+               const std::function<void(const Site&)>& body);
+  // In the order in which a tile is held, if it is a fragment.
+  void each_of(const ir::BufferRef& tile, const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+               const std::function<void(const Site&)>& body);
+  // The register of the site's element in a fragment whose axes are the site's axes `axes`.
+  ir::ExprRef register_of(const FragmentLayout& fragment, const std::vector<size_t>& axes, const Site& site) const;
+  ir::ExprRef register_of(const ir::BufferRef& fragment, const std::vector<ir::ExprRef>& indices, const Site& site);
+  // Runs `body` once, or `count` times with the register number, in every thread.
+  void unrolled(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body);
   // One thread walks [0, extent) in order.
   void serial(const std::string& name, ir::ExprRef extent, bool reassociate,
               const std::function<void(ir::ExprRef)>& body);
@@ -80,16 +100,32 @@ class TileLowering {
   ir::ExprRef load_element(const Slice& slice, const Site& site);
   void copy_packed(const Slice& dst, const Slice& src);
 
+  // lower_vector.cc: copies by wide accesses. False if the facts or the layouts allow none; nothing is emitted then.
+  bool copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
+  bool copy_registers(const ir::CopyStmt& copy);
+  static std::vector<ir::ExprRef> fragment_indices(const Site& site) { return site.coords; }
+  int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
+  void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,
+            ir::ExprRef from_index, int64_t elements, ir::ExprRef guard);
+  // Index and guard of the vector that begins at the site.
+  ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
+
+  // lower_mma.cc
+  void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
+
   // lower_parallel.cc, lower_reduce.cc
   // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
+  void reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout);
   ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
   ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
 
   const ir::Kernel& kernel_;
   const Target& target_;
+  const Schedule& schedule_;
   const Placements& placements_;
+  const uint64_t fact_mask_;
   bool index32_ = false;
   std::set<int> unit_stride_;  // parameters
 
@@ -99,12 +135,15 @@ class TileLowering {
   std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;              // 4-bit tensor -> its bytes
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
+  std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
+  bool ahead_ = false;                                        // in the part of a pipeline that runs ahead
   Status status_;
 };
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
 ir::ExprRef int64(int64_t value);
+int64_t stage_elements(const Placement& placement);  // from one stage of a tile to the next: whole 128-byte lines
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);
 
 }  // namespace kachel::lowering

@@ -31,10 +31,24 @@ bool unit_stride(const KernelModel& model, const BoundArguments& arguments, int 
   return tensor.strides[last] == 1 || tensor.shape[last] <= 1;
 }
 
+// The largest power of two, up to 16, that divides the address, the strides but the last and the last extent, in bytes.
+uint64_t vector_bytes(const KernelModel& model, const BoundArguments& arguments, int param) {
+  const BoundTensor& tensor = arguments.tensors[param];
+  const int bits = bits_of(tensor.dtype);
+  const size_t last = model.params[param].axes.size() - 1;
+  if (tensor.strides[last] != 1) return 1;
+  uint64_t divisors = reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 |
+                      static_cast<uint64_t>(tensor.shape[last] * bits);
+  for (size_t axis = 0; axis < last; ++axis)
+    if (tensor.shape[axis] > 1) divisors |= static_cast<uint64_t>(tensor.strides[axis] * bits);
+  return (divisors & -divisors) / 8;
+}
+
 }  // namespace
 
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments) {
-  uint64_t mask = 0;
+  uint64_t mask = 0, vector = 1;
+  int measured = -1;
   for (size_t i = 0; i < model.facts.size(); ++i) {
     const lowering::Fact& fact = model.facts[i];
     bool holds = false;
@@ -44,6 +58,10 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
         break;
       case lowering::Fact::Kind::kUnitStride:
         holds = unit_stride(model, arguments, fact.param);
+        break;
+      case lowering::Fact::Kind::kVector:
+        if (measured != fact.param) vector = vector_bytes(model, arguments, measured = fact.param);
+        holds = vector >= static_cast<uint64_t>(fact.bytes);
         break;
     }
     mask |= static_cast<uint64_t>(holds) << i;
@@ -62,6 +80,9 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
         break;
       case lowering::Fact::Kind::kUnitStride:
         text += fmt::format("unit stride of `{}`", model.params[model.facts[i].param].name);
+        break;
+      case lowering::Fact::Kind::kVector:
+        text += fmt::format("{}-byte rows of `{}`", model.facts[i].bytes, model.params[model.facts[i].param].name);
         break;
     }
   }

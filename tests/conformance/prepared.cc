@@ -69,9 +69,22 @@ uint64_t Prepared::facts() const {
     bool holds = facts[i].kind == Fact::Kind::kIndex32;  // conformance shapes are small
     if (facts[i].kind == Fact::Kind::kUnitStride)
       holds = arguments_[static_cast<size_t>(facts[i].param)].tensor.strides.back() == 1;
+    if (facts[i].kind == Fact::Kind::kVector) holds = vector_fact(facts[i]);
     if (holds) mask |= uint64_t{1} << i;
   }
   return mask & test_.fact_mask;
+}
+
+bool Prepared::vector_fact(const Fact& fact) const {
+  const auto index = static_cast<size_t>(fact.param);
+  const ir::HostTensor& tensor = arguments_[index].tensor;
+  const int64_t bits = ir::bits(test_.args[index].tensor.type), wanted = fact.bytes * 8;
+  if (tensor.strides.back() != 1) return false;
+  if (test_.args[index].tensor.misalignment * std::max<int64_t>(bits, 8) % wanted) return false;
+  if (tensor.shape.back() * bits % wanted) return false;
+  for (size_t axis = 0; axis + 1 < tensor.shape.size(); ++axis)
+    if (tensor.shape[axis] > 1 && tensor.strides[axis] * bits % wanted) return false;
+  return true;
 }
 
 uint32_t Prepared::blocks(int64_t tiles) const {

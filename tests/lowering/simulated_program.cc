@@ -130,6 +130,9 @@ class Compiler {
     stmt.otherwise = block(branch.else_body);
     out->push_back(std::move(stmt));
   }
+  void statement(const LoopIntrinsic&, SimBlock*) {}
+  void statement(const LoopShuffle&, SimBlock*) {}
+  void statement(const LoopPipeline&, SimBlock*) {}
   void statement(const LoopBarrier&, SimBlock* out) { out->push_back(SimStmt{SimStmt::Kind::kBarrier}); }
   void statement(const LoopComment&, SimBlock*) {}
 

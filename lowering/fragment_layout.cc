@@ -1,0 +1,151 @@
+#include "lowering/fragment_layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+namespace kachel::lowering {
+namespace {
+
+int64_t capacity(const FragmentLayout::Axis& axis) {
+  int64_t product = 1;
+  for (const FragmentLayout::Digit& digit : axis) product *= digit.radix;
+  return product;
+}
+
+// Digits of radix 1 say nothing.
+void add(FragmentLayout::Axis* axis, int64_t radix, bool in_thread, int64_t stride) {
+  if (radix > 1) axis->push_back({radix, in_thread, stride});
+}
+
+}  // namespace
+
+FragmentLayout::FragmentLayout(std::vector<int64_t> shape, std::vector<Axis> axes, int64_t threads)
+    : shape_(std::move(shape)), axes_(std::move(axes)), threads_(threads) {}
+
+FragmentLayout FragmentLayout::accumulator(int64_t rows, int64_t columns, int64_t warps_m, int64_t warps_n) {
+  const int64_t down = rows / (16 * warps_m), across = columns / (8 * warps_n);
+  Axis m, n;
+  add(&n, 2, false, 1);
+  add(&n, 4, true, 1);
+  add(&n, across, false, 4);
+  add(&n, warps_n, true, 32 * warps_m);
+  add(&m, 8, true, 4);
+  add(&m, 2, false, 2);
+  add(&m, down, false, 4 * across);
+  add(&m, warps_m, true, 32);
+  return FragmentLayout({rows, columns}, {m, n}, 32 * warps_m * warps_n);
+}
+
+FragmentLayout FragmentLayout::blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
+  const size_t rank = shape.size();
+  std::vector<Axis> axes(rank);
+  int64_t stride = 1, reg = vector;
+  add(&axes[rank - 1], vector, false, 1);
+  for (size_t axis = rank; axis-- > 0;) {
+    const int64_t left = threads / stride, width = axis == rank - 1 ? vector : 1;
+    const int64_t wanted = (shape[axis] + width - 1) / width;
+    int64_t along = 1;  // threads on this axis: a divisor of those left
+    for (int64_t divisor = 1; divisor <= left; ++divisor) {
+      if (left % divisor) continue;
+      if (divisor <= wanted || along < wanted) along = divisor;
+      if (divisor >= wanted) break;
+    }
+    // The largest divisor not above what is wanted, unless it leaves more than half of the next one idle.
+    if (along > wanted && along >= 2 * wanted) {
+      int64_t below = 1;
+      for (int64_t divisor = 1; divisor <= wanted; ++divisor)
+        if (left % divisor == 0) below = divisor;
+      along = below;
+    }
+    add(&axes[axis], along, true, stride);
+    stride *= along;
+    const int64_t rounds = (wanted + along - 1) / along;
+    add(&axes[axis], rounds, false, reg);
+    reg *= rounds;
+  }
+  return FragmentLayout(shape, std::move(axes), threads);
+}
+
+int64_t FragmentLayout::registers() const {
+  int64_t count = 1;
+  for (const Axis& axis : axes_)
+    for (const Digit& digit : axis)
+      if (!digit.in_thread) count *= digit.radix;
+  return count;
+}
+
+bool FragmentLayout::ragged(size_t axis) const {
+  return capacity(axes_[axis]) != shape_[axis];
+}
+
+FragmentLayout FragmentLayout::keep(const std::vector<size_t>& kept) const {
+  FragmentLayout out;
+  out.threads_ = threads_;
+  std::map<int64_t, int64_t> radix_at;  // register stride -> radix
+  for (size_t axis : kept) {
+    out.shape_.push_back(shape_[axis]);
+    out.axes_.push_back(axes_[axis]);
+    for (const Digit& digit : axes_[axis])
+      if (!digit.in_thread) radix_at[digit.stride] = digit.radix;
+  }
+  std::map<int64_t, int64_t> renumbered;
+  int64_t next = 1;
+  for (const auto& [stride, radix] : radix_at) {
+    renumbered[stride] = next;
+    next *= radix;
+  }
+  for (Axis& axis : out.axes_)
+    for (Digit& digit : axis)
+      if (!digit.in_thread) digit.stride = renumbered[digit.stride];
+  return out;
+}
+
+std::vector<FragmentLayout::Digit> FragmentLayout::replicas() const {
+  std::map<int64_t, int64_t> used;  // stride -> radix
+  for (const Axis& axis : axes_)
+    for (const Digit& digit : axis)
+      if (digit.in_thread) used[digit.stride] = digit.radix;
+  std::vector<Digit> free;
+  int64_t next = 1;
+  for (const auto& [stride, radix] : used) {
+    if (stride > next) free.push_back({stride / next, true, next});
+    next = stride * radix;
+  }
+  if (next < threads_) free.push_back({threads_ / next, true, next});
+  return free;
+}
+
+int64_t FragmentLayout::vector() const {
+  if (axes_.empty() || axes_.back().empty()) return 1;
+  const Digit& fastest = axes_.back().front();
+  return !fastest.in_thread && fastest.stride == 1 ? fastest.radix : 1;
+}
+
+std::vector<int64_t> FragmentLayout::coordinates(int64_t thread, int64_t reg) const {
+  std::vector<int64_t> coordinates;
+  for (const Axis& axis : axes_) {
+    int64_t value = 0, scale = 1;
+    for (const Digit& digit : axis) {
+      value += (digit.in_thread ? thread : reg) / digit.stride % digit.radix * scale;
+      scale *= digit.radix;
+    }
+    coordinates.push_back(value);
+  }
+  return coordinates;
+}
+
+std::string FragmentLayout::print() const {
+  std::string text = fmt::format("[{}] on {} threads:", fmt::join(shape_, ", "), threads_);
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (i) text += ";";
+    if (axes_[i].empty()) text += " 1";
+    for (const Digit& digit : axes_[i])
+      text += fmt::format(" {} {}{}", digit.radix, digit.in_thread ? "t" : "r", digit.stride);
+  }
+  return text;
+}
+
+}  // namespace kachel::lowering

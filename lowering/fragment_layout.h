@@ -1,0 +1,61 @@
+// Where the elements of a fragment live: for every axis of the tile, how its coordinate is made of the thread number
+// and the register number. Each axis is a mixed-radix number, its digits fastest first; a digit is read from the thread
+// number or from the register number. So one form holds the accumulators of mma, blocked layouts for wide accesses and
+// what is left of either when axes are reduced away. Radices need not be powers of two.
+//
+// Thread digits that no axis uses replicate the fragment: threads that differ in them hold the same elements. An axis
+// may be ragged: its radices multiply to more than its extent, and places past the extent hold nothing.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kachel::lowering {
+
+class FragmentLayout {
+ public:
+  struct Digit {
+    int64_t radix;
+    bool in_thread;  // else in the register number
+    int64_t stride;  // the digit is number / stride % radix
+    bool operator==(const Digit&) const = default;
+  };
+  using Axis = std::vector<Digit>;
+
+  FragmentLayout() = default;
+  FragmentLayout(std::vector<int64_t> shape, std::vector<Axis> axes, int64_t threads);
+
+  // C of mma.m16n8: tiles of 16 x 8, `warps_m` x `warps_n` warps with a contiguous part of the tile each. The four
+  // registers of one instruction are neighbours. Source: PTX ISA, "Matrix Fragments for mma.m16n8k16".
+  // REQUIRES: rows % (16 * warps_m) == 0, columns % (8 * warps_n) == 0, warps_m * warps_n * 32 == threads.
+  static FragmentLayout accumulator(int64_t rows, int64_t columns, int64_t warps_m, int64_t warps_n);
+  // Neighbouring threads along the last axis, `vector` elements of it each; ragged where the shape wants it.
+  static FragmentLayout blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  const std::vector<Axis>& axes() const { return axes_; }
+  int64_t threads() const { return threads_; }
+  int64_t registers() const;  // per thread
+  bool ragged(size_t axis) const;
+
+  // The layout of the tile that has the axes `kept`, in that order: registers are numbered anew without gaps, threads
+  // of the axes left out become replicas.
+  FragmentLayout keep(const std::vector<size_t>& kept) const;
+  // Thread digits that no axis uses, with stride and radix. They and the used ones cover the thread number.
+  std::vector<Digit> replicas() const;
+  // Elements in consecutive registers of one thread that are neighbours along the last axis.
+  int64_t vector() const;
+
+  // Coordinates held by a register of a thread; may lie past the extent of a ragged axis.
+  std::vector<int64_t> coordinates(int64_t thread, int64_t reg) const;
+  // "[64, 128] on 128 threads: 8 t4 2 r2 4 t32; 2 r1 4 t1 16 r4"
+  std::string print() const;
+  bool operator==(const FragmentLayout&) const = default;
+
+ private:
+  std::vector<int64_t> shape_;
+  std::vector<Axis> axes_;
+  int64_t threads_ = 1;
+};
+
+}  // namespace kachel::lowering

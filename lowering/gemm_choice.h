@@ -1,0 +1,21 @@
+// Instruction choice for gemms, and how the block's warps share a C tile.
+#pragma once
+#include <functional>
+#include <optional>
+
+#include "lowering/placement.h"
+
+namespace kachel::lowering {
+
+struct WarpGrid {
+  int64_t m = 1, n = 1;
+};
+// How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands; along the rows alone if
+// `rows_only`. Nothing if the tile does not divide.
+std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, bool rows_only);
+
+// The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none.
+// `a_in_registers` as asked for: the caller knows where A lives.
+GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers);
+
+}  // namespace kachel::lowering

@@ -1,0 +1,51 @@
+#include "lowering/machine.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::DType;
+
+constexpr Machine kMachines[] = {
+    {80, 65536, 255, 164 * 1024, 163 * 1024, 2048},  {86, 65536, 255, 100 * 1024, 99 * 1024, 1536},
+    {87, 65536, 255, 164 * 1024, 163 * 1024, 1536},  {89, 65536, 255, 100 * 1024, 99 * 1024, 1536},
+    {90, 65536, 255, 228 * 1024, 227 * 1024, 2048},  {100, 65536, 255, 228 * 1024, 227 * 1024, 2048},
+    {120, 65536, 255, 100 * 1024, 99 * 1024, 1536},
+};
+
+constexpr MmaShape kMma[] = {
+    {DType::F16, DType::F16, DType::F32, 16, 80, false, true},
+    {DType::BF16, DType::BF16, DType::F32, 16, 80, false, true},
+    {DType::F32, DType::F32, DType::F32, 8, 80, true, false},
+    {DType::I8, DType::I8, DType::I32, 32, 80, false, false},
+    {DType::U8, DType::U8, DType::I32, 32, 80, false, false},
+    {DType::I8, DType::U8, DType::I32, 32, 80, false, false},
+    {DType::U8, DType::I8, DType::I32, 32, 80, false, false},
+};
+
+}  // namespace
+
+const Machine& machine_of(int architecture) {
+  const Machine* found = &kMachines[0];
+  for (const Machine& machine : kMachines)
+    if (machine.architecture <= architecture) found = &machine;
+  return *found;
+}
+
+const MmaShape* find_mma(int architecture, DType a, DType b, DType c, bool tf32, const char** reason) {
+  *reason = "no tensor core instruction multiplies these types";
+  for (const MmaShape& shape : kMma) {
+    if (shape.a != a || shape.b != b || shape.c != c) continue;
+    if (shape.since > architecture) {
+      *reason = "the architecture's tensor cores do not know these types";
+      continue;
+    }
+    if (shape.needs_tf32 && !tf32) {
+      *reason = "f32 operands; `precision tf32` would allow tensor cores";
+      continue;
+    }
+    return &shape;
+  }
+  return nullptr;
+}
+
+}  // namespace kachel::lowering
