@@ -118,7 +118,9 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       emit({std::move(pair)});
     }
     if (site.owner) guard = both(guard, site.owner);
-    move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, guard);
+    auto write = [&] { move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, nullptr); };
+    if (!guard) return write();
+    emit({LoopIf{guard, nested(write), {}}});
   });
   return true;
 }

@@ -77,6 +77,12 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
   plan_memory(&lowering.loops, target);
+  if (!plain && lowering.loops.workspace_bytes) {
+    // Scratch in global memory is no place for asynchronous copies and ldmatrix.
+    Target generic = target;
+    generic.generic = true;
+    return lower_to_loops(concrete, generic, fact_mask);
+  }
   synchronise(&lowering.loops);
   if (!plain) {
     narrow(&lowering.loops);
