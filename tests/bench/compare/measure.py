@@ -157,7 +157,7 @@ def run_row(row, session, backend, method, log=lambda text: None):
         except Absent as reason:
             skipped[name] = str(reason)
         except Exception as error:  # noqa: BLE001  a peer that cannot do a row must not take the row along
-            skipped[name] = f"{type(error).__name__}: {error}"[:400]
+            skipped[name] = f"failed: {type(error).__name__}: {error}"[:400]
     errors = check(actual, sides, sets, backend, skipped)
     timed = {}
     for name, side in sides.items():
@@ -166,7 +166,7 @@ def run_row(row, session, backend, method, log=lambda text: None):
         except Exception as error:  # noqa: BLE001
             if name == "Kachel":
                 raise
-            skipped[name] = f"{type(error).__name__}: {error}"[:400]
+            skipped[name] = f"failed: {type(error).__name__}: {error}"[:400]
     samples = rounds(timed, method.rounds)
     return describe(actual, decisions, samples, errors, skipped, timed, count, time.monotonic() - began)
 
@@ -192,7 +192,7 @@ def check(row, sides, sets, backend, skipped):
         except Exception as error:  # noqa: BLE001
             if name == "Kachel":
                 raise
-            skipped[name] = f"{type(error).__name__}: {error}"[:400]
+            skipped[name] = f"failed: {type(error).__name__}: {error}"[:400]
             del sides[name]
             continue
         if not side.reference:

@@ -44,8 +44,8 @@ def cells_of(row):
         ratio, wrong = side["ratio"], side["check"] is not None and not side["check"]["ok"]
         text = f"{ratio['median']:.3f} [{ratio['min']:.3f}..{ratio['max']:.3f}]"
         lines.append(start + own + [name + (" WRONG" if wrong else ""), number(side["median_us"]), text] + tail)
-    for name in row["skipped"]:
-        lines.append(start + own + [name, "absent", "-"] + tail)
+    for name, why in row["skipped"].items():
+        lines.append(start + own + [name, "failed" if why.startswith("failed") else "absent", "-"] + tail)
     return lines or [start + own + ["-", "-", "-"] + tail]
 
 
