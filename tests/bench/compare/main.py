@@ -133,6 +133,9 @@ def main(argv=None):
                         "cache_bytes": backend.cache_bytes, "seed": options.seed}
     result["state_before"] = machine.gpu_state() if device == "cuda" else {"load": os.getloadavg()}
     result["rows"] = []
+    if device == "cpu" and os.getloadavg()[0] > 0.5:
+        say(f"LOADED: other work runs here (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores); "
+            "these figures are no measurement")
     say(f"{result['device']['name']}, {result['versions']}, commit {result['commit']}")
     try:
         measure_all(rows, session, backend, method, options, result, say)

@@ -64,6 +64,8 @@ def draw(title, rows):
         out.append(f'<circle cx="{at}" cy="32" r="4" fill="{colour}"/>'
                    f'<text x="{at + 8}" y="36">{escape(name)}</text>')
         at += 26 + 7 * len(name)
+    out += [f'<rect x="0" y="{TOP + LINE * i}" width="{width}" height="{LINE}" fill="#f5f5f5"/>'
+            for i in range(1, len(points), 2)]
     for tick in chosen_ticks(low, high):
         colour, weight = ("#222222", 1.5) if tick == 1 else ("#dddddd", 1)
         out.append(f'<line x1="{x(tick):.1f}" y1="{TOP}" x2="{x(tick):.1f}" y2="{bottom}" stroke="{colour}" '
