@@ -237,12 +237,12 @@ class Inference {
     for (size_t axis = shape.size(); axis-- > 0;) {
       if (done[axis]) continue;
       int64_t left = shape[axis];
-      for (FragmentLayout::Digit& digit : replicas) {
-        if (left <= 1 || digit.radix > left) continue;
+      std::erase_if(replicas, [&](const FragmentLayout::Digit& digit) {  // those taken
+        if (left <= 1 || digit.radix > left) return false;
         made[axis].push_back(digit);
         left = (left + digit.radix - 1) / digit.radix;
-        digit.radix = shape[axis] + 1;  // taken
-      }
+        return true;
+      });
       if (left > 1) made[axis].push_back({left, false, reg});
       reg *= left;
     }
