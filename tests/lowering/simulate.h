@@ -1,6 +1,8 @@
-// Executes the loop IR of a GPU target without a GPU, as unkindly as the barriers allow: between two barriers each
-// thread of a block runs alone, from one to the next, in any order of threads. Every access is checked: it must lie in
-// its buffer, and must not meet one of another thread since the last barrier unless both only read.
+// Executes the loop IR of a GPU target without a GPU, as unkindly as the hardware allows. Between two barriers each
+// warp runs alone, in any order of warps, and its lanes run alone from one operation of the warp to the next, in any
+// order of lanes. An asynchronous copy is done when its thread waits for it and not before. Every access is checked: it
+// must lie in its buffer, be aligned to its width, and must not meet one of another thread since the last barrier
+// unless both only read.
 #pragma once
 #include "lowering/loop_ir.h"
 
@@ -15,9 +17,13 @@ struct Allocation {
 enum class ThreadOrder { kForward, kReversed, kShuffled };
 
 struct Simulation {
-  Status status;  // kInternal: threads waited at different barriers, or an access left its buffer
+  Status status;  // kInternal: threads part ways, an access leaves its buffer or is not aligned
   int64_t races = 0;
   std::string first_race;
+  // Shared memory serves 8 lanes x 16 bytes at once, or as many narrower accesses, if no bank is asked for two words.
+  // The rounds that it takes beyond that, all warps together: of kLoadMatrix, and of vector copies.
+  int64_t matrix_loads = 0, matrix_conflicts = 0;
+  int64_t vector_conflicts = 0;
 };
 
 // `params`: one a parameter of the kernel, as at a launch, pointers into `memory` (which need not hold the workspace).

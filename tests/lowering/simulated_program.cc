@@ -1,5 +1,7 @@
 #include "tests/lowering/simulated_program.h"
 
+#include <algorithm>
+
 namespace kachel::lowering {
 namespace {
 
@@ -12,6 +14,7 @@ class Compiler {
     for (const LoopParam& param : kernel_.params) out_.param_slots.push_back(param.var ? slot(param.var) : -1);
     // for tile in block, block + blocks, ... while tile < tiles
     out_.first_tile = out_.slots++;
+    if (kernel_.thread) out_.thread = slot(kernel_.thread);
     SimStmt walk{SimStmt::Kind::kFor};
     SimNode first{ir::ExprKind::kVar};
     first.slot = out_.first_tile;
@@ -21,6 +24,7 @@ class Compiler {
     walk.slot = slot(kernel_.tile);
     walk.step = blocks;
     walk.body = block(kernel_.body);
+    walk.stops = stops(walk.body);
     out_.body.push_back(std::move(walk));
     return std::move(out_);
   }
@@ -44,6 +48,8 @@ class Compiler {
                                                           : SimBuffer::Kind::kShared);
       made.elements = local.elements;
       made.offset = is_register ? out_.register_bytes : local.byte_offset;
+      // As emit_cuda.cc aligns them.
+      if (is_register) made.alignment = ir::bits(made.type) < 64 ? 16 : 8;
       if (is_register) out_.register_bytes += (ir::storage_bytes(made.type, made.elements) + 7) / 8 * 8;
     }
   }
@@ -81,6 +87,9 @@ class Compiler {
     out_.nodes.push_back(node);
     return static_cast<int>(out_.nodes.size()) - 1;
   }
+  static bool stops(const SimBlock& body) {
+    return std::any_of(body.begin(), body.end(), [](const SimStmt& stmt) { return stmt.stops; });
+  }
   SimBlock block(const LoopBlock& in) {
     SimBlock out;
     for (const LoopStmt& stmt : in) std::visit([&](const auto& node) { statement(node, &out); }, stmt.node);
@@ -112,7 +121,9 @@ class Compiler {
     stmt.a = expr(loop.begin);
     stmt.b = expr(loop.end);
     stmt.slot = slot(loop.var);
+    stmt.type = loop.var->type.dtype;
     stmt.body = block(loop.body);
+    stmt.stops = stops(stmt.body);
     out->push_back(std::move(stmt));
   }
   void statement(const LoopThreads& threads, SimBlock* out) {
@@ -128,12 +139,38 @@ class Compiler {
     stmt.a = expr(branch.condition);
     stmt.body = block(branch.then_body);
     stmt.otherwise = block(branch.else_body);
+    stmt.stops = stops(stmt.body) || stops(stmt.otherwise);
     out->push_back(std::move(stmt));
   }
-  void statement(const LoopIntrinsic&, SimBlock*) {}
-  void statement(const LoopShuffle&, SimBlock*) {}
-  void statement(const LoopPipeline&, SimBlock*) {}
-  void statement(const LoopBarrier&, SimBlock* out) { out->push_back(SimStmt{SimStmt::Kind::kBarrier}); }
+  void statement(const LoopIntrinsic& intrinsic, SimBlock* out) {
+    using Kind = SimStmt::Kind;
+    constexpr Kind kKinds[] = {Kind::kCopy,       Kind::kCopyAsync, Kind::kCommit,     Kind::kWait,
+                               Kind::kLoadMatrix, Kind::kMma,       Kind::kConvertPair};
+    SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
+    for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
+      stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
+    if (intrinsic.guard) stmt.a = expr(intrinsic.guard);
+    stmt.immediate = intrinsic.immediate;
+    stmt.transpose = intrinsic.transpose;
+    stmt.type = intrinsic.type;
+    stmt.type_b = intrinsic.type_b;
+    stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kMma;
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopShuffle& shuffle, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kShuffle};
+    stmt.a = expr(shuffle.value);
+    stmt.slot = slot(shuffle.var);
+    stmt.immediate = shuffle.lane_mask;
+    stmt.stops = true;
+    out->push_back(std::move(stmt));
+  }
+  void statement(const LoopPipeline&, SimBlock*) {}  // synchronise() leaves none
+  void statement(const LoopBarrier&, SimBlock* out) {
+    SimStmt stmt{SimStmt::Kind::kBarrier};
+    stmt.stops = true;
+    out->push_back(std::move(stmt));
+  }
   void statement(const LoopComment&, SimBlock*) {}
 
   const LoopKernel& kernel_;

@@ -1,4 +1,4 @@
-// Loop IR made ready to execute: variables and buffers numbered, expressions in one array. Private to simulate.cc.
+// Loop IR made ready to execute: variables and buffers numbered, expressions in one array. Private to the simulator.
 #pragma once
 #include "ir/numerics.h"
 #include "lowering/loop_ir.h"
@@ -22,17 +22,33 @@ struct SimBuffer {
   int param = -1;        // kGlobal
   int64_t offset = 0;    // bytes, within the arena, the workspace's slice or the thread's registers
   int64_t elements = 0;  // not for kGlobal
+  int64_t alignment = 16;  // kRegister: of the array
 };
+
+// What no program may rely on: memory and registers at the start, the target of a copy under way.
+inline constexpr uint8_t kPoison = 0x7F;
 
 struct SimStmt;
 using SimBlock = std::vector<SimStmt>;
 struct SimStmt {
-  enum class Kind : uint8_t { kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier } kind;
-  int a = -1, b = -1;          // let, if: value; store, atomic: index and value; for: begin and end
-  int slot = -1, second = -1;  // variables: let, for; threads: index and slot
+  enum class Kind : uint8_t {
+    kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
+    kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kShuffle
+  } kind;
+  struct Operand {
+    int buffer = -1, index = -1;
+    int64_t elements = 0;
+  };
+  int a = -1, b = -1;          // let, if, shuffle: value; store, atomic: index and value; for: begin and end; copy: guard
+  int slot = -1, second = -1;  // variables: let, for, shuffle; threads: index and slot
   int buffer = -1;
   ir::AtomicOp atomic = ir::AtomicOp::kNone;
+  ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
   int64_t extent = 0, step = 1;  // threads; for
+  int64_t immediate = 0;         // wait: groups; load matrix: matrices; shuffle: the mask
+  bool transpose = false;
+  bool stops = false;  // it waits for other threads, or something in it does
+  std::vector<Operand> operands;
   SimBlock body, otherwise;
 };
 
@@ -41,7 +57,7 @@ struct SimProgram {
   std::vector<SimBuffer> buffers;
   std::vector<int> param_slots;  // by parameter; -1: a pointer
   int slots = 0;
-  int first_tile = -1;  // variables that the block sets: its number
+  int first_tile = -1, thread = -1;  // variables that are set at the start: the block's and the thread's number
   int64_t register_bytes = 0;
   SimBlock body;  // with the walk over tiles around it
 };

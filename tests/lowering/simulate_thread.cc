@@ -1,0 +1,195 @@
+// What a thread does by itself: values, element accesses, loops.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tests/lowering/simulated_machine.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::Op;
+using ir::Scalar;
+
+namespace {
+
+constexpr int64_t kMostSteps = int64_t{1} << 33;
+
+// The common operations of index arithmetic, for speed; false for the others.
+bool integer(Op op, DType type, int64_t a, int64_t b, Scalar* result) {
+  if (type != DType::I64 && type != DType::I32) return false;
+  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  uint64_t value;
+  switch (op) {
+    case Op::kAdd:
+      value = x + y;
+      break;
+    case Op::kSub:
+      value = x - y;
+      break;
+    case Op::kMul:
+      value = x * y;
+      break;
+    case Op::kBitAnd:
+      value = x & y;
+      break;
+    case Op::kBitXor:
+      value = x ^ y;
+      break;
+    case Op::kDiv:
+    case Op::kMod:
+      if (a < 0 || b < 1) return false;
+      value = op == Op::kDiv ? x / y : x % y;
+      break;
+    case Op::kLt:
+      *result = {DType::Bool, a < b, 0};
+      return true;
+    case Op::kGe:
+      *result = {DType::Bool, a >= b, 0};
+      return true;
+    default:
+      return false;
+  }
+  *result = {type, type == DType::I64 ? static_cast<int64_t>(value) : static_cast<int32_t>(value), 0};
+  return true;
+}
+
+}  // namespace
+
+uint8_t* Machine::element(int number, int64_t at, Thread& thread, Access kind) {
+  if (++steps_ > kMostSteps) fail("the simulator's step limit is exceeded");
+  return memory_.element(number, at, {thread.number, thread.registers.data(), false}, kind);
+}
+
+uint8_t* Machine::vector(const SimStmt::Operand& operand, int64_t at, int64_t alignment, Thread& thread, Access kind) {
+  if (++steps_ > kMostSteps) fail("the simulator's step limit is exceeded");
+  return memory_.vector(operand.buffer, at, operand.elements, alignment,
+                        {thread.number, thread.registers.data(), false}, kind);
+}
+
+void Machine::execute(const SimBlock& block, Thread& thread) {
+  for (const SimStmt& stmt : block) {
+    if (stopped()) return;
+    execute(stmt, thread);
+  }
+}
+
+void Machine::execute(const SimStmt& stmt, Thread& thread) {
+  using Kind = SimStmt::Kind;
+  switch (stmt.kind) {
+    case Kind::kLet:
+      set(thread, stmt.slot, eval(stmt.a, thread));
+      break;
+    case Kind::kStore: {
+      const int64_t at = eval(stmt.a, thread).i;
+      const Scalar value = eval(stmt.b, thread);
+      if (uint8_t* base = element(stmt.buffer, at, thread, Access::kWrite))
+        ir::store_element(type_of(stmt.buffer), base, at, value);
+      break;
+    }
+    case Kind::kAtomic: {
+      const int64_t at = eval(stmt.a, thread).i;
+      const Scalar value = ir::convert(eval(stmt.b, thread), type_of(stmt.buffer));  // as the emitters do
+      constexpr Op kOps[] = {Op::kAdd, Op::kAdd, Op::kMax, Op::kMin};
+      if (uint8_t* base = element(stmt.buffer, at, thread, Access::kAtomic)) {
+        const Scalar both[] = {ir::load_element(type_of(stmt.buffer), base, at), value};
+        ir::store_element(type_of(stmt.buffer), base, at, ir::apply_op(kOps[static_cast<int>(stmt.atomic)], both));
+      }
+      break;
+    }
+    case Kind::kFor: {
+      const int64_t begin = eval(stmt.a, thread).i, end = eval(stmt.b, thread).i;
+      for (int64_t i = begin; i < end && !stopped(); i += stmt.step) {
+        set(thread, stmt.slot, {stmt.type, i, 0});
+        execute(stmt.body, thread);
+      }
+      break;
+    }
+    case Kind::kThreads:
+      for (int64_t slot = 0, index = thread.number; index < stmt.extent && !stopped();
+           ++slot, index += kernel_.threads) {
+        set(thread, stmt.slot, {DType::I32, index, 0});
+        set(thread, stmt.second, {DType::I32, slot, 0});
+        execute(stmt.body, thread);
+      }
+      break;
+    case Kind::kIf:
+      execute(eval(stmt.a, thread).i ? stmt.body : stmt.otherwise, thread);
+      break;
+    case Kind::kCopy:
+      copy_vector(stmt, thread);
+      break;
+    case Kind::kCopyAsync:
+      copy_async(stmt, thread);
+      break;
+    case Kind::kCommit:
+      thread.groups.push_back(std::move(thread.open));
+      thread.open.clear();
+      break;
+    case Kind::kWait:
+      wait(thread, static_cast<size_t>(stmt.immediate));
+      break;
+    case Kind::kConvertPair:
+      convert_pair(stmt, thread);
+      break;
+    case Kind::kBarrier:
+    case Kind::kLoadMatrix:
+    case Kind::kMma:
+    case Kind::kShuffle:
+      fail("a barrier or an operation of the warp inside a thread loop");
+      break;
+  }
+}
+
+// One 32-bit store of two elements.
+void Machine::convert_pair(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  const int64_t to_at = eval(to.index, thread).i, from_at = eval(from.index, thread).i;
+  if (type_of(from.buffer) != DType::F32 || type_of(to.buffer) != stmt.type)
+    return fail("a pair is converted between other types than the statement says");
+  const uint8_t* source = vector(from, from_at, 4, thread, Access::kRead);
+  uint8_t* target = vector(to, to_at, 4, thread, Access::kWrite);
+  if (!source || !target) return;
+  for (int64_t i = 0; i < 2; ++i)
+    ir::store_element(stmt.type, target, i, ir::load_element(DType::F32, source, i));
+}
+
+Scalar Machine::eval(int number, Thread& thread) {
+  const SimNode& node = program_.nodes[static_cast<size_t>(number)];
+  switch (node.kind) {
+    case ir::ExprKind::kInt:
+    case ir::ExprKind::kBool:
+    case ir::ExprKind::kFloat:
+      return node.constant;
+    case ir::ExprKind::kVar:
+      return thread.values[static_cast<size_t>(node.slot)];
+    case ir::ExprKind::kCast:
+      return ir::convert(eval(node.args[0], thread), node.cast);
+    case ir::ExprKind::kLoad: {
+      const int64_t at = eval(node.args[0], thread).i;
+      const DType type = type_of(node.buffer);
+      const uint8_t* base = element(node.buffer, at, thread, Access::kRead);
+      return base ? ir::load_element(type, base, at) : Scalar{ir::compute_type(type), 0, 0};
+    }
+    case ir::ExprKind::kApply:
+      return apply(node, thread);
+    case ir::ExprKind::kReduce:
+      break;
+  }
+  fail("a reduction in loop IR");
+  return {};
+}
+
+Scalar Machine::apply(const SimNode& node, Thread& thread) {
+  const Scalar first = eval(node.args[0], thread);
+  // The operands that are not needed are not evaluated: they may be guarded loads.
+  if (node.op == Op::kSelect) return eval(node.args[first.i ? 1 : 2], thread);
+  if ((node.op == Op::kAnd && !first.i) || (node.op == Op::kOr && first.i)) return first;
+  Scalar args[3] = {first};
+  for (int i = 1; i < node.arity; ++i) args[i] = eval(node.args[i], thread);
+  Scalar result;
+  if (node.arity == 2 && integer(node.op, first.type, first.i, args[1].i, &result)) return result;
+  return ir::apply_op(node.op, {args, static_cast<size_t>(node.arity)});
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,111 @@
+// One block at a time of a simulated launch. Private to the simulator: simulate.cc runs blocks and warps,
+// simulate_thread.cc what a thread does by itself, simulate_async.cc copies, simulate_warp.cc what a warp does together.
+//
+// A thread is a machine of its own: its values, its registers and a stack of the block-level loops and branches that it
+// is in, so that it can stop for others and go on later. What holds no stop runs to its end at once.
+#pragma once
+#include <array>
+#include <deque>
+#include <map>
+#include <random>
+#include <span>
+
+#include "tests/lowering/simulated_memory.h"
+
+namespace kachel::lowering {
+
+inline constexpr size_t kLanes = 32;
+
+// Adds up the extra rounds of accesses to shared memory by a warp. `addresses`: in bytes, -1 for a lane that takes no
+// part; `bytes`: each.
+int64_t bank_conflicts(std::span<const int64_t> addresses, int64_t bytes);
+
+class Machine {
+ public:
+  Machine(const LoopKernel& kernel, const std::vector<int64_t>& params, const std::vector<Allocation>& memory,
+          uint32_t blocks)
+      : kernel_(kernel),
+        program_(compile(kernel, blocks)),
+        params_(params),
+        memory_(kernel, program_, params, memory, &result_) {}
+
+  Simulation run(uint32_t blocks, ThreadOrder order);
+
+ private:
+  using Access = SimMemory::Access;
+  struct Level {
+    const SimBlock* block;
+    size_t at = 0;
+    const SimStmt* loop = nullptr;
+    int64_t value = 0, end = 0;
+  };
+  struct Copy {  // asynchronous
+    const SimStmt* stmt;
+    int64_t to, from;
+    bool inside;                 // else zeros are written
+    std::array<uint8_t, 16> seen;  // the source at issue
+  };
+  struct Thread {
+    int32_t number = 0;
+    std::vector<ir::Scalar> values;
+    std::vector<uint8_t> registers;
+    std::vector<Level> stack;
+    std::vector<Copy> open;                // since the last commit
+    std::deque<std::vector<Copy>> groups;  // under way, oldest first
+  };
+  using Warp = std::span<Thread>;
+
+  void fail(const std::string& message) { memory_.fail(message); }
+  bool stopped() const { return !result_.status.ok(); }
+
+  // simulate.cc
+  void start(Thread& thread, int32_t number, uint32_t block);
+  void run_block(uint32_t block, ThreadOrder order);
+  const SimStmt* run_lanes(Warp warp, ThreadOrder order);  // until each waits for others
+  const SimStmt* run_to_stop(Thread& thread);
+  bool together(const Thread& a, const SimStmt* at_a, const Thread& b, const SimStmt* at_b);
+
+  // simulate_thread.cc
+  void execute(const SimBlock& block, Thread& thread);
+  void execute(const SimStmt& stmt, Thread& thread);
+  ir::Scalar eval(int node, Thread& thread);
+  ir::Scalar apply(const SimNode& node, Thread& thread);
+  void set(Thread& thread, int slot, const ir::Scalar& value) { thread.values[static_cast<size_t>(slot)] = value; }
+  const SimBuffer& buffer(int number) const { return program_.buffers[static_cast<size_t>(number)]; }
+  ir::DType type_of(int number) const { return buffer(number).type; }
+  uint8_t* element(int number, int64_t at, Thread& thread, Access kind);
+  uint8_t* vector(const SimStmt::Operand& operand, int64_t at, int64_t alignment, Thread& thread, Access kind);
+  void convert_pair(const SimStmt& stmt, Thread& thread);
+
+  // simulate_async.cc
+  int64_t bytes_of(const SimStmt& stmt) const;
+  bool guarded(const SimStmt& stmt, Thread& thread) { return stmt.a < 0 || eval(stmt.a, thread).i; }
+  void copy_vector(const SimStmt& stmt, Thread& thread);
+  void copy_async(const SimStmt& stmt, Thread& thread);
+  void wait(Thread& thread, size_t groups);
+  void finish(const Copy& copy, Thread& thread);
+  void note_vector(const SimStmt& stmt, const Thread& thread, int64_t address);
+  void count_vectors();
+
+  // simulate_warp.cc
+  void warp_operation(const SimStmt& stmt, Warp warp);
+  void shuffle(const SimStmt& stmt, Warp warp);
+  void load_matrix(const SimStmt& stmt, Warp warp);
+  void mma(const SimStmt& stmt, Warp warp);
+
+  const LoopKernel& kernel_;
+  const SimProgram program_;
+  const std::vector<int64_t>& params_;
+  Simulation result_;
+  SimMemory memory_;
+  int64_t steps_ = 0;
+  std::mt19937 random_{1};
+  // Vector accesses to shared memory since the last barrier: by statement and warp, the addresses of each round.
+  struct Rounds {
+    std::array<size_t, kLanes> next{};
+    std::vector<std::array<int64_t, kLanes>> addresses;
+  };
+  std::map<std::pair<const SimStmt*, size_t>, Rounds> vectors_;
+};
+
+}  // namespace kachel::lowering
