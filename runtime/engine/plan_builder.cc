@@ -48,6 +48,14 @@ Status generic_slots(const KernelModel& model, const ir::Kernel& concrete, std::
   return {};
 }
 
+// Only what the compiler itself says: a loaded function's local memory may as well be arrays of the program.
+std::string flaw_of(const CompileResult& compiled) {
+  std::string flaw;
+  if (compiled.usage.spill_bytes > 0) flaw = fmt::format("spills {} bytes", compiled.usage.spill_bytes);
+  for (const std::string& loss : compiled.losses) flaw += (flaw.empty() ? "" : "; ") + loss;
+  return flaw;
+}
+
 // A `threads` tunable that no launch could use.
 Status check_threads(const PlanBuilder::Request& request) {
   const KernelModel& model = request.model;
@@ -165,6 +173,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .workspace_bytes = lowered.workspace_bytes,
                         .slots = std::move(lowered.slots),
                         .usage = compiled.usage,
+                        .flaw = flaw_of(compiled),
                         .binary = std::move(compiled.binary)});
   const std::string bytes = encode_plan(plan);
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,

@@ -51,6 +51,10 @@ Status TuneSession::compile(size_t index) {
   return build(index).status();
 }
 
+std::string TuneSession::flaw(size_t index) {
+  return loaded_[index].load(std::memory_order_acquire)->step().flaw;
+}
+
 // The caller's work on the inputs is waited for, so that reading them on another stream is safe.
 Status TuneSession::open() {
   Device& device = setup_.device;

@@ -34,6 +34,7 @@ class TuneSession final : public tuner::CandidateRunner {
   ~TuneSession() override;
 
   Status compile(size_t index) override;
+  std::string flaw(size_t index) override;
   Status prepare() override;
   Status check(size_t index) override;
   void flush() override;
