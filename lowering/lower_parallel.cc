@@ -41,6 +41,16 @@ bool reads_what_others_write(const ir::ForwardedRegion& region) {
   return found;
 }
 
+bool reads_what_it_writes(const ir::ForwardedRegion& region) {
+  bool found = false;
+  for (const ir::GuardedStore& guarded : region.stores)
+    for (const ir::LetStmt& let : region.lets)
+      ir::visit(let.value, [&](const ExprRef& node) {
+        found |= node->kind == ir::ExprKind::kLoad && node->buffer == guarded.store.buffer;
+      });
+  return found;
+}
+
 std::vector<size_t> axes_of(const FragmentLayout& layout) {
   std::vector<size_t> axes(layout.shape().size());
   std::iota(axes.begin(), axes.end(), size_t{0});
@@ -80,11 +90,21 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   struct Pending {
     ir::BufferRef value, at, guard;
   };
-  const bool two_phases = reads_what_others_write(region) && !planted(Planted::kSnapshotBroken);
+  bool to_registers = false;
+  for (const ir::GuardedStore& guarded : region.stores) to_registers |= in_registers(guarded.store.buffer);
+  // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
+  const bool replicated = layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
+  const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
-    if (layout) return each_in(*layout, names, 1, body);
-    each(shape, names, unroll_rounds, body);
+    if (!layout) return each(shape, names, unroll_rounds, body);
+    each_in(*layout, names, 1, [&](const Site& site) {
+      if (!site.owner || to_registers || planted(Planted::kWrongReplica)) return body(site);
+      // One thread of each set of replicas does it all.
+      Site own = site;
+      own.owner = nullptr;
+      emit({LoopIf{site.owner, nested([&] { body(own); }), {}}});
+    });
   };
   const int64_t rounds = layout ? layout->registers() : on_cpu() ? product(shape) : (product(shape) + out_.threads - 1) / out_.threads;
   const ir::Scope scope = on_cpu() ? ir::Scope::kShared : ir::Scope::kRegister;

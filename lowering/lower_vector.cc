@@ -69,7 +69,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     if (to->type.dtype != from->type.dtype) return false;
     const int64_t bytes = ir::bits(to->type.dtype) / 8, width = std::min(vector_width(dst), vector_width(src));
     if (width * bytes < 4) return false;
-    each_in(FragmentLayout::blocked(shape, width, out_.threads), {"row", "column"}, width, [&](const Site& site) {
+    auto one = [&](const Site& site) {
       ExprRef from_guard, to_guard;
       ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
       auto emit_move = [&] {
@@ -79,6 +79,10 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       // What lies outside of the source is zero; what lies outside of the destination is not written.
       if (!to_guard) return emit_move();
       emit({LoopIf{to_guard, nested(emit_move), {}}});
+    };
+    each_in(FragmentLayout::blocked(shape, width, out_.threads), {"row", "column"}, width, [&](const Site& site) {
+      if (!site.owner) return one(site);
+      emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});
     });
     return true;
   }
