@@ -73,10 +73,16 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       ExprRef from_guard, to_guard;
       ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
       auto emit_move = [&] {
+        if (to->scope == ir::Scope::kGlobal && from_guard) {  // a copy into a tensor writes no zeros
+          const ir::BufferRef raw = temporary("raw", storage(to)->type.dtype, ir::Scope::kRegister, width);
+          move(Kind::kCopyVector, raw, ir::make_int(0, DType::I32), storage(from), from_at, width, from_guard);
+          return move(Kind::kCopyVector, storage(to), to_at, raw, ir::make_int(0, DType::I32), width, nullptr);
+        }
         move(ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
              from_guard);
       };
       // What lies outside of the source is zero; what lies outside of the destination is not written.
+      to_guard = both(to_guard, site.owner);
       if (!to_guard) return emit_move();
       emit({LoopIf{to_guard, nested(emit_move), {}}});
     });
@@ -117,8 +123,10 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       pair.operands = {{raw, raw_at(i), 2, true}, {storage(fragment), slot_at(i), 2, false}};
       emit({std::move(pair)});
     }
-    if (site.owner) guard = both(guard, site.owner);
-    move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, guard);
+    guard = both(guard, site.owner);
+    auto emit_move = [&] { move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, nullptr); };
+    if (!guard) return emit_move();
+    emit({LoopIf{guard, nested(emit_move), {}}});  // not the copy's own: that writes zeros into a tile
   });
   return true;
 }
