@@ -10,6 +10,7 @@
 // fewer, so it ends.
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <set>
 
 #include "lowering/gemm_choice.h"
@@ -238,7 +239,7 @@ class Inference {
         if (left <= 1 || digit.radix > left) continue;
         made[axis].push_back(digit);
         left = (left + digit.radix - 1) / digit.radix;
-        digit.radix = shape[axis] + 1;  // taken
+        digit.radix = std::numeric_limits<int64_t>::max();  // taken
       }
       if (left > 1) made[axis].push_back({left, false, reg});
       reg *= left;
