@@ -68,7 +68,7 @@ class Narrower {
     if (!in) return in;
     if (in->type == DType::I64 && in->kind != ExprKind::kInt)
       if (ExprRef small = as_i32(in)) {
-        if (small->kind == ExprKind::kCast) return in;  // a variable that stays wide
+        if (in->kind == ExprKind::kVar && small->kind == ExprKind::kCast) return in;  // it stays wide
         return ir::make_cast({DType::I64, nullptr}, small);
       }
     if (in->kind == ExprKind::kCast && in->cast_type.dtype == DType::I32 && in->args[0]->type == DType::I64)
