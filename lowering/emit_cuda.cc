@@ -96,8 +96,7 @@ class Emitter {
     for (const LoopBuffer& buffer : kernel_.buffers) {
       const char* type = memory_type(buffer.buffer->type.dtype);
       if (buffer.buffer->scope == ir::Scope::kRegister)
-        line(1, "{}{} {}[{}];", ir::bits(buffer.buffer->type.dtype) < 64 ? "__align__(16) " : "", type,
-             name(buffer.buffer), buffer.elements);
+        line(1, "__align__(16) {} {}[{}];", type, name(buffer.buffer), buffer.elements);
       else
         line(1, "{0}* __restrict__ {1} = ({0}*)({2} + {3});", type, name(buffer.buffer),
              buffer.spilled ? workspace_ : "kachel_shared", buffer.byte_offset);
