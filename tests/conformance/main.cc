@@ -4,7 +4,7 @@
 // Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
 // executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed.
 // --coverage generates the programs without running them and fails if they leave out a feature.
-// --dump prints a generated program, named p<seed>.
+// --dump prints a generated program, named p<seed>, and what it is lowered to for the simulated GPU.
 #include <cstdio>
 #include <cstdlib>
 
@@ -141,8 +141,13 @@ int main(int argc, char** argv) {
   if (!options.dump.empty()) {
     auto program = conformance::generate(std::strtoull(options.dump.c_str() + 1, nullptr, 10));
     std::printf("%s\n", program.ok() ? program->text.c_str() : program.status().message().c_str());
-    if (program.ok()) std::printf("%s", conformance::describe(program->test).c_str());
-    return program.ok() ? 0 : 1;
+    if (!program.ok()) return 1;
+    std::printf("%s", conformance::describe(program->test).c_str());
+    auto prepared = conformance::Prepared::make(program->test);
+    if (!prepared.ok()) return 1;
+    auto kernel = lowering::lower_case(**prepared);
+    std::printf("%s", kernel.ok() ? lowering::print(*kernel).c_str() : kernel.status().message().c_str());
+    return kernel.ok() ? 0 : 1;
   }
   if (options.coverage) return cover(options) ? 0 : 1;
 

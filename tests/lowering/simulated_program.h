@@ -22,7 +22,6 @@ struct SimBuffer {
   int param = -1;        // kGlobal
   int64_t offset = 0;    // bytes, within the arena, the workspace's slice or the thread's registers
   int64_t elements = 0;  // not for kGlobal
-  int64_t alignment = 16;  // kRegister: of the array
 };
 
 // What no program may rely on: memory and registers at the start, the target of a copy under way.
