@@ -48,9 +48,7 @@ class Compiler {
                                                           : SimBuffer::Kind::kShared);
       made.elements = local.elements;
       made.offset = is_register ? out_.register_bytes : local.byte_offset;
-      // As emit_cuda.cc aligns them.
-      if (is_register) made.alignment = ir::bits(made.type) < 64 ? 16 : 8;
-      if (is_register) out_.register_bytes += (ir::storage_bytes(made.type, made.elements) + 15) / 16 * 16;
+      if (is_register) out_.register_bytes += (ir::storage_bytes(made.type, made.elements) + 7) / 8 * 8;
     }
   }
   int slot(const ir::VarRef& var) {
