@@ -70,10 +70,11 @@ bool Measurement::is_time_to_look(int rounds) const {
 
 bool Measurement::rounds_suffice(int rounds) const {
   const MeasurementLimits& limits = env_.limits;
-  const bool blocks = blocks_follow(best_ns_), had_its_time = !blocks && rounds * best_ns_ >= limits.rounds_ns;
-  if (slow_ && rounds >= limits.slow_min_rounds && live_.size() <= (blocks ? limits.max_finalists : 1)) return true;
-  if (slow_ || blocks) return rounds >= limits.long_run_rounds || (rounds >= limits.slow_min_rounds && had_its_time);
-  return rounds >= limits.min_rounds && had_its_time;
+  const bool blocks = blocks_follow(best_ns_);
+  if (!slow_ && !blocks) return rounds >= limits.min_rounds && rounds * best_ns_ >= limits.rounds_ns;
+  if (rounds >= limits.long_run_rounds) return true;
+  if (!slow_ || rounds < limits.slow_min_rounds) return false;
+  return live_.size() <= (blocks ? limits.max_finalists : 1) || rounds * best_ns_ >= limits.slow_rounds_ns;
 }
 
 Status Measurement::short_rounds() {

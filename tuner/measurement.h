@@ -12,13 +12,13 @@
 //                  check has run each candidate once, and what a cold start costs is lost in a run of that length.
 //                  Whoever's fastest run takes more than 1.5 times the best's median leaves after 2 rounds; from 3 on,
 //                  whoever's fastest run is more than 10 % above the best's slowest. Ends when the finalists of the
-//                  blocks, or the winner if none follow, are all that is left, and after 12 rounds at most.
+//                  blocks, or the winner if none follow, are all that is left, and after 12 rounds or 200 ms at most.
 //   blocks         only where the best takes 200 us or more, but less than a block, since a run of that length is one
 //                  by itself: up to 3 finalists, each run for 100 ms at a stretch of which the last quarter is
 //                  recorded; 2 to 4 times around, back and forth. Up to 1.2 s, or twice that where few runs fill a
 //                  block, so a device that is not limited by power should have them turned off (block_ns = 0).
 //
-// Rounds that no blocks follow end, once they may, when each survivor has had 400 ms, settled or not.
+// Other rounds that no blocks follow end, once they may, when each survivor has had 400 ms, settled or not.
 //
 // Why interleaved: a device throttles by 15 to 19 % within a tuning. Candidates measured one after the other are then
 // ranked by when they ran. Within a round they share the clock, and the ratio of two samples of a round is free of it;
@@ -67,6 +67,7 @@ struct MeasurementLimits {
   double slow_run_ns = 20e6;
   int slow_first_prune_round = 2;
   int slow_min_rounds = 3;
+  double slow_rounds_ns = 200e6;
 
   double long_run_ns = 200e3;
   int long_run_rounds = 12;
