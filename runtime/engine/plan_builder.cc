@@ -80,7 +80,7 @@ std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties
 }
 
 ResourceUsage PlanBuilder::usage(const Request& request) {
-  const cache::Key key = plan_key(request.model, request.point, request.values, request.device.properties());
+  const cache::Key key = plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
   if (const auto entry = entry_of(request.device.properties(), key, false)) {
     std::lock_guard lock(entry->mutex);
     if (entry->specialisation) return entry->specialisation->step().usage;
@@ -93,7 +93,7 @@ ResourceUsage PlanBuilder::usage(const Request& request) {
 
 Result<const Specialisation*> PlanBuilder::get(const Request& request) {
   const DeviceProperties& properties = request.device.properties();
-  const cache::Key key = plan_key(request.model, request.point, request.values, properties);
+  const cache::Key key = plan_key(request.model, request.point, request.values, properties, request.generic);
   const std::shared_ptr<Entry> entry = entry_of(properties, key, true);
   std::lock_guard lock(entry->mutex);
   if (entry->specialisation) return entry->specialisation.get();
@@ -143,9 +143,9 @@ Result<lowering::Lowered> PlanBuilder::lower(const Request& request, const lower
   KACHEL_TRY(check_threads(request));
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
   services_.counters.lowerings.fetch_add(1, std::memory_order_relaxed);
-  KACHEL_ASSIGN(lowering::Lowered lowered,
-                services_.lower(concrete, target_of(request.device.properties(), request.model, request.values),
-                                request.point.facts, options));
+  lowering::Target target = target_of(request.device.properties(), request.model, request.values);
+  target.generic = request.generic;
+  KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));
   return lowered;
 }

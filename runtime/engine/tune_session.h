@@ -53,6 +53,7 @@ class TuneSession final : public tuner::CandidateRunner {
   Status run(const Specialisation& specialisation);
   Result<std::vector<OutputPiece>> fetch(const Output& output);
   Result<const Specialisation*> build(size_t index);
+  Result<const Specialisation*> build_generic(size_t index);
 
   Setup setup_;
   BoundArguments arguments_;  // the caller's, with outputs redirected to the copies

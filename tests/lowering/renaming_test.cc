@@ -22,7 +22,9 @@ using conformance::Case;
 using NameMap = std::map<std::string, std::string>;
 using Naming = NameMap (*)(const std::set<std::string>& names);
 
-constexpr Target kTargets[] = {{Target::Kind::kCuda, 90, 128, 227 * 1024}, {Target::Kind::kCpu, 0, 1, 256 * 1024}};
+constexpr Target kTargets[] = {
+    {.kind = Target::Kind::kCuda, .architecture = 90, .threads = 128, .shared_limit = 227 * 1024},
+    {.kind = Target::Kind::kCpu, .architecture = 0, .threads = 1, .shared_limit = 256 * 1024}};
 
 // Against the alphabet and of other lengths: what orders or hashes by name orders differently.
 NameMap reversed(const std::set<std::string>& names) {
