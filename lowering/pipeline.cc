@@ -76,7 +76,11 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
-  plan_memory(&lowering.loops, target);
+  if (!plan_memory(&lowering.loops, target)) {
+    Target generic = target;
+    generic.generic = true;  // needs no shared memory that could not be elsewhere
+    return lower_to_loops(concrete, generic, fact_mask);
+  }
   synchronise(&lowering.loops);
   if (!plain) {
     narrow(&lowering.loops);
