@@ -1,5 +1,7 @@
 #include "lowering/memory_plan.h"
 
+#include <set>
+
 namespace kachel::lowering {
 namespace {
 
@@ -15,18 +17,42 @@ int64_t bytes_of(const LoopBuffer& buffer) {
   return align(ir::storage_bytes(buffer.buffer->type.dtype, buffer.elements), kAlignment);
 }
 
+// The buffers that an instruction addresses as shared memory.
+void collect_shared_only(const LoopBlock& body, std::set<const ir::Buffer*>* found) {
+  using Kind = LoopIntrinsic::Kind;
+  for (const LoopStmt& stmt : body) {
+    if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
+      if (intrinsic->kind == Kind::kLoadMatrix) found->insert(intrinsic->operands[1].buffer.get());
+      if (intrinsic->kind == Kind::kCopyAsync) found->insert(intrinsic->operands[0].buffer.get());
+    } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+      collect_shared_only(loop->body, found);
+    } else if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
+      collect_shared_only(threads->body, found);
+    } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+      collect_shared_only(branch->then_body, found);
+      collect_shared_only(branch->else_body, found);
+    } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+      collect_shared_only(pipeline->produce, found);
+      collect_shared_only(pipeline->consume, found);
+    }
+  }
+}
+
 }  // namespace
 
-void plan_memory(LoopKernel* kernel, const Target& target) {
+bool plan_memory(LoopKernel* kernel, const Target& target) {
+  std::set<const ir::Buffer*> shared_only;
+  collect_shared_only(kernel->body, &shared_only);
   int64_t total = 0;
   for (const LoopBuffer& buffer : kernel->buffers)
     if (buffer.buffer->scope == ir::Scope::kShared) total += bytes_of(buffer);
   while (total > target.shared_limit) {
     LoopBuffer* largest = nullptr;
     for (LoopBuffer& buffer : kernel->buffers)
-      if (buffer.buffer->scope == ir::Scope::kShared && !buffer.spilled &&
+      if (buffer.buffer->scope == ir::Scope::kShared && !buffer.spilled && !shared_only.count(buffer.buffer.get()) &&
           (!largest || bytes_of(buffer) > bytes_of(*largest)))
         largest = &buffer;
+    if (!largest) return false;
     largest->spilled = true;
     total -= bytes_of(*largest);
   }
@@ -42,6 +68,7 @@ void plan_memory(LoopKernel* kernel, const Target& target) {
         ir::Buffer{"workspace", ir::Scope::kGlobal, ir::Direction::kInOut, {ir::DType::U8, nullptr}, {}, {}});
     kernel->params.push_back({{Slot::Kind::kWorkspace, 0, 0}, nullptr, workspace});
   }
+  return true;
 }
 
 }  // namespace kachel::lowering

@@ -78,11 +78,9 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
-  plan_memory(&lowering.loops, target);
-  if (!plain && lowering.loops.workspace_bytes) {
-    // Scratch in global memory is no place for asynchronous copies and ldmatrix.
+  if (!plan_memory(&lowering.loops, target)) {
     Target generic = target;
-    generic.generic = true;
+    generic.generic = true;  // needs no shared memory that could not be elsewhere
     return lower_to_loops(concrete, generic, fact_mask);
   }
   synchronise(&lowering.loops);
