@@ -68,7 +68,7 @@ class Emitter {
         "\ndefine void @{}(ptr noalias readonly %params, i64 %block_begin, i64 %block_end, i64 %blocks, ptr noalias "
         "%arena) #2 {{\nentry:\n",
         kEntry);
-    text += allocas_ + text_ + "  ret void\n}\n" + metadata();
+    text += allocas_ + text_ + "  ret void\n}\n" + functions_ + metadata();
     return text;
   }
 
@@ -274,6 +274,13 @@ class Emitter {
       jump(end);
     }
     start(end);
+  }
+  void statement(const LoopMicroKernel& micro) {
+    auto [it, is_new] = micro_kernels_.try_emplace(micro_kernel_key(micro), micro_kernels_.size());
+    const std::string name = fmt::format("kachel_micro{}", it->second);
+    if (is_new) functions_ += emit_micro_kernel(micro, name);
+    std::string c = address(micro.c, micro.c_at), a = address(micro.a, micro.a_at), b = address(micro.b, micro.b_at);
+    line("call void @{}(ptr {}, ptr {}, ptr {})", name, c, a, b);
   }
   void statement(const LoopComment& comment) { text_ += "  ; " + comment.text + "\n"; }
 
@@ -580,7 +587,8 @@ class Emitter {
   std::unordered_map<const ir::Buffer*, int> scopes_;
   std::unordered_map<std::string, int> scope_ids_;
   std::vector<const LoopBuffer*> spilled_;
-  std::string text_, allocas_, block_label_;
+  std::string text_, allocas_, block_label_, functions_;
+  std::unordered_map<std::string, size_t> micro_kernels_;
   int next_ = 0;
   bool reassociate_ = false;
 };

@@ -204,6 +204,7 @@ define internal i64 @kachel_urem_i64(i64 %a, i64 %b) #0 {
 }
 attributes #0 = { alwaysinline nounwind "no-builtins" }
 attributes #1 = { nounwind willreturn memory(none) }
+attributes #3 = { noinline nounwind willreturn memory(argmem: readwrite) "no-builtins" }
 attributes #2 = { nounwind "no-builtins" }
 )llvm";
 

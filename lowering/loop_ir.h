@@ -61,13 +61,24 @@ struct LoopIf {
 };
 // All threads of the block arrive; what they wrote to shared, workspace and global memory is visible to all after it.
 struct LoopBarrier {};
+// c[c_at + m*c_row + n] (+)= sum over k < depth of a[a_at + m*a_row + k*a_step] * b[b_at + k*b_step + n] for m < rows,
+// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only; f32 all three.
+struct LoopMicroKernel {
+  ir::BufferRef c, a, b;
+  ir::ExprRef c_at, a_at, b_at;  // I64
+  int64_t rows, columns, depth, lanes;
+  int64_t c_row, a_row, a_step, b_step;
+  bool accumulate;  // else c is written without being read
+};
 // Text for the reader of the emitted code; one line.
 struct LoopComment {
   std::string text;
 };
 
 struct LoopStmt {
-  std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment> node;
+  std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment,
+               LoopMicroKernel>
+      node;
 };
 
 // A parameter of the emitted kernel: exactly one of var (an integer, f32 or bool value) and buffer (a pointer) is set.
@@ -118,6 +129,10 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
     fn(loop->end);
   } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
     fn(branch->condition);
+  } else if (auto* micro = std::get_if<LoopMicroKernel>(&stmt.node)) {
+    fn(micro->c_at);
+    fn(micro->a_at);
+    fn(micro->b_at);
   }
 }
 

@@ -59,6 +59,15 @@ class Printer {
     close(depth);
   }
   void statement(const LoopBarrier&, int) { line("barrier"); }
+  void statement(const LoopMicroKernel& micro, int) {
+    auto matrix = [](const ir::BufferRef& buffer, const ir::ExprRef& at, int64_t rows, int64_t columns, int64_t row,
+                     int64_t column) {
+      return fmt::format("{}[{}: {} by {}, {} by {}]", buffer->name, ir::print(at), rows, row, columns, column);
+    };
+    line("micro {} {} {} * {}, {} lanes", matrix(micro.c, micro.c_at, micro.rows, micro.columns, micro.c_row, 1),
+         micro.accumulate ? "+=" : "=", matrix(micro.a, micro.a_at, micro.rows, micro.depth, micro.a_row, micro.a_step),
+         matrix(micro.b, micro.b_at, micro.depth, micro.columns, micro.b_step, 1), micro.lanes);
+  }
   void statement(const LoopComment& comment, int) { line("# {}", comment.text); }
 };
 

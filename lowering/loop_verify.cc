@@ -95,6 +95,16 @@ class Verifier {
       } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
         block(branch->then_body, in_threads);
         block(branch->else_body, in_threads);
+      } else if (const auto* micro = std::get_if<LoopMicroKernel>(&stmt.node)) {
+        if (!cpu_) fail("a micro-kernel on a GPU");
+        if (micro->lanes < 1 || micro->rows < 1 || micro->columns < 1 || micro->columns % micro->lanes)
+          fail("a micro-kernel of incomplete vectors");
+        const std::pair<const ir::BufferRef&, const ir::ExprRef&> operands[] = {
+            {micro->c, micro->c_at}, {micro->a, micro->a_at}, {micro->b, micro->b_at}};
+        for (const auto& [buffer, at] : operands) {
+          access(buffer, at, in_threads);
+          if (buffer->type.dtype != ir::DType::F32) fail("a micro-kernel on other than f32: " + buffer->name);
+        }
       } else if (std::get_if<LoopBarrier>(&stmt.node)) {
         if (in_threads) fail("a barrier inside a thread loop");
       }

@@ -11,13 +11,14 @@
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 1;
+inline constexpr uint32_t kLoweringVersion = 2;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
   int architecture = 90;             // CUDA: 10 * major + minor
   int threads = 128;                 // threads a block; ignored on the CPU
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
+  int vector_bits = 128;             // CPU: width of its vectors
 };
 
 // Properties of a launch's arguments that some pass asks for. A binary is keyed by the mask of those that hold; one

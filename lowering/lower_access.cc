@@ -78,13 +78,15 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
   if (in_registers(buffer)) return site->slot;
   const bool global = buffer->scope == ir::Scope::kGlobal;
   // A guarded offset of a tensor fits in 32 bits if the fact holds; a tile's always does.
-  const DType type = !global || index32_ ? DType::I32 : DType::I64;
+  // The CPU's addresses are of 64 bits, and LLVM vectorises where no narrow sum can wrap.
+  const DType type = !on_cpu() && (!global || index32_) ? DType::I32 : DType::I64;
   auto narrow = [&](const ExprRef& value) {
     if (value->type == type) return value;
     if (value->kind == ExprKind::kInt) return ir::make_int(value->int_value, type);
     return ir::make_cast({type, nullptr}, value);
   };
   const auto placement = placements_.find(buffer.get());
+  if (placement != placements_.end() && placement->second.panel_width) return panel_offset(placement->second, indices);
   int64_t below = 1;  // elements of a temporary's later axes: it is row-major
   ExprRef sum;
   for (size_t axis = indices.size(); axis-- > 0;) {

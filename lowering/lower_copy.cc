@@ -100,6 +100,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
+  if (on_cpu() && copy_rows(copy, dst, src)) return;
   bool unroll = in_registers(to) || in_registers(copy.src.buffer);
   each(slice_shape(copy.dst), {}, unroll, [&](const Site& site) {
     ExprRef guard;

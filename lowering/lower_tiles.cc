@@ -93,9 +93,10 @@ void TileLowering::declare_tiles() {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
     const Placement& placement = placements_.at(decl->buffer.get());
-    int64_t elements =
-        placement.scope == ir::Scope::kRegister ? placement.layout.registers() : placement.layout.offset_extent();
-    storage_[decl->buffer.get()] = temporary(decl->buffer->name, placement.storage, placement.scope, elements);
+    storage_[decl->buffer.get()] =
+        temporary(decl->buffer->name, placement.storage, placement.scope, placement.elements());
+    if (ir::is_float(placement.storage) && placement.storage != decl->buffer->type.dtype)
+      widened_[storage(decl->buffer).get()] = decl->buffer->type.dtype;
   }
 }
 
@@ -133,6 +134,7 @@ ExprRef TileLowering::let(const std::string& name, ExprRef value) {
 }
 
 void TileLowering::store(const ir::BufferRef& buffer, ExprRef index, ExprRef value, ExprRef guard) {
+  if (auto it = widened_.find(buffer.get()); it != widened_.end()) value = rounded(value, it->second);
   if (!guard) {
     emit({LoopStore{buffer, index, value}});
     return;

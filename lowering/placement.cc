@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lowering/cpu_gemm.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -204,11 +206,19 @@ bool is_whole(const ir::TileRef& tile) {
   return true;
 }
 
+int64_t Placement::elements() const {
+  if (scope == ir::Scope::kRegister) return layout.registers();
+  if (!panel_width) return layout.offset_extent() + slack;
+  const std::vector<int64_t>& shape = layout.shape();
+  return (shape[panel_axis] + panel_width - 1) / panel_width * panel_width * shape[1 - panel_axis];
+}
+
 Placements infer_placements(const ir::Kernel& kernel, const Target& target, const Schedule&) {
   Placements placements;
   collect_tiles(kernel.body, target, &placements);
   Analysis(&placements, target).block(kernel.body);
   limit_registers(kernel, target, &placements);
+  if (target.kind == Target::Kind::kCpu) place_cpu_operands(kernel, target, &placements);
   return placements;
 }
 

@@ -18,6 +18,12 @@ struct Placement {
   ir::DType storage = ir::DType::F32;    // element type in memory: 4-bit types are held one a byte
   Layout layout;
   std::string reason;  // for explain: what kept it out of registers; "" if nothing did
+  // CPU, see cpu_gemm.h. A rank-2 tile in panels: element (n, k), n along panel_axis, is at
+  // (n / panel_width * K + k) * panel_width + n % panel_width; the layout then only tells the shape.
+  int64_t panel_width = 0;
+  size_t panel_axis = 0;
+  int64_t slack = 0;          // elements behind the last one that may be read and written
+  int64_t elements() const;  // that memory is needed for; of the thread for kRegister
 };
 
 using Placements = std::map<const ir::Buffer*, Placement>;

@@ -28,6 +28,11 @@ enum class Planted {
   kGridOrder,           // grid axes decoded in the wrong order
   kAtomicLost,          // an atomic becomes a plain store
   kNibbleOrder,         // the two elements of a byte exchanged
+  kPanelTail,           // CPU: the last, narrower panel is not filled
+  kPanelPitch,          // CPU: panels overlap by a row
+  kMicroShortK,         // CPU: the last k of a micro-kernel is left out
+  kMicroTail,           // CPU: the rows and columns after the last whole block are left out
+  kMicroAccumulates,    // CPU: c += a @ b instead of c = a @ b
   kCount,
 };
 

@@ -55,6 +55,11 @@ class Simplifier {
     if (!copy.then_body.empty() || !copy.else_body.empty()) out->push_back({std::move(copy)});
   }
   void statement(const LoopBarrier&, LoopBlock* out) { out->push_back({LoopBarrier{}}); }
+  void statement(const LoopMicroKernel& micro, LoopBlock* out) {
+    LoopMicroKernel copy = micro;
+    for (ir::ExprRef* at : {&copy.c_at, &copy.a_at, &copy.b_at}) *at = expr(*at);
+    out->push_back({std::move(copy)});
+  }
   void statement(const LoopComment& comment, LoopBlock* out) { out->push_back({comment}); }
 
   std::unordered_map<const ir::Var*, ir::ExprRef> names_;

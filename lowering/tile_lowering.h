@@ -80,6 +80,18 @@ class TileLowering {
   ir::ExprRef load_element(const Slice& slice, const Site& site);
   void copy_packed(const Slice& dst, const Slice& src);
 
+  // cpu_copy.cc, cpu_gemm.cc
+  struct CpuSide;
+  // False: nothing was emitted, the copy is none of rows.
+  bool copy_rows(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
+  bool bounds_of(const Slice& slice, CpuSide* side);
+  void set_coordinate(CpuSide* side, size_t axis, const ir::ExprRef& coordinate);
+  void copy_strip(const CpuSide& dst, const CpuSide& src, const ir::ExprRef& first, int64_t width, bool interior);
+  void copy_nest(CpuSide dst, CpuSide src, size_t axis, bool interior);
+  void micro_gemm(const ir::GemmStmt& gemm);
+  ir::ExprRef panel_offset(const Placement& placement, const std::vector<ir::ExprRef>& indices) const;
+  static ir::ExprRef rounded(const ir::ExprRef& value, ir::DType to);  // a cast, left out where it changes nothing
+
   // lower_parallel.cc, lower_reduce.cc
   // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
@@ -96,6 +108,7 @@ class TileLowering {
   LoopKernel out_;
   LoopBlock* current_ = nullptr;
   std::unordered_map<const ir::Buffer*, ir::BufferRef> storage_;             // tensor or tile -> loop buffer
+  std::unordered_map<const ir::Buffer*, ir::DType> widened_;                 // loop buffer -> what its values are rounded to
   std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;              // 4-bit tensor -> its bytes
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression

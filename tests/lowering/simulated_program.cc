@@ -132,6 +132,7 @@ class Compiler {
   }
   void statement(const LoopBarrier&, SimBlock* out) { out->push_back(SimStmt{SimStmt::Kind::kBarrier}); }
   void statement(const LoopComment&, SimBlock*) {}
+  void statement(const LoopMicroKernel&, SimBlock*) {}  // not on a GPU
 
   const LoopKernel& kernel_;
   SimProgram out_;
