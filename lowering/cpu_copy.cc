@@ -2,6 +2,7 @@
 // are worked out once a copy and not once an element: rows are split into padding, elements and padding, and a copy
 // that lies inside of its tensors takes a nest without bounds, whose loops have constant counts. See tile_lowering.h.
 #include "ir/instantiate.h"
+#include "lowering/cpu_machine.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
@@ -22,19 +23,6 @@ ExprRef clamp(const ExprRef& value, const ExprRef& low, const ExprRef& high) {
 }
 
 }  // namespace
-
-// One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is what
-// the rows fixed so far say, by indices from memory.
-struct TileLowering::CpuSide {
-  const Slice* slice;
-  std::vector<int64_t> extents;
-  std::vector<ExprRef> low, high;
-  std::vector<bool> whole;  // [low, high) is all of the coordinate, proved
-  std::vector<size_t> axis_of;
-  std::vector<ExprRef> indices;
-  ExprRef present;
-  int64_t panel_width = 0;  // of the last coordinate
-};
 
 // False where index arithmetic might wrap, which intervals cannot express.
 bool TileLowering::bounds_of(const Slice& slice, CpuSide* side) {
@@ -154,6 +142,19 @@ void TileLowering::copy_strip(const CpuSide& dst, const CpuSide& src, const Expr
     });
     emit({std::move(loop)});
   };
+  // begin .. end, all inside of both sides.
+  auto copy = [&](const ExprRef& begin, const ExprRef& end, const std::function<ExprRef(ExprRef)>& copied) {
+    if (!dst.streams) return element_loop(begin, end, copied);
+    LoopBlock stream = nested([&] {
+      CpuSide target = dst, source = src;
+      ExprRef at = apply(Op::kAdd, first, begin);
+      set_coordinate(&target, last, at), set_coordinate(&source, last, at);
+      emit({LoopStream{storage(to), storage(from), offset(to, target.indices, nullptr),
+                       offset(from, source.indices, nullptr), apply(Op::kSub, end, begin)}});
+    });
+    LoopBlock plain = nested([&] { element_loop(begin, end, copied); });
+    emit({LoopIf{dst.streams, std::move(stream), std::move(plain)}});
+  };
   auto copied = [&](const ExprRef& at) {
     CpuSide here = src;
     set_coordinate(&here, last, at);
@@ -170,7 +171,7 @@ void TileLowering::copy_strip(const CpuSide& dst, const CpuSide& src, const Expr
   auto padded = [&](const ExprRef&) { return pad; };
 
   if (interior) {
-    LoopBlock there = nested([&] { element_loop(int64(0), int64(width), copied); });
+    LoopBlock there = nested([&] { copy(int64(0), int64(width), copied); });
     if (src.present) {
       LoopBlock absent = nested([&] { element_loop(int64(0), int64(width), padded); });
       emit({LoopIf{src.present, std::move(there), std::move(absent)}});
@@ -187,7 +188,7 @@ void TileLowering::copy_strip(const CpuSide& dst, const CpuSide& src, const Expr
   ExprRef from_begin = within(src.low[last], begin, end), from_end = within(src.high[last], from_begin, end);
   if (src.present) from_end = let("edge", ir::make_typed(Op::kSelect, {src.present, from_end, from_begin}));
   element_loop(begin, from_begin, padded);
-  element_loop(from_begin, from_end, copied);
+  copy(from_begin, from_end, copied);
   element_loop(from_end, end, padded);
 }
 
@@ -232,6 +233,27 @@ void TileLowering::copy_nest(CpuSide dst, CpuSide src, size_t axis, bool interio
     copy_strip(dst, src, int64(strips * width), rest, interior);
 }
 
+// Whether the tensor that is written is larger than the caches; null if its rows cannot be streamed.
+ExprRef TileLowering::streams(const CpuSide& dst, const CpuSide& src) {
+  const ir::BufferRef &to = dst.slice->ref->buffer, &from = src.slice->ref->buffer;
+  const int64_t bytes = ir::bits(to->type.dtype) / 8;
+  if (to->scope != ir::Scope::kGlobal || bytes < 1 || storage(from)->type != to->type ||
+      dst.extents.back() * bytes < kStreamRowBytes || !has_unit_stride(dst) || !has_unit_stride(src))
+    return nullptr;
+  ExprRef size = int64(bytes);
+  for (const ExprRef& extent : to->shape) size = apply(Op::kMul, size, scalar(extent, nullptr));
+  return let("streams", apply(Op::kGe, size, int64(kStreamBytes)));
+}
+
+// The elements along the last coordinate are neighbours in memory.
+bool TileLowering::has_unit_stride(const CpuSide& side) const {
+  const ir::BufferRef& buffer = side.slice->ref->buffer;
+  const size_t axis = side.axis_of.back();
+  if (buffer->scope == ir::Scope::kGlobal) return ir::is_int(strides_.at(buffer.get())[axis], 1);
+  return !side.panel_width && (buffer->shape[axis]->int_value == 1 ||
+                               placements_.at(buffer.get()).layout.axis_stride(axis) == 1);
+}
+
 bool TileLowering::copy_rows(const ir::CopyStmt& copy, const Slice& dst_slice, const Slice& src_slice) {
   if (copy.atomic != ir::AtomicOp::kNone) return false;
   CpuSide dst, src;
@@ -248,7 +270,11 @@ bool TileLowering::copy_rows(const ir::CopyStmt& copy, const Slice& dst_slice, c
       inside = both(inside, apply(Op::kEq, side->low[d], int64(0)));
       inside = both(inside, apply(Op::kEq, side->high[d], int64(side->extents[d])));
     }
-  LoopBlock interior = nested([&] { copy_nest(dst, src, 0, true); });
+  dst.streams = streams(dst, src);
+  note_ahead(copy);
+  LoopBlock interior = nested([&] {
+    if (!copy_transposed(dst, src)) copy_nest(dst, src, 0, true);
+  });
   if (!inside) {
     for (LoopStmt& stmt : interior) emit(std::move(stmt));
     return true;

@@ -15,6 +15,14 @@ inline CpuMachine cpu_machine(const Target& target) {
   return {target.vector_bits / 32, target.vector_bits >= 512 ? 32 : 16};
 }
 
+// A tensor of this many bytes leaves nothing of itself in the caches that is still there when it is read.
+inline constexpr int64_t kStreamBytes = int64_t{32} << 20;
+// Rows shorter than this are not worth the call.
+inline constexpr int64_t kStreamRowBytes = 512;
+inline constexpr int64_t kCacheLine = 64;
+// What is asked for ahead of its use must still be in the second-level cache then.
+inline constexpr int64_t kAheadBytes = int64_t{256} << 10;
+
 // The part of C that a micro-kernel holds in registers: `rows` times `vectors` accumulators.
 struct RegisterBlock {
   int64_t rows = 1, vectors = 1;

@@ -19,11 +19,14 @@ std::string emit_llvm(const LoopKernel& kernel);
 // A function void (ptr c, ptr a, ptr b) that does what the statement does at these addresses; it depends on the key alone.
 std::string micro_kernel_key(const LoopMicroKernel& micro);
 std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& name);
+// A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
+std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
 
 // Device helpers that every emitted CUDA text begins with.
 extern const char* const kCudaPrelude;
 // Helper functions that every emitted LLVM module begins with.
 extern const char* const kLlvmPrelude;
+extern const char* const kLlvmMath;  // kachel_exp and its like
 
 // Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no keyword or helper ends in, and a
 // number where the name is taken.

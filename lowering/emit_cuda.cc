@@ -156,6 +156,9 @@ class Emitter {
   }
   void statement(const LoopBarrier&, int depth) { line(depth, "__syncthreads();"); }
   void statement(const LoopMicroKernel&, int) {}  // not on a GPU, see loop_ir.h
+  void statement(const LoopStream&, int) {}
+  void statement(const LoopTranspose&, int) {}
+  void statement(const LoopPrefetch&, int) {}
   void statement(const LoopComment& comment, int depth) { line(depth, "// {}", comment.text); }
 
   // `address`: an index operand, of which overflow does not matter.

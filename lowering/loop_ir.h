@@ -70,6 +70,24 @@ struct LoopMicroKernel {
   int64_t c_row, a_row, a_step, b_step;
   bool accumulate;  // else c is written without being read
 };
+// to[to_at + i] = from[from_at + i] for i < count, past the caches: for what is not read again soon. Elements of one
+// type of whole bytes, which do not overlap. CPU only.
+struct LoopStream {
+  ir::BufferRef to, from;
+  ir::ExprRef to_at, from_at, count;  // I64
+};
+// to[to_at + j * to_row + i] = from[from_at + i * from_row + j] for i, j < lanes: `to` is of f32, `from` of f32, f16 or
+// bf16. CPU only.
+struct LoopTranspose {
+  ir::BufferRef to, from;
+  ir::ExprRef to_at, from_at, to_row, from_row;  // I64
+  int64_t lanes;                                 // a power of two
+};
+// buffer[index] may be wanted soon. A hint without effect: the element need not exist. CPU only.
+struct LoopPrefetch {
+  ir::BufferRef buffer;
+  ir::ExprRef index;  // I64
+};
 // Text for the reader of the emitted code; one line.
 struct LoopComment {
   std::string text;
@@ -77,7 +95,7 @@ struct LoopComment {
 
 struct LoopStmt {
   std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment,
-               LoopMicroKernel>
+               LoopMicroKernel, LoopStream, LoopTranspose, LoopPrefetch>
       node;
 };
 
@@ -133,6 +151,17 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
     fn(micro->c_at);
     fn(micro->a_at);
     fn(micro->b_at);
+  } else if (auto* stream = std::get_if<LoopStream>(&stmt.node)) {
+    fn(stream->to_at);
+    fn(stream->from_at);
+    fn(stream->count);
+  } else if (auto* transpose = std::get_if<LoopTranspose>(&stmt.node)) {
+    fn(transpose->to_at);
+    fn(transpose->from_at);
+    fn(transpose->to_row);
+    fn(transpose->from_row);
+  } else if (auto* prefetch = std::get_if<LoopPrefetch>(&stmt.node)) {
+    fn(prefetch->index);
   }
 }
 

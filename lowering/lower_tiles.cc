@@ -113,6 +113,7 @@ void TileLowering::open_grid() {
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(i), 0}, extent, nullptr});
     extents[i] = ir::make_var(extent);
   }
+  grid_extents_ = extents;
   ExprRef rest = ir::make_var(out_.tile);
   for (size_t i = kernel_.grid.size(); i-- > 0;) {
     const ir::VarRef& var = kernel_.grid[i].var;
@@ -156,6 +157,7 @@ void TileLowering::each(const std::vector<int64_t>& shape, const std::vector<std
                         const std::function<void(const Site&)>& body) {
   auto name_of = [&](size_t axis) { return axis < names.size() ? names[axis] : "i" + std::to_string(axis); };
   if (on_cpu()) {
+    if (each_in_strips(shape, names, body)) return;
     Site site;
     std::function<void(size_t)> nest = [&](size_t axis) {
       if (axis == shape.size()) return body(site);
@@ -212,9 +214,17 @@ void TileLowering::serial(const std::string& name, ExprRef extent, bool reassoci
 }
 
 void TileLowering::block(const ir::Block& body) {
-  for (const ir::Stmt& stmt : body) {
+  for (size_t i = 0; i < body.size(); ++i) {
     if (!status_.ok()) return;
-    std::visit([this](const auto& node) { statement(node); }, stmt.node);
+    if (on_cpu() && i + 1 < body.size()) {
+      const auto* region = std::get_if<ir::ParallelStmt>(&body[i].node);
+      const auto* copy = std::get_if<ir::CopyStmt>(&body[i + 1].node);
+      if (region && copy && fuse_copy(*region, *copy)) {
+        ++i;
+        continue;
+      }
+    }
+    std::visit([this](const auto& node) { statement(node); }, body[i].node);
   }
 }
 
@@ -242,15 +252,19 @@ void TileLowering::statement(const ir::ForStmt& stmt) {
   Interval begin = out_.ranges.of(loop.begin), end = out_.ranges.of(loop.end);
   out_.ranges.set(loop.var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});
   out_.ranges.set_limit(loop.var, loop.end);
+  ++loop_depth_;
   loop.body = nested([&] { block(stmt.body); });
+  --loop_depth_;
   emit({std::move(loop)});
 }
 
 void TileLowering::statement(const ir::IfStmt& stmt) {
   LoopIf branch;
   branch.condition = scalar(extract_reductions(stmt.condition, {}, {}), nullptr);
+  ++loop_depth_;
   branch.then_body = nested([&] { block(stmt.then_body); });
   branch.else_body = nested([&] { block(stmt.else_body); });
+  --loop_depth_;
   emit({std::move(branch)});
 }
 

@@ -61,6 +61,9 @@ constexpr Row kRows[] = {
     {Planted::kMicroShortK, "a micro-kernel leaves out the last k", OnCpu::kOnly},
     {Planted::kMicroTail, "rows and columns at the edge left out", OnCpu::kOnly},
     {Planted::kMicroAccumulates, "+= instead of = in a micro-kernel", OnCpu::kOnly},
+    {Planted::kStripTail, "a region leaves out its last strip", OnCpu::kOnly},
+    {Planted::kTransposeTail, "a transposing copy leaves out its tail", OnCpu::kOnly},
+    {Planted::kLanesTail, "a reduction leaves out its tail", OnCpu::kOnly},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 

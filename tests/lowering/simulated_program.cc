@@ -133,6 +133,9 @@ class Compiler {
   void statement(const LoopBarrier&, SimBlock* out) { out->push_back(SimStmt{SimStmt::Kind::kBarrier}); }
   void statement(const LoopComment&, SimBlock*) {}
   void statement(const LoopMicroKernel&, SimBlock*) {}  // not on a GPU
+  void statement(const LoopStream&, SimBlock*) {}
+  void statement(const LoopTranspose&, SimBlock*) {}
+  void statement(const LoopPrefetch&, SimBlock*) {}
 
   const LoopKernel& kernel_;
   SimProgram out_;
