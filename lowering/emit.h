@@ -16,10 +16,17 @@ std::string emit_cuda(const LoopKernel& kernel);
 // void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
 std::string emit_llvm(const LoopKernel& kernel);
 
+// A function void (ptr c, ptr a, ptr b) that does what the statement does at these addresses; it depends on the key alone.
+std::string micro_kernel_key(const LoopMicroKernel& micro);
+std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& name);
+// A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
+std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
+
 // Device helpers that every emitted CUDA text begins with.
 extern const char* const kCudaPrelude;
 // Helper functions that every emitted LLVM module begins with.
 extern const char* const kLlvmPrelude;
+extern const char* const kLlvmMath;  // kachel_exp and its like
 
 // Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no word that begins with a letter
 // ends in, and a number where the name is taken. One that begins with an underscore gets a letter.

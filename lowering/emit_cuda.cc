@@ -209,6 +209,10 @@ class Emitter {
          expr(node.value, false), node.lane_mask);
   }
   void statement(const LoopPipeline&, int) {}  // synchronise() leaves none
+  void statement(const LoopMicroKernel&, int) {}  // not on a GPU, see loop_ir.h
+  void statement(const LoopStream&, int) {}
+  void statement(const LoopTranspose&, int) {}
+  void statement(const LoopPrefetch&, int) {}
   void statement(const LoopComment& comment, int depth) { line(depth, "// {}", comment.text); }
 
   // `address`: an index operand, of which overflow does not matter.

@@ -63,12 +63,12 @@ class Emitter {
 
   std::string run() {
     entry();
-    std::string text = kLlvmPrelude;
+    std::string text = std::string(kLlvmPrelude) + kLlvmMath;
     text += fmt::format(
         "\ndefine void @{}(ptr noalias readonly %params, i64 %block_begin, i64 %block_end, i64 %blocks, ptr noalias "
         "%arena) #2 {{\nentry:\n",
         kEntry);
-    text += allocas_ + text_ + "  ret void\n}\n" + metadata();
+    text += allocas_ + text_ + (streams_ ? "  fence seq_cst\n" : "") + "  ret void\n}\n" + functions_ + metadata();
     return text;
   }
 
@@ -278,6 +278,31 @@ class Emitter {
     }
     start(end);
   }
+  void statement(const LoopMicroKernel& micro) {
+    auto [it, is_new] = micro_kernels_.try_emplace(micro_kernel_key(micro), micro_kernels_.size());
+    const std::string name = fmt::format("kachel_micro{}", it->second);
+    if (is_new) functions_ += emit_micro_kernel(micro, name);
+    std::string c = address(micro.c, micro.c_at), a = address(micro.a, micro.a_at), b = address(micro.b, micro.b_at);
+    line("call void @{}(ptr {}, ptr {}, ptr {})", name, c, a, b);
+  }
+  void statement(const LoopStream& stream) {
+    std::string to = address(stream.to, stream.to_at), from = address(stream.from, stream.from_at);
+    std::string bytes = value("mul i64 {}, {}", expr(stream.count), ir::bits(stream.to->type.dtype) / 8);
+    line("call void @kachel_stream(ptr {}, ptr {}, i64 {})", to, from, bytes);
+    streams_ = true;
+  }
+  void statement(const LoopTranspose& transpose) {
+    const DType type = transpose.from->type.dtype;
+    const std::string name = fmt::format("kachel_transpose_{}_{}", ir::name(type), transpose.lanes);
+    if (micro_kernels_.try_emplace(name, 0).second) functions_ += emit_transpose(type, transpose.lanes, name);
+    std::string to = address(transpose.to, transpose.to_at), to_row = expr(transpose.to_row);
+    std::string from = address(transpose.from, transpose.from_at), from_row = expr(transpose.from_row);
+    line("call void @{}(ptr {}, i64 {}, ptr {}, i64 {})", name, to, to_row, from, from_row);
+  }
+  void statement(const LoopPrefetch& prefetch) {
+    std::string at = address(prefetch.buffer, prefetch.index);
+    line("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)", at);  // a read, into the nearest cache, of data
+  }
   void statement(const LoopComment& comment) { text_ += "  ; " + comment.text + "\n"; }
 
   // ---- memory ----
@@ -486,7 +511,7 @@ class Emitter {
       case Op::kRound:
         return value("call float @llvm.rint.f32(float {})", v[0]);
       default:
-        return value("call float @{}f(float {})", ir::info(e->op).spelling, v[0]);
+        return value("call float @kachel_{}(float {})", ir::info(e->op).spelling, v[0]);
     }
   }
 
@@ -583,9 +608,11 @@ class Emitter {
   std::unordered_map<const ir::Buffer*, int> scopes_;
   std::unordered_map<std::string, int> scope_ids_;
   std::vector<const LoopBuffer*> spilled_;
-  std::string text_, allocas_, block_label_;
+  std::string text_, allocas_, block_label_, functions_;
+  std::unordered_map<std::string, size_t> micro_kernels_;
   int next_ = 0;
   bool reassociate_ = false;
+  bool streams_ = false;
 };
 
 }  // namespace

@@ -35,14 +35,6 @@ declare i32 @llvm.fptosi.sat.i32.f32(float)
 declare i32 @llvm.fptoui.sat.i32.f32(float)
 declare i64 @llvm.fptosi.sat.i64.f32(float)
 declare i64 @llvm.fptoui.sat.i64.f32(float)
-declare float @expf(float) #1
-declare float @exp2f(float) #1
-declare float @logf(float) #1
-declare float @log2f(float) #1
-declare float @tanhf(float) #1
-declare float @erff(float) #1
-declare float @sinf(float) #1
-declare float @cosf(float) #1
 
 define internal float @kachel_from_bf16(i16 %x) #0 {
   %wide = zext i16 %x to i32
@@ -202,8 +194,39 @@ define internal i64 @kachel_urem_i64(i64 %a, i64 %b) #0 {
   %y = urem i64 %a, %safe
   ret i64 %y
 }
+; Stores that bypass the caches are of whole lines. The kernel ends with a fence, since they are not ordered.
+define internal void @kachel_stream(ptr noalias %to, ptr noalias readonly %from, i64 %bytes) #2 {
+entry:
+  %address = ptrtoint ptr %to to i64
+  %negated = sub i64 0, %address
+  %misaligned = and i64 %negated, 63
+  %head = call i64 @llvm.umin.i64(i64 %misaligned, i64 %bytes)
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %head, i1 false)
+  %left = sub i64 %bytes, %head
+  %lines = and i64 %left, -64
+  %end = add i64 %head, %lines
+  %any = icmp ne i64 %lines, 0
+  br i1 %any, label %body, label %tail
+body:
+  %at = phi i64 [ %head, %entry ], [ %next, %body ]
+  %p = getelementptr i8, ptr %from, i64 %at
+  %q = getelementptr i8, ptr %to, i64 %at
+  %line = load <16 x float>, ptr %p, align 1
+  store <16 x float> %line, ptr %q, align 64, !nontemporal !{i32 1}
+  %next = add nuw i64 %at, 64
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %body, label %tail
+tail:
+  %rest = sub i64 %bytes, %end
+  %p1 = getelementptr i8, ptr %from, i64 %end
+  %q1 = getelementptr i8, ptr %to, i64 %end
+  call void @llvm.memcpy.p0.p0.i64(ptr %q1, ptr %p1, i64 %rest, i1 false)
+  ret void
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr noalias, ptr noalias, i64, i1)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 attributes #0 = { alwaysinline nounwind "no-builtins" }
-attributes #1 = { nounwind willreturn memory(none) }
+attributes #3 = { noinline nounwind willreturn memory(argmem: readwrite) "no-builtins" }
 attributes #2 = { nounwind "no-builtins" }
 )llvm";
 

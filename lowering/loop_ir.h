@@ -61,6 +61,33 @@ struct LoopIf {
 };
 // All threads of the block arrive; what they wrote to shared, workspace and global memory is visible to all after it.
 struct LoopBarrier {};
+// c[c_at + m*c_row + n] (+)= sum over k < depth of a[a_at + m*a_row + k*a_step] * b[b_at + k*b_step + n] for m < rows,
+// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only; f32 all three.
+struct LoopMicroKernel {
+  ir::BufferRef c, a, b;
+  ir::ExprRef c_at, a_at, b_at;  // I64
+  int64_t rows, columns, depth, lanes;
+  int64_t c_row, a_row, a_step, b_step;
+  bool accumulate;  // else c is written without being read
+};
+// to[to_at + i] = from[from_at + i] for i < count, past the caches: for what is not read again soon. Elements of one
+// type of whole bytes, which do not overlap. CPU only.
+struct LoopStream {
+  ir::BufferRef to, from;
+  ir::ExprRef to_at, from_at, count;  // I64
+};
+// to[to_at + j * to_row + i] = from[from_at + i * from_row + j] for i, j < lanes: `to` is of f32, `from` of f32, f16 or
+// bf16. CPU only.
+struct LoopTranspose {
+  ir::BufferRef to, from;
+  ir::ExprRef to_at, from_at, to_row, from_row;  // I64
+  int64_t lanes;                                 // a power of two
+};
+// buffer[index] may be wanted soon. A hint without effect: the element need not exist. CPU only.
+struct LoopPrefetch {
+  ir::BufferRef buffer;
+  ir::ExprRef index;  // I64
+};
 // Text for the reader of the emitted code; one line.
 struct LoopComment {
   std::string text;
@@ -117,7 +144,7 @@ struct LoopPipeline {
 
 struct LoopStmt {
   std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment, LoopIntrinsic,
-               LoopShuffle, LoopPipeline>
+               LoopShuffle, LoopPipeline, LoopMicroKernel, LoopStream, LoopTranspose, LoopPrefetch>
       node;
 };
 
@@ -178,6 +205,21 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
   } else if (auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
     fn(pipeline->begin);
     fn(pipeline->end);
+  } else if (auto* micro = std::get_if<LoopMicroKernel>(&stmt.node)) {
+    fn(micro->c_at);
+    fn(micro->a_at);
+    fn(micro->b_at);
+  } else if (auto* stream = std::get_if<LoopStream>(&stmt.node)) {
+    fn(stream->to_at);
+    fn(stream->from_at);
+    fn(stream->count);
+  } else if (auto* transpose = std::get_if<LoopTranspose>(&stmt.node)) {
+    fn(transpose->to_at);
+    fn(transpose->from_at);
+    fn(transpose->to_row);
+    fn(transpose->from_row);
+  } else if (auto* prefetch = std::get_if<LoopPrefetch>(&stmt.node)) {
+    fn(prefetch->index);
   }
 }
 

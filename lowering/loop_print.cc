@@ -90,6 +90,27 @@ class Printer {
     block(node.consume, depth + 1);
     close(depth);
   }
+  void statement(const LoopMicroKernel& micro, int) {
+    auto matrix = [](const ir::BufferRef& buffer, const ir::ExprRef& at, int64_t rows, int64_t columns, int64_t row,
+                     int64_t column) {
+      return fmt::format("{}[{}: {} by {}, {} by {}]", buffer->name, ir::print(at), rows, row, columns, column);
+    };
+    line("micro {} {} {} * {}, {} lanes", matrix(micro.c, micro.c_at, micro.rows, micro.columns, micro.c_row, 1),
+         micro.accumulate ? "+=" : "=", matrix(micro.a, micro.a_at, micro.rows, micro.depth, micro.a_row, micro.a_step),
+         matrix(micro.b, micro.b_at, micro.depth, micro.columns, micro.b_step, 1), micro.lanes);
+  }
+  void statement(const LoopStream& stream, int) {
+    line("stream {}[{}] = {}[{}], {} elements", stream.to->name, ir::print(stream.to_at), stream.from->name,
+         ir::print(stream.from_at), ir::print(stream.count));
+  }
+  void statement(const LoopTranspose& transpose, int) {
+    line("transpose {}[{} by {}] = {}[{} by {}], {} lanes", transpose.to->name, ir::print(transpose.to_at),
+         ir::print(transpose.to_row), transpose.from->name, ir::print(transpose.from_at), ir::print(transpose.from_row),
+         transpose.lanes);
+  }
+  void statement(const LoopPrefetch& prefetch, int) {
+    line("prefetch {}[{}]", prefetch.buffer->name, ir::print(prefetch.index));
+  }
   void statement(const LoopComment& comment, int) { line("# {}", comment.text); }
 };
 

@@ -96,6 +96,31 @@ class Verifier {
       } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
         block(branch->then_body, in_threads);
         block(branch->else_body, in_threads);
+      } else if (const auto* micro = std::get_if<LoopMicroKernel>(&stmt.node)) {
+        if (!cpu_) fail("a micro-kernel on a GPU");
+        if (micro->lanes < 1 || micro->rows < 1 || micro->columns < 1 || micro->columns % micro->lanes)
+          fail("a micro-kernel of incomplete vectors");
+        const std::pair<const ir::BufferRef&, const ir::ExprRef&> operands[] = {
+            {micro->c, micro->c_at}, {micro->a, micro->a_at}, {micro->b, micro->b_at}};
+        for (const auto& [buffer, at] : operands) {
+          access(buffer, at, in_threads);
+          if (buffer->type.dtype != ir::DType::F32) fail("a micro-kernel on other than f32: " + buffer->name);
+        }
+      } else if (const auto* stream = std::get_if<LoopStream>(&stmt.node)) {
+        if (!cpu_) fail("a streaming copy on a GPU");
+        access(stream->to, stream->to_at, in_threads);
+        access(stream->from, stream->from_at, in_threads);
+        if (stream->to->type.dtype != stream->from->type.dtype || ir::bits(stream->to->type.dtype) < 8)
+          fail("a streaming copy that would have to convert: " + stream->to->name);
+      } else if (const auto* transpose = std::get_if<LoopTranspose>(&stmt.node)) {
+        if (!cpu_) fail("a transposing copy on a GPU");
+        access(transpose->to, transpose->to_at, in_threads);
+        access(transpose->from, transpose->from_at, in_threads);
+        if (transpose->to->type.dtype != ir::DType::F32) fail("a transposing copy to other than f32");
+        if (transpose->lanes < 1 || (transpose->lanes & (transpose->lanes - 1))) fail("a transposing copy of odd blocks");
+      } else if (const auto* prefetch = std::get_if<LoopPrefetch>(&stmt.node)) {
+        if (!cpu_) fail("a prefetch on a GPU");
+        access(prefetch->buffer, prefetch->index, in_threads);
       } else if (std::get_if<LoopBarrier>(&stmt.node)) {
         if (in_threads) fail("a barrier inside a thread loop");
       } else if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {

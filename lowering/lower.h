@@ -19,6 +19,7 @@ struct Target {
   int threads = 0;                   // threads a block; 0: the lowering's choice; ignored on the CPU
   bool generic = false;              // plain loads and fma only: what other lowerings are compared with
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
+  int vector_bits = 128;             // CPU: width of its vectors
 };
 
 // Properties of a launch's arguments that some pass asks for. A binary is keyed by the mask of those that hold; one

@@ -98,13 +98,16 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
   if (in_registers(buffer)) return site->layout ? register_of(buffer, indices, *site) : site->slot;
   const bool global = buffer->scope == ir::Scope::kGlobal;
   // A guarded offset of a tensor fits in 32 bits if the fact holds; a tile's always does.
-  const DType type = !global || index32_ ? DType::I32 : DType::I64;
+  // The CPU's addresses are of 64 bits, and LLVM vectorises where no narrow sum can wrap.
+  const DType type = !on_cpu() && (!global || index32_) ? DType::I32 : DType::I64;
   auto narrow = [&](const ExprRef& value) {
     if (value->type == type) return value;
     if (value->kind == ExprKind::kInt) return ir::make_int(value->int_value, type);
     return ir::make_cast({type, nullptr}, value);
   };
   const auto placement = placements_.tiles.find(buffer.get());
+  if (placement != placements_.tiles.end() && placement->second.panel_width)
+    return panel_offset(placement->second, indices);
   const Layout::Swizzle swizzle =
       placement == placements_.tiles.end() ? Layout::Swizzle{} : placement->second.layout.swizzle();
   int64_t below = 1;  // elements of a temporary's later axes: it is row-major
@@ -127,7 +130,7 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
   }
   if (auto stage = stage_.find(buffer.get()); stage != stage_.end()) {
     ExprRef begin = ir::make_typed(
-        Op::kMul, {stage->second, ir::make_int(stage_elements(placement->second), DType::I32)});
+        Op::kMul, {stage->second, ir::make_int(placement->second.stage_elements(), DType::I32)});
     sum = sum ? ir::make_typed(Op::kAdd, {begin, sum}) : begin;
   }
   return sum ? sum : ir::make_int(0, type);

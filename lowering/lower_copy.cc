@@ -100,7 +100,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
-  if (copy_vectors(copy, dst, src)) return;
+  if (on_cpu() ? !target_.generic && copy_rows(copy, dst, src) : copy_vectors(copy, dst, src)) return;
   const ir::BufferRef& tile = in_registers(to) ? to : copy.src.buffer;
   each_of(tile, slice_shape(copy.dst), {}, [&](const Site& site) {
     ExprRef guard;

@@ -4,6 +4,7 @@
 // updates all of a thread's accumulators, else each element runs its own loop over k. CPU: with B as [K, N] the loops
 // are i, k, j and the innermost is contiguous; with B transposed it is a dot product along k.
 #include "ir/print.h"
+#include "lowering/cpu_gemm.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
@@ -18,6 +19,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
           (gemm.transpose_a ? "^T @ " : " @ ") + ir::print(gemm.b) + (gemm.transpose_b ? "^T" : ""));
   const auto choice = placements_.gemms.find(&gemm);
   if (choice != placements_.gemms.end() && choice->second.mma) return gemm_mma(gemm, choice->second);
+  if (on_cpu() && takes_micro_kernel(gemm)) return micro_gemm(gemm);
   const ir::BufferRef& c = gemm.c.buffer;
   const DType type = ir::compute_type(c->type.dtype);
   const std::vector<int64_t> shape = slice_shape(gemm.c);

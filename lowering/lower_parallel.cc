@@ -24,6 +24,24 @@ std::string headline(const ir::ParallelStmt& region) {
   return text;
 }
 
+// Some twenty instructions and more.
+bool is_heavy(const ir::Expr& expr) {
+  if (expr.kind != ir::ExprKind::kApply) return false;
+  switch (expr.op) {
+    case Op::kExp:
+    case Op::kExp2:
+    case Op::kLog:
+    case Op::kLog2:
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSin:
+    case Op::kCos:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Some iteration may read an element that another one writes, so all reads must be done before the first write: a
 // buffer is both read and written, and not always at the place that the iteration itself writes.
 bool reads_what_others_write(const ir::ForwardedRegion& region) {
@@ -87,6 +105,9 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
     ir::visit(let.value,
               [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
 
+  region_is_heavy_ = false;
+  for (const ir::LetStmt& let : region.lets) ir::visit(let.value, [&](const ExprRef& node) { region_is_heavy_ |= is_heavy(*node); });
+
   struct Pending {
     ir::BufferRef value, at, guard;
   };
@@ -128,6 +149,7 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
       emit(std::move(body[0]));
   };
 
+  if (!two_phases) fused_ = std::move(next_copy_);
   walk(unroll || (two_phases && !on_cpu()), [&](const Site& at_site) {
     Site site = at_site;
     if (planted(Planted::kWrongLayout) && unroll && rounds > 1 && site.slot)
@@ -162,6 +184,7 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
       if (later.guard) emit({LoopStore{later.guard, slot_of(site), guard}});
     }
   });
+  region_is_heavy_ = false;
   if (!two_phases) return;
   walk(!on_cpu(), [&](const Site& site) {
     for (size_t i = 0; i < region.stores.size(); ++i) {

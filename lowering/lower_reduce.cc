@@ -284,6 +284,7 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
 }
 
 ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site) {
+  if (ExprRef done = reduce_in_lanes(reduce, site, neutral(reduce.reduce, reduce.type))) return done;
   ir::BufferRef sum = temporary("sum", reduce.type, ir::Scope::kRegister, 1);
   const ExprRef zero = ir::make_int(0, DType::I32);
   store(sum, zero, neutral(reduce.reduce, reduce.type), nullptr);

@@ -18,11 +18,6 @@ ExprRef both(const ExprRef& a, const ExprRef& b) {
   return ir::make_typed(Op::kAnd, {a, b});
 }
 
-int64_t stage_elements(const Placement& placement) {
-  const int64_t bytes = std::max(1, ir::bits(placement.storage) / 8), line = 128 / bytes;
-  return (placement.layout.offset_extent() + line - 1) / line * line;
-}
-
 ExprRef int64(int64_t value) {
   return ir::make_int(value, DType::I64);
 }
@@ -104,11 +99,10 @@ void TileLowering::declare_tiles() {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
     const Placement& placement = placements_.at(decl->buffer.get());
-    int64_t elements = placement.fragment                          ? placement.fragment->registers()
-                       : placement.scope == ir::Scope::kRegister ? placement.layout.registers()
-                                                                 : placement.layout.offset_extent();
-    if (placement.stages > 1) elements = placement.stages * stage_elements(placement);
-    storage_[decl->buffer.get()] = temporary(decl->buffer->name, placement.storage, placement.scope, elements);
+    storage_[decl->buffer.get()] =
+        temporary(decl->buffer->name, placement.storage, placement.scope, placement.elements());
+    if (ir::is_float(placement.storage) && placement.storage != decl->buffer->type.dtype)
+      widened_[storage(decl->buffer).get()] = decl->buffer->type.dtype;
   }
 }
 
@@ -126,6 +120,7 @@ void TileLowering::open_grid() {
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(i), 0}, extent, nullptr});
     extents[i] = ir::make_var(extent);
   }
+  grid_extents_ = extents;
   ExprRef rest = ir::make_var(out_.tile);
   for (size_t i = kernel_.grid.size(); i-- > 0;) {
     const ir::VarRef& var = kernel_.grid[i].var;
@@ -154,6 +149,7 @@ ExprRef TileLowering::let(const std::string& name, ExprRef value) {
 }
 
 void TileLowering::store(const ir::BufferRef& buffer, ExprRef index, ExprRef value, ExprRef guard) {
+  if (auto it = widened_.find(buffer.get()); it != widened_.end()) value = rounded(value, it->second);
   if (!guard) {
     emit({LoopStore{buffer, index, value}});
     return;
@@ -175,6 +171,7 @@ void TileLowering::each(const std::vector<int64_t>& shape, const std::vector<std
                         const std::function<void(const Site&)>& body) {
   auto name_of = [&](size_t axis) { return axis < names.size() ? names[axis] : "i" + std::to_string(axis); };
   if (on_cpu()) {
+    if (each_in_strips(shape, names, body)) return;
     Site site;
     std::function<void(size_t)> nest = [&](size_t axis) {
       if (axis == shape.size()) return body(site);
@@ -231,9 +228,17 @@ void TileLowering::serial(const std::string& name, ExprRef extent, bool reassoci
 }
 
 void TileLowering::block(const ir::Block& body) {
-  for (const ir::Stmt& stmt : body) {
+  for (size_t i = 0; i < body.size(); ++i) {
     if (!status_.ok()) return;
-    std::visit([this](const auto& node) { statement(node); }, stmt.node);
+    if (on_cpu() && i + 1 < body.size()) {
+      const auto* region = std::get_if<ir::ParallelStmt>(&body[i].node);
+      const auto* copy = std::get_if<ir::CopyStmt>(&body[i + 1].node);
+      if (region && copy && fuse_copy(*region, *copy)) {
+        ++i;
+        continue;
+      }
+    }
+    std::visit([this](const auto& node) { statement(node); }, body[i].node);
   }
 }
 
@@ -267,7 +272,9 @@ void TileLowering::statement(const ir::ForStmt& stmt) {
   Interval begin = out_.ranges.of(loop.begin), end = out_.ranges.of(loop.end);
   out_.ranges.set(loop.var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});
   out_.ranges.set_limit(loop.var, loop.end);
+  ++loop_depth_;
   loop.body = nested([&] { block(stmt.body); });
+  --loop_depth_;
   emit({std::move(loop)});
 }
 
@@ -294,12 +301,12 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   };
   for (const ir::BufferRef& buffer : pipeline.buffers) node.buffers.push_back(storage(buffer));
   node.produce = in_stage(node.into, [&] {
-    ahead_ = true;
+    runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
     for (const ir::Stmt* producer : pipeline.producers)
       std::visit([this](const auto& part) { statement(part); }, producer->node);
     values_.erase(stmt.var.get());
-    ahead_ = false;
+    runs_ahead_ = false;
   });
   node.consume = in_stage(node.from, [&] {
     for (const ir::Stmt& part : stmt.body) {
@@ -315,8 +322,10 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
 void TileLowering::statement(const ir::IfStmt& stmt) {
   LoopIf branch;
   branch.condition = scalar(extract_reductions(stmt.condition, {}, {}), nullptr);
+  ++loop_depth_;
   branch.then_body = nested([&] { block(stmt.then_body); });
   branch.else_body = nested([&] { block(stmt.else_body); });
+  --loop_depth_;
   emit({std::move(branch)});
 }
 

@@ -141,7 +141,11 @@ class Narrower {
     node.guard = rewrite(node.guard);
   }
   void statement(LoopShuffle& node) { node.value = rewrite(node.value); }
-  void statement(LoopPipeline&) {}  // runs after synchronise()
+  void statement(LoopPipeline&) {}     // runs after synchronise()
+  void statement(LoopMicroKernel&) {}  // the CPU keeps 64 bits
+  void statement(LoopStream&) {}
+  void statement(LoopTranspose&) {}
+  void statement(LoopPrefetch&) {}
   void statement(LoopBarrier&) {}
   void statement(LoopComment&) {}
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lowering/cpu_gemm.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -198,6 +200,20 @@ bool is_whole(const ir::TileRef& tile) {
   return true;
 }
 
+int64_t Placement::elements() const {
+  if (fragment) return fragment->registers();
+  if (scope == ir::Scope::kRegister) return layout.registers();
+  if (stages > 1) return stages * stage_elements();
+  if (!panel_width) return layout.offset_extent() + slack;
+  const std::vector<int64_t>& shape = layout.shape();
+  return (shape[panel_axis] + panel_width - 1) / panel_width * panel_width * shape[1 - panel_axis];
+}
+
+int64_t Placement::stage_elements() const {
+  const int64_t line = 128 / std::max(1, ir::bits(storage) / 8);
+  return (layout.offset_extent() + line - 1) / line * line;
+}
+
 ir::DType storage_type(ir::DType type) {
   if (type == ir::DType::I4) return ir::DType::I8;
   if (type == ir::DType::U4) return ir::DType::U8;
@@ -221,6 +237,7 @@ Placements plain_placements(const ir::Kernel& kernel, const Target& target) {
   collect_tiles(kernel.body, target, &placements);
   Analysis(&placements, target).block(kernel.body);
   limit_registers(kernel, target, &placements);
+  if (target.kind == Target::Kind::kCpu && !target.generic) place_cpu_operands(kernel, target, &placements);
   return placements;
 }
 

@@ -20,10 +20,18 @@ namespace kachel::lowering {
 struct Placement {
   ir::Scope scope = ir::Scope::kShared;  // kShared or kRegister
   ir::DType storage = ir::DType::F32;    // element type in memory: 4-bit types are held one a byte
-  Layout layout;                         // of memory; of registers in the generic lowering, cyclic
+  Layout layout;                           // of memory; of registers in the generic lowering, cyclic
   std::optional<FragmentLayout> fragment;  // of registers otherwise
   int64_t stages = 1;                      // copies of it in memory, for a pipeline
   std::string reason;                      // for explain: what kept it out of registers; "" if nothing did
+  // CPU, see cpu_gemm.h. A rank-2 tile in panels: element (n, k), n along panel_axis, is at
+  // (n / panel_width * K + k) * panel_width + n % panel_width; the layout then only tells the shape.
+  int64_t panel_width = 0;
+  size_t panel_axis = 0;
+  int64_t slack = 0;  // elements behind the last one that may be read and written
+
+  int64_t elements() const;        // that memory is needed for; of the thread for kRegister
+  int64_t stage_elements() const;  // from one stage to the next: whole 128-byte lines
 };
 
 // What a gemm is made of. Without `mma` it is plain loads and fma.

@@ -34,6 +34,14 @@ enum class Planted {
   kWrongSwizzle,        // copies and reads disagree on the swizzle
   kDroppedShuffle,      // a row reduction leaves out one exchange between lanes
   kWrongReplica,        // every replica stores, and atomics count several times
+  kPanelTail,           // CPU: the last, narrower panel is not filled
+  kPanelPitch,          // CPU: panels overlap by a row
+  kMicroShortK,         // CPU: the last k of a micro-kernel is left out
+  kMicroTail,           // CPU: the rows and columns after the last whole block are left out
+  kMicroAccumulates,    // CPU: c += a @ b instead of c = a @ b
+  kLanesTail,           // CPU: a reduction leaves out what does not fill its lanes
+  kTransposeTail,       // CPU: a transposing copy leaves out the k after the last whole block
+  kStripTail,           // CPU: a region in strips leaves out what does not fill one
   kCount,
 };
 

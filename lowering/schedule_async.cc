@@ -169,7 +169,7 @@ class Scheduler {
 };
 
 int64_t tile_bytes(const Placement& placement) {
-  return (placement.layout.offset_extent() * std::max(1, ir::bits(placement.storage) / 8) + 127) / 128 * 128;
+  return placement.stage_elements() * std::max(1, ir::bits(placement.storage) / 8) * placement.stages;
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ void fit_pipelines(Schedule* schedule, Placements* placements, const Target& tar
   auto total = [&] {
     int64_t bytes = 0;
     for (const auto& [tile, placement] : placements->tiles)
-      if (placement.scope == ir::Scope::kShared) bytes += tile_bytes(placement) * placement.stages;
+      if (placement.scope == ir::Scope::kShared) bytes += tile_bytes(placement);
     return bytes;
   };
   auto apply = [&] {

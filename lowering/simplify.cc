@@ -72,6 +72,23 @@ class Simplifier {
     out->push_back({std::move(copy)});
   }
   void statement(const LoopBarrier&, LoopBlock* out) { out->push_back({LoopBarrier{}}); }
+  void statement(const LoopMicroKernel& micro, LoopBlock* out) {
+    LoopMicroKernel copy = micro;
+    for (ir::ExprRef* at : {&copy.c_at, &copy.a_at, &copy.b_at}) *at = expr(*at);
+    out->push_back({std::move(copy)});
+  }
+  void statement(const LoopStream& stream, LoopBlock* out) {
+    out->push_back(
+        {LoopStream{stream.to, stream.from, expr(stream.to_at), expr(stream.from_at), expr(stream.count)}});
+  }
+  void statement(const LoopTranspose& transpose, LoopBlock* out) {
+    LoopTranspose copy = transpose;
+    for (ir::ExprRef* at : {&copy.to_at, &copy.from_at, &copy.to_row, &copy.from_row}) *at = expr(*at);
+    out->push_back({std::move(copy)});
+  }
+  void statement(const LoopPrefetch& prefetch, LoopBlock* out) {
+    out->push_back({LoopPrefetch{prefetch.buffer, expr(prefetch.index)}});
+  }
   void statement(const LoopComment& comment, LoopBlock* out) { out->push_back({comment}); }
 
   std::unordered_map<const ir::Var*, ir::ExprRef> names_;

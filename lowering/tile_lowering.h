@@ -112,12 +112,53 @@ class TileLowering {
 
   // lower_mma.cc
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  // cpu_copy.cc, cpu_gemm.cc
+  // One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is what
+  // the rows fixed so far say, by indices from memory.
+  struct CpuSide {
+    const Slice* slice;
+    std::vector<int64_t> extents;
+    std::vector<ir::ExprRef> low, high;
+    std::vector<bool> whole;  // [low, high) is all of the coordinate, proved
+    std::vector<size_t> axis_of;
+    std::vector<ir::ExprRef> indices;
+    ir::ExprRef present;
+    int64_t panel_width = 0;  // of the last coordinate
+    ir::ExprRef streams;          // of a written tensor: whether it is better stored past the caches; null: never
+  };
+  // False: nothing was emitted, the copy is none of rows.
+  bool copy_rows(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
+  bool bounds_of(const Slice& slice, CpuSide* side);
+  void set_coordinate(CpuSide* side, size_t axis, const ir::ExprRef& coordinate);
+  void copy_strip(const CpuSide& dst, const CpuSide& src, const ir::ExprRef& first, int64_t width, bool interior);
+  void copy_nest(CpuSide dst, CpuSide src, size_t axis, bool interior);
+  bool copy_transposed(const CpuSide& dst, const CpuSide& src);  // cpu_transpose.cc
+  ir::ExprRef streams(const CpuSide& dst, const CpuSide& src);
+  bool has_unit_stride(const CpuSide& side) const;
+  // cpu_strips.cc
+  struct Ahead {  // what a copy will read for the next tile
+    const ir::TileRef* ref;
+    std::vector<ir::ExprRef> starts;
+    std::vector<int64_t> shape;
+  };
+  struct FusedCopy {
+    Slice dst_slice, src_slice;
+    CpuSide dst, src;  // borrow the slices
+  };
+  void note_ahead(const ir::CopyStmt& copy);
+  bool fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt& copy);
+  bool each_in_strips(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+                      const std::function<void(const Site&)>& body);
+  void micro_gemm(const ir::GemmStmt& gemm);
+  ir::ExprRef panel_offset(const Placement& placement, const std::vector<ir::ExprRef>& indices) const;
+  static ir::ExprRef rounded(const ir::ExprRef& value, ir::DType to);  // a cast, left out where it changes nothing
 
   // lower_parallel.cc, lower_reduce.cc
   // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
   void reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout);
+  ir::ExprRef reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ir::ExprRef& neutral);  // cpu_reduce.cc
   ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
   ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
 
@@ -132,18 +173,24 @@ class TileLowering {
   LoopKernel out_;
   LoopBlock* current_ = nullptr;
   std::unordered_map<const ir::Buffer*, ir::BufferRef> storage_;             // tensor or tile -> loop buffer
+  std::unordered_map<const ir::Buffer*, ir::DType> widened_;                 // loop buffer -> what its values are rounded to
   std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;              // 4-bit tensor -> its bytes
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
-  bool ahead_ = false;                                        // in the part of a pipeline that runs ahead
+  bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
+  std::vector<ir::ExprRef> grid_extents_;
+  std::vector<Ahead> ahead_;
+  std::unique_ptr<FusedCopy> next_copy_;  // what follows the region at hand and may be fused with it
+  std::unique_ptr<FusedCopy> fused_;      // for the next loop over elements
+  bool region_is_heavy_ = false;  // the region at hand has functions that are no instruction
+  int loop_depth_ = 0;  // of `for`, `pipelined` and `if` of the program
   Status status_;
 };
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
 ir::ExprRef int64(int64_t value);
-int64_t stage_elements(const Placement& placement);  // from one stage of a tile to the next: whole 128-byte lines
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);
 
 }  // namespace kachel::lowering

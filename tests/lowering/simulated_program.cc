@@ -170,6 +170,10 @@ class Compiler {
     out->push_back(std::move(stmt));
   }
   void statement(const LoopComment&, SimBlock*) {}
+  void statement(const LoopMicroKernel&, SimBlock*) {}  // not on a GPU
+  void statement(const LoopStream&, SimBlock*) {}
+  void statement(const LoopTranspose&, SimBlock*) {}
+  void statement(const LoopPrefetch&, SimBlock*) {}
 
   const LoopKernel& kernel_;
   SimProgram out_;

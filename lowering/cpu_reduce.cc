@@ -1,0 +1,62 @@
+// Reductions on the CPU along a long innermost axis: several partial results, one a lane of several vectors, are kept
+// beside each other and combined at the end. The loop over lanes has a constant count and no dependence between its
+// iterations, which is what LLVM makes vectors of: a running minimum or maximum that prefers numbers to NaN it would
+// leave as it is, and the sum of f32 it may not reorder by itself. See tile_lowering.h.
+#include "lowering/cpu_machine.h"
+#include "lowering/planted.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+// Null: too short, or of integers, whose order LLVM is free to change.
+ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ExprRef& neutral) {
+  constexpr int64_t kVectors = 4;  // hides the latency of an addition
+  const int64_t lanes = kVectors * cpu_machine(target_).lanes, inner = reduce.iters.back().extent->int_value;
+  if (!on_cpu() || !ir::is_float(reduce.type) || inner < lanes) return nullptr;
+  bool nested_reduction = false;
+  ir::visit(reduce.args[0], [&](const ExprRef& node) { nested_reduction |= node->kind == ir::ExprKind::kReduce; });
+  if (nested_reduction) return nullptr;
+
+  ir::BufferRef partial = temporary("partial", reduce.type, ir::Scope::kRegister, lanes);
+  const ExprRef zero = int64(0);
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
+  auto combine = [&](const ir::BufferRef& into, const ExprRef& at, const ExprRef& value) {
+    store(into, at, ir::make_typed(kOps[static_cast<int>(reduce.reduce)], {ir::make_load(into, {at}), value}), nullptr);
+  };
+  serial("lane", int64(lanes), false, [&](ExprRef lane) { store(partial, lane, neutral, nullptr); });
+  // One element of each of the first `count` lanes, from `first` on along the innermost axis.
+  auto step = [&](const ExprRef& first, int64_t count) {
+    serial("lane", int64(count), false, [&](ExprRef lane) {
+      values_[reduce.iters.back().var.get()] = let("k", ir::make_typed(Op::kAdd, {first, lane}));
+      combine(partial, lane, scalar(reduce.args[0], site));
+    });
+  };
+  std::function<void(size_t)> nest = [&](size_t axis) {
+    const ir::IterVar& iter = reduce.iters[axis];
+    if (axis + 1 < reduce.iters.size()) {
+      serial(iter.var->name, iter.extent, false, [&](ExprRef coord) {
+        if (planted(Planted::kReduceSkipsFirst) && iter.extent->int_value > 1 && axis == 0)
+          coord = let("skipped", ir::make_typed(Op::kMax, {coord, int64(1)}));
+        values_[iter.var.get()] = coord;
+        nest(axis + 1);
+      });
+      return;
+    }
+    serial("chunk", int64(inner / lanes), false,
+           [&](ExprRef chunk) { step(let("first", ir::make_typed(Op::kMul, {chunk, int64(lanes)})), lanes); });
+    if (inner % lanes && !planted(Planted::kLanesTail)) step(int64(inner / lanes * lanes), inner % lanes);
+  };
+  nest(0);
+  // By halves, so that this too is done in vectors.
+  for (int64_t half = lanes / 2; half > 0; half /= 2)
+    serial("lane", int64(half), false, [&](ExprRef lane) {
+      combine(partial, lane, ir::make_load(partial, {ir::make_typed(Op::kAdd, {lane, int64(half)})}));
+    });
+  return let("reduced", ir::make_load(partial, {zero}));
+}
+
+}  // namespace kachel::lowering

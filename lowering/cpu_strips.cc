@@ -1,0 +1,201 @@
+// Regions on the CPU in strips, so that memory is busy while they compute. See tile_lowering.h.
+//
+// Reading ahead: a worker takes tiles of the grid one after another, and the processor's own prefetching ends where a
+// copy ends. So while a region works on what was copied, the lines that the same copy reads for the next tile are asked
+// for, a few in each strip. Writing behind: see fuse_copy().
+#include "ir/print.h"
+#include "lowering/cpu_machine.h"
+#include "lowering/planted.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+bool mentions_grid(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kVar && node->var->kind == ir::VarKind::kGrid; });
+  return found;
+}
+bool reads_memory(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) {
+    found |= node->kind == ir::ExprKind::kLoad || node->kind == ir::ExprKind::kReduce;
+  });
+  return found;
+}
+
+}  // namespace
+
+// Keeps where `src` will be for the next tile, for the first region of the same shape.
+void TileLowering::note_ahead(const ir::CopyStmt& copy) {
+  if (loop_depth_ > 0 || copy.src.buffer->scope != ir::Scope::kGlobal || ir::bits(copy.src.buffer->type.dtype) < 8) return;
+  bool moves = false;
+  for (const ir::AxisSpec& axis : copy.src.axes) {
+    if (axis.gather || (axis.start && reads_memory(axis.start))) return;
+    moves |= axis.start && mentions_grid(axis.start);
+  }
+  if (product(slice_shape(copy.src)) * ir::bits(copy.src.buffer->type.dtype) / 8 > kAheadBytes) return;
+  if (!moves || !ir::is_int(strides_.at(copy.src.buffer.get()).back(), 1) ||
+      copy.src.axes.back().kind == ir::AxisSpec::Kind::kIndex)
+    return;
+  ExprRef rest = ir::make_typed(Op::kAdd, {ir::make_var(out_.tile), int64(1)});
+  for (size_t i = kernel_.grid.size(); i-- > 0;) {
+    const ir::VarRef& var = kernel_.grid[i].var;
+    if (i == 0) {
+      values_[var.get()] = let("next", rest);
+      break;
+    }
+    ExprRef extent = grid_extents_[i];
+    values_[var.get()] = let("next", ir::make_typed(Op::kMod, {rest, extent}));
+    rest = let("rest", ir::make_typed(Op::kDiv, {rest, extent}));
+  }
+  Ahead ahead{&copy.src, {}, slice_shape(copy.src)};
+  for (size_t i = 0; i < copy.src.axes.size(); ++i)
+    ahead.starts.push_back(copy.src.axes[i].start ? index(copy.src.axes[i].start, nullptr) : int64(0));
+  for (const ir::IterVar& axis : kernel_.grid) values_.erase(axis.var.get());
+  ahead_.push_back(std::move(ahead));
+}
+
+// Where a region ends in the rows of a tile that the next statement copies to a tensor, each strip is copied as soon as
+// it is computed: the stores of one overlap the arithmetic of the next. False: nothing was lowered.
+bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt& copy) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  if (copy.atomic != ir::AtomicOp::kNone || to->scope != ir::Scope::kGlobal || ir::bits(to->type.dtype) < 8 ||
+      from->scope == ir::Scope::kGlobal || !is_whole(copy.src) || from->shape.size() != region.iters.size())
+    return false;
+  for (size_t i = 0; i < region.iters.size(); ++i)
+    if (!ir::same(region.iters[i].extent, from->shape[i])) return false;
+  for (const ir::AxisSpec& axis : copy.dst.axes)
+    if (axis.gather || (axis.start && reads_memory(axis.start))) return false;
+  if (copy.dst.within_first && (reads_memory(copy.dst.within_first) || reads_memory(copy.dst.within_length))) return false;
+  // The tile is written in the iterations' own elements only, and the tensor is not touched.
+  bool fits = true;
+  std::function<void(const ir::Block&)> check = [&](const ir::Block& body) {
+    auto reads = [&](const ExprRef& expr) {
+      ir::visit(expr, [&](const ExprRef& node) { fits &= node->kind != ir::ExprKind::kLoad || node->buffer != to; });
+    };
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) reads(let->value);
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        reads(branch->condition);
+        check(branch->then_body), check(branch->else_body);
+      }
+      const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
+      if (!assign) continue;
+      reads(assign->value);
+      fits &= assign->buffer != to;
+      for (size_t i = 0; i < assign->indices.size(); ++i) {
+        reads(assign->indices[i]);
+        fits &= assign->buffer != from ||
+                (assign->indices[i]->kind == ir::ExprKind::kVar && assign->indices[i]->var == region.iters[i].var);
+      }
+    }
+  };
+  check(region.body);
+  if (!fits) return false;
+
+  auto fused = std::make_unique<FusedCopy>();
+  fused->dst_slice = slice(copy.dst), fused->src_slice = slice(copy.src);
+  LoopBlock bounds = nested(
+      [&] { fits = bounds_of(fused->dst_slice, &fused->dst) && bounds_of(fused->src_slice, &fused->src); });
+  if (!fits || fused->src.panel_width) return false;
+  for (LoopStmt& stmt : bounds) emit(std::move(stmt));
+  fused->dst.streams = streams(fused->dst, fused->src);
+  next_copy_ = std::move(fused);
+  statement(region);
+  if (!next_copy_) {
+    comment(ir::print(copy.dst) + " = " + ir::print(copy.src) + ": in the loop above");
+  } else {
+    next_copy_.reset();
+    statement(copy);
+  }
+  return true;
+}
+
+// As each() on the CPU, in strips of the last axis where something is to be done between them; false if nothing is.
+// Prefetches are left out where a region has so little to compute that they would only stand in the way of the copies.
+bool TileLowering::each_in_strips(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+                                  const std::function<void(const Site&)>& body) {
+  constexpr int64_t kLines = 4, kFusedLines = 16;  // in a strip; more for a copy, which has work at its ends
+  std::vector<Ahead> ahead;
+  if (loop_depth_ == 0 && region_is_heavy_)
+    for (size_t i = 0; i < ahead_.size();) {
+      if (ahead_[i].shape == shape) {
+        ahead.push_back(std::move(ahead_[i]));
+        ahead_.erase(ahead_.begin() + static_cast<int64_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  const std::unique_ptr<FusedCopy> fused = std::move(fused_);
+  if (ahead.empty() && !fused) return false;
+  int64_t strip = (fused ? kFusedLines : kLines) * kCacheLine / 4;
+  strip = std::min(strip, shape.back());
+  Site site;
+  auto prefetch = [&](const ExprRef& first, int64_t width) {
+    for (const Ahead& copy : ahead) {
+      const ir::BufferRef& buffer = copy.ref->buffer;
+      const int64_t line = kCacheLine * 8 / ir::bits(buffer->type.dtype);
+      for (int64_t at = 0; at < width; at += line) {
+        std::vector<ExprRef> indices;
+        size_t next = 0;
+        for (size_t i = 0; i < copy.starts.size(); ++i) {
+          ExprRef index = copy.starts[i];
+          if (copy.ref->axes[i].kind != ir::AxisSpec::Kind::kIndex) {
+            ExprRef coord = next + 1 < shape.size() ? site.coords[next] : ir::make_typed(Op::kAdd, {first, int64(at)});
+            ++next;
+            index = ir::make_typed(Op::kAdd, {index, coord});
+          }
+          indices.push_back(index);
+        }
+        emit({LoopPrefetch{storage(buffer), offset(buffer, indices, nullptr)}});
+      }
+    }
+  };
+  auto run_strip = [&](const std::string& name, const ExprRef& first, int64_t width, CpuSide dst, CpuSide src) {
+    prefetch(first, width);
+    serial("lane", int64(width), false, [&](ExprRef lane) {
+      ExprRef coord = let(name, ir::make_typed(Op::kAdd, {first, lane}));
+      out_.ranges.set(coord->var, {0, shape.back() - 1});
+      site.coords.push_back(coord);
+      body(site);
+      site.coords.pop_back();
+    });
+    if (!fused) return;
+    if (!dst.present) return copy_strip(dst, src, first, width, false);
+    LoopBlock copied = nested([&] { copy_strip(dst, src, first, width, false); });
+    emit({LoopIf{dst.present, std::move(copied), {}}});
+  };
+  std::function<void(size_t, CpuSide, CpuSide)> nest = [&](size_t axis, CpuSide dst, CpuSide src) {
+    const std::string name = axis < names.size() ? names[axis] : "i";
+    if (axis + 1 < shape.size()) {
+      serial(name, int64(shape[axis]), false, [&](ExprRef coord) {
+        if (fused) {
+          set_coordinate(&dst, axis, coord), set_coordinate(&src, axis, coord);
+          if (!dst.whole[axis])
+            dst.present = let("present", both(dst.present, both(ir::make_typed(Op::kGe, {coord, dst.low[axis]}),
+                                                                ir::make_typed(Op::kLt, {coord, dst.high[axis]}))));
+        }
+        site.coords.push_back(coord);
+        nest(axis + 1, dst, src);
+        site.coords.pop_back();
+      });
+      return;
+    }
+    const int64_t strips = shape[axis] / strip;
+    serial("strip", int64(strips), false, [&](ExprRef at) {
+      run_strip(name, let("first", ir::make_typed(Op::kMul, {at, int64(strip)})), strip, dst, src);
+    });
+    if (int64_t rest = shape[axis] % strip; rest && !planted(Planted::kStripTail))
+      run_strip(name, int64(strips * strip), rest, dst, src);
+  };
+  nest(0, fused ? fused->dst : CpuSide{}, fused ? fused->src : CpuSide{});
+  return true;
+}
+
+}  // namespace kachel::lowering

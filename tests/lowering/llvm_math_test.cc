@@ -1,0 +1,121 @@
+// The CPU's functions of f32 against double precision: one float in every few hundred, of all magnitudes, must keep the
+// bounds of ir/GRAMMAR.md.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "ir/instantiate.h"
+#include "ir/numerics.h"
+#include "ir/parse.h"
+#include "lowering/lower.h"
+#include "runtime/device.h"
+
+namespace kachel::lowering {
+namespace {
+
+constexpr int64_t kBlock = 1024;
+
+struct Function {
+  const char* name;
+  double (*exact)(double);
+  double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised
+};
+const Function kFunctions[] = {
+    {"exp", std::exp, 4, INFINITY},   {"exp2", std::exp2, 4, INFINITY}, {"log", std::log, 2, INFINITY},
+    {"log2", std::log2, 2, INFINITY}, {"tanh", std::tanh, 4, INFINITY}, {"erf", std::erf, 4, INFINITY},
+    {"sin", std::sin, 4, 1e5},        {"cos", std::cos, 4, 1e5},
+};
+
+std::vector<float> run(runtime::Device& cpu, const std::string& function, const std::vector<float>& x) {
+  auto module = ir::load(fmt::format(R"(tile 1
+kernel f(X: f32[N], Y: out f32[N])
+grid b < ceildiv(N, {0})
+{{
+  fragment x: f32[{0}]
+  x = X[b*{0} +: {0}]
+  parallel i < {0} {{ x[i] = {1}(x[i]) }}
+  Y[b*{0} +: {0}] = x
+}}
+)",
+                                     kBlock, function),
+                         "test");
+  REQUIRE(module.ok());
+  auto concrete = ir::instantiate(module->kernels[0], {});
+  REQUIRE(concrete.ok());
+  Target target;
+  target.kind = Target::Kind::kCpu;
+  target.shared_limit = cpu.properties().shared_bytes_per_block;
+  target.vector_bits = 512;
+  auto lowered = lower(*concrete, target, ~uint64_t{0});
+  REQUIRE(lowered.ok());
+  auto compiled = cpu.compiler().compile({lowered->text, lowered->entry, cpu.properties().architecture, 0});
+  REQUIRE_MESSAGE(compiled.ok(), compiled.status().log());
+  auto loaded = cpu.load(compiled->binary);
+  REQUIRE(loaded.ok());
+  auto kernel = (*loaded)->function(lowered->entry, static_cast<uint32_t>(lowered->shared_bytes));
+  REQUIRE(kernel.ok());
+  std::vector<float> y(x.size());
+  const auto blocks = static_cast<int64_t>(x.size()) / kBlock;
+  std::vector<int64_t> params;
+  for (const Slot& slot : lowered->slots) {
+    const float* pointer = slot.index == 0 ? x.data() : y.data();
+    params.push_back(slot.kind == Slot::Kind::kPointer  ? static_cast<int64_t>(reinterpret_cast<intptr_t>(pointer))
+                     : slot.kind == Slot::Kind::kStride ? 1
+                     : slot.kind == Slot::Kind::kDim    ? static_cast<int64_t>(x.size())
+                                                        : blocks);
+  }
+  runtime::LaunchDims dims{static_cast<uint32_t>(blocks), 1, static_cast<uint32_t>(lowered->shared_bytes)};
+  REQUIRE((*kernel)->launch(dims, params.data(), params.size() * 8, nullptr).ok());
+  return y;
+}
+
+TEST_CASE("functions keep their bounds over all magnitudes") {
+  auto cpu = runtime::open_cpu_device({});
+  REQUIRE(cpu.ok());
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 811) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (float special : {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, 0x1p-126f, 0x1.fffffep127f,
+                        88.7228f, 88.7229f, -87.3366f, -103.9721f, -103.973f, 128.0f, -149.0f, -150.0f, 1e5f})
+    x.push_back(special);
+  while (x.size() % kBlock) x.push_back(1.0f + static_cast<float>(x.size()) * 0x1p-23f);
+  for (const Function& function : kFunctions) {
+    std::vector<float> y;
+    const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
+    if (!(*cpu)->compiler().compile({probe, "f", (*cpu)->properties().architecture, 0}).ok()) {
+      MESSAGE("no CPU compiler here");
+      return;
+    }
+    y = run(**cpu, function.name, x);
+    int wrong = 0;
+    double worst = 0;
+    float worst_at = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double want = function.exact(x[i]);
+      if (std::abs(x[i]) > function.limit && std::isfinite(x[i])) {
+        wrong += !(std::abs(y[i]) <= 1);
+        continue;
+      }
+      const float rounded = static_cast<float>(want);
+      if (std::isnan(want) || std::isnan(y[i])) {
+        wrong += !(std::isnan(want) && std::isnan(y[i]));
+      } else if (std::isinf(rounded) || std::isinf(y[i])) {
+        // Within a few ulp of the largest float both are right.
+        wrong += rounded != y[i] && std::abs(want) < 0x1.ffffe0p127;
+      } else if (double error = std::abs(y[i] - want) / ir::ulp_at(ir::DType::F32, want); error > worst) {
+        worst = error, worst_at = x[i];
+      }
+    }
+    CAPTURE(function.name);
+    CAPTURE(worst_at);
+    CHECK(wrong == 0);
+    CHECK(worst <= function.ulps);
+    MESSAGE(fmt::format("{}: {:.2f} ulp at {}", function.name, worst, worst_at));
+  }
+}
+
+}  // namespace
+}  // namespace kachel::lowering
