@@ -263,7 +263,8 @@ enum {
   KACHEL_CANDIDATE_REJECTED_WRONG,
   KACHEL_CANDIDATE_LAUNCH_FAILED,
   KACHEL_CANDIDATE_PRUNED,
-  KACHEL_CANDIDATE_MEASURED
+  KACHEL_CANDIDATE_MEASURED,
+  KACHEL_CANDIDATE_REJECTED_FLAW /* its compiler reports spills or the like, and there are candidates without */
 };
 typedef struct kachel_tuning kachel_tuning;
 typedef struct kachel_candidate {

@@ -14,6 +14,7 @@ static_assert(KACHEL_CANDIDATE_REJECTED_WRONG == static_cast<int>(tuner::Candida
 static_assert(KACHEL_CANDIDATE_LAUNCH_FAILED == static_cast<int>(tuner::CandidateState::kLaunchFailed));
 static_assert(KACHEL_CANDIDATE_PRUNED == static_cast<int>(tuner::CandidateState::kPruned));
 static_assert(KACHEL_CANDIDATE_MEASURED == static_cast<int>(tuner::CandidateState::kMeasured));
+static_assert(KACHEL_CANDIDATE_REJECTED_FLAW == static_cast<int>(tuner::CandidateState::kRejectedFlaw));
 
 kachel_status kachel_tuning_get(kachel_kernel* kernel, const kachel_arg* args, size_t count, kachel_tuning** out,
                                 kachel_error** err) {

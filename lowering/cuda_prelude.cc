@@ -187,6 +187,31 @@ KACHEL_MMA(i8_i8, "m16n8k32", "r", int, "s32.s8.s8.s32")
 KACHEL_MMA(u8_u8, "m16n8k32", "r", int, "s32.u8.u8.s32")
 KACHEL_MMA(i8_u8, "m16n8k32", "r", int, "s32.s8.u8.s32")
 KACHEL_MMA(u8_i8, "m16n8k32", "r", int, "s32.u8.s8.s32")
+// Four 8-bit floats to two pairs of f16. The order of k within an instruction is free as long as A and B agree: the first
+// product takes the lower pair of every four, the second the upper.
+#define KACHEL_WIDEN(name, type) \
+  KACHEL_DEVICE u32 kachel_widen_##name(u32 x) { \
+    u32 y; \
+    asm("{ .reg .b16 low; cvt.u16.u32 low, %1; cvt.rn.f16x2." type " %0, low; }" : "=r"(y) : "r"(x)); \
+    return y; \
+  }
+#define KACHEL_MMA_WIDENED(a_type, b_type) \
+  KACHEL_DEVICE void kachel_mma_##a_type##_##b_type(float* c, const u32* a, const u32* b) { \
+    for (int half = 0; half < 2; ++half) { \
+      const u32 wa[4] = {kachel_widen_##a_type(a[0] >> 16 * half), kachel_widen_##a_type(a[1] >> 16 * half), \
+                         kachel_widen_##a_type(a[2] >> 16 * half), kachel_widen_##a_type(a[3] >> 16 * half)}; \
+      const u32 wb[2] = {kachel_widen_##b_type(b[0] >> 16 * half), kachel_widen_##b_type(b[1] >> 16 * half)}; \
+      kachel_mma_f16_f16(c, wa, wb); \
+    } \
+  }
+#if __CUDA_ARCH__ >= 890
+KACHEL_WIDEN(f8e4m3, "e4m3x2")
+KACHEL_WIDEN(f8e5m2, "e5m2x2")
+KACHEL_MMA_WIDENED(f8e4m3, f8e4m3)
+KACHEL_MMA_WIDENED(f8e5m2, f8e5m2)
+KACHEL_MMA_WIDENED(f8e4m3, f8e5m2)
+KACHEL_MMA_WIDENED(f8e5m2, f8e4m3)
+#endif
 // two f32 to neighbouring 16-bit elements
 KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
 KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }

@@ -21,8 +21,8 @@ extern const char* const kCudaPrelude;
 // Helper functions that every emitted LLVM module begins with.
 extern const char* const kLlvmPrelude;
 
-// Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no keyword or helper ends in, and a
-// number where the name is taken.
+// Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no word that begins with a letter
+// ends in, and a number where the name is taken. One that begins with an underscore gets a letter.
 class Names {
  public:
   const std::string& of(const void* object, const std::string& name);

@@ -179,8 +179,6 @@ class Emitter {
       case Kind::kCopyVector:
         if (!node.guard)
           line(depth, "kachel_copy{}({}, {});", bytes, at(0), at(1));
-        else if (node.operands[0].buffer->scope == ir::Scope::kGlobal)
-          line(depth, "if ({}) kachel_copy{}({}, {});", guard, bytes, at(0), at(1));
         else
           line(depth, "if ({0}) kachel_copy{1}({2}, {3}); else kachel_zero{1}({2});", guard, bytes, at(0), at(1));
         break;

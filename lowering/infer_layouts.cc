@@ -10,7 +10,6 @@
 // fewer, so it ends.
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <set>
 
 #include "lowering/gemm_choice.h"
@@ -88,8 +87,8 @@ class Inference {
     }
   }
 
-  // As many warps as give each 64 x 64 of the largest C, four at least where the tiles can be shared so, eight at most;
-  // without tensor cores, 32 elements of the largest tile a thread.
+  // As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
+  // tensor cores, 32 elements of the largest tile a thread.
   void choose_threads() {
     threads_ = target_.threads;
     if (threads_) return;
@@ -104,17 +103,20 @@ class Inference {
       return;
     }
     int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
-    auto fits = [&](bool all) {
+    // A chain through registers keeps both products in them: as many warps as there are rows for.
+    for (const auto& [gemm, choice] : choices_)
+      if (choice.mma && rows_only(*gemm)) {
+        const int64_t rows = tile_shape(gemm->c.buffer)[0] / kMmaRows;
+        for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
+        break;
+      }
+    auto fits = [&] {
       return std::all_of(choices_.begin(), choices_.end(), [&](const auto& entry) {
         const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
-        return !entry.second.mma || warp_grid(shape[0], shape[1], warps, all && rows_only(*entry.first));
+        return !entry.second.mma || warp_grid(shape[0], shape[1], warps, false);
       });
     };
-    // A register operand is worth fewer warps, down to two.
-    for (int64_t most = warps; warps >= 2; warps /= 2)
-      if (fits(true)) break;
-      else if (warps == 2) { warps = most; break; }
-    while (warps > 1 && !fits(false)) warps /= 2;
+    while (warps > 1 && !fits()) warps /= 2;
     threads_ = static_cast<int>(32 * warps);
   }
 
@@ -235,12 +237,12 @@ class Inference {
     for (size_t axis = shape.size(); axis-- > 0;) {
       if (done[axis]) continue;
       int64_t left = shape[axis];
-      for (FragmentLayout::Digit& digit : replicas) {
-        if (left <= 1 || digit.radix > left) continue;
+      std::erase_if(replicas, [&](const FragmentLayout::Digit& digit) {  // those taken
+        if (left <= 1 || digit.radix > left) return false;
         made[axis].push_back(digit);
         left = (left + digit.radix - 1) / digit.radix;
-        digit.radix = std::numeric_limits<int64_t>::max();  // taken
-      }
+        return true;
+      });
       if (left > 1) made[axis].push_back({left, false, reg});
       reg *= left;
     }

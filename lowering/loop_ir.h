@@ -71,7 +71,7 @@ struct LoopComment {
 struct LoopIntrinsic {
   enum class Kind : uint8_t {
     // operands[0] = operands[1], `elements` neighbours of the same type, at an address aligned to all of them. Where
-    // the guard is false a copy into a tile or registers writes zeros and a copy into a tensor does nothing.
+    // the guard is false nothing is read and zeros are written.
     kCopyVector,
     // The same from a tensor to shared memory, done at some time before the kAsyncWait that waits for its group.
     kCopyAsync,

@@ -77,7 +77,7 @@ namespace {
 
 // The column of an element of a swizzled tile. Chunks and rows are powers of two.
 ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, const std::vector<ExprRef>& indices,
-                 const ExprRef& column) {
+                 const ExprRef& column, int64_t mask) {
   auto constant = [](int64_t value) { return ir::make_int(value, DType::I32); };
   ExprRef row = constant(0);
   for (size_t axis = 0; axis + 1 < indices.size(); ++axis) {
@@ -86,7 +86,6 @@ ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, co
                     : ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {row, constant(buffer->shape[axis]->int_value)}), at});
   }
   if (swizzle.rows > 1) row = ir::make_typed(Op::kDiv, {row, constant(swizzle.rows)});
-  const int64_t mask = planted(Planted::kWrongSwizzle) ? swizzle.mask >> 1 : swizzle.mask;
   // Chunk numbers are exchanged in place: the bits of the row, moved to where the chunk's are.
   ExprRef moved = ir::make_typed(Op::kMul, {ir::make_typed(Op::kBitAnd, {row, constant(mask)}), constant(swizzle.chunk)});
   return ir::make_typed(Op::kBitXor, {column, moved});
@@ -121,7 +120,7 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
       stride = int64(planted(Planted::kWrongTilePitch) && step > 1 ? step - 1 : step);
     }
     ExprRef at = narrow(indices[axis]);
-    if (swizzle.mask && axis + 1 == indices.size()) at = swizzled(swizzle, buffer, indices, at);
+    if (swizzle.mask && axis + 1 == indices.size()) at = swizzled(swizzle, buffer, indices, at, swizzle.mask >> (planted(Planted::kWrongSwizzle) && !site ? 1 : 0));
     if (ir::is_int(at, 0)) continue;
     ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;

@@ -1,7 +1,6 @@
 // Parallel regions. Reductions come first, into temporaries; then every iteration computes its values and stores them.
 // Where an iteration may read what another one writes, values, places and guards go to temporaries of the iteration
 // first, and a second walk does the stores: the synchronisation pass puts the barrier between. See tile_lowering.h.
-#include <algorithm>
 #include <numeric>
 
 #include "ir/parallel.h"
@@ -44,11 +43,11 @@ bool reads_what_others_write(const ir::ForwardedRegion& region) {
 
 bool reads_what_it_writes(const ir::ForwardedRegion& region) {
   bool found = false;
-  for (const ir::LetStmt& let : region.lets)
-    ir::visit(let.value, [&](const ExprRef& node) {
-      for (const ir::GuardedStore& guarded : region.stores)
+  for (const ir::GuardedStore& guarded : region.stores)
+    for (const ir::LetStmt& let : region.lets)
+      ir::visit(let.value, [&](const ExprRef& node) {
         found |= node->kind == ir::ExprKind::kLoad && node->buffer == guarded.store.buffer;
-    });
+      });
   return found;
 }
 
@@ -91,18 +90,17 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   struct Pending {
     ir::BufferRef value, at, guard;
   };
-  // Replicas of an iteration read what its owner writes, unless they hold nothing of their own and leave it to the owner.
-  const bool replicated = layout && !layout->replicas().empty();
-  const bool owners_only = replicated && std::none_of(region.stores.begin(), region.stores.end(), [&](const auto& guarded) {
-    return in_registers(guarded.store.buffer);
-  });
-  const bool two_phases = (reads_what_others_write(region) || (replicated && !owners_only && reads_what_it_writes(region))) &&
-                          !planted(Planted::kSnapshotBroken);
+  bool to_registers = false;
+  for (const ir::GuardedStore& guarded : region.stores) to_registers |= in_registers(guarded.store.buffer);
+  // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
+  const bool replicated = layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
+  const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
     each_in(*layout, names, 1, [&](const Site& site) {
-      if (!owners_only || planted(Planted::kWrongReplica)) return body(site);
+      if (!site.owner || to_registers || planted(Planted::kWrongReplica)) return body(site);
+      // One thread of each set of replicas does it all.
       Site own = site;
       own.owner = nullptr;
       emit({LoopIf{site.owner, nested([&] { body(own); }), {}}});

@@ -119,7 +119,8 @@ void TileLowering::open_grid() {
   out_.ranges.set(out_.tile, {0, int64_t{1} << 62});
   out_.params.push_back({{Slot::Kind::kBlocks, 0, 0}, out_.tiles, nullptr});
   std::vector<ExprRef> extents(kernel_.grid.size());
-  for (size_t i = 1; i < kernel_.grid.size(); ++i) {
+  for (size_t i = 0; i < kernel_.grid.size(); ++i) {
+    if (i == 0 && !schedule_.backwards.count(i)) continue;  // nothing needs it
     ir::VarRef extent = make_local(kernel_.grid[i].var->name + "_extent", DType::I64, VarKind::kScalar);
     out_.ranges.set(extent, {1, kMaxDim});
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(i), 0}, extent, nullptr});
@@ -129,6 +130,8 @@ void TileLowering::open_grid() {
   for (size_t i = kernel_.grid.size(); i-- > 0;) {
     const ir::VarRef& var = kernel_.grid[i].var;
     ExprRef value = i == 0 ? rest : ir::make_typed(Op::kMod, {rest, extents[i]});
+    if (schedule_.backwards.count(i))
+      value = ir::make_typed(Op::kSub, {ir::make_typed(Op::kSub, {extents[i], int64(1)}), value});
     if (planted(Planted::kGridOrder) && i > 0) value = ir::make_typed(Op::kDiv, {rest, extents[i]});
     emit({LoopLet{var, value}});
     // A grid axis is as long as its extent can be.

@@ -69,22 +69,20 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     if (to->type.dtype != from->type.dtype) return false;
     const int64_t bytes = ir::bits(to->type.dtype) / 8, width = std::min(vector_width(dst), vector_width(src));
     if (width * bytes < 4) return false;
-    each_in(FragmentLayout::blocked(shape, width, out_.threads), {"row", "column"}, width, [&](const Site& site) {
+    auto one = [&](const Site& site) {
       ExprRef from_guard, to_guard;
       ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
       auto emit_move = [&] {
-        if (to->scope == ir::Scope::kGlobal && from_guard) {  // a copy into a tensor writes no zeros
-          const ir::BufferRef raw = temporary("raw", storage(to)->type.dtype, ir::Scope::kRegister, width);
-          move(Kind::kCopyVector, raw, ir::make_int(0, DType::I32), storage(from), from_at, width, from_guard);
-          return move(Kind::kCopyVector, storage(to), to_at, raw, ir::make_int(0, DType::I32), width, nullptr);
-        }
         move(ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
              from_guard);
       };
       // What lies outside of the source is zero; what lies outside of the destination is not written.
-      to_guard = both(to_guard, site.owner);
       if (!to_guard) return emit_move();
       emit({LoopIf{to_guard, nested(emit_move), {}}});
+    };
+    each_in(FragmentLayout::blocked(shape, width, out_.threads), {"row", "column"}, width, [&](const Site& site) {
+      if (!site.owner) return one(site);
+      emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});
     });
     return true;
   }
@@ -123,10 +121,10 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       pair.operands = {{raw, raw_at(i), 2, true}, {storage(fragment), slot_at(i), 2, false}};
       emit({std::move(pair)});
     }
-    guard = both(guard, site.owner);
-    auto emit_move = [&] { move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, nullptr); };
-    if (!guard) return emit_move();
-    emit({LoopIf{guard, nested(emit_move), {}}});  // not the copy's own: that writes zeros into a tile
+    if (site.owner) guard = both(guard, site.owner);
+    auto write = [&] { move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, nullptr); };
+    if (!guard) return write();
+    emit({LoopIf{guard, nested(write), {}}});
   });
   return true;
 }

@@ -20,6 +20,11 @@ constexpr MmaShape kMma[] = {
     {DType::U8, DType::U8, DType::I32, 32, 80, false, false},
     {DType::I8, DType::U8, DType::I32, 32, 80, false, false},
     {DType::U8, DType::I8, DType::I32, 32, 80, false, false},
+    // 8-bit floats are widened to f16 in registers, which is exact: the tensor cores' own sums of them are not f32.
+    {DType::F8E4M3, DType::F8E4M3, DType::F32, 32, 89, false, false},
+    {DType::F8E5M2, DType::F8E5M2, DType::F32, 32, 89, false, false},
+    {DType::F8E4M3, DType::F8E5M2, DType::F32, 32, 89, false, false},
+    {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false},
 };
 
 }  // namespace

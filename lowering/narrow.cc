@@ -66,11 +66,10 @@ class Narrower {
 
   ExprRef rewrite(const ExprRef& in) {
     if (!in) return in;
-    if (in->type == DType::I64 && in->kind != ExprKind::kInt)
-      if (ExprRef small = as_i32(in)) {
-        if (in->kind == ExprKind::kVar && small->kind == ExprKind::kCast) return in;  // it stays wide
-        return ir::make_cast({DType::I64, nullptr}, small);
-      }
+    const bool stays = in->kind == ExprKind::kInt || (in->kind == ExprKind::kVar && !narrowed_.count(in->var.get()));
+    if (stays) return in;
+    if (in->type == DType::I64)
+      if (ExprRef small = as_i32(in)) return ir::make_cast({DType::I64, nullptr}, small);
     if (in->kind == ExprKind::kCast && in->cast_type.dtype == DType::I32 && in->args[0]->type == DType::I64)
       if (ExprRef small = as_i32(in->args[0])) return small;
     if (in->kind == ExprKind::kApply && ir::is_comparison(in->op) && in->args[0]->type == DType::I64) {

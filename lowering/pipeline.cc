@@ -2,6 +2,7 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> hoist reductions  each a region of its own
+//            -> unswitch masks    tiles that no mask touches
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
 //            -> fit pipelines     depths that shared memory has room for
@@ -21,6 +22,7 @@
 #include "lowering/simplify.h"
 #include "lowering/synchronise.h"
 #include "lowering/tile_lowering.h"
+#include "lowering/unswitch.h"
 
 namespace kachel::lowering {
 namespace {
@@ -67,7 +69,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_TRY(check_target(target));
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
-  lowering.kernel = plain ? concrete : hoist_reductions(concrete);
+  lowering.kernel = plain ? concrete : unswitch_masks(hoist_reductions(concrete));
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =
       plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);

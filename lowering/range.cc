@@ -110,10 +110,10 @@ Interval Ranges::of(const ExprRef& expr) const {
     case Op::kDiv:
     case Op::kCeilDiv: {
       Interval a = of(args[0]), b = of(args[1]);
-      if (a.lo < 0 || b.lo < 1) break;
-      if (expr->op == Op::kDiv) return {a.lo / b.hi, a.hi / b.lo};
-      auto up = [](int64_t x, int64_t y) { return x / y + (x % y != 0); };
-      return {up(a.lo, b.hi), up(a.hi, b.lo)};
+      if (b.lo < 1) break;
+      // Quotients of negative numbers are cut towards zero either way.
+      auto up = [&](int64_t x, int64_t y) { return x / y + (expr->op == Op::kCeilDiv && x > 0 && x % y != 0); };
+      return {up(a.lo, a.lo < 0 ? b.lo : b.hi), up(a.hi, a.hi < 0 ? b.hi : b.lo)};
     }
     case Op::kMod: {
       Interval a = of(args[0]), b = of(args[1]);

@@ -38,6 +38,7 @@ std::string Schedule::print() const {
   for (const Role& role : roles)
     text += fmt::format("role {}: threads {}..{}{}\n", role.name, role.first_thread, role.first_thread + role.threads,
                         role.registers ? fmt::format(", {} registers", role.registers) : "");
+  for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
   for (const Pipeline& pipeline : pipelines) {
     std::string names;
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;

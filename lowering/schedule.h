@@ -1,6 +1,7 @@
 // The schedule of a kernel, read off its tile ops: which warps do what (roles), and which buffers are filled ahead of
 // their use (pipelines). A value with a printer; later passes only follow it.
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct Pipeline {
 struct Schedule {
   std::vector<Role> roles;
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
+  // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
+  std::set<size_t> backwards;
   std::string print() const;
   // Null if the loop has none.
   const Pipeline* of(const ir::ForStmt& loop) const;
@@ -46,6 +49,9 @@ Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
 // and nothing before the copy in its body touches, and if what it is addressed by is known without the body. The depth
 // is what the loop asks for; fit_pipelines() cuts it down.
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
+
+// The axes for Schedule::backwards: those along which no loop's bound falls and some loop's bound rises.
+std::set<size_t> rising_axes(const ir::Kernel& kernel);
 
 struct Placements;
 // Lowers depths until shared memory suffices, and gives each tile its number of stages.

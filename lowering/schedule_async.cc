@@ -178,6 +178,7 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
   Schedule schedule;
   schedule.roles.push_back({"all", 0, target.threads, 0});
   Scheduler(kernel, fact_mask).block(kernel.body, &schedule);
+  schedule.backwards = rising_axes(kernel);
   return schedule;
 }
 

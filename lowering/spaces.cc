@@ -107,7 +107,7 @@ void SpaceCollector::statement(const ir::CopyStmt& copy) {
     demote(from, "it is copied between tiles of different rank");
   }
   if (to->scope != ir::Scope::kFragment || from->scope != ir::Scope::kFragment) return;
-  if (!is_whole(copy.dst) || !is_whole(copy.src)) return;  // the other one need not have its rank
+  if (!is_whole(copy.dst) || !is_whole(copy.src)) return;
   Space space;
   space.shape = tile_shape(to);
   std::vector<size_t> axes;

@@ -51,6 +51,7 @@ struct CompileResult {
   std::string binary;  // a cubin, or a relocatable ELF object; what DeviceModule loads and the store keeps
   std::string log;
   ResourceUsage usage;
+  std::vector<std::string> losses;  // what the compiler says costs the kernel much of its speed, a line each
   int64_t compile_ns = 0;
 };
 

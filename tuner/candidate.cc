@@ -8,7 +8,7 @@
 namespace kachel::tuner {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 }  // namespace
 
@@ -26,6 +26,8 @@ std::string_view state_name(CandidateState state) {
       return "pruned";
     case CandidateState::kMeasured:
       return "measured";
+    case CandidateState::kRejectedFlaw:
+      return "rejected_flaw";
   }
   return "unknown";
 }
@@ -49,6 +51,7 @@ std::string encode_candidate(const CandidateRecord& record) {
   out.put(kVersion);
   out.put_bytes(record.configuration.text());
   out.put(static_cast<uint8_t>(record.state));
+  out.put_bytes(record.flaw);
   out.put_bytes(record.message);
   out.put(record.compile_ns);
   out.put<uint64_t>(record.samples.size());
@@ -69,8 +72,9 @@ std::optional<CandidateRecord> decode_candidate(std::string_view bytes) {
   if (!configuration.ok() || configuration->text() != text) return std::nullopt;
   record.configuration = *std::move(configuration);
   uint8_t state = in.get<uint8_t>();
-  if (state > static_cast<uint8_t>(CandidateState::kMeasured)) return std::nullopt;
+  if (state > static_cast<uint8_t>(CandidateState::kRejectedFlaw)) return std::nullopt;
   record.state = static_cast<CandidateState>(state);
+  record.flaw = in.get_bytes();
   record.message = in.get_bytes();
   record.compile_ns = in.get<int64_t>();
   if (record.compile_ns < 0) return std::nullopt;
@@ -86,6 +90,7 @@ std::optional<CandidateRecord> decode_candidate(std::string_view bytes) {
   }
   bool needs_samples = record.state == CandidateState::kMeasured || record.state == CandidateState::kPruned;
   if (!in.at_end() || (needs_samples && record.samples.empty())) return std::nullopt;
+  if (record.state == CandidateState::kRejectedFlaw && record.flaw.empty()) return std::nullopt;
   record.summarize();
   return record;
 }

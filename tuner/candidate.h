@@ -19,9 +19,10 @@ enum class CandidateState : uint8_t {
   kLaunchFailed = 3,
   kPruned = 4,  // measured until it was clear that it loses
   kMeasured = 5,
+  kRejectedFlaw = 6,  // has a flaw that another candidate, which is served, has not; neither checked nor measured
 };
 
-// "untried", "compile_failed", "rejected_wrong", "launch_failed", "pruned", "measured".
+// "untried", "compile_failed", "rejected_wrong", "launch_failed", "pruned", "measured", "rejected_flaw".
 std::string_view state_name(CandidateState state);
 
 // The runs of one candidate within one session. A session is one interleaved series: sample i of each of its candidates
@@ -34,6 +35,7 @@ struct SampleSet {
 struct CandidateRecord {
   Configuration configuration;
   CandidateState state = CandidateState::kUntried;
+  std::string flaw;                // what its compiler holds against it: "spills 96 bytes"
   std::string message;             // why it failed or was pruned, for people
   int64_t compile_ns = 0;          // 0 if it was not compiled by the tuning that wrote this
   std::vector<SampleSet> samples;  // oldest first; a decision looks at the last

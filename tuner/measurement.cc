@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace kachel::tuner {
@@ -11,12 +12,6 @@ namespace {
 
 bool ends_tuning(Code code) {
   return code == Code::kDeviceLost || code == Code::kCancelled;
-}
-
-// Looking costs a sort per candidate, so it happens at every round while candidates leave fast, later at every fourth.
-bool is_time_to_look(int rounds, const MeasurementLimits& limits) {
-  if (rounds < limits.first_prune_round) return false;
-  return rounds <= 12 || rounds % 4 == 0 || rounds == limits.long_run_rounds;
 }
 
 }  // namespace
@@ -44,19 +39,46 @@ Status Measurement::run() {
 }
 
 Status Measurement::warm_up() {
-  for (int run = 0; run < env_.limits.warmup_runs; ++run) {
+  bool late = false;
+  for (int run = 0; run < env_.limits.warmup_runs && !late; ++run) {
+    std::vector<std::pair<Trial, double>> taken;
+    double fastest = std::numeric_limits<double>::infinity();
     for (const Trial& trial : live_) {
-      if (env_.deadline.passed()) return {};  // the rounds find out whether a sample is still owed
-      KACHEL_TRY(time(trial, false));
+      late = env_.deadline.passed();  // the rounds find out whether a sample is still owed
+      if (late) break;
+      KACHEL_ASSIGN(std::optional<double> ns, run_once(trial));
+      if (ns) taken.emplace_back(trial, *ns);
+      if (ns) fastest = std::min(fastest, *ns);
       KACHEL_TRY(report(&trial.record->configuration, false));
     }
     drop_failed();
+    if (run > 0 || taken.empty() || fastest < env_.limits.slow_run_ns) continue;
+    slow_ = true;
+    for (const auto& [trial, ns] : taken) keep(trial, ns);
+    rounds_done_ = 1;
+    break;
   }
   return {};
 }
 
+// Looking costs a sort per candidate, so it happens at every round while candidates leave fast, later at every fourth.
+bool Measurement::is_time_to_look(int rounds) const {
+  const MeasurementLimits& limits = env_.limits;
+  if (rounds < (slow_ ? limits.slow_first_prune_round : limits.first_prune_round)) return false;
+  return rounds <= 12 || rounds % 4 == 0 || rounds == limits.long_run_rounds;
+}
+
+bool Measurement::rounds_suffice(int rounds) const {
+  const MeasurementLimits& limits = env_.limits;
+  const bool blocks = blocks_follow(best_ns_);
+  if (!slow_ && !blocks) return rounds >= limits.min_rounds && rounds * best_ns_ >= limits.rounds_ns;
+  if (rounds >= limits.long_run_rounds) return true;
+  if (!slow_ || rounds < limits.slow_min_rounds) return false;
+  return live_.size() <= (blocks ? limits.max_finalists : 1) || rounds * best_ns_ >= limits.slow_rounds_ns;
+}
+
 Status Measurement::short_rounds() {
-  for (int round = 0; round < env_.limits.max_rounds && !live_.empty(); ++round) {
+  for (int round = static_cast<int>(rounds_done_); round < env_.limits.max_rounds && !live_.empty(); ++round) {
     for (size_t at : round_order(live_.size(), round)) {
       if (out_of_time()) return {};
       KACHEL_TRY(time(live_[at], true));
@@ -65,7 +87,7 @@ Status Measurement::short_rounds() {
     drop_failed();
     ++rounds_done_;
     KACHEL_TRY(report(nullptr, true));
-    if (!live_.empty() && is_time_to_look(round + 1, env_.limits) && prune(round + 1)) break;
+    if (!live_.empty() && is_time_to_look(round + 1) && prune(round + 1)) break;
   }
   return {};
 }
@@ -73,18 +95,23 @@ Status Measurement::short_rounds() {
 bool Measurement::prune(int rounds) {
   const MeasurementLimits& limits = env_.limits;
   std::vector<Standing> ranked = standings();
-  best_ns_ = median(live_[0].record->samples.back().ns);
-  for (const Trial& trial : live_) best_ns_ = std::min(best_ns_, median(trial.record->samples.back().ns));
-  bool is_long = blocks_follow(best_ns_);
-  double margin = is_long ? limits.long_run_margin : env_.rules.min_tie_band;
+  const auto best = std::min_element(live_.begin(), live_.end(), [](const Trial& a, const Trial& b) {
+    return median(a.record->samples.back().ns) < median(b.record->samples.back().ns);
+  });
+  best_ns_ = median(best->record->samples.back().ns);
+  const std::vector<double>& best_runs = best->record->samples.back().ns;
+  const double slowest_of_best = *std::max_element(best_runs.begin(), best_runs.end());
+  const double margin = slow_ || blocks_follow(best_ns_) ? limits.long_run_margin : env_.rules.min_tie_band;
 
   std::vector<Trial> kept;
   for (const Trial& trial : live_) {
     const Standing& standing =
         *std::find_if(ranked.begin(), ranked.end(), [&](const Standing& s) { return s.index == trial.index; });
     const std::vector<double>& mine = trial.record->samples.back().ns;
-    bool far_off = *std::min_element(mine.begin(), mine.end()) > limits.prune_ratio * best_ns_;
+    const double fastest = *std::min_element(mine.begin(), mine.end());
+    bool far_off = fastest > limits.prune_ratio * best_ns_;
     bool surely_slower = standing.ratio_interval && standing.ratio_interval->low > 1 + margin;
+    if (slow_ && rounds >= limits.slow_min_rounds) surely_slower |= fastest > (1 + margin) * slowest_of_best;
     if (far_off || surely_slower)
       lose(trial, fmt::format("took {:.3f} times the best after {} runs", standing.ratio, rounds));
     else
@@ -94,8 +121,7 @@ bool Measurement::prune(int rounds) {
   std::erase_if(ranked, [&](const Standing& s) {
     return std::none_of(live_.begin(), live_.end(), [&](const Trial& t) { return t.index == s.index; });
   });
-  if (is_long && rounds >= limits.long_run_rounds) return true;
-  return rounds >= limits.min_rounds && settled(ranked);
+  return rounds_suffice(rounds) || (rounds >= limits.min_rounds && settled(ranked));
 }
 
 bool Measurement::settled(const std::vector<Standing>& standings) const {
@@ -162,28 +188,30 @@ Status Measurement::block(const Trial& trial, int samples, int64_t lead_in_ns) {
   return {};
 }
 
-Status Measurement::time(const Trial& trial, bool keep) {
+Result<std::optional<double>> Measurement::run_once(const Trial& trial) {
   CandidateRecord& record = *trial.record;
   env_.runner.flush();
   Result<double> ns = env_.runner.time_once_ns(trial.index);
   ++timed_runs_;
-  if (!ns.ok()) {
-    if (ends_tuning(ns.status().code())) return ns.status();
-    record.state = CandidateState::kLaunchFailed;
-    record.message = ns.status().message();
-    return {};
-  }
-  if (!std::isfinite(*ns) || *ns <= 0) {
-    record.state = CandidateState::kLaunchFailed;
-    record.message = fmt::format("the device reported a run of {} ns", *ns);
-    return {};
-  }
-  if (!keep) return {};
+  if (!ns.ok() && ends_tuning(ns.status().code())) return ns.status();
+  if (ns.ok() && std::isfinite(*ns) && *ns > 0) return std::optional(*ns);
+  record.state = CandidateState::kLaunchFailed;
+  record.message = ns.ok() ? fmt::format("the device reported a run of {} ns", *ns) : ns.status().message();
+  return std::optional<double>();
+}
+
+void Measurement::keep(const Trial& trial, double ns) {
+  CandidateRecord& record = *trial.record;
   if (record.samples.empty() || record.samples.back().session != session_) record.samples.push_back({session_, {}});
-  record.samples.back().ns.push_back(*ns);
+  record.samples.back().ns.push_back(ns);
   record.state = CandidateState::kMeasured;
   record.message.clear();
   has_sample_ = true;
+}
+
+Status Measurement::time(const Trial& trial, bool keep_it) {
+  KACHEL_ASSIGN(std::optional<double> ns, run_once(trial));
+  if (ns && keep_it) keep(trial, *ns);
   return {};
 }
 
@@ -211,7 +239,7 @@ void Measurement::lose(const Trial& trial, std::string why) {
 }
 
 bool Measurement::blocks_follow(double best_ns) const {
-  return env_.limits.block_ns > 0 && best_ns >= env_.limits.long_run_ns;
+  return best_ns >= env_.limits.long_run_ns && best_ns < static_cast<double>(env_.limits.block_ns);
 }
 
 std::vector<Standing> Measurement::standings() const {

@@ -8,9 +8,17 @@
 //                  (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
 //                  above the tie band leaves. Ends when each survivor is either tied with the best or known to 0.5 %,
 //                  after at least 10 rounds and at most 192.
-//   blocks         only where the best takes 200 us or more: up to 3 finalists, each run for 100 ms at a stretch of
-//                  which the last quarter is recorded; 2 to 4 times around, back and forth. Up to 1.2 s, so a device
-//                  that is not limited by power should have them turned off (block_ns = 0).
+//   slow runs      where even the fastest warm-up takes 20 ms or more, every launch is a sample, the first one too: the
+//                  check has run each candidate once, and what a cold start costs is lost in a run of that length.
+//                  Whoever's fastest run takes more than 1.5 times the best's median leaves after 2 rounds; from 3 on,
+//                  whoever's fastest run is more than 10 % above the best's slowest. Ends when the finalists of the
+//                  blocks, or the winner if none follow, are all that is left, and after 12 rounds or 200 ms at most.
+//   blocks         only where the best takes 200 us or more, but less than a block, since a run of that length is one
+//                  by itself: up to 3 finalists, each run for 100 ms at a stretch of which the last quarter is
+//                  recorded; 2 to 4 times around, back and forth. Up to 1.2 s, or twice that where few runs fill a
+//                  block, so a device that is not limited by power should have them turned off (block_ns = 0).
+//
+// Other rounds that no blocks follow end, once they may, when each survivor has had 400 ms, settled or not.
 //
 // Why interleaved: a device throttles by 15 to 19 % within a tuning. Candidates measured one after the other are then
 // ranked by when they ran. Within a round they share the clock, and the ratio of two samples of a round is free of it;
@@ -33,6 +41,7 @@
 // are kept, to be stored and learned from.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +62,12 @@ struct MeasurementLimits {
   int min_rounds = 10;
   int max_rounds = 192;
   double target_half_width = 0.005;  // of the ratio to the best
+  double rounds_ns = 400e6;          // of one candidate; where no blocks follow
+
+  double slow_run_ns = 20e6;
+  int slow_first_prune_round = 2;
+  int slow_min_rounds = 3;
+  double slow_rounds_ns = 200e6;
 
   double long_run_ns = 200e3;
   int long_run_rounds = 12;
@@ -99,7 +114,9 @@ class Measurement {
   Status short_rounds();
   Status blocks();
   Status block(const Trial& trial, int samples, int64_t lead_in_ns);
-  // One flushed run; a failure of the candidate alone is written to its record.
+  // One flushed run in nanoseconds. A failure of the candidate alone is written to its record and gives nothing.
+  Result<std::optional<double>> run_once(const Trial& trial);
+  void keep(const Trial& trial, double ns);
   Status time(const Trial& trial, bool keep);
   Status report(const Configuration* configuration, bool always);
 
@@ -108,6 +125,9 @@ class Measurement {
   void drop_failed();
   // Takes out of the rounds whoever has lost; returns whether the rest is settled.
   bool prune(int rounds);
+  bool is_time_to_look(int rounds) const;
+  // Whether they end here, settled or not.
+  bool rounds_suffice(int rounds) const;
   void choose_finalists();
   std::vector<Standing> standings() const;
   bool settled(const std::vector<Standing>& standings) const;
@@ -119,6 +139,7 @@ class Measurement {
   uint64_t session_;
   bool has_sample_;
   bool cut_short_ = false;
+  bool slow_ = false;  // every run takes slow_run_ns or more
   uint64_t timed_runs_ = 0;
   size_t rounds_done_ = 0;
   double best_ns_ = 0;  // the smallest median at the last look, 0 before it

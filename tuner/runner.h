@@ -2,6 +2,7 @@
 // simulated one. Candidates are named by their index in TuneRequest::candidates.
 #pragma once
 #include <cstddef>
+#include <string>
 
 #include "support/status.h"
 
@@ -20,6 +21,9 @@ class CandidateRunner {
   // The remaining functions are called from the thread that called tune(), one at a time, after compile() has returned
   // ok for that candidate.
 
+  // What the compiler holds against the candidate, a few words; "" if nothing. A candidate with a flaw is served only
+  // if every one that works has one.
+  virtual std::string flaw([[maybe_unused]] size_t index) { return {}; }
   // Once, before the first check: private copies of what the program writes, the generic lowering's output. A failure
   // ends the tuning, since without an oracle no candidate may win.
   virtual Status prepare() = 0;

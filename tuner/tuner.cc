@@ -13,6 +13,7 @@
 namespace kachel::tuner {
 namespace {
 
+// Fewer are what a budget left over. Where a candidate was pruned, the protocol had seen enough.
 constexpr size_t kMinKnownSamples = 3;
 
 Status validate(const TuneRequest& request) {
@@ -31,6 +32,12 @@ Status validate(const TuneRequest& request) {
 
 bool is_served(const CandidateRecord& record) {
   return record.state == CandidateState::kMeasured || record.state == CandidateState::kPruned;
+}
+
+// Whether what is known of a candidate may take part in a decision.
+bool stands(const CandidateRecord& known, const std::vector<SampleSet>& samples) {
+  if (!is_served(known) || samples.empty()) return false;
+  return known.state == CandidateState::kPruned || samples.back().ns.size() >= kMinKnownSamples;
 }
 
 // The state of one call of Tuner::tune.
@@ -60,6 +67,10 @@ class Run {
   CandidateRecord& record(size_t index) { return result_.candidates[index]; }
 
   void load_known();
+  void admit_known();
+  void set_aside(size_t index);
+  void take_up_again();
+  bool any_served() const;
   std::vector<size_t> missing() const;
   Status try_missing();
   Status contest();
@@ -82,8 +93,10 @@ class Run {
   TuningResult result_;
   std::vector<bool> compiled_;
   std::vector<bool> passed_;
-  std::vector<bool> sampled_;  // by this call
-  std::vector<size_t> known_;  // whose samples came with the request and stand
+  std::vector<bool> sampled_;               // by this call
+  std::vector<size_t> known_;               // whose samples came with the request and stand
+  std::map<size_t, CandidateState> aside_;  // for their flaws; the state to which each would return
+  bool flaws_count_ = true;
   uint64_t next_session_ = 0;
   bool prepared_ = false;
 };
@@ -91,6 +104,10 @@ class Run {
 Result<TuningResult> Run::run() {
   load_known();
   KACHEL_TRY(try_missing());
+  if (!aside_.empty() && !any_served()) {
+    take_up_again();
+    KACHEL_TRY(try_missing());
+  }
   KACHEL_TRY(contest());
   finish();
   if (result_.ranking.empty()) return nothing_serves();
@@ -115,7 +132,6 @@ void Run::load_known() {
          *sessions.lower_bound(next_session_) < next_session_ + 64)
     next_session_ = *sessions.lower_bound(next_session_) + 1;
 
-  std::vector<size_t> measured, pruned;
   for (size_t i = 0; i < request_.candidates.size(); ++i) {
     CandidateRecord& mine = result_.candidates.emplace_back();
     mine.configuration = request_.candidates[i];
@@ -124,28 +140,56 @@ void Run::load_known() {
     const CandidateRecord& known = *found->second;
     mine.samples = known.samples;
     std::erase_if(mine.samples, [](const SampleSet& set) { return set.ns.empty(); });
-    if (known.state == CandidateState::kRejectedWrong) {
+    mine.flaw = known.flaw;
+    if (known.state == CandidateState::kRejectedWrong || stands(known, mine.samples)) {
       mine.state = known.state;
       mine.message = known.message;
     }
-    if (!is_served(known) || mine.samples.empty() || mine.samples.back().ns.size() < kMinKnownSamples) continue;
-    (known.state == CandidateState::kMeasured ? measured : pruned).push_back(i);
-    mine.state = known.state;
-    mine.message = known.message;
+    if (!mine.flaw.empty() && mine.state != CandidateState::kRejectedWrong) set_aside(i);
   }
-  known_ = measured;
-  known_.insert(known_.end(), pruned.begin(), pruned.end());
-  std::sort(known_.begin(), known_.end());
-  if (pruned.empty()) return;
+  admit_known();
+}
+
+// Those that are served, of which this call has sampled none.
+void Run::admit_known() {
+  bool any_measured = false;
+  for (size_t i = 0; i < result_.candidates.size(); ++i) {
+    if (!is_served(record(i))) continue;
+    known_.push_back(i);
+    any_measured |= record(i).state == CandidateState::kMeasured;
+  }
   // A pruned candidate ranks behind one that beat it, or is tried anew.
   std::vector<Standing> ranked = standings(known_);
   for (const Standing& standing : ranked) {
     CandidateRecord& mine = record(standing.index);
-    if (mine.state != CandidateState::kPruned || (!measured.empty() && standing.ratio > 1)) continue;
+    if (mine.state != CandidateState::kPruned || (any_measured && standing.ratio > 1)) continue;
     mine.state = CandidateState::kUntried;
     mine.message.clear();
     std::erase(known_, standing.index);
   }
+}
+
+void Run::set_aside(size_t index) {
+  CandidateRecord& mine = record(index);
+  aside_[index] = mine.state;
+  mine.state = CandidateState::kRejectedFlaw;
+  mine.message = mine.flaw;
+}
+
+// REQUIRES: nobody is served.
+void Run::take_up_again() {
+  flaws_count_ = false;
+  for (auto [index, state] : aside_) {
+    record(index).state = state;
+    record(index).message.clear();
+  }
+  aside_.clear();
+  known_.clear();
+  admit_known();
+}
+
+bool Run::any_served() const {
+  return std::any_of(result_.candidates.begin(), result_.candidates.end(), is_served);
 }
 
 std::vector<size_t> Run::missing() const {
@@ -158,13 +202,13 @@ std::vector<size_t> Run::missing() const {
 }
 
 // One pass, unless the budget cut it short before any candidate had samples: then on with those that remain, until one
-// has. Each pass takes at least one candidate out of `missing`, so this ends.
+// has, or until only flaws and no time are left. Each pass takes at least one candidate out of `missing`, so this ends.
 Status Run::try_missing() {
   for (std::vector<size_t> todo = missing(); !todo.empty(); todo = missing()) {
     KACHEL_TRY(compile(todo, compile_deadline_));
     KACHEL_TRY(check(todo));
     KACHEL_TRY(measure(todo, !known_.empty()));
-    if (std::any_of(result_.candidates.begin(), result_.candidates.end(), is_served)) break;
+    if (any_served() || (!aside_.empty() && deadline_.passed())) break;
   }
   return {};
 }
@@ -207,6 +251,10 @@ Status Run::compile(const std::vector<size_t>& indices, const Deadline& deadline
   for (size_t index : indices)
     if (!compiled_[index]) order.push_back(index);
   if (order.empty()) return {};
+  if (order.size() < indices.size() && deadline.passed()) {  // some are compiled, and that has to do
+    result_.budget_exhausted = true;
+    return {};
+  }
   unsigned workers = request_.workers;
   if (workers == 0) workers = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
   size_t done = 0;
@@ -216,6 +264,8 @@ Status Run::compile(const std::vector<size_t>& indices, const Deadline& deadline
     if (outcome.status.ok()) {
       compiled_[order[at]] = true;
       ++result_.counters.compiled;
+      mine.flaw = runner_.flaw(order[at]);
+      if (flaws_count_ && !mine.flaw.empty()) set_aside(order[at]);
     } else {
       mine.state = CandidateState::kCompileFailed;
       mine.message = outcome.status.message();
@@ -237,7 +287,7 @@ Status Run::compile(const std::vector<size_t>& indices, const Deadline& deadline
 Status Run::check(const std::vector<size_t>& indices) {
   std::vector<size_t> todo;
   for (size_t index : indices)
-    if (compiled_[index] && !passed_[index]) todo.push_back(index);
+    if (compiled_[index] && !passed_[index] && !aside_.count(index)) todo.push_back(index);
   bool any_passed = !known_.empty();
   size_t done = 0;
   for (size_t index : todo) {

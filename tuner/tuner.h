@@ -14,7 +14,9 @@
 //  - Within the band the difference may be the clock's. Then the leaders of both sides, at most four candidates, are
 //    measured together, interleaved, and those samples decide. The old ones are kept.
 //  - Samples of a pruned candidate stand only while one that beat it is still among the candidates. Fewer than three
-//    samples are what a budget left over, and do not count as known.
+//    samples of one that was not pruned are what a budget left over, and do not count as known.
+//  - A candidate with a flaw (runner.h) is set aside once it is compiled, with its samples if it has any. Where none
+//    without a flaw can be served, those set aside are taken up again, and the flaw counts no more.
 //  - A candidate that was rejected as wrong stays rejected. One that failed to compile or launch is tried again.
 //
 // Every candidate is checked against the generic lowering before it is timed, and one that fails never ranks, however

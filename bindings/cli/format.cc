@@ -64,6 +64,8 @@ const char* candidate_state_name(int32_t state) {
       return "pruned";
     case KACHEL_CANDIDATE_MEASURED:
       return "measured";
+    case KACHEL_CANDIDATE_REJECTED_FLAW:
+      return "rejected";
     default:
       return "?";
   }

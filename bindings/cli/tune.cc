@@ -87,7 +87,8 @@ void print_failures(const std::vector<kachel_candidate>& candidates, int verbosi
     std::string_view message = candidate.message;
     bool failed = candidate.state == KACHEL_CANDIDATE_COMPILE_FAILED ||
                   candidate.state == KACHEL_CANDIDATE_REJECTED_WRONG ||
-                  candidate.state == KACHEL_CANDIDATE_LAUNCH_FAILED || verbosity > 0;
+                  candidate.state == KACHEL_CANDIDATE_LAUNCH_FAILED ||
+                  candidate.state == KACHEL_CANDIDATE_REJECTED_FLAW || verbosity > 0;
     if (!failed || message.empty() || (++shown > 3 && verbosity == 0)) continue;
     if (verbosity == 0) message = message.substr(0, message.find('\n'));
     fmt::print("{} {}: {}\n", candidate.configuration, candidate_state_name(candidate.state), message);

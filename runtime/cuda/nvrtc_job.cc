@@ -143,7 +143,9 @@ Result<CompileResult> NvrtcJob::run() const {
           Code::kCompile,
           fmt::format("the text defines no kernel \"{0}\": declare it `extern \"C\" __global__ void {0}(...)`", entry),
           std::move(log));
-    out.usage = parse_ptxas_log(log, entry).usage;
+    PtxasReport report = parse_ptxas_log(log, entry);
+    out.usage = report.usage;
+    out.losses = std::move(report.losses);
     out.log = target.note + log;
     out.compile_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count();
     return out;

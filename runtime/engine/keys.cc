@@ -40,13 +40,13 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
 }
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                    const DeviceProperties& device) {
+                    const DeviceProperties& device, bool generic) {
   const lowering::Target target = target_of(device, model, values);
   cache::KeyBuilder key(cache::Kind::kPlan);
   add_program(key, model, point);
   key.u64s("configuration", words(values))
       .text("architecture", device.architecture)
-      .text("flags", "")
+      .text("flags", generic ? "generic" : "")
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)
       .i64("shared_limit", target.shared_limit);

@@ -23,7 +23,7 @@ struct Point {
 lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values);
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                    const DeviceProperties& device);
+                    const DeviceProperties& device, bool generic = false);
 // key_values: of the program's `key`, in order, as HostProgram::run() gives them.
 cache::Key tuning_key(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
                       const DeviceProperties& device);

@@ -48,6 +48,14 @@ Status generic_slots(const KernelModel& model, const ir::Kernel& concrete, std::
   return {};
 }
 
+// Only what the compiler itself says: a loaded function's local memory may as well be arrays of the program.
+std::string flaw_of(const CompileResult& compiled) {
+  std::string flaw;
+  if (compiled.usage.spill_bytes > 0) flaw = fmt::format("spills {} bytes", compiled.usage.spill_bytes);
+  for (const std::string& loss : compiled.losses) flaw += (flaw.empty() ? "" : "; ") + loss;
+  return flaw;
+}
+
 // A `threads` tunable that no launch could use.
 Status check_threads(const PlanBuilder::Request& request) {
   const KernelModel& model = request.model;
@@ -72,7 +80,7 @@ std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties
 }
 
 ResourceUsage PlanBuilder::usage(const Request& request) {
-  const cache::Key key = plan_key(request.model, request.point, request.values, request.device.properties());
+  const cache::Key key = plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
   if (const auto entry = entry_of(request.device.properties(), key, false)) {
     std::lock_guard lock(entry->mutex);
     if (entry->specialisation) return entry->specialisation->step().usage;
@@ -85,7 +93,7 @@ ResourceUsage PlanBuilder::usage(const Request& request) {
 
 Result<const Specialisation*> PlanBuilder::get(const Request& request) {
   const DeviceProperties& properties = request.device.properties();
-  const cache::Key key = plan_key(request.model, request.point, request.values, properties);
+  const cache::Key key = plan_key(request.model, request.point, request.values, properties, request.generic);
   const std::shared_ptr<Entry> entry = entry_of(properties, key, true);
   std::lock_guard lock(entry->mutex);
   if (entry->specialisation) return entry->specialisation.get();
@@ -135,9 +143,9 @@ Result<lowering::Lowered> PlanBuilder::lower(const Request& request, const lower
   KACHEL_TRY(check_threads(request));
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
   services_.counters.lowerings.fetch_add(1, std::memory_order_relaxed);
-  KACHEL_ASSIGN(lowering::Lowered lowered,
-                services_.lower(concrete, target_of(request.device.properties(), request.model, request.values),
-                                request.point.facts, options));
+  lowering::Target target = target_of(request.device.properties(), request.model, request.values);
+  target.generic = request.generic;
+  KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));
   return lowered;
 }
@@ -165,6 +173,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .workspace_bytes = lowered.workspace_bytes,
                         .slots = std::move(lowered.slots),
                         .usage = compiled.usage,
+                        .flaw = flaw_of(compiled),
                         .binary = std::move(compiled.binary)});
   const std::string bytes = encode_plan(plan);
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,

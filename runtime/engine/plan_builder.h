@@ -52,6 +52,7 @@ class PlanBuilder {
     const Point& point;
     const TunableValues& values;
     bool may_compile = true;  // false: kNotCached where that would be needed
+    bool generic = false;     // by the generic lowering: the reference that candidates are compared with
   };
   // Lives as long as the builder.
   Result<const Specialisation*> get(const Request& request);

@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -54,6 +54,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
   out.put(step.usage.registers);
   out.put(step.usage.spill_bytes);
   out.put(step.usage.shared_bytes);
+  out.put_bytes(step.flaw);
   out.put_bytes(step.binary);
 }
 
@@ -76,6 +77,7 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
   step.usage.registers = in.get<int32_t>();
   step.usage.spill_bytes = in.get<int64_t>();
   step.usage.shared_bytes = in.get<int64_t>();
+  step.flaw = in.get_bytes();
   step.binary = in.get_bytes();
   if (!in.ok()) return damaged("it ends early");
   if (step.entry.empty() || step.entry.find('\0') != std::string::npos) return damaged("its entry has no name");

@@ -211,7 +211,9 @@ Result<std::vector<TunableValues>> Resolver::tune() {
   }
   TuneSession session({engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
                        arguments_, candidates_, stream_});
-  auto tuned = tuner::Tuner(engine_.options().tuner).tune(request, session, engine_.clock(), progress);
+  tuner::TunerOptions options = engine_.options().tuner;
+  if (device_.properties().kind == DeviceKind::kCpu) options.limits.block_ns = 0;  // not limited by power: no blocks
+  auto tuned = tuner::Tuner(options).tune(request, session, engine_.clock(), progress);
   if (!tuned.ok()) {
     if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
     engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",

@@ -47,8 +47,21 @@ Result<const Specialisation*> TuneSession::build(size_t index) {
   return built;
 }
 
+Result<const Specialisation*> TuneSession::build_generic(size_t index) {
+  RelaxedCapture relaxed(setup_.device);
+  return setup_.plans.get({.device = setup_.device,
+                           .model = setup_.model,
+                           .point = setup_.point,
+                           .values = setup_.candidates[index],
+                           .generic = true});
+}
+
 Status TuneSession::compile(size_t index) {
   return build(index).status();
+}
+
+std::string TuneSession::flaw(size_t index) {
+  return loaded_[index].load(std::memory_order_acquire)->step().flaw;
 }
 
 // The caller's work on the inputs is waited for, so that reading them on another stream is safe.
@@ -113,10 +126,14 @@ Result<std::vector<OutputPiece>> TuneSession::fetch(const Output& output) {
 
 Status TuneSession::prepare() {
   KACHEL_TRY(open());
-  // The first configuration that can be built; usually the first one listed.
+  // The generic lowering of the first configuration for which it can be built, usually the first one listed; where a
+  // device has no other lowering, or none can be built, that configuration itself.
+  const bool two_lowerings = setup_.device.properties().compute_major > 0;
+  const size_t count = setup_.candidates.size();
   Status why;
-  for (size_t i = 0; i < setup_.candidates.size(); ++i) {
-    auto built = build(i);
+  for (size_t attempt = two_lowerings ? 0 : count; attempt < 2 * count; ++attempt) {
+    const size_t i = attempt % count;
+    auto built = attempt < count ? build_generic(i) : build(i);
     if (!built.ok()) {
       if (why.ok()) why = built.status();
       continue;

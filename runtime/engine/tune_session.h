@@ -34,6 +34,7 @@ class TuneSession final : public tuner::CandidateRunner {
   ~TuneSession() override;
 
   Status compile(size_t index) override;
+  std::string flaw(size_t index) override;
   Status prepare() override;
   Status check(size_t index) override;
   void flush() override;
@@ -52,6 +53,7 @@ class TuneSession final : public tuner::CandidateRunner {
   Status run(const Specialisation& specialisation);
   Result<std::vector<OutputPiece>> fetch(const Output& output);
   Result<const Specialisation*> build(size_t index);
+  Result<const Specialisation*> build_generic(size_t index);
 
   Setup setup_;
   BoundArguments arguments_;  // the caller's, with outputs redirected to the copies

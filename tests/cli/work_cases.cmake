@@ -27,3 +27,13 @@ cli_case(NAME run_attention ARGS run ${attention} --bind B=1,Sq=40,Sk=56,H=2,G=1
 cli_case(NAME run_text ARGS run ${relu} --bind M=64,N=64,K=64 --device cpu --policy off --repeat 3 --check --stats EXIT 0
          STDOUT "kernel  matmul_relu  M=64 K=64 N=64" "check   passed" "engine: " "store: " "opened: ")
 cli_case(NAME run_stdin ARGS run - --bind M=16,N=16,K=16 ${quick} INPUT ${relu} EXIT 0 FIELDS ${passed})
+
+# A difference ends the command with status 1 and is named, whichever way results are printed.
+set(wrong "kachel: the result differs from the reference interpreter's: `C`: .3, 5. is [^ ]+, expected ")
+set(shape_of_wrong --bind M=40,N=24,K=16 --device cpu --policy off --repeat 1)
+cli_case(NAME run_wrong COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_of_wrong} --check EXIT 1
+         STDOUT "check   FAILED: 960 elements, 1 wrong" STDERR "${wrong}")
+cli_case(NAME run_wrong_json COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_of_wrong} --check --json EXIT 1
+         STDERR "${wrong}" FIELDS "check mismatches=^1$" "check elements=^960$" "check first=^`C`: .3, 5. is ")
+cli_case(NAME run_wrong_unchecked COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_of_wrong} EXIT 0
+         STDOUT "!FAILED" STDERR "!differs")

@@ -144,9 +144,9 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     }
     test.args.push_back(arg);
   }
-  constexpr int kThreads[] = {32, 64, 128, 256, 96, 0};
+  constexpr int kThreads[] = {0, 32, 0, 64, 0, 96, 128, 256};
   if (!test.bindings.tunables.count("threads"))
-    test.threads = wishes.threads >= 0 && random() % 4 ? wishes.threads : kThreads[random() % 6];
+    test.threads = wishes.threads >= 0 && random() % 4 ? wishes.threads : kThreads[random() % 8];
   if (random() % 3 == 0) test.fact_mask = random();
   if (random() % 4 == 0) test.most_blocks = 1 + static_cast<uint32_t>(random() % 4);
   if (random() % (wishes.threads >= 0 ? 16 : 5) == 0) test.shared_limit = 1024;

@@ -56,6 +56,12 @@ constexpr Row kRows[] = {
     {Planted::kGridOrder, "grid axes in the wrong order", OnCpu::kUnsafe},
     {Planted::kAtomicLost, "an atomic becomes a plain store", OnCpu::kSafe},
     {Planted::kNibbleOrder, "the elements of a byte exchanged", OnCpu::kSafe},
+    {Planted::kShortWait, "a pipeline waits for one group too few", OnCpu::kNotThere},
+    {Planted::kWrongStage, "copies go to the stage being read", OnCpu::kNotThere},
+    {Planted::kSwappedFragment, "rows and k of an A fragment exchanged", OnCpu::kNotThere},
+    {Planted::kWrongSwizzle, "one bit of the swizzle left out", OnCpu::kNotThere},
+    {Planted::kDroppedShuffle, "one exchange of a row reduction left out", OnCpu::kNotThere},
+    {Planted::kWrongReplica, "every replica stores", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 

@@ -34,7 +34,6 @@ void Machine::copy_vector(const SimStmt& stmt, Thread& thread) {
   const int64_t bytes = bytes_of(stmt);
   if (bytes != 16 && bytes != 8 && bytes != 4 && bytes != 2) return fail(fmt::format("a copy of {} bytes", bytes));
   const bool inside = guarded(stmt, thread);
-  if (!inside && buffer(to.buffer).kind == SimBuffer::Kind::kGlobal) return;
   uint8_t value[16] = {};
   if (inside) {
     const int64_t at = eval(from.index, thread).i;

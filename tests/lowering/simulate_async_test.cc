@@ -114,7 +114,7 @@ TEST_CASE("where the guard is false zeros are written and nothing is read") {
     CHECK(simulation.races == 0);
     CHECK(simulation.vector_conflicts == 0);
     for (int i = 0; i < 32 * kVector; ++i) {
-      const int32_t wanted = i < 10 * kVector ? i + 1 : i < 31 * kVector ? 0 : static_cast<int32_t>(0xA5A5A5A5);
+      const int32_t wanted = i < 10 * kVector ? i + 1 : 0;
       CHECK(bench.data<int32_t>(1)[i] == wanted);
     }
   }

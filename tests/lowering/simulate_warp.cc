@@ -23,7 +23,9 @@ float to_tf32(float value) {
 
 bool supported(DType a, DType b, DType c) {
   auto byte = [](DType type) { return type == DType::I8 || type == DType::U8; };
+  auto float8 = [](DType type) { return type == DType::F8E4M3 || type == DType::F8E5M2; };
   if (byte(a) && byte(b)) return c == DType::I32;
+  if (float8(a) && float8(b)) return c == DType::F32;
   return a == b && c == DType::F32 && (a == DType::F16 || a == DType::BF16 || a == DType::F32);
 }
 

@@ -6,7 +6,7 @@
 namespace kachel::lowering {
 
 // What a GPU of the generation we measure offers.
-inline constexpr Target kSimulatedGpu{.architecture = 90, .threads = 128, .shared_limit = 227 * 1024};
+inline constexpr Target kSimulatedGpu{.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
 
 // With the case's own number of threads and limit of shared memory.
 Result<LoopKernel> lower_case(const conformance::Prepared& prepared);

@@ -68,6 +68,8 @@ class FakeCompiler : public Compiler {
                         fmt::format("error: '{}' in the text", needle));
       for (const auto& [needle, usage] : state_->usages_)
         if (request.text.find(needle) != std::string_view::npos) result.usage = usage;
+      for (const auto& [needle, line] : state_->losses_)
+        if (request.text.find(needle) != std::string_view::npos) result.losses.push_back(line);
     }
     result.binary = make_fake_binary(request.text, request.entry, request.architecture);
     result.compile_ns = 1000;

@@ -80,6 +80,11 @@ void FakeState::report_usage(const std::string& needle, ResourceUsage usage) {
   usages_.emplace_back(needle, usage);
 }
 
+void FakeState::report_loss(const std::string& needle, const std::string& line) {
+  std::lock_guard lock(mutex_);
+  losses_.emplace_back(needle, line);
+}
+
 int64_t FakeState::live_modules() const {
   std::lock_guard lock(mutex_);
   return live_modules_;

@@ -71,6 +71,7 @@ class FakeState {
   void reject_texts_with(const std::string& needle);
   // What the compiler reports for texts that contain `needle`.
   void report_usage(const std::string& needle, ResourceUsage usage);
+  void report_loss(const std::string& needle, const std::string& line);
 
   int64_t live_modules() const;
   int64_t live_allocations() const;
@@ -111,6 +112,7 @@ class FakeState {
   FakeCost cost_;
   std::vector<std::string> rejected_;
   std::vector<std::pair<std::string, ResourceUsage>> usages_;
+  std::vector<std::pair<std::string, std::string>> losses_;
   int64_t live_modules_ = 0;
   std::map<void*, size_t> allocations_;
   bool guards_intact_ = true;

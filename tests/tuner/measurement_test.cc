@@ -150,6 +150,92 @@ TEST_CASE("a candidate that draws too much power wins the rounds and loses the b
   CHECK(winner(with_blocks) == 1);
 }
 
+TEST_CASE("of slow runs each is a sample, and few are taken") {
+  Bench bench(bases({40e6, 20e6, 31e6, 20.3e6, 25e6}));
+  bench.device.noise = 0.003;
+  bench.limits.block_ns = 0;
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.device.count('r') == 2 + 10 + 2 + 10 + 3);  // no warm-up, no blocks
+  CHECK(bench.samples(0) == 2);
+  CHECK(bench.samples(2) == 2);
+  CHECK(bench.samples(4) == 3);
+  CHECK(bench.state(0) == CandidateState::kPruned);
+  CHECK(bench.records[0].message.find("times the best after 2 runs") != std::string::npos);
+  CHECK(bench.state(4) == CandidateState::kPruned);
+  for (size_t i : {1, 3}) {
+    CHECK(bench.state(i) == CandidateState::kMeasured);
+    CHECK(bench.records[i].samples.size() == 1);
+    CHECK(bench.samples(i) == 10);
+  }
+  // Back and forth from the first run on.
+  std::vector<size_t> runs = bench.device.runs();
+  CHECK(std::vector<size_t>(runs.begin(), runs.begin() + 10) == std::vector<size_t>{0, 1, 2, 3, 4, 4, 3, 2, 1, 0});
+}
+
+TEST_CASE("the slower the runs, the fewer") {
+  Bench twentieth(bases({50e6, 50.5e6})), second(bases({1e9, 1.01e9})), alone(bases({20e6, 60e6}));
+  for (Bench* bench : {&twentieth, &second, &alone}) {
+    bench->limits.block_ns = 0;
+    REQUIRE(bench->measure().ok());
+  }
+  CHECK(twentieth.samples(0) == 4);
+  CHECK(second.samples(0) == 3);
+  CHECK(alone.samples(0) == 3);  // its rival has left
+  CHECK(alone.samples(1) == 2);
+}
+
+TEST_CASE("slow runs shorter than a block are decided in blocks, by few finalists") {
+  std::vector<SimulatedCandidate> candidates = bases({29.4e6, 30e6, 90e6});
+  candidates[0].power = 0.10;
+  candidates[1].power = 0.02;
+  Bench bench(candidates);
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.samples(0) == 3);
+  REQUIRE(bench.records[0].samples.size() == 2);
+  CHECK(bench.records[0].samples[1].ns.size() == 4);
+  std::vector<Contender> contenders;
+  for (size_t i = 0; i < 2; ++i) contenders.push_back({i, true, &bench.records[i].samples});
+  CHECK(rank(contenders, bench.rules)[0].index == 1);
+}
+
+TEST_CASE("without blocks, noise is not fought for ever") {
+  Bench bench(bases({10e6, 10e6}));
+  bench.device.noise = 0.2;
+  bench.limits.block_ns = 0;
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.samples(0) >= 36);
+  CHECK(bench.samples(0) <= 44);
+}
+
+TEST_CASE("runs are slow only if the fastest is") {
+  Bench bench(bases({19e6, 90e6}));
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.samples(1) == 3);
+  CHECK(bench.device.count('r', 1) == 2 + 3);
+}
+
+TEST_CASE("one disturbed slow run prunes nobody and wins nothing") {
+  for (int disturbed = 1; disturbed <= 6; ++disturbed) {
+    Bench bench(bases({20e6, 19e6}));
+    int runs = 0;
+    bench.device.slowdown = [&](int64_t) { return ++runs == disturbed ? 5.0 : 1.0; };
+    REQUIRE(bench.measure().ok());
+    CHECK(bench.state(1) == CandidateState::kMeasured);
+    std::vector<Contender> contenders;
+    for (size_t i = 0; i < 2; ++i) contenders.push_back({i, true, &bench.records[i].samples});
+    CHECK(rank(contenders, bench.rules)[0].index == 1);
+  }
+}
+
+TEST_CASE("out of time among the first slow runs: the fastest so far is known") {
+  Bench bench(bases({500e6, 400e6, 300e6, 200e6}));
+  REQUIRE(bench.measure(1'000'000'000).ok());
+  CHECK(bench.cut_short);
+  CHECK(bench.device.count('r') == 3);
+  for (size_t i : {0, 1, 2}) CHECK(bench.samples(i) == 1);
+  CHECK(bench.state(3) == CandidateState::kUntried);
+}
+
 TEST_CASE("a candidate that stops launching is taken out, its samples stay") {
   std::vector<SimulatedCandidate> candidates = bases({10'000, 9'000, 11'000});
   candidates[1].runs_before_failure = 6;

@@ -12,6 +12,7 @@ namespace {
 CandidateRecord sample_candidate() {
   CandidateRecord record{.configuration = *Configuration::parse("BM=64,BN=128"),
                          .state = CandidateState::kMeasured,
+                         .flaw = "spills",
                          .message = "a word",
                          .compile_ns = 123'456'789};
   record.samples = {{17, {10.5, 11.25}}, {std::numeric_limits<uint64_t>::max(), {9, 9.5, 9.25, 9.125, 9, 9, 8.75}}};
@@ -58,6 +59,7 @@ TEST_CASE("candidate records survive the trip and malformed ones are refused") {
   CandidateRecord back = *decode_candidate(bytes);
   CHECK(back.configuration == record.configuration);
   CHECK(back.state == record.state);
+  CHECK(back.flaw == record.flaw);
   CHECK(back.message == record.message);
   CHECK(back.compile_ns == record.compile_ns);
   REQUIRE(back.samples.size() == 2);
@@ -74,6 +76,10 @@ TEST_CASE("a failed candidate needs no samples, a measured one does") {
   CHECK(decode_candidate(encode_candidate(record))->message == "C[0] off by 3");
   record.state = CandidateState::kMeasured;
   CHECK(!decode_candidate(encode_candidate(record)));
+  record.state = CandidateState::kRejectedFlaw;
+  CHECK(!decode_candidate(encode_candidate(record)));
+  record.flaw = "spills 8 bytes";
+  CHECK(decode_candidate(encode_candidate(record))->flaw == "spills 8 bytes");
 }
 
 TEST_CASE("samples that are no times are refused") {

@@ -27,6 +27,7 @@ struct SimulatedCandidate {
   double power = 0;  // slows the device down by this share when run for long
   int64_t compile_ns = 0;
   Status compile;
+  std::string flaw;
   Status check;
   int runs_before_failure = -1;  // then `launch_failure`; -1: never fails
   Status launch_failure = {Code::kLaunch, "illegal address"};
@@ -53,6 +54,7 @@ class SimulatedDevice final : public CandidateRunner {
   Status prepare_status;
 
   Status compile(size_t index) override;
+  std::string flaw(size_t index) override { return candidates[index].flaw; }
   Status prepare() override;
   Status check(size_t index) override;
   void flush() override;

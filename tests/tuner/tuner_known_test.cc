@@ -136,6 +136,16 @@ TEST_CASE("wrong stays wrong, other failures are tried again") {
   CHECK(scene.device.count('c', 1) == 0);
 }
 
+TEST_CASE("two slow runs that pruned a candidate are known, two of a budget's end are not") {
+  std::vector<CandidateRecord> known = history({25e6, 60e6});
+  REQUIRE(known[1].state == CandidateState::kPruned);
+  REQUIRE(known[1].samples.back().ns.size() == 2);
+  Scene scene(known, {25e6, 60e6, 90e6});
+  CHECK(scene.tune().winner == 0);
+  CHECK(scene.device.count('r', 2) > 0);
+  CHECK(scene.device.count('r', 1) == 0);
+}
+
 TEST_CASE("the leavings of a budget do not count as known") {
   std::vector<CandidateRecord> known = history({10'000, 9'000});
   known[1].samples.back().ns.resize(2);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "simulated_device.h"
 
@@ -116,6 +117,32 @@ TEST_CASE("near equals: the first listed wins, run after run") {
     first += winner_of(device, clock) == 0;
   }
   CHECK(first == 100);
+}
+
+TEST_CASE("slow kernels do not use up the budget") {
+  constexpr int64_t kBudgetNs = 10'000'000'000;
+  std::vector<double> times;
+  for (int i = 0; i < 24; ++i) times.push_back(25e6 * (1 + 0.06 * ((i * 7) % 24)));  // up to 2.4 times the best
+  auto tune = [&](const TunerOptions& options) {
+    FakeClock clock;
+    SimulatedDevice device(clock, bases(times));
+    device.noise = 0.02;
+    device.check_ns = 25'000'000;
+    device.flush_ns = 10'000'000;
+    TuneRequest request = request_for(times.size());
+    request.budget_ns = kBudgetNs;
+    return *Tuner(options).tune(request, device, clock);
+  };
+  TuningResult result = tune({});
+  CHECK(result.winner == 0);
+  CHECK(!result.budget_exhausted);
+  CHECK(result.total_ns < 6'000'000'000);
+  TunerOptions options;
+  options.limits.block_ns = 0;
+  const int64_t without_blocks_ns = tune(options).total_ns;
+  CHECK(without_blocks_ns < 5'000'000'000);
+  options.limits.slow_run_ns = std::numeric_limits<double>::infinity();
+  CHECK(tune(options).total_ns > without_blocks_ns * 3 / 2);
 }
 
 TEST_CASE("a configuration without rivals still gets its samples") {

@@ -30,6 +30,7 @@ PlanRecord plan() {
                            {Slot::Kind::kBlocks, 0, 0},
                            {Slot::Kind::kWorkspace, 0, 0}},
                           {42, 0, 4096},
+                          "spills",
                           std::string("bin\0ary", 7)});
   return record;
 }
@@ -42,6 +43,7 @@ TEST_CASE("a plan survives its encoding") {
   CHECK(encode_plan(*read) == bytes);
   CHECK(read->steps[0].slots.size() == 7);
   CHECK(read->steps[0].usage.registers == 42);
+  CHECK(read->steps[0].flaw == "spills");
   CHECK(read->steps[0].binary.size() == 7);
   CHECK_FALSE(read->deterministic);
   auto summary = summarise_plan(bytes);

@@ -38,7 +38,7 @@ TEST_CASE("sixteen threads launch, tune, bind and release over thirty-two keys")
     std::mt19937 random(seed);
     std::shared_ptr<KernelHandle> own = shared;
     while (!stop.load(std::memory_order_relaxed)) {
-      const int64_t m = 1 + random() % 8, n = 1 + random() % 4;
+      const int64_t m = 1 + random() % 8, n = 4 + random() % 4 * 4;
       HostTensorF32 a({m, n}, 1.5f), c({m, n}, -1);
       Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
       const Policy policy = random() % 3 == 0 ? Policy::kBlocking : Policy::kOff;

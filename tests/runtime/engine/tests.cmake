@@ -5,6 +5,7 @@ target_link_libraries(kachel_engine_testing PUBLIC kachel_device_testing kachel_
 kachel_test(NAME engine_test SOURCES
   engine/argument_binder_test.cc
   engine/dispatch_table_test.cc
+  engine/flaw_test.cc
   engine/host_program_test.cc
   engine/keys_test.cc
   engine/launch_test.cc
@@ -15,3 +16,15 @@ kachel_test(NAME engine_test SOURCES
 kachel_test(NAME engine_stress_test SOURCES engine/stress_test.cc DEPENDS engine_testing)
 add_test(NAME engine_stress_long_test COMMAND engine_stress_test)
 set_tests_properties(engine_stress_long_test PROPERTIES LABELS slow ENVIRONMENT KACHEL_STRESS_SECONDS=60 TIMEOUT 300)
+
+# On the machine's own devices, with 4 GiB of their memory; each says so where it cannot run.
+add_executable(large_tensor_test engine/large_tensor_test.cc)
+target_link_libraries(large_tensor_test PRIVATE kachel_runtime kachel_doctest_main)
+add_test(NAME large_tensor_gpu_test COMMAND large_tensor_test "--test-case=*GPU*")
+set_tests_properties(large_tensor_gpu_test PROPERTIES LABELS gpu TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:")
+if(TARGET kachel_llvm)
+  add_dependencies(large_tensor_test kachel_llvm)
+  add_test(NAME large_tensor_cpu_test COMMAND large_tensor_test "--test-case=*CPU*")
+  set_tests_properties(large_tensor_cpu_test PROPERTIES LABELS slow TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
+                       ENVIRONMENT KACHEL_LLVM=${PROJECT_BINARY_DIR}/lib)
+endif()

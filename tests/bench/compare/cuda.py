@@ -1,0 +1,118 @@
+"""A CUDA device through torch: random tensors, float64 comparison, and timing with events around replays of a graph.
+
+A side of a row is captured as one CUDA graph that walks over every set of buffers, so that neither Python nor the
+launch itself is measured, on either side. What cannot be captured is timed with plain launches, and the row says so."""
+import gc
+
+import torch
+
+from . import peers_torch, peers_triton, references_torch, stats
+from .capi import CUDA
+
+TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
+         "i8": torch.int8, "i32": torch.int32, "u8": torch.uint8, "u4": torch.uint8}
+
+GRAPH_MS, GRAPH_CALLS = 2.0, 512  # a graph is at least as long, of at most as many calls
+
+
+class CudaBackend:
+    kind = CUDA
+    name = "cuda"
+
+    def __init__(self, info, seed=1):
+        torch.cuda.set_device(0)
+        self.device = torch.device("cuda", 0)
+        self.cache_bytes = info.l2_bytes or torch.cuda.get_device_properties(0).L2_cache_size
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.peers = {**peers_torch.PEERS, **peers_triton.PEERS}
+        self.references = references_torch.REFERENCES
+
+    def free_bytes(self):
+        return torch.cuda.mem_get_info()[0]
+
+    def random(self, dtype, shape, fill):
+        """Normal floats; integers over all values; `unit`: so that a product along the last axis has variance 1;
+        `scale`: positive, as quantised weights are scaled."""
+        if dtype == "u4":
+            shape = (*shape[:-1], shape[-1] // 2)
+        if dtype in ("i8", "u8", "u4"):
+            low, high = (-128, 128) if dtype == "i8" else (0, 256)
+            return torch.randint(low, high, shape, dtype=TYPES[dtype], device=self.device, generator=self.generator)
+        values = torch.randn(shape, dtype=torch.float32, device=self.device, generator=self.generator)
+        if fill == "unit":
+            values /= shape[-1] ** 0.5
+        elif fill == "scale":
+            values = (values.abs() + 0.5) / 64
+        return values.to(TYPES[dtype])
+
+    def empty(self, dtype, shape):
+        return self.poison(torch.empty(shape, dtype=TYPES[dtype], device=self.device))
+
+    def poison(self, tensor):
+        """NaN in every float, the least value in every integer."""
+        if tensor.dtype.is_floating_point:
+            return tensor.fill_(float("nan"))
+        return tensor.fill_(torch.iinfo(tensor.dtype).min)
+
+    def pointer(self, tensor):
+        return tensor.data_ptr()
+
+    def stream(self):
+        return torch.cuda.current_stream().cuda_stream
+
+    def synchronize(self):
+        torch.cuda.synchronize()
+
+    def release(self):
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def error(self, output, expected):
+        """(relative error in the norm, the worst element's)."""
+        difference = (output.reshape(expected.shape).to(torch.float64) - expected).abs_()
+        rms = expected.square().mean().sqrt()
+        norm = difference.square().mean().sqrt() / rms
+        worst = (difference / (rms + expected.abs())).max()
+        return float(norm), float(worst)
+
+    def side(self, calls, block_ms):
+        return Side(calls, block_ms)
+
+
+class Side:
+    """One side of a row: `sample()` times a block of at least block_ms and returns microseconds a call."""
+
+    def __init__(self, calls, block_ms):
+        def eager():
+            for call in calls:
+                call()
+        eager()
+        estimate = max(0.5, _milliseconds(eager, 1) * 1000 / len(calls))
+        self.calls = len(calls)
+        walks = stats.repetitions(estimate * len(calls), GRAPH_MS, most=max(1, GRAPH_CALLS // len(calls)))
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(walks):
+                    eager()
+            self.run, self.mode, self.calls = graph.replay, "graph", len(calls) * walks
+        except RuntimeError as error:
+            torch.cuda.synchronize()
+            self.run, self.mode = eager, "launches, since a capture failed: " + str(error).split("\n")[0]
+        self.run()
+        self.runs = stats.repetitions(_milliseconds(self.run, 3) * 1000, block_ms)
+
+    def sample(self):
+        self.run()  # untimed: the caches and the clock are this side's
+        return _milliseconds(self.run, self.runs) * 1000 / self.calls
+
+
+def _milliseconds(run, count):
+    """Mean time of a run by events; the queue is filled before the first event passes."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(count):
+        run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / count

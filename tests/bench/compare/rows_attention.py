@@ -1,0 +1,35 @@
+"""Attention forward, B batches of H heads on G key heads, bf16; what a mask leaves out is no operation."""
+import math
+
+from .row import Row, Step
+
+
+def attention(length, causal, depth=128, batch=4, heads=16, groups=None, quick=False):
+    groups = groups or heads
+    kind = "causal" if causal else "full"
+    who = f"{heads}:{groups}" if groups != heads else str(heads)
+    size = batch * length * depth * 2 * (2 * heads + 2 * groups)
+    return Row(group="attention", shape=f"{length} {kind} d{depth} b{batch} h{who}", type="bf16",
+               steps=(Step("examples/attention.tile", consts={"causal": causal}),), types={"T": "bf16"},
+               dims={"B": batch, "Sq": length, "Sk": length, "H": heads, "G": groups, "D": depth},
+               scalars={"scale": 1 / math.sqrt(depth)}, output="O", reference="attention", peers=("cuDNN", "flash"),
+               flops=4.0 * batch * heads * length * length * depth * (0.5 if causal else 1), bytes=size, quick=quick)
+
+
+def decode(batch, length=8192, heads=32, groups=8, depth=128):
+    return Row(group="decode", shape=f"1x{length} d{depth} b{batch} h{heads}:{groups}", type="bf16",
+               steps=(Step("examples/decode.tile", "decode_part"), Step("examples/decode.tile", "decode_join")),
+               types={"T": "bf16"}, sweep={"splits": (1, 2, 4) if batch >= 16 else (8, 16, 32, 64)},
+               dims={"B": batch, "S": length, "H": heads, "G": groups, "D": depth},
+               scalars={"scale": 1 / math.sqrt(depth)}, output="O", reference="decode", peers=("cuDNN", "flash"),
+               bytes=batch * 2.0 * depth * (2 * length * groups + 2 * heads), quick=True)
+
+
+def rows():
+    both = (False, True)
+    return [attention(length, causal, batch=1 if length == 16384 else 4, quick=length == 4096)
+            for causal in both for length in (1024, 2048, 4096, 8192, 16384)] + [
+        attention(length, causal, depth=64) for causal in both for length in (1024, 4096, 8192)] + [
+        attention(4096, causal, depth=256) for causal in both] + [
+        attention(length, causal, batch=1 if length == 8192 else 2, heads=32, groups=8)
+        for causal in both for length in (4096, 8192)] + [decode(64), decode(1)]

@@ -1,0 +1,173 @@
+// What schedule, layout inference and instruction choice make of small programs, read off their printed values.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "ir/instantiate.h"
+#include "ir/parse.h"
+#include "lowering/lower.h"
+
+namespace kachel::lowering {
+namespace {
+
+struct Request {
+  std::string text;
+  std::map<std::string, int64_t> tunables = {};
+  Target target = {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
+  uint64_t facts = ~uint64_t{0};
+};
+
+Lowered lowered(const Request& request) {
+  auto module = ir::load(request.text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  const ir::Kernel& kernel = module->kernels[0];
+  ir::Bindings bindings;
+  for (const ir::TypeSymbolRef& symbol : kernel.type_symbols) bindings.types[symbol->name] = symbol->options[0];
+  for (const ir::Tunable& tunable : kernel.tunables) bindings.tunables[tunable.var->name] = tunable.values[0];
+  for (const auto& [name, value] : request.tunables) bindings.tunables[name] = value;
+  for (const ir::VarRef& dim : kernel.dims) bindings.dims[dim->name] = 128;
+  auto concrete = ir::instantiate(kernel, bindings);
+  REQUIRE_MESSAGE(concrete.ok(), concrete.status().message());
+  auto result = lower(*concrete, request.target, request.facts, {.keep_stages = true});
+  REQUIRE_MESSAGE(result.ok(), result.status().message());
+  return *std::move(result);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+std::string product(const std::string& type, const std::string& accumulator, const std::string& multiply) {
+  return fmt::format(R"(tile 1
+kernel k(A: {0}[M, K], B: {0}[N, K], Bt: {0}[K, N], C: out {1}[M, N])
+tune BM = 64 | 16 | 20, BN = 64, BK = 64, stages = 3 | 1
+grid i < ceildiv(M, BM), j < ceildiv(N, BN)
+{{
+  shared a: {0}[BM, BK], b: {0}[BN, BK], bt: {0}[BK, BN]
+  fragment c: {1}[BM, BN] = 0
+  pipelined k < ceildiv(K, BK), stages {{
+    a = A[i*BM +: BM, k*BK +: BK]
+    b = B[j*BN +: BN, k*BK +: BK]
+    bt = Bt[k*BK +: BK, j*BN +: BN]
+    c += {2}
+  }}
+  C[i*BM +: BM, j*BN +: BN] = c
+}}
+)",
+                     type, accumulator, multiply);
+}
+
+TEST_CASE("the instruction follows types, shapes and what the program allows") {
+  auto notes = [](const std::string& type, const std::string& sum, const std::string& multiply, int64_t bm = 64) {
+    return lowered({product(type, sum, multiply), {{"BM", bm}}}).notes;
+  };
+  CHECK(has(notes("f16", "f32", "a @ b^T"), "gemm c: mma.m16n8k16, 2 x 2 warps"));
+  CHECK(has(notes("bf16", "f32", "a @ bt"), "gemm c: mma.m16n8k16"));
+  CHECK(has(notes("i8", "i32", "a @ b^T"), "gemm c: mma.m16n8k32"));
+  CHECK(has(notes("i8", "i32", "a @ bt"), "fma (only 16-bit operands can be stored with k down their rows)"));
+  CHECK(has(notes("f8e4m3", "f32", "a @ b^T"), "gemm c: mma.m16n8k32"));
+  CHECK(has(notes("f32", "f32", "a @ b^T precision tf32"), "gemm c: mma.m16n8k8"));
+  CHECK(has(notes("f32", "f32", "a @ b^T"), "fma (f32 operands; `precision tf32` would allow tensor cores)"));
+  CHECK(has(notes("f16", "f32", "a @ b^T", 16), "gemm c: mma.m16n8k16, 1 x 4 warps"));
+  CHECK(has(notes("f16", "f32", "a @ b^T", 20), "fma (20 x 64 x 64 is no multiple of the instruction's"));
+  Request old{product("f8e4m3", "f32", "a @ b^T")};
+  old.target.architecture = 80;
+  CHECK(has(lowered(old).notes, "fma (the architecture's tensor cores do not know these types)"));
+  Request generic{product("f16", "f32", "a @ b^T")};
+  generic.target.generic = true;
+  CHECK(!has(lowered(generic).loop_ir, " mma "));
+}
+
+TEST_CASE("copies run ahead as far as facts, memory and the program allow") {
+  const std::string text = product("f16", "f32", "a @ b^T");
+  CHECK(has(lowered({text}).notes, "pipeline k: depth 3, asynchronous copies into {a, b, bt}"));
+  CHECK(has(lowered({text, {{"stages", 1}}}).notes, "in order (one stage is asked for)"));
+  Request none{text};
+  none.facts = 1;
+  CHECK(has(lowered(none).notes, "the facts allow no access of 4 bytes or more to A"));
+  Request small{text};
+  small.target.shared_limit = 60 * 1024;
+  CHECK(has(lowered(small).notes, "depth 2, asynchronous copies into {a, b, bt} (shared memory holds no more stages)"));
+  small.target.shared_limit = 16 * 1024;  // less than one stage: scratch, and no asynchronous copies
+  const Lowered spilled = lowered(small);
+  CHECK(spilled.workspace_bytes > 0);
+  CHECK(!has(spilled.notes, "asynchronous copies into"));
+  CHECK(has(lowered({text}).loop_ir, "async_wait 1\n"));
+  CHECK(has(lowered({text}).loop_ir, "copy_async a["));
+}
+
+constexpr const char* kChain = R"(tile 1
+kernel chain(Q: f16[M, D], K: f16[N, D], V: f16[N, D], O: out f16[M, D])
+tune BM = 64 | 128, BN = 64
+grid i < ceildiv(M, BM)
+{
+  shared q: f16[BM, D], k: f16[BN, D], v: f16[BN, D]
+  fragment s: f32[BM, BN], p: f16[BM, BN], o: f32[BM, D] = 0, m: f32[BM] = -inf
+  let last = min(N, (i + 1) * BM)
+  q = Q[i*BM +: BM, :]
+  pipelined n < ceildiv(last, BN), 2 {
+    k = K[n*BN +: BN, :]
+    v = V[n*BN +: BN, :]
+    s = q @ k^T
+    parallel r < BM, c < BN { s[r, c] = n*BN + c < N && n*BN + c <= i*BM + r ? s[r, c] : -inf }
+    parallel r < BM { m[r] = max(m[r], max[c < BN](s[r, c])) }
+    parallel r < BM, c < BN { s[r, c] = exp2(s[r, c] - m[r]) }
+    p = s
+    o += p @ v
+  }
+  O[i*BM +: BM, :] = o
+}
+)";
+
+TEST_CASE("a chain of products stays in registers") {
+  for (int64_t rows : {64, 128}) {
+    const Lowered result = lowered({kChain, {{"BM", rows}}});
+    CAPTURE(result.notes);
+    CHECK(result.threads == 2 * rows);  // a warp for each sixteen rows
+    CHECK(has(result.notes, "gemm o: mma.m16n8k16, " + std::to_string(rows / 16) + " x 1 warps, A in registers"));
+    for (const char* tile : {"s: f32", "p: f16", "o: f32", "m: f32", "reduced: f32"})
+      CHECK_MESSAGE(has(result.notes, fmt::format("tile {} in registers", tile)), tile);
+    CHECK(has(result.loop_ir, "shuffle_xor"));
+    CHECK(!has(result.loop_ir, "shared partial"));  // rows are in one warp each
+  }
+}
+
+TEST_CASE("a mask that holds for a whole tile is not evaluated, and long loops begin first") {
+  const Lowered result = lowered({kChain});
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.loop_ir, "if n * 64 + 63 < i32(N) && n * 64 + 63 <= i32(i) * 64 {"));
+  CHECK(has(result.notes, "grid axis 0: from its end, where loops are longer"));
+}
+
+TEST_CASE("rows that span warps are reduced through shared memory, others are not") {
+  auto loops = [](int64_t rows) {
+    return lowered({R"(tile 1
+kernel norm(X: f32[N, D], Y: out f32[N, D])
+tune rows = 1 | 16, threads = 128
+grid r < ceildiv(N, rows)
+{
+  fragment x: f32[rows, D]
+  x = X[r*rows +: rows, :]
+  parallel i < rows, d < D { x[i, d] = x[i, d] / sum[k < D](x[i, k]) }
+  Y[r*rows +: rows, :] = x
+}
+)",
+                    {{"rows", rows}}})
+        .loop_ir;
+  };
+  CHECK(has(loops(1), "copy_vector raw[0 +: 4], X["));
+  CHECK(has(loops(1), "shuffle_xor 16"));
+  CHECK(!has(loops(1), "shared partial"));  // 128 elements are one warp's
+  CHECK(!has(loops(16), "shared partial"));
+}
+
+TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64") {
+  const std::string text = product("f16", "f32", "a @ b^T");
+  Request wide{text};
+  wide.facts = ~uint64_t{1};  // without the first fact, kIndex32
+  CHECK(has(lowered({text}).loop_ir, "let at: i32 = "));
+  CHECK(!has(lowered({text}).loop_ir, "let at: i64 = "));
+  CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));
+}
+
+}  // namespace
+}  // namespace kachel::lowering

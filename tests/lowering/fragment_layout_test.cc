@@ -1,0 +1,133 @@
+// Fragment layouts against their definition, and shared layouts against the banks.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "lowering/fragment_layout.h"
+#include "lowering/layout.h"
+
+namespace kachel::lowering {
+namespace {
+
+using Element = std::vector<int64_t>;
+
+// Which threads hold each element that lies within the shape, in which register.
+std::map<Element, std::map<int64_t, int64_t>> holders(const FragmentLayout& layout) {
+  std::map<Element, std::map<int64_t, int64_t>> found;
+  for (int64_t thread = 0; thread < layout.threads(); ++thread)
+    for (int64_t reg = 0; reg < layout.registers(); ++reg) {
+      Element at = layout.coordinates(thread, reg);
+      bool inside = true;
+      for (size_t i = 0; i < at.size(); ++i) inside &= at[i] < layout.shape()[i];
+      if (!inside) continue;
+      CHECK_MESSAGE(found[at].count(thread) == 0, layout.print());
+      found[at][thread] = reg;
+    }
+  return found;
+}
+
+// Every element is held, by as many threads as there are replicas.
+void check_covers(const FragmentLayout& layout) {
+  int64_t elements = 1, replicas = 1;
+  for (int64_t extent : layout.shape()) elements *= extent;
+  for (const FragmentLayout::Digit& digit : layout.replicas()) replicas *= digit.radix;
+  const auto found = holders(layout);
+  CHECK_MESSAGE(static_cast<int64_t>(found.size()) == elements, layout.print());
+  for (const auto& [element, threads] : found)
+    CHECK_MESSAGE(static_cast<int64_t>(threads.size()) == replicas, layout.print());
+}
+
+TEST_CASE("the accumulator of mma.m16n8 is where the PTX ISA says") {
+  const FragmentLayout layout = FragmentLayout::accumulator(64, 48, 2, 2);
+  check_covers(layout);
+  CHECK(layout.threads() == 128);
+  CHECK(layout.registers() == 64 * 48 / 128);
+  for (int64_t thread = 0; thread < 128; ++thread) {
+    const int64_t lane = thread % 32, warp = thread / 32;
+    for (int64_t reg = 0; reg < layout.registers(); ++reg) {
+      // c0, c1: row lane / 4, columns 2 * (lane % 4) and one more; c2, c3: eight rows below. Then tiles along n, then m.
+      const int64_t tile = reg / 4, n_tile = tile % 3, m_tile = tile / 3;
+      const Element expected = {warp % 2 * 32 + m_tile * 16 + reg % 4 / 2 * 8 + lane / 4,
+                                warp / 2 * 24 + n_tile * 8 + lane % 4 * 2 + reg % 2};
+      CHECK(layout.coordinates(thread, reg) == expected);
+    }
+  }
+  CHECK(layout.vector() == 2);
+}
+
+TEST_CASE("layouts cover every element, powers of two or not") {
+  check_covers(FragmentLayout::accumulator(16, 176, 1, 1));
+  check_covers(FragmentLayout::accumulator(96, 8, 3, 1));
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{1}, {7}, {128}, {1000}, {3, 5}, {4, 8192}, {1, 4096}, {17, 3, 2}, {64, 64}})
+    for (int64_t threads : {32, 96, 128, 256})
+      for (int64_t vector : {1, 4, 8})
+        if (shape.back() % vector == 0) check_covers(FragmentLayout::blocked(shape, vector, threads));
+}
+
+TEST_CASE("what is left of a layout when axes go") {
+  const FragmentLayout layout = FragmentLayout::accumulator(128, 128, 4, 2);
+  const FragmentLayout rows = layout.keep({0});
+  check_covers(rows);
+  CHECK(rows.shape() == std::vector<int64_t>{128});
+  CHECK(rows.registers() == 4);
+  // Threads that differ in their columns hold the same rows.
+  int64_t replicas = 1;
+  for (const FragmentLayout::Digit& digit : rows.replicas()) replicas *= digit.radix;
+  CHECK(replicas == 8);
+  for (int64_t thread = 0; thread < 256; ++thread)
+    for (int64_t reg = 0; reg < layout.registers(); ++reg) {
+      // The same row is in the register that is left of this one.
+      const int64_t row = layout.coordinates(thread, reg)[0];
+      std::set<int64_t> held;
+      for (int64_t r = 0; r < rows.registers(); ++r) held.insert(rows.coordinates(thread, r)[0]);
+      CHECK(held.count(row) == 1);
+    }
+  CHECK(layout.keep({0, 1}) == layout);
+  CHECK(layout.keep({1, 0}).keep({1, 0}) == layout);
+}
+
+// Conflicts of the eight lanes that one phase of a 16-byte access serves: how many more turns than one it takes.
+int conflicts(const Layout& layout, int64_t element_bytes, const std::vector<Element>& lanes) {
+  std::map<int64_t, std::set<int64_t>> words;  // by bank
+  for (const Element& at : lanes) {
+    const int64_t first = layout.place(at[0] * layout.shape()[1] + at[1]).offset * element_bytes / 4;
+    for (int64_t word = first; word < first + 4; ++word) words[word % 32].insert(word);
+  }
+  size_t most = 1;
+  for (const auto& [bank, set] : words) most = std::max(most, set.size());
+  return static_cast<int>(most) - 1;
+}
+
+TEST_CASE("shared tiles serve 16-byte accesses along rows and columns without bank conflicts") {
+  for (int64_t bytes : {1, 2, 4})
+    for (int64_t chunks : {1, 2, 4, 8, 11, 16, 22, 32}) {
+      const int64_t chunk = 16 / bytes, columns = chunks * chunk;
+      const Layout layout = Layout::conflict_free({32, columns}, bytes);
+      CAPTURE(layout.print());
+      std::set<int64_t> offsets;
+      for (int64_t i = 0; i < 32 * columns; ++i) {
+        CHECK(offsets.insert(layout.place(i).offset).second);
+        CHECK(layout.place(i).offset < layout.offset_extent());
+        // Chunks stay whole and aligned.
+        if (i % chunk) CHECK(layout.place(i).offset == layout.place(i - 1).offset + 1);
+        else CHECK(layout.place(i).offset % chunk == 0);
+      }
+      for (int64_t row = 0; row + 8 <= 32; row += 8)
+        for (int64_t column = 0; column < columns; column += chunk) {
+          std::vector<Element> lanes;
+          for (int64_t lane = 0; lane < 8; ++lane) lanes.push_back({row + lane, column});
+          CHECK(conflicts(layout, bytes, lanes) == 0);  // ldmatrix
+        }
+      for (int64_t first = 0; first + 8 <= 32 * chunks; first += 8) {
+        std::vector<Element> lanes;
+        for (int64_t lane = 0; lane < 8; ++lane) lanes.push_back({(first + lane) / chunks, (first + lane) % chunks * chunk});
+        // Neighbouring chunks of a copy; where padding separates the rows two of them may share banks.
+        CHECK(conflicts(layout, bytes, lanes) <= (layout.swizzle().mask || chunks == 1 ? 0 : 1));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace kachel::lowering
