@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "lowering/loop_ir.h"
 #include "tests/conformance/runner.h"
 
 namespace kachel::conformance {
@@ -11,6 +12,8 @@ class Coverage {
  public:
   // `concrete`: of `test`.
   void add(const Case& test, const ir::Kernel& concrete);
+  // What the program was lowered to for a GPU.
+  void add(const lowering::LoopKernel& loops);
   // A line a group: each feature with the number of times it occurs.
   std::string report() const;
   // Features that every suite of this size must have and this one has not, as "group: feature".

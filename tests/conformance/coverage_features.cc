@@ -140,6 +140,10 @@ std::set<std::string> required_features(const std::string& group) {
     for (int rank = 0; rank <= 3; ++rank) names.insert(fmt::format("grid {}", rank));
   } else if (group == "loop depth") {
     names = {"1", "2", "3"};
+  } else if (group == "lowered") {
+    names = {"mma f16", "mma bf16", "mma f32", "mma i8", "mma u8", "A in registers", "matrix", "matrix transposed",
+             "swizzle", "pair", "shuffle", "reduction across warps", "vector of 16 bytes", "vector of 8 bytes",
+             "vector of 4 bytes", "guarded vector", "asynchronous copies", "2 stages", "3 stages", "4 stages"};
   }
   return names;
 }

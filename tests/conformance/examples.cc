@@ -131,8 +131,9 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     } else if (extremes) {
       arg.tensor.contents = Contents::kExtremes;
     }
-    const bool nibbles = ir::bits(arg.tensor.type) == 4;
-    if (random() % 2 && !nibbles) {  // gaps between rows, sometimes between elements too
+    const bool nibbles = ir::bits(arg.tensor.type) == 4, aligned = wishes.aligned.count(param.tensor->name) != 0;
+    if (aligned) arg.tensor.misalignment = 0;
+    if (random() % 2 && !nibbles && !aligned) {  // gaps between rows, sometimes between elements too
       arg.tensor.strides.assign(arg.tensor.shape.size(), 1);
       int64_t stride = random() % 3 ? 1 : 2;
       for (size_t i = arg.tensor.shape.size(); i-- > 0;) {
@@ -144,10 +145,11 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     test.args.push_back(arg);
   }
   constexpr int kThreads[] = {0, 32, 0, 64, 0, 96, 128, 256};
-  if (!test.bindings.tunables.count("threads")) test.threads = kThreads[random() % 8];
+  if (!test.bindings.tunables.count("threads"))
+    test.threads = wishes.threads >= 0 && random() % 4 ? wishes.threads : kThreads[random() % 8];
   if (random() % 3 == 0) test.fact_mask = random();
   if (random() % 4 == 0) test.most_blocks = 1 + static_cast<uint32_t>(random() % 4);
-  if (random() % 5 == 0) test.shared_limit = 1024;
+  if (random() % (wishes.threads >= 0 ? 16 : 5) == 0) test.shared_limit = 1024;
   return test;
 }
 

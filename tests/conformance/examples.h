@@ -1,5 +1,8 @@
 // The kernels of examples/ with shapes that are odd, empty, strided and misaligned.
 #pragma once
+#include <map>
+#include <set>
+
 #include "tests/conformance/runner.h"
 
 namespace kachel::conformance {
@@ -12,6 +15,8 @@ Result<std::vector<Case>> example_cases(const std::string& folder, uint64_t seed
 struct Wishes {
   std::map<std::string, int64_t> values;                         // of dimensions, tunables and integer consts
   std::map<std::string, std::pair<Contents, int64_t>> contents;  // of tensors, with TensorSpec::limit
+  std::set<std::string> aligned;  // tensors without gaps that begin at a multiple of 16 bytes
+  int threads = -1;  // of a block, if no tunable says, with room for its tiles in most cases; -1: any
   int extremes_percent = 25;                                     // of cases whose other tensors hold kExtremes
 };
 

@@ -241,8 +241,9 @@ void Generator::statement() {
   if (way < 13) return load_tile();
   if (way < 23) return copy_tile();
   if (way < 28) return fill_tile();
-  if (way < 39) return deep ? fill_tile() : gemm();
-  if (way < 46) return deep || nesting_ > 1 ? copy_tile() : gemm_loop();
+  if (way < 34) return deep ? fill_tile() : gemm();
+  if (way < 42) return deep || nesting_ > 0 ? fill_tile() : tensor_loop();
+  if (way < 47) return deep || nesting_ > 1 ? copy_tile() : gemm_loop();
   if (way < 65) return region();
   if (way < 71) return let();
   if (way < 80) return deep ? let() : loop();

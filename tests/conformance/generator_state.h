@@ -1,6 +1,6 @@
 // What the generator knows while it writes a program. Private to the generator*.cc files:
 // generator.cc header and order, generator_tile.cc statements on tiles, generator_loop.cc control flow and gemm loops,
-// generator_region.cc parallel regions, generator_slice.cc slices and tensors, generator_expr.cc scalars.
+// generator_mma.cc products for tensor cores, generator_region.cc parallel regions, generator_slice.cc slices and tensors, generator_expr.cc scalars.
 //
 // A program is valid by construction: whatever is written names only what is declared and defined, and the few rules
 // that need thought (who may write what) are kept by the one place that makes tensors to be written, output_slice().
@@ -187,6 +187,13 @@ class Generator {
     leave(entered);
     close();
   }
+
+  // generator_mma.cc
+  Extent tile_extent(int64_t value);
+  size_t declare(ir::Scope scope, const Shape& shape, const TypeName& type, bool ready);
+  std::string operand_slice(const Shape& target, const TypeName& type, size_t along, const Fixed& fixed);
+  void statistics(size_t tile, bool use);
+  void tensor_loop();
 
   // generator_region.cc
   void region();

@@ -127,6 +127,10 @@ bool cover(const Options& options) {
       continue;
     }
     coverage.add(program->test, program->concrete);
+    auto prepared = conformance::Prepared::make(program->test);
+    auto kernel = prepared.ok() ? lowering::lower_case(**prepared) : Result<lowering::LoopKernel>(prepared.status());
+    if (kernel.ok()) coverage.add(*kernel);
+    accepted &= kernel.ok();
   }
   std::printf("%s", coverage.report().c_str());
   for (const std::string& feature : coverage.missing()) std::printf("MISSING %s\n", feature.c_str());

@@ -19,7 +19,7 @@ struct Case {
   ir::Bindings bindings;  // types, consts, tunables; static dimensions are taken from the shapes
   std::vector<ArgumentSpec> args;
   uint64_t seed = 1;
-  int threads = 128;                  // a block, on a GPU
+  int threads = 128;                  // a block, on a GPU; 0: the lowering's choice
   uint64_t fact_mask = ~uint64_t{0};  // facts that may be used where they hold
   int64_t shared_limit = 0;           // 0: the device's
   uint32_t most_blocks = 0;           // launch fewer blocks than tiles; 0: one a tile

@@ -1,0 +1,92 @@
+// Of how many programs each operation of the optimising lowering is a part.
+#include <fmt/format.h>
+
+#include "tests/conformance/coverage.h"
+
+namespace kachel::conformance {
+namespace {
+
+using namespace lowering;
+
+class Features {
+ public:
+  std::set<std::string> names;
+
+  void block(const LoopBlock& body) {
+    for (const LoopStmt& stmt : body) {
+      for_each_expr(stmt, [&](const ir::ExprRef& expr) {
+        ir::visit(expr, [&](const ir::ExprRef& node) {
+          if (node->kind == ir::ExprKind::kLoad) index(node->args[0]);
+        });
+      });
+      std::visit([this](const auto& node) { statement(node); }, stmt.node);
+    }
+  }
+
+ private:
+  template <class T>
+  void statement(const T&) {}
+  void statement(const LoopFor& loop) { block(loop.body); }
+  void statement(const LoopThreads& threads) { block(threads.body); }
+  void statement(const LoopIf& branch) {
+    block(branch.then_body);
+    block(branch.else_body);
+  }
+  void statement(const LoopShuffle&) { names.insert("shuffle"); }
+  void statement(const LoopIntrinsic& node) {
+    using Kind = LoopIntrinsic::Kind;
+    for (const LoopIntrinsic::Operand& operand : node.operands) index(operand.index);
+    switch (node.kind) {
+      case Kind::kCopyVector:
+        vector(node);
+        break;
+      case Kind::kCopyAsync:
+        names.insert("asynchronous copies");
+        break;
+      case Kind::kAsyncCommit:
+        break;
+      case Kind::kAsyncWait:  // the last one of a loop waits for all
+        if (std::exchange(waits_, true) && node.immediate == 0)
+          waits_ = false;
+        else
+          names.insert(fmt::format("{} stages", node.immediate + 2));
+        break;
+      case Kind::kLoadMatrix:
+        names.insert(node.transpose ? "matrix transposed" : "matrix");
+        break;
+      case Kind::kMma:
+        names.insert(fmt::format("mma {}", ir::name(node.type)));
+        if (ir::bits(node.operands[1].buffer->type.dtype) == 16) names.insert("A in registers");
+        break;
+      case Kind::kConvertPair:
+        names.insert("pair");
+        break;
+    }
+  }
+  void vector(const LoopIntrinsic& node) {
+    const int64_t bytes = node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
+    names.insert(fmt::format("vector of {} bytes", bytes));
+    if (node.guard) names.insert("guarded vector");
+  }
+  void index(const ir::ExprRef& at) {
+    ir::visit(at, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kApply && node->op == ir::Op::kBitXor) names.insert("swizzle");
+    });
+  }
+
+  bool waits_ = false;
+};
+
+}  // namespace
+
+void Coverage::add(const lowering::LoopKernel& loops) {
+  Features features;
+  features.block(loops.body);
+  for (const lowering::LoopBuffer& buffer : loops.buffers)
+    if (buffer.buffer->name == "partial" && features.names.count("shuffle"))
+      features.names.insert("reduction across warps");
+  if (loops.workspace_bytes) features.names.insert("workspace");
+  for (const std::string& name : features.names) ++counts_["lowered"][name];
+}
+
+}  // namespace kachel::conformance
