@@ -69,10 +69,10 @@ Lowering lower_fixed(const std::string& text, int64_t bm, int64_t bn, int64_t bk
 }
 
 const Placement& placement_of(const Lowering& lowering, const std::string& name) {
-  for (const auto& [buffer, placement] : lowering.placements)
+  for (const auto& [buffer, placement] : lowering.placements.tiles)
     if (buffer->name == name) return placement;
   FAIL("no tile " << name);
-  return lowering.placements.begin()->second;
+  return lowering.placements.tiles.begin()->second;
 }
 
 TEST_CASE("register blocks fill the registers and leave no narrow rest") {
