@@ -74,6 +74,10 @@ class Roundings {
     for (const ir::Stmt& stmt : body) {
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
         if (resolve(copy->dst.buffer->type) != resolve(copy->src.buffer->type)) add(copy->dst.buffer->type);
+      } else if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
+        // tf32 keeps as many bits as f16.
+        if (gemm->precision == ir::Precision::kTf32 && resolve(gemm->a.buffer->type) == DType::F32)
+          add({DType::F16, nullptr});
       } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
         add(assign->buffer->type);
         casts(assign->value);

@@ -118,15 +118,15 @@ Case renamed_case(const Case& test, const ir::Kernel& kernel, const NameMap& to)
   return out;
 }
 
-// Identifiers become numbers in the order in which they first appear: in code only those that class Names has made,
-// which end in an underscore and maybe a number; in comments, which quote the program, every word.
+// Identifiers that class Names has made, which end in an underscore and maybe a number, become numbers in the order in
+// which they first appear. Comments, which quote the program, are left out.
 std::string normalise(std::string_view text, const Target& target) {
   const bool cpu = target.kind == Target::Kind::kCpu;
   const std::string_view prelude = cpu ? kLlvmPrelude : kCudaPrelude, comment = cpu ? ";" : "//";
   REQUIRE(text.starts_with(prelude));
   text.remove_prefix(prelude.size());
   auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  std::map<std::string, size_t> in_code, in_comments;
+  std::map<std::string, size_t> seen;
   std::string out;
   bool commented = false;
   while (!text.empty()) {
@@ -135,11 +135,11 @@ std::string normalise(std::string_view text, const Target& target) {
     const std::string word(text.substr(0, std::max<size_t>(length, 1)));
     text.remove_prefix(word.size());
     const std::string stem = word.substr(0, word.find_last_not_of("0123456789") + 1);
-    if (length == 0 || stem.empty() || (!commented && stem.back() != '_')) {
+    if (commented) continue;
+    if (length == 0 || stem.empty() || stem.back() != '_') {
       out += word;
       continue;
     }
-    std::map<std::string, size_t>& seen = commented ? in_comments : in_code;
     out += fmt::format("${}", seen.emplace(word, seen.size()).first->second);
   }
   return out;
