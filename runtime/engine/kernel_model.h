@@ -83,6 +83,13 @@ struct KernelModel {
   std::vector<std::vector<ir::DType>> type_options;
   std::vector<int> static_dims;  // indices of dims
   std::vector<lowering::Fact> facts;
+  // The same by tensor, as launches evaluate them: masks of the facts of each kind, by log2 of the bytes for kVector.
+  struct TensorFacts {
+    int param = 0, rank = 0;
+    uint64_t unit_stride = 0, vector[5] = {};
+  };
+  std::vector<TensorFacts> tensor_facts;
+  uint64_t index32_fact = 0;
   std::vector<HostProgram> keys;
   std::vector<HostProgram> grid;      // extents, slowest axis first
   std::vector<Condition> where;       // must hold for every launch
