@@ -31,6 +31,10 @@ bool is_integer(DType type) { return row(type).is_integer; }
 bool is_signed(DType type) { return row(type).is_signed; }
 std::string_view name(DType type) { return row(type).name; }
 DType compute_type(DType type) { return row(type).compute; }
+DType accumulator_type(DType type) {
+  if (is_float(type)) return DType::F32;
+  return type == DType::I64 || type == DType::U64 ? DType::I64 : DType::I32;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (int i = 0; i < kDTypeCount; ++i)

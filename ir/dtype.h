@@ -20,6 +20,8 @@ std::optional<DType> dtype_from_name(std::string_view name);
 // The type that arithmetic on a value of `type` is done in: F32 for floats; I32 for I4 U4 I8 U8 I16 I32; U32, I64, U64
 // and Bool for themselves. GRAMMAR.md, "Numerics".
 DType compute_type(DType type);
+// The type in which products of two elements of `type` are summed: F32 for floats, I64 for I64 and U64, else I32.
+DType accumulator_type(DType type);
 
 // Bytes that `elements` consecutive elements occupy; 4-bit types are packed two a byte, low nibble first.
 int64_t storage_bytes(DType type, int64_t elements);

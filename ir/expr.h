@@ -23,7 +23,8 @@ using TypeSymbolRef = std::shared_ptr<const TypeSymbol>;
 // A concrete type, or a type symbol until instantiation.
 struct TypeRef {
   DType dtype = DType::F32;
-  TypeSymbolRef symbol;  // null when concrete
+  TypeSymbolRef symbol;      // null when concrete
+  bool accumulator = false;  // acc(T): accumulator_type() of the symbol's type; tiles only
   bool operator==(const TypeRef&) const = default;
 };
 

@@ -178,7 +178,12 @@ bool Parser::param(Kernel& kernel) {
     advance();
   }
   TypeRef type;
-  if (!this->type(type)) {
+  const Loc type_loc = peek().loc;
+  const bool typed = this->type(type);
+  if (typed && type.accumulator)
+    report(type_loc, "`acc` is a type of tiles only", "give the parameter a type of its own, or a type symbol");
+  type.accumulator = false;
+  if (!typed) {
     if (peek(1).text != "[") {
       declare(name, loc, {});  // so that its uses are not reported
       return false;
@@ -234,6 +239,17 @@ bool Parser::type(TypeRef& out) {
     out = {*dtype, nullptr};
     advance();
     return true;
+  }
+  if (token.text == "acc" && peek(1).text == "(") {
+    advance(), advance();
+    const Loc loc = peek().loc;
+    if (!type(out)) return false;
+    if (!out.symbol || out.accumulator) {
+      report(loc, "`acc` takes a type symbol", "write the type that it is: f32, i32 or i64");
+      return false;
+    }
+    out.accumulator = true;
+    return expect(")", "the type symbol");
   }
   const Entity* entity = at_name() ? find(token.text) : nullptr;
   if (entity && entity->type) {

@@ -183,7 +183,10 @@ class Writer {
     }
   }
 
-  void type(const TypeRef& type) { text += type.symbol ? names_.of(*type.symbol) : std::string(name(type.dtype)); }
+  void type(const TypeRef& type) {
+    const std::string spelt = type.symbol ? names_.of(*type.symbol) : std::string(name(type.dtype));
+    text += type.accumulator ? "acc(" + spelt + ")" : spelt;
+  }
 
   void apply(const Expr& expr, int outer) {
     const OpInfo& op = info(expr.op);

@@ -1,6 +1,9 @@
+#include "ir/verify_rules.h"
 #include "ir/typecheck.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "ir/typer.h"
 
@@ -183,8 +186,15 @@ GemmStmt KernelTyper::typed(const GemmStmt& stmt) {
     typer_.report(loc_, fmt::format("a gemm of {} accumulates in i32 or i64, `{}` is {}", name(a), c_name, name(c)),
                   fmt::format("declare `{}` as i32 and copy it to a {} tile afterwards", c_name, name(c)));
   } else if (stmt.precision == Precision::kTf32 && (a != DType::F32 || b != DType::F32)) {
-    typer_.report(loc_, fmt::format("`precision tf32` is for f32 operands, these are {} and {}", name(a), name(b)),
-                  "leave it out");
+    // A type symbol that may be f32 has it for that case.
+    auto never_f32 = [](const TileRef& ref) {
+      const std::vector<DType> types = possible_types(ref.buffer->type);
+      return std::find(types.begin(), types.end(), DType::F32) == types.end();
+    };
+    if (never_f32(stmt.a) || never_f32(stmt.b))
+      typer_.report(loc_, fmt::format("`precision tf32` is for f32 operands, these are {} and {}", name(a), name(b)),
+                    "leave it out");
+    out.precision = Precision::kDefault;
   }
   return out;
 }

@@ -54,7 +54,8 @@ ExprRef Typer::report(Loc loc, std::string message, std::string mend) {
 DType Typer::resolve(const TypeRef& type) const {
   if (!type.symbol) return type.dtype;
   auto found = types_.find(type.symbol.get());
-  return found != types_.end() ? found->second : type.symbol->options[0];
+  const DType bound = found != types_.end() ? found->second : type.symbol->options[0];
+  return type.accumulator ? accumulator_type(bound) : bound;
 }
 
 VarRef Typer::declare(const VarRef& var, DType type) {

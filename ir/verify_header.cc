@@ -88,10 +88,18 @@ class Extents {
 }  // namespace
 
 std::string show_type(const TypeRef& type) {
+  if (type.accumulator && type.symbol) return "acc(" + type.symbol->name + ")";
   return type.symbol ? type.symbol->name : std::string(name(type.dtype));
 }
 
 std::vector<DType> possible_types(const TypeRef& type) {
+  if (type.accumulator && type.symbol) {
+    std::vector<DType> sums;
+    for (DType option : type.symbol->options)
+      if (std::find(sums.begin(), sums.end(), accumulator_type(option)) == sums.end())
+        sums.push_back(accumulator_type(option));
+    return sums;
+  }
   return type.symbol ? type.symbol->options : std::vector<DType>{type.dtype};
 }
 

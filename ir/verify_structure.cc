@@ -55,6 +55,8 @@ class Structure {
   void type(const TypeRef& type, Loc loc) {
     if (type.symbol && !objects_.count(type.symbol.get()))
       report(loc, fmt::format("the type symbol `{}` is not one of this kernel", type.symbol->name), "declare it first");
+    if (type.accumulator && !type.symbol)
+      report(loc, "an accumulator of no type symbol", "write the type that it is: f32, i32 or i64");
   }
 
   void header() {

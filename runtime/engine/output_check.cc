@@ -59,7 +59,8 @@ class Roundings {
   DType resolve(const ir::TypeRef& type) const {
     if (!type.symbol) return type.dtype;
     const auto found = std::find(model_.types.begin(), model_.types.end(), type.symbol->name);
-    return static_cast<DType>(types_ >> (4 * (found - model_.types.begin())) & 15);
+    const auto bound = static_cast<DType>(types_ >> (4 * (found - model_.types.begin())) & 15);
+    return type.accumulator ? ir::accumulator_type(bound) : bound;
   }
   void add(const ir::TypeRef& type) {
     const DType resolved = resolve(type);

@@ -123,6 +123,33 @@ bool has(const std::string& text, std::string_view part) {
   return false;
 }
 
+TEST_CASE("an accumulator follows its type symbol") {
+  const Module module = *load(R"(tile 1
+kernel k<T: f32 | f16 | f8e5m2 | i8 | u32 | u64>(A: T[16, 16], C: out f32[16, 16])
+{
+  shared a: T[16, 16]
+  fragment c: acc(T)[16, 16] = 0
+  a = A
+  c += a @ a
+  C = c
+}
+)");
+  const std::pair<DType, DType> expected[] = {{DType::F32, DType::F32}, {DType::F16, DType::F32},
+                                              {DType::F8E5M2, DType::F32}, {DType::I8, DType::I32},
+                                              {DType::U32, DType::I32}, {DType::U64, DType::I64}};
+  for (const auto& [type, sum] : expected) {
+    CAPTURE(name(type));
+    Bindings bindings;
+    bindings.types = {{"T", type}};
+    const auto concrete = instantiate(module.kernels[0], bindings);
+    REQUIRE_MESSAGE(concrete.ok(), concrete.status().message());
+    CHECK(std::get<DeclStmt>(concrete->body[1].node).buffer->type == TypeRef{sum, nullptr});
+  }
+  const std::string printed = print(module);
+  CHECK(printed.find("acc(T)") != printed.npos);
+  CHECK(print(*load(printed)) == printed);
+}
+
 TEST_CASE("what is missing or not allowed is named") {
   Bindings b = matmul_bindings();
   b.types.clear();

@@ -58,6 +58,7 @@ TEST_CASE("matmul") {
     B.random(2);
     Bindings b;
     b.types = {{"T", type}, {"O", out}};
+    b.int_consts = {{"tf32", 0}};
     b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}};
     auto expected = output_of(concrete_kernel(text, b), {A, B, C}, 2);
     std::vector<double> reference;
@@ -103,9 +104,10 @@ TEST_CASE("integer matmul is exact") {
   A.random(3, -128, 128);
   B.random(4, -128, 128);
   Bindings b;
-  b.types = {{"T", DType::I8}};
+  b.types = {{"T", DType::I8}, {"O", DType::I32}};
+  b.int_consts = {{"tf32", 0}};
   b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 64}, {"stages", 3}};
-  auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul_int"), {A, B, C}, 2);
+  auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul"), {A, B, C}, 2);
   int wrong = 0;
   for (int64_t i = 0; i < M; ++i)
     for (int64_t j = 0; j < N; ++j) {
@@ -123,8 +125,10 @@ TEST_CASE("tf32 bounds cover rounded operands") {
   A.random(5);
   B.random(6);
   Bindings b;
+  b.types = {{"T", DType::F32}, {"O", DType::F32}};
+  b.int_consts = {{"tf32", 1}};
   b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}};
-  auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul_tf32"), {A, B, C}, 2);
+  auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul"), {A, B, C}, 2);
   const auto tf32 = [](double v) {  // to 11 significant bits
     int exponent;
     double fraction = std::frexp(v, &exponent);
