@@ -100,6 +100,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
+  if (in_pairs(to)) return copy_pairs(copy, src);
   if (on_cpu() && copy_rows(copy, dst, src)) return;
   bool unroll = in_registers(to) || in_registers(copy.src.buffer);
   each(slice_shape(copy.dst), {}, unroll, [&](const Site& site) {
@@ -173,6 +174,7 @@ void TileLowering::statement(const ir::FillStmt& fill) {
   Slice dst = slice(fill.dst);
   const ir::BufferRef& to = fill.dst.buffer;
   ExprRef value = let("fill", convert(scalar(extract_reductions(fill.value, {}, {}), nullptr), to->type.dtype));
+  if (in_pairs(to)) return store_pairs(to, slice_shape(fill.dst), [&](const Site&) { return value; });
   each(slice_shape(fill.dst), {}, in_registers(to), [&](const Site& site) {
     ExprRef guard;
     std::vector<ExprRef> indices = element(dst, site, &guard);

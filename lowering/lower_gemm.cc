@@ -17,7 +17,7 @@ using ir::Op;
 void TileLowering::statement(const ir::GemmStmt& gemm) {
   comment(ir::print(gemm.c) + (gemm.accumulate ? " += " : " = ") + ir::print(gemm.a) +
           (gemm.transpose_a ? "^T @ " : " @ ") + ir::print(gemm.b) + (gemm.transpose_b ? "^T" : ""));
-  if (on_cpu() && takes_micro_kernel(gemm)) return micro_gemm(gemm);
+  if (on_cpu() && takes_micro_kernel(gemm, placements_)) return micro_gemm(gemm);
   const ir::BufferRef& c = gemm.c.buffer;
   const DType type = ir::compute_type(c->type.dtype);
   const std::vector<int64_t> shape = slice_shape(gemm.c);
