@@ -29,7 +29,8 @@ void TileLowering::micro_gemm(const ir::GemmStmt& gemm) {
   const OperandMatrix a = operand_matrix(gemm.a, pa), c = operand_matrix(gemm.c, pc);
   OperandMatrix b = operand_matrix(gemm.b, pb);
   const int am = gemm.transpose_a ? 1 : 0, bn = gemm.transpose_b ? 0 : 1;
-  const int64_t rows = c.extent[0], columns = c.extent[1], depth = a.extent[1 - am];
+  const int64_t rows = c.extent[0], columns = c.extent[1],
+                depth = pa.pair_axis < 0 ? a.extent[1 - am] : (a.extent[1 - am] + 1) / 2;
   const RegisterBlock block = register_block(machine, rows, columns);
   const int64_t width = block.vectors * machine.lanes;
   const int64_t panels = (columns + width - 1) / width, blocks = (rows + block.rows - 1) / block.rows;
@@ -55,6 +56,7 @@ void TileLowering::micro_gemm(const ir::GemmStmt& gemm) {
   micro.c = storage(gemm.c.buffer), micro.a = storage(gemm.a.buffer);
   micro.b = pack ? packed : storage(gemm.b.buffer);
   micro.lanes = machine.lanes;
+  if (pa.pair_axis >= 0) micro.pairs = target_.dot16;
   micro.depth = depth - (planted(Planted::kGemmShortK) || planted(Planted::kMicroShortK) ? 1 : 0);
   micro.c_row = c.stride[0], micro.a_row = a.stride[am], micro.a_step = a.stride[1 - am];
   micro.b_step = pb.panel_width || pack ? width : b.stride[1 - bn];

@@ -2,12 +2,16 @@
 // operand A is read an element at a time and may have any strides; B is read a vector of columns at a time, so a tile
 // that is only B of products is held in panels: [N / width][K][width]; C has rows of whole vectors. Operands narrower
 // than f32 are held as f32, rounded to their type when they are stored.
+//
+// Integers of up to 16 bits with sums in i32 are held as i16 in pairs along k, which is how processors multiply them:
+// one instruction adds the products of a pair to a sum. That holds for tiles that are nothing but operands; other
+// integer products are done element by element.
 #pragma once
 #include "lowering/placement.h"
 
 namespace kachel::lowering {
 
-bool takes_micro_kernel(const ir::GemmStmt& gemm);
+bool takes_micro_kernel(const ir::GemmStmt& gemm, const Placements& placements);
 
 void place_cpu_operands(const ir::Kernel& kernel, const Target& target, Placements* placements);
 

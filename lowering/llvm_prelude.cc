@@ -224,6 +224,10 @@ tail:
   ret void
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr noalias, ptr noalias, i64, i1)
+declare <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <16 x i32>, <16 x i32>)
+declare <16 x i32> @llvm.x86.avx512.pmaddw.d.512(<32 x i16>, <32 x i16>)
+declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
+declare <4 x i32> @llvm.x86.sse2.pmadd.wd(<8 x i16>, <8 x i16>)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 attributes #0 = { alwaysinline nounwind "no-builtins" }
 attributes #3 = { noinline nounwind willreturn memory(argmem: readwrite) "no-builtins" }

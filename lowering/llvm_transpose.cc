@@ -17,12 +17,18 @@ std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& nam
     text += "  " + result + " = " + fmt::format(format, std::forward<Args>(args)...) + "\n";
     return result;
   };
-  const char* memory = from == ir::DType::F32 ? "float" : from == ir::DType::F16 ? "half" : "i16";
+  // Two bytes become two i16, which move as one f32 would: nothing is computed with it.
+  const bool pairs = !ir::is_float(from);
+  const char* memory = pairs ? "i8" : from == ir::DType::F32 ? "float" : from == ir::DType::F16 ? "half" : "i16";
   std::vector<std::string> rows;
   for (int64_t i = 0; i < lanes; ++i) {
     std::string offset = value("mul i64 %from_row, {}", i);
     std::string at = value("getelementptr {}, ptr %from, i64 {}", memory, offset);
-    std::string row = value("load <{} x {}>, ptr {}, align {}", lanes, memory, at, ir::bits(from) / 8);
+    std::string row = value("load <{} x {}>, ptr {}, align {}", pairs ? 2 * lanes : lanes, memory, at, ir::bits(from) / 8);
+    if (pairs) {
+      row = value("{}ext <{} x i8> {} to <{} x i16>", ir::is_signed(from) ? "s" : "z", 2 * lanes, row, 2 * lanes);
+      row = value("bitcast <{} x i16> {} to <{} x float>", 2 * lanes, row, lanes);
+    }
     if (from == ir::DType::F16) row = value("fpext <{0} x half> {1} to <{0} x float>", lanes, row);
     if (from == ir::DType::BF16) {
       row = value("zext <{0} x i16> {1} to <{0} x i32>", lanes, row);

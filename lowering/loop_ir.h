@@ -62,13 +62,15 @@ struct LoopIf {
 // All threads of the block arrive; what they wrote to shared, workspace and global memory is visible to all after it.
 struct LoopBarrier {};
 // c[c_at + m*c_row + n] (+)= sum over k < depth of a[a_at + m*a_row + k*a_step] * b[b_at + k*b_step + n] for m < rows,
-// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only; f32 all three.
+// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only. All three f32; or, with
+// `pairs`, all i32, where an element of a and of b is two i16 and a product the sum of the two.
 struct LoopMicroKernel {
   ir::BufferRef c, a, b;
   ir::ExprRef c_at, a_at, b_at;  // I64
   int64_t rows, columns, depth, lanes;
   int64_t c_row, a_row, a_step, b_step;
   bool accumulate;  // else c is written without being read
+  Target::Dot16 pairs = Target::Dot16::kNone;
 };
 // to[to_at + i] = from[from_at + i] for i < count, past the caches: for what is not read again soon. Elements of one
 // type of whole bytes, which do not overlap. CPU only.
@@ -77,7 +79,7 @@ struct LoopStream {
   ir::ExprRef to_at, from_at, count;  // I64
 };
 // to[to_at + j * to_row + i] = from[from_at + i * from_row + j] for i, j < lanes: `to` is of f32, `from` of f32, f16 or
-// bf16. CPU only.
+// bf16. Or `to` is of i32, `from` of i8 or u8, and what moves are pairs: elements 2j and 2j + 1 as i16. CPU only.
 struct LoopTranspose {
   ir::BufferRef to, from;
   ir::ExprRef to_at, from_at, to_row, from_row;  // I64

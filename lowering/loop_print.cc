@@ -95,9 +95,10 @@ class Printer {
                      int64_t column) {
       return fmt::format("{}[{}: {} by {}, {} by {}]", buffer->name, ir::print(at), rows, row, columns, column);
     };
-    line("micro {} {} {} * {}, {} lanes", matrix(micro.c, micro.c_at, micro.rows, micro.columns, micro.c_row, 1),
+    line("micro {} {} {} * {}, {} lanes{}", matrix(micro.c, micro.c_at, micro.rows, micro.columns, micro.c_row, 1),
          micro.accumulate ? "+=" : "=", matrix(micro.a, micro.a_at, micro.rows, micro.depth, micro.a_row, micro.a_step),
-         matrix(micro.b, micro.b_at, micro.depth, micro.columns, micro.b_step, 1), micro.lanes);
+         matrix(micro.b, micro.b_at, micro.depth, micro.columns, micro.b_step, 1), micro.lanes,
+         micro.pairs == Target::Dot16::kNone ? "" : " of pairs");
   }
   void statement(const LoopStream& stream, int) {
     line("stream {}[{}] = {}[{}], {} elements", stream.to->name, ir::print(stream.to_at), stream.from->name,

@@ -104,7 +104,9 @@ class Verifier {
             {micro->c, micro->c_at}, {micro->a, micro->a_at}, {micro->b, micro->b_at}};
         for (const auto& [buffer, at] : operands) {
           access(buffer, at, in_threads);
-          if (buffer->type.dtype != ir::DType::F32) fail("a micro-kernel on other than f32: " + buffer->name);
+          const bool pairs = micro->pairs != Target::Dot16::kNone;
+          if (buffer->type.dtype != (pairs ? ir::DType::I32 : ir::DType::F32))
+            fail("a micro-kernel on a buffer of another type: " + buffer->name);
         }
       } else if (const auto* stream = std::get_if<LoopStream>(&stmt.node)) {
         if (!cpu_) fail("a streaming copy on a GPU");
@@ -116,7 +118,9 @@ class Verifier {
         if (!cpu_) fail("a transposing copy on a GPU");
         access(transpose->to, transpose->to_at, in_threads);
         access(transpose->from, transpose->from_at, in_threads);
-        if (transpose->to->type.dtype != ir::DType::F32) fail("a transposing copy to other than f32");
+        if (transpose->to->type.dtype !=
+            (ir::is_float(transpose->from->type.dtype) ? ir::DType::F32 : ir::DType::I32))
+          fail("a transposing copy to another type: " + transpose->to->name);
         if (transpose->lanes < 1 || (transpose->lanes & (transpose->lanes - 1))) fail("a transposing copy of odd blocks");
       } else if (const auto* prefetch = std::get_if<LoopPrefetch>(&stmt.node)) {
         if (!cpu_) fail("a prefetch on a GPU");

@@ -20,6 +20,8 @@ struct Target {
   bool generic = false;              // plain loads and fma only: what other lowerings are compared with
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors
+  // CPU: sums of products of pairs of i16: none, by multiplication and addition (SSE2 on), fused (VNNI).
+  enum class Dot16 : uint8_t { kNone, kMultiplyAdd, kFused } dot16 = Dot16::kNone;
 };
 
 // Properties of a launch's arguments that some pass asks for. A binary is keyed by the mask of those that hold; one

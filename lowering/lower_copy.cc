@@ -100,6 +100,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
+  if (in_pairs(to)) return copy_pairs(copy, src);
   if (on_cpu() ? !target_.generic && copy_rows(copy, dst, src) : copy_vectors(copy, dst, src)) return;
   const ir::BufferRef& tile = in_registers(to) ? to : copy.src.buffer;
   each_of(tile, slice_shape(copy.dst), {}, [&](const Site& site) {
@@ -174,6 +175,7 @@ void TileLowering::statement(const ir::FillStmt& fill) {
   Slice dst = slice(fill.dst);
   const ir::BufferRef& to = fill.dst.buffer;
   ExprRef value = let("fill", convert(scalar(extract_reductions(fill.value, {}, {}), nullptr), to->type.dtype));
+  if (in_pairs(to)) return store_pairs(to, slice_shape(fill.dst), [&](const Site&) { return value; });
   each_of(to, slice_shape(fill.dst), {}, [&](const Site& site) {
     ExprRef guard;
     std::vector<ExprRef> indices = element(dst, site, &guard);

@@ -19,7 +19,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
           (gemm.transpose_a ? "^T @ " : " @ ") + ir::print(gemm.b) + (gemm.transpose_b ? "^T" : ""));
   const auto choice = placements_.gemms.find(&gemm);
   if (choice != placements_.gemms.end() && choice->second.mma) return gemm_mma(gemm, choice->second);
-  if (on_cpu() && takes_micro_kernel(gemm)) return micro_gemm(gemm);
+  if (on_cpu() && takes_micro_kernel(gemm, placements_)) return micro_gemm(gemm);
   const ir::BufferRef& c = gemm.c.buffer;
   const DType type = ir::compute_type(c->type.dtype);
   const std::vector<int64_t> shape = slice_shape(gemm.c);

@@ -28,6 +28,9 @@ struct Placement {
   // (n / panel_width * K + k) * panel_width + n % panel_width; the layout then only tells the shape.
   int64_t panel_width = 0;
   size_t panel_axis = 0;
+  // CPU: axis along which two neighbours share an i32, the first in its low half; layout and panels are then those of
+  // the pairs. -1: none.
+  int pair_axis = -1;
   int64_t slack = 0;  // elements behind the last one that may be read and written
 
   int64_t elements() const;        // that memory is needed for; of the thread for kRegister

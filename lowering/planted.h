@@ -42,6 +42,7 @@ enum class Planted {
   kLanesTail,           // CPU: a reduction leaves out what does not fill its lanes
   kTransposeTail,       // CPU: a transposing copy leaves out the k after the last whole block
   kStripTail,           // CPU: a region in strips leaves out what does not fill one
+  kPairTail,            // CPU: an odd last k of an integer product is not stored
   kCount,
 };
 

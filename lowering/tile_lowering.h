@@ -135,6 +135,12 @@ class TileLowering {
   bool copy_transposed(const CpuSide& dst, const CpuSide& src);  // cpu_transpose.cc
   ir::ExprRef streams(const CpuSide& dst, const CpuSide& src);
   bool has_unit_stride(const CpuSide& side) const;
+  // cpu_pairs.cc
+  bool in_pairs(const ir::BufferRef& buffer) const;
+  void store_pairs(const ir::BufferRef& tile, const std::vector<int64_t>& shape,
+                   const std::function<ir::ExprRef(const Site&)>& value);
+  bool transpose_pairs(const ir::CopyStmt& copy, const CpuSide& src);
+  void copy_pairs(const ir::CopyStmt& copy, const Slice& src);
   // cpu_strips.cc
   struct Ahead {  // what a copy will read for the next tile
     const ir::TileRef* ref;

@@ -4,7 +4,7 @@
 #include <bit>
 #include <span>
 
-#include "runtime/cpu/cpu_features.h"
+#include "runtime/engine/cpu_target.h"
 
 namespace kachel::runtime {
 namespace {
@@ -36,7 +36,7 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
   target.kind = device.compute_major > 0 ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
   target.architecture = 10 * device.compute_major + device.compute_minor;
   target.shared_limit = device.shared_bytes_per_block;
-  if (auto cpu = parse_cpu_architecture(device.architecture); cpu.ok()) target.vector_bits = cpu->vector_bits;
+  describe_cpu(device.architecture, &target);
   if (model.threads_tunable >= 0)
     target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
   return target;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/cpu/cpu_features.h"
+#include "runtime/engine/cpu_target.h"
 #include "tests/conformance/prepared.h"
 
 namespace kachel::conformance {
@@ -92,8 +92,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.kind = cuda ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
   target.architecture = properties.compute_major * 10 + properties.compute_minor;
   target.threads = test.threads;
-  if (auto cpu = runtime::parse_cpu_architecture(properties.architecture); cpu.ok())
-    target.vector_bits = cpu->vector_bits;
+  runtime::describe_cpu(properties.architecture, &target);
   target.shared_limit = test.shared_limit ? test.shared_limit : properties.shared_bytes_per_block;
   return target;
 }

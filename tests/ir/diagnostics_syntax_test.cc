@@ -41,7 +41,7 @@ TEST_CASE("diagnostics of modules and headers") {
       {"tile 1 kernel k<const x: $G$>() { }", "`G` is not a type", "declare it"},
       {"tile 1 kernel k(A: $f64$[M]) { }", "`f64` is not a type", "arithmetic is in f32"},
       {"tile 1 kernel k(A: f32[M]) { fragment f: acc($f16$)[4] }", "`acc` takes a type symbol", "f32, i32 or i64"},
-      {"tile 1 kernel k<T: f16>(A: T[M], B: $acc(T)$[M]) { }", "`acc` is a type of tiles only", "a type of its own"},
+      {"tile 1 kernel k<T: f16>(A: T[M], B: $acc$(T)[M]) { }", "`acc` is a type of tiles only", "a type of its own"},
       {"tile 1 kernel k(A: $U$[M]) { }", "`U` is not a type", "<U: f16 | bf16>"},
       {"tile 1 kernel k(A: f32[M], $A$: f32[M]) { }", "`A` is declared already", "another name"},
       {"tile 1 kernel k($key$: f32[M]) { }", "`key` is a reserved word", "another name"},

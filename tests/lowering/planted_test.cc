@@ -67,6 +67,7 @@ constexpr Row kRows[] = {
     {Planted::kMicroShortK, "a micro-kernel leaves out the last k", OnCpu::kOnly},
     {Planted::kMicroTail, "rows and columns at the edge left out", OnCpu::kOnly},
     {Planted::kMicroAccumulates, "+= instead of = in a micro-kernel", OnCpu::kOnly},
+    {Planted::kPairTail, "an odd last k of integers is lost", OnCpu::kOnly},
     {Planted::kStripTail, "a region leaves out its last strip", OnCpu::kOnly},
     {Planted::kTransposeTail, "a transposing copy leaves out its tail", OnCpu::kOnly},
     {Planted::kLanesTail, "a reduction leaves out its tail", OnCpu::kOnly},
@@ -85,6 +86,61 @@ grid i < ceildiv(M, 4), j < ceildiv(N, 6)
   y[i * 4 +: 4, j * 6 +: 6] = t
 }
 )";
+// Tiles with a rest in every direction: of panels, vectors, rows, strips and pairs.
+constexpr const char* kCpuPrograms[] = {R"(tile 1
+kernel product(a: f32[M, K], b: f32[N, K], c: inout f32[M, N])
+grid i < ceildiv(M, 13), j < ceildiv(N, 80)
+{
+  shared   s: f32[13, 19], t: f32[80, 19]
+  fragment u: f32[13, 80] = 3
+  for k < ceildiv(K, 19) {
+    s = a[i * 13 +: 13, k * 19 +: 19]
+    t = b[j * 80 +: 80, k * 19 +: 19]
+    u = s @ t^T
+    atomic c[i * 13 +: 13, j * 80 +: 80] += u
+  }
+}
+)",
+                                        R"(tile 1
+kernel sums(a: f32[M, K], b: f32[K, N], c: out f32[M, N], d: out f32[M])
+grid i < ceildiv(M, 13)
+{
+  shared   s: f32[13, 19], t: f32[19, 80]
+  fragment u: f32[13, 80] = 0, v: f32[13] = 0
+  for k < ceildiv(K, 19) {
+    s = a[i * 13 +: 13, k * 19 +: 19]
+    t = b[k * 19 +: 19, 0 +: 80]
+    u += s @ t
+  }
+  parallel x < 13 { v[x] = sum[y < 80](u[x, y]) }
+  d[i * 13 +: 13] = v
+  c[i * 13 +: 13, 0 +: 80] = u
+}
+)",
+                                        R"(tile 1
+kernel rows(a: f32[M, K], c: out f32[M, K])
+grid i < ceildiv(M, 2), j < ceildiv(K, 300)
+{
+  fragment u: f32[2, 300]
+  u = a[i * 2 +: 2, j * 300 +: 300]
+  parallel x < 2, y < 300 { u[x, y] = u[x, y] + 1 }
+  c[i * 2 +: 2, j * 300 +: 300] = u
+}
+)",
+                                        R"(tile 1
+kernel integers(a: i8[M, K], b: u8[K, N], c: out i32[M, N])
+grid i < ceildiv(M, 13), j < ceildiv(N, 20)
+{
+  shared   s: i8[13, 19], t: u8[19, 20]
+  fragment u: i32[13, 20] = 0
+  for k < ceildiv(K, 19) {
+    s = a[i * 13 +: 13, k * 19 +: 19]
+    t = b[k * 19 +: 19, j * 20 +: 20]
+    u += s @ t
+  }
+  c[i * 13 +: 13, j * 20 +: 20] = u
+}
+)"};
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
 struct Planting {
@@ -127,6 +183,7 @@ class Suite {
       add_program(name, text.str(), random);
     }
     add_program("pack", kPackedProgram, random);
+    for (const char* program : kCpuPrograms) add_program("cpu", program, random, 110);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
@@ -187,11 +244,12 @@ class Suite {
     REQUIRE_MESSAGE(prepared.ok(), prepared.status().message());
     entry.prepared = std::move(*prepared);
   }
-  void add_program(const std::string& name, const std::string& text, conformance::Random& random) {
+  void add_program(const std::string& name, const std::string& text, conformance::Random& random,
+                   int64_t largest = 24) {
     auto module = ir::load(text, name);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     for (int attempt = 0, made = 0; attempt < 100 && made < 2; ++attempt) {
-      auto test = conformance::random_case(module->kernels[0], 24, random);
+      auto test = conformance::random_case(module->kernels[0], largest, random);
       if (!test) continue;
       test->name = fmt::format("{}#{}", name, made++);
       entries_.push_back(std::make_unique<Entry>());

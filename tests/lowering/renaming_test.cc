@@ -68,14 +68,18 @@ NameMap hostile(const std::set<std::string>& names) {
   return to;
 }
 
-// The names of `text`, where they stand. Left out are words with a meaning: `^T`, `precision tf32`, and `threads`, the
-// tunable that sets the threads of a block.
+// The names of `text`, where they stand. Left out are words with a meaning: `^T`, `precision tf32`, `acc(T)`, and
+// `threads`, the tunable that sets the threads of a block.
 std::vector<std::string_view> names_in(const std::string& text) {
   std::vector<ir::Diagnostic> diagnostics;
   std::vector<std::string_view> names;
   std::string_view before;
-  for (const ir::Token& token : ir::lex(text, diagnostics)) {
-    const bool is_word = token.text == "threads" || (before == "^" && token.text == "T") || before == "precision";
+  const std::vector<ir::Token> tokens = ir::lex(text, diagnostics);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const ir::Token& token = tokens[i];
+    const bool accumulator = token.text == "acc" && before == ":" && i + 1 < tokens.size() && tokens[i + 1].text == "(";
+    const bool is_word = token.text == "threads" || (before == "^" && token.text == "T") || before == "precision" ||
+                         accumulator;
     if (token.kind == ir::Token::Kind::kName && !is_word) names.push_back(token.text);
     before = token.text;
   }
