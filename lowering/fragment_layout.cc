@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "lowering/planted.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -28,12 +30,13 @@ FragmentLayout::FragmentLayout(std::vector<int64_t> shape, std::vector<Axis> axe
 FragmentLayout FragmentLayout::accumulator(int64_t rows, int64_t columns, int64_t warps_m, int64_t warps_n) {
   const int64_t down = rows / (16 * warps_m), across = columns / (8 * warps_n);
   Axis m, n;
-  add(&n, 2, false, 1);
+  const bool exchanged = planted(Planted::kFragmentMap);
+  add(&n, 2, false, exchanged ? 2 : 1);
   add(&n, 4, true, 1);
   add(&n, across, false, 4);
   add(&n, warps_n, true, 32 * warps_m);
   add(&m, 8, true, 4);
-  add(&m, 2, false, 2);
+  add(&m, 2, false, exchanged ? 1 : 2);
   add(&m, down, false, 4 * across);
   add(&m, warps_m, true, 32);
   return FragmentLayout({rows, columns}, {m, n}, 32 * warps_m * warps_n);

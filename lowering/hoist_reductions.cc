@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "ir/parallel.h"
+#include "lowering/planted.h"
 
 namespace kachel::lowering {
 namespace {
@@ -23,6 +24,21 @@ ExprRef inline_lets(const ExprRef& expr, const Lets& lets) {
     auto it = lets.find(node->var.get());
     return it == lets.end() ? node : it->second;
   });
+}
+
+// A planted bug: variables of the same extent exchanged.
+ExprRef exchanged(const ExprRef& reduce, const std::vector<ir::IterVar>& outer) {
+  for (const ir::IterVar& iter : outer) {
+    if (!ir::same(iter.extent, reduce->iters[0].extent)) continue;
+    auto copy = std::make_shared<ir::Expr>(*reduce);
+    const ir::VarRef &a = iter.var, &b = reduce->iters[0].var;
+    copy->args[0] = ir::rewrite(copy->args[0], [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kVar) return node;
+      return node->var == a ? ir::make_var(b) : node->var == b ? ir::make_var(a) : node;
+    });
+    return copy;
+  }
+  return reduce;
 }
 
 class Hoister {
@@ -89,11 +105,12 @@ class Hoister {
     auto buffer = std::make_shared<ir::Buffer>(ir::Buffer{"reduced", iters.empty() ? ir::Scope::kShared : ir::Scope::kFragment,
                                                           ir::Direction::kInOut, {reduce->type, nullptr}, shape, loc_});
     made_.push_back(buffer);
+    ExprRef value = inline_lets(reduce, fresh);
+    if (planted(Planted::kReducedAxis)) value = exchanged(value, outer);
     ir::ParallelStmt region{outer, {}};
     std::vector<ExprRef> places;
     for (const ir::IterVar& iter : outer) places.push_back(ir::make_var(iter.var));
-    region.body.push_back({loc_, ir::AssignStmt{buffer, places, ir::AssignOp::kSet, ir::AtomicOp::kNone,
-                                                inline_lets(reduce, fresh)}});
+    region.body.push_back({loc_, ir::AssignStmt{buffer, places, ir::AssignOp::kSet, ir::AtomicOp::kNone, value}});
     out_->push_back({loc_, std::move(region)});
     return ir::make_load(buffer, indices);
   }

@@ -94,7 +94,8 @@ ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, co
 }  // namespace
 
 // Element offset: of a tensor through its strides, of a tile through its layout, of a register tile its slot.
-ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site) {
+ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site,
+                             bool wrong_swizzle) {
   if (in_registers(buffer)) return site->layout ? register_of(buffer, indices, *site) : site->slot;
   const bool global = buffer->scope == ir::Scope::kGlobal;
   // A guarded offset of a tensor fits in 32 bits if the fact holds; a tile's always does.
@@ -123,14 +124,18 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
       stride = int64(planted(Planted::kWrongTilePitch) && step > 1 ? step - 1 : step);
     }
     ExprRef at = narrow(indices[axis]);
-    if (swizzle.mask && axis + 1 == indices.size()) at = swizzled(swizzle, buffer, indices, at, swizzle.mask >> (planted(Planted::kWrongSwizzle) && !site ? 1 : 0));
+    if (swizzle.mask && axis + 1 == indices.size()) {
+      wrong_swizzle |= planted(Planted::kWrongSwizzle) && !site;
+      at = swizzled(swizzle, buffer, indices, at, swizzle.mask >> (wrong_swizzle ? 1 : 0));
+    }
     if (ir::is_int(at, 0)) continue;
     ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
   }
   if (auto stage = stage_.find(buffer.get()); stage != stage_.end()) {
     ExprRef begin = ir::make_typed(
-        Op::kMul, {stage->second, ir::make_int(placement->second.stage_elements(), DType::I32)});
+        Op::kMul, {stage->second, ir::make_int(placement->second.stage_elements() / (planted(Planted::kStageStride) ? 2 : 1),
+                                               DType::I32)});
     sum = sum ? ir::make_typed(Op::kAdd, {begin, sum}) : begin;
   }
   return sum ? sum : ir::make_int(0, type);

@@ -1,6 +1,7 @@
 // Iterations and elements by a fragment layout. See tile_lowering.h and fragment_layout.h.
 #include <algorithm>
 
+#include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
 namespace kachel::lowering {
@@ -116,7 +117,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
         }
         inside = both(inside, ir::make_typed(Op::kLt, {coord, int64(layout.shape()[axis])}));
       }
-      if (!inside) return body(site);
+      if (!inside || planted(Planted::kRaggedLayout)) return body(site);
       const std::vector<ExprRef> coords = site.coords;
       LoopBlock guarded = nested([&] {
         // Names of their own, since the bounds hold in here only.
@@ -155,6 +156,7 @@ ExprRef TileLowering::register_of(const FragmentLayout& fragment, const std::vec
       if (!digits[j].in_thread && !ir::is_int(site.digits[axes[i]][j], 0))
         sum = add(sum, times(site.digits[axes[i]][j], digits[j].stride));
   }
+  if (planted(Planted::kWrongLayout) && sum) return ir::make_typed(Op::kSub, {int32(fragment.registers() - 1), sum});
   return sum ? sum : int32(0);
 }
 

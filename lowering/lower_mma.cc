@@ -49,7 +49,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
     return modulus ? ir::make_typed(Op::kMod, {quotient, int32(modulus)}) : quotient;
   };
   const ExprRef lane = let("lane", part(thread, 1, 32)), warp = let("warp", part(thread, 32, 0));
-  const ExprRef first_row = let("warp_row", times(part(warp, 1, choice.warps_m), rows));
+  const ExprRef row_warp = planted(Planted::kWarpRow) ? add(warp, int32(1)) : warp;
+  const ExprRef first_row = let("warp_row", times(part(row_warp, 1, choice.warps_m), rows));
   const ExprRef first_column = let("warp_column", times(part(warp, choice.warps_m, 0), columns));
   const ExprRef within = let("matrix_row", part(lane, 1, 8)), low = let("matrix_low", part(lane, 8, 2)),
                 high = let("matrix_high", part(lane, 16, 0));
@@ -61,7 +62,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
                          int matrices, const ir::BufferRef& to, ExprRef at) {
     LoopIntrinsic load{Kind::kLoadMatrix, {}, nullptr};
     load.immediate = matrices;
-    load.transpose = transpose;
+    load.transpose = transpose && !planted(Planted::kMatrixNotTransposed);
     load.type = tile->type.dtype;
     load.operands = {{to, std::move(at), matrices, true},
                      {storage(tile), offset(tile, {row, column}, nullptr), 16 / (ir::bits(load.type) / 8), false}};
@@ -93,11 +94,12 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
     if (across > 1) unrolled("n_pair", across / 2, [&](ExprRef i) { load_b(times(i, 2), 4); });
     if (across % 2) load_b(int32(across - 1), 2);
     unrolled("m_tile", down, [&](ExprRef i) {
-      unrolled("n_tile", across, [&](ExprRef j) {
+      unrolled("n_tile", across - (planted(Planted::kDroppedMma) && across > 1 ? 1 : 0), [&](ExprRef j) {
         const ExprRef at = times(add(times(i, across), j), 4);
         // In registers A has the layout of an accumulator: two tiles of 8 columns are one step of k.
-        const ExprRef a_at =
-            choice.a_in_registers ? add(times(i, k_extent / 2), times(k, 8)) : times(i, 4);
+        const ExprRef a_at = choice.a_in_registers
+                                 ? add(times(i, k_extent / 2), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
+                                 : times(i, 4);
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
         mma.type = choice.mma->a;
         mma.type_b = choice.mma->b;

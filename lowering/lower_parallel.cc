@@ -114,13 +114,14 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   bool to_registers = false;
   for (const ir::GuardedStore& guarded : region.stores) to_registers |= in_registers(guarded.store.buffer);
   // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
-  const bool replicated = layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
+  const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
   const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
     each_in(*layout, names, 1, [&](const Site& site) {
-      if (!site.owner || to_registers || planted(Planted::kWrongReplica)) return body(site);
+      const bool all = planted(Planted::kWrongReplica) || planted(Planted::kReplicasCompute);
+      if (!site.owner || to_registers || all) return body(site);
       // One thread of each set of replicas does it all.
       Site own = site;
       own.owner = nullptr;
@@ -152,8 +153,6 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   if (!two_phases) fused_ = std::move(next_copy_);
   walk(unroll || (two_phases && !on_cpu()), [&](const Site& at_site) {
     Site site = at_site;
-    if (planted(Planted::kWrongLayout) && unroll && rounds > 1 && site.slot)
-      site.slot = ir::make_typed(Op::kSub, {ir::make_int(rounds - 1, DType::I32), site.slot});
     for (size_t i = 0; i < shape.size(); ++i) values_[region.iters[i].var.get()] = site.coords[i];
     for (const ir::LetStmt& let : region.lets) {
       ExprRef value = scalar(let.value, &site);

@@ -261,6 +261,7 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     }
     for (int mask : masks)
       writes = both(writes, ir::make_typed(Op::kEq, {digit_of({2, true, mask}), ir::make_int(0, DType::I32)}));
+    if (planted(Planted::kPartialTwice)) writes = nullptr;
     // Threads that hold nothing of their own write nothing.
     for (const FragmentLayout::Digit& digit : layout.replicas())
       writes = both(writes, ir::make_typed(Op::kEq, {digit_of(digit), ir::make_int(0, DType::I32)}));
@@ -271,7 +272,7 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
     each_in(results, outer_names, 1, [&](const Site& site) {
       const ExprRef first = let("first", flat(site)), at = register_of(results, kept, site);
-      serial("part", int64(parts), false, [&](ExprRef part) {
+      serial("part", int64(parts - (planted(Planted::kDroppedPart) ? 1 : 0)), false, [&](ExprRef part) {
         fold(at, ir::make_load(partial, {ir::make_typed(Op::kAdd, {first, part})}));
       });
     });

@@ -54,7 +54,7 @@ int64_t TileLowering::vector_width(const Slice& slice) const {
 ExprRef TileLowering::vector_at(const Slice& slice, const Site& site, ExprRef* guard) {
   std::vector<ExprRef> indices = element(slice, site, guard);
   *guard = in_bounds(slice.ref->buffer, indices, *guard);
-  return offset(slice.ref->buffer, indices, &site);
+  return offset(slice.ref->buffer, indices, &site, planted(Planted::kCopySwizzle));
 }
 
 bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src) {
@@ -72,6 +72,8 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     auto one = [&](const Site& site) {
       ExprRef from_guard, to_guard;
       ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
+      if (planted(Planted::kVectorGuard)) from_guard = nullptr;
+      if (planted(Planted::kNoZeroFill)) to_guard = both(to_guard, std::exchange(from_guard, nullptr));
       auto emit_move = [&] {
         move(runs_ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
              from_guard);
@@ -142,6 +144,11 @@ bool TileLowering::copy_registers(const ir::CopyStmt& copy) {
       return store(storage(to), number, convert(value, to->type.dtype), nullptr);
     }
     ExprRef first = ir::make_typed(Op::kMul, {number, ir::make_int(2, DType::I32)});
+    if (planted(Planted::kSwappedPair)) {
+      const ExprRef second = ir::make_typed(Op::kAdd, {first, ir::make_int(1, DType::I32)});
+      store(storage(to), first, ir::make_load(storage(from), {second}), nullptr);
+      return store(storage(to), second, ir::make_load(storage(from), {first}), nullptr);
+    }
     LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
     pair.type = to->type.dtype;
     pair.operands = {{storage(to), first, 2, true}, {storage(from), first, 2, false}};

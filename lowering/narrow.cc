@@ -1,5 +1,7 @@
 #include "lowering/narrow.h"
 
+#include "lowering/planted.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -27,7 +29,8 @@ class Narrower {
     if (in->type != DType::I64 || !fits(kernel_.ranges.of(in))) return nullptr;
     switch (in->kind) {
       case ExprKind::kInt:
-        return ir::make_int(in->int_value, DType::I32);
+        return ir::make_int(planted(Planted::kNarrowConstant) ? static_cast<int8_t>(in->int_value) : in->int_value,
+                            DType::I32);
       case ExprKind::kVar: {
         auto it = narrowed_.find(in->var.get());
         return it != narrowed_.end() ? ir::make_var(it->second) : ir::make_cast({DType::I32, nullptr}, in);

@@ -43,6 +43,25 @@ enum class Planted {
   kTransposeTail,       // CPU: a transposing copy leaves out the k after the last whole block
   kStripTail,           // CPU: a region in strips leaves out what does not fill one
   kPairTail,            // CPU: an odd last k of an integer product is not stored
+  kFragmentMap,         // the registers of an accumulator: column and row exchanged
+  kWarpRow,             // the warps take each other's rows
+  kMatrixNotTransposed, // ldmatrix without .trans
+  kDroppedMma,          // the last tile of 8 columns gets no products
+  kRegisterOperand,     // A in registers: half as far from one step of k to the next
+  kSwappedPair,         // the elements of a converted pair exchanged
+  kCopySwizzle,         // copies between memory leave out a bit of the swizzle
+  kVectorGuard,         // a wide copy reads outside of its source
+  kNoZeroFill,          // where nothing is read nothing is written
+  kStageStride,         // the stages of a tile overlap
+  kShortPrologue,       // a pipeline begins with one stage too few filled
+  kDroppedCommit,       // the loop's copies belong to no group
+  kEarlyBarrier,        // the barrier before the wait, not after
+  kRaggedLayout,        // places past the end of a ragged layout are used
+  kReplicasCompute,     // replicas read what one of them writes
+  kDroppedPart,         // a reduction across warps leaves out a warp
+  kPartialTwice,        // replicas write their partial results too
+  kReducedAxis,         // a reduction over the other axis
+  kNarrowConstant,      // a narrowed constant is cut to 8 bits
   kCount,
 };
 

@@ -159,25 +159,26 @@ class Synchroniser {
       intrinsic.immediate = groups;
       return LoopStmt{std::move(intrinsic)};
     };
+    LoopFor loop{node.var, node.begin, node.end, false, false, {}};
     auto fill = [&](const ir::ExprRef& ahead, const ir::ExprRef& stage, LoopBlock* to) {
       to->push_back({LoopLet{node.ahead, ahead}});
       LoopBlock produce;
       produce.push_back({LoopLet{node.into, ir::make_cast({DType::I32, nullptr}, stage)}});
       produce.insert(produce.end(), node.produce.begin(), node.produce.end());
       to->push_back({LoopIf{ir::make_typed(Op::kLt, {ir::make_var(node.ahead), node.end}), std::move(produce), {}}});
-      to->push_back(marker(Kind::kAsyncCommit, 0));
+      if (to != &loop.body || !planted(Planted::kDroppedCommit)) to->push_back(marker(Kind::kAsyncCommit, 0));
     };
     const int64_t lead = node.depth - 1;
     const ir::VarRef stage = local("stage", DType::I64);
-    LoopFor prologue{stage, i64(0), i64(lead), true, false, {}};
+    LoopFor prologue{stage, i64(0), i64(lead - (planted(Planted::kShortPrologue) ? 1 : 0)), true, false, {}};
     fill(ir::make_typed(Op::kAdd, {node.begin, ir::make_var(stage)}), ir::make_var(stage), &prologue.body);
     out->push_back({std::move(prologue)});
 
-    LoopFor loop{node.var, node.begin, node.end, false, false, {}};
     auto modulo = [&](const ir::ExprRef& value) { return ir::make_typed(Op::kMod, {value, i64(node.depth)}); };
     const ir::ExprRef done = ir::make_typed(Op::kSub, {ir::make_var(node.var), node.begin});
+    if (planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
     loop.body.push_back(marker(Kind::kAsyncWait, planted(Planted::kShortWait) ? lead : lead - 1));
-    if (!planted(Planted::kDroppedBarrier)) loop.body.push_back({LoopBarrier{}});
+    if (!planted(Planted::kDroppedBarrier) && !planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
     fill(ir::make_typed(Op::kAdd, {ir::make_var(node.var), i64(lead)}),
          modulo(ir::make_typed(Op::kAdd, {done, i64(planted(Planted::kWrongStage) ? 0 : lead)})), &loop.body);
     loop.body.push_back({LoopLet{node.from, ir::make_cast({DType::I32, nullptr}, modulo(done))}});

@@ -80,7 +80,9 @@ class TileLowering {
   ir::ExprRef load(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
                    ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr);
   ir::ExprRef in_bounds(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, ir::ExprRef guard);
-  ir::ExprRef offset(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site);
+  // `wrong_swizzle`: as a planted bug wants it.
+  ir::ExprRef offset(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
+                     bool wrong_swizzle = false);
   ir::BufferRef storage(const ir::BufferRef& buffer) const { return storage_.at(buffer.get()); }
   bool in_registers(const ir::BufferRef& buffer) const;
   ir::ExprRef convert(const ir::ExprRef& value, ir::DType to) const;  // to the compute type of an element of type `to`

@@ -71,6 +71,25 @@ constexpr Row kRows[] = {
     {Planted::kStripTail, "a region leaves out its last strip", OnCpu::kOnly},
     {Planted::kTransposeTail, "a transposing copy leaves out its tail", OnCpu::kOnly},
     {Planted::kLanesTail, "a reduction leaves out its tail", OnCpu::kOnly},
+    {Planted::kFragmentMap, "registers of an accumulator exchanged", OnCpu::kNotThere},
+    {Planted::kWarpRow, "warps take each other's rows", OnCpu::kNotThere},
+    {Planted::kMatrixNotTransposed, "ldmatrix without .trans", OnCpu::kNotThere},
+    {Planted::kDroppedMma, "the last columns get no products", OnCpu::kNotThere},
+    {Planted::kRegisterOperand, "wrong part of A in registers", OnCpu::kNotThere},
+    {Planted::kSwappedPair, "a converted pair exchanged", OnCpu::kNotThere},
+    {Planted::kCopySwizzle, "copies leave out a bit of the swizzle", OnCpu::kNotThere},
+    {Planted::kVectorGuard, "a wide copy reads outside", OnCpu::kNotThere},
+    {Planted::kNoZeroFill, "no zeros where nothing is read", OnCpu::kNotThere},
+    {Planted::kStageStride, "stages overlap", OnCpu::kNotThere},
+    {Planted::kShortPrologue, "a stage too few filled at first", OnCpu::kNotThere},
+    {Planted::kDroppedCommit, "copies belong to no group", OnCpu::kNotThere},
+    {Planted::kEarlyBarrier, "barrier before the wait", OnCpu::kNotThere},
+    {Planted::kRaggedLayout, "places past a ragged layout's end", OnCpu::kNotThere},
+    {Planted::kReplicasCompute, "replicas read what one writes", OnCpu::kNotThere},
+    {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
+    {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
+    {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
+    {Planted::kNarrowConstant, "a narrowed constant cut to 8 bits", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -141,6 +160,45 @@ grid i < ceildiv(M, 13), j < ceildiv(N, 20)
   c[i * 13 +: 13, j * 20 +: 20] = u
 }
 )"};
+// Tensor cores: a product that is an operand in registers, and one whose operands lie with k down their rows.
+constexpr const char* kChain = R"(tile 1
+kernel chain(Q: f16[64, 32], K: f16[S, 32], V: f16[S, 16], O: out f16[64, 16], L: out f32[64])
+{
+  shared q: f16[64, 32], k: f16[32, 32], v: f16[32, 16]
+  fragment s: f32[64, 32], p: f16[64, 32], o: f32[64, 16] = 0, m: f32[64], l: f32[64] = 0
+  q = Q
+  pipelined n < ceildiv(S, 32), 3 {
+    k = K[n*32 +: 32, :]
+    v = V[n*32 +: 32, :]
+    s = q @ k^T
+    parallel i < 64 { m[i] = max[j < 32](s[i, j]) }
+    parallel i < 64, j < 32 { s[i, j] = n*32 + j < S ? (s[i, j] - m[i]) * 0.125 : 0 }
+    parallel i < 64 { l[i] += sum[j < 32](s[i, j]) }
+    p = s
+    o += p @ v
+  }
+  O = o
+  L = l
+}
+)";
+constexpr const char* kProduct = R"(tile 1
+kernel product(A: bf16[K, 64], B: bf16[K, 40], C: out f32[64, 40], R: out f32[40], T: out f32[32])
+{
+  shared a: bf16[16, 64], b: bf16[16, 40], x: f32[32, 32] = 2
+  fragment c: f32[64, 40] = 0, r: f32[40], t: f32[32]
+  pipelined k < ceildiv(K, 16), 4 {
+    a = A[k*16 +: 16, :]
+    b = B[k*16 +: 16, :]
+    c += a^T @ b
+  }
+  parallel j < 40 { r[j] = sum[i < 64](c[i, j]) }
+  C = c
+  R = r
+  parallel i < 32, j < 32 { x[i, j] = i - 2 * j }
+  parallel i < 32 { t[i] = max[j < 32](x[i, j]) }
+  T = t
+}
+)";
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
 struct Planting {
@@ -184,6 +242,12 @@ class Suite {
     }
     add_program("pack", kPackedProgram, random);
     for (const char* program : kCpuPrograms) add_program("cpu", program, random, 110);
+    conformance::Wishes wishes;
+    wishes.values = {{"S", 92}, {"K", 76}};
+    wishes.aligned = {"Q", "K", "V", "A", "B"};
+    wishes.threads = 128;
+    add_program("chain", kChain, random, 24, wishes);
+    add_program("product", kProduct, random, 24, wishes);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
@@ -245,11 +309,11 @@ class Suite {
     entry.prepared = std::move(*prepared);
   }
   void add_program(const std::string& name, const std::string& text, conformance::Random& random,
-                   int64_t largest = 24) {
+                   int64_t largest = 24, const conformance::Wishes& wishes = {}) {
     auto module = ir::load(text, name);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     for (int attempt = 0, made = 0; attempt < 100 && made < 2; ++attempt) {
-      auto test = conformance::random_case(module->kernels[0], largest, random);
+      auto test = conformance::random_case(module->kernels[0], largest, random, wishes);
       if (!test) continue;
       test->name = fmt::format("{}#{}", name, made++);
       entries_.push_back(std::make_unique<Entry>());

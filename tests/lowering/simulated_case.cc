@@ -14,7 +14,8 @@ Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
   return std::move(lowering.loops);
 }
 
-conformance::Report simulate_case(const conformance::Prepared& prepared, const LoopKernel& kernel, ThreadOrder order) {
+conformance::Report simulate_case(const conformance::Prepared& prepared, const LoopKernel& kernel, ThreadOrder order,
+                                  Simulation* counted) {
   conformance::Report report;
   std::vector<conformance::OwnedTensor> tensors = prepared.arguments();
   std::vector<void*> pointers;
@@ -35,6 +36,7 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   // Fewer blocks than tiles, so that blocks go on to further tiles.
   const uint32_t blocks = std::min(prepared.blocks(launch->tiles), 3u);
   Simulation simulation = simulate(kernel, launch->params, memory, blocks, order);
+  if (counted) *counted = simulation;
   report = prepared.judge(tensors);
   report.status = std::move(simulation.status);
   if (report.status.ok() && simulation.races)
