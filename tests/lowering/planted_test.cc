@@ -241,7 +241,10 @@ class Suite {
       add_program(name, text.str(), random);
     }
     add_program("pack", kPackedProgram, random);
-    for (const char* program : kCpuPrograms) add_program("cpu", program, random, 110);
+    // Larger than the tiles and no multiples of them, so that every tail holds elements.
+    conformance::Wishes tails;
+    tails.values = {{"M", 29}, {"N", 170}, {"K", 325}};
+    for (const char* program : kCpuPrograms) add_program("cpu", program, random, 110, tails);
     conformance::Wishes wishes;
     wishes.values = {{"S", 92}, {"K", 76}};
     wishes.aligned = {"Q", "K", "V", "A", "B"};
