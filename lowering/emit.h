@@ -22,6 +22,11 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
 // A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
 std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
 
+// CUDA functions of one form of kGroupMma, which begins with kGroupMmaPrelude, and a call with these operands.
+extern const char* const kGroupMmaPrelude;
+std::string group_mma_function(const LoopIntrinsic& mma);
+std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const std::string& a, const std::string& b);
+
 // Device helpers that every emitted CUDA text begins with.
 extern const char* const kCudaPrelude;
 // Helper functions that every emitted LLVM module begins with.

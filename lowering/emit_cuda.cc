@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <set>
 
 #include "lowering/emit.h"
 
@@ -45,8 +46,7 @@ class Emitter {
   explicit Emitter(const LoopKernel& kernel) : kernel_(kernel) {}
 
   std::string run() {
-    text_ = kCudaPrelude;
-    text_ += fmt::format("\nstruct kachel_params {{ i64 v[{}]; }};\n\n", std::max<size_t>(kernel_.params.size(), 1));
+    text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}]; }};\n\n", std::max<size_t>(kernel_.params.size(), 1));
     text_ += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ kachel_params p) {{\n",
         kernel_.threads, kEntry);
@@ -57,7 +57,10 @@ class Emitter {
     block(kernel_.body, 2);
     line(1, "}}");
     text_ += "}\n";
-    return std::move(text_);
+    std::string helpers = kCudaPrelude;
+    if (uses_groups_) helpers += kGroupMmaPrelude;
+    for (const std::string& function : group_functions_) helpers += function;
+    return helpers + text_;
   }
 
  private:
@@ -92,7 +95,7 @@ class Emitter {
   }
 
   void buffers() {
-    if (kernel_.shared_bytes) line(1, "extern __shared__ __align__(128) u8 kachel_shared[];");
+    if (kernel_.shared_bytes) line(1, "extern __shared__ __align__(1024) u8 kachel_shared[];");
     for (const LoopBuffer& buffer : kernel_.buffers) {
       const char* type = memory_type(buffer.buffer->type.dtype);
       if (buffer.buffer->scope == ir::Scope::kRegister)
@@ -198,6 +201,25 @@ class Emitter {
       case Kind::kMma:
         line(depth, "kachel_mma_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type),
              ir::name(node.type_b), at(0), at(1), at(2));
+        break;
+      case Kind::kGroupMma:
+        group_functions_.insert(group_mma_function(node));
+        line(depth, "{}", group_mma_call(node, at(0), at(1), at(2)));
+        break;
+      case Kind::kGroupFence:
+        uses_groups_ = true;
+        line(depth, "kachel_group_fence();");
+        break;
+      case Kind::kGroupCommit:
+        line(depth, "kachel_group_commit();");
+        break;
+      case Kind::kGroupWait:
+        line(depth, "kachel_group_wait<{}>();", node.immediate);
+        for (size_t i = 0; i < node.operands.size(); ++i)
+          line(depth, "kachel_pin<{}>({});", node.operands[i].elements, at(i));
+        break;
+      case Kind::kProxyFence:
+        line(depth, "kachel_proxy_fence();");
         break;
       case Kind::kConvertPair:
         line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
@@ -393,6 +415,8 @@ class Emitter {
 
   const LoopKernel& kernel_;
   Names names_;
+  bool uses_groups_ = false;
+  std::set<std::string> group_functions_;
   std::string text_, workspace_;
 };
 

@@ -42,6 +42,21 @@ FragmentLayout FragmentLayout::accumulator(int64_t rows, int64_t columns, int64_
   return FragmentLayout({rows, columns}, {m, n}, 32 * warps_m * warps_n);
 }
 
+FragmentLayout FragmentLayout::group_accumulator(int64_t rows, int64_t columns, int64_t groups_m, int64_t groups_n) {
+  const int64_t down = rows / (64 * groups_m), across = columns / (8 * groups_n);
+  Axis m, n;
+  add(&n, 2, false, 1);
+  add(&n, 4, true, 1);
+  add(&n, across, false, 4);
+  add(&n, groups_n, true, 128 * groups_m);
+  add(&m, 8, true, 4);
+  add(&m, 2, false, 2);
+  add(&m, 4, true, planted(Planted::kGroupRows) ? 64 : 32);
+  add(&m, down, false, 4 * across);
+  add(&m, groups_m, true, 128);
+  return FragmentLayout({rows, columns}, {m, n}, 128 * groups_m * groups_n);
+}
+
 FragmentLayout FragmentLayout::blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
   const size_t rank = shape.size();
   std::vector<Axis> axes(rank);

@@ -29,6 +29,10 @@ class FragmentLayout {
   // registers of one instruction are neighbours. Source: PTX ISA, "Matrix Fragments for mma.m16n8k16".
   // REQUIRES: rows % (16 * warps_m) == 0, columns % (8 * warps_n) == 0, warps_m * warps_n * 32 == threads.
   static FragmentLayout accumulator(int64_t rows, int64_t columns, int64_t warps_m, int64_t warps_n);
+  // C of wgmma.m64nN, `groups_m` x `groups_n` warp groups with a contiguous part of the tile each: the four warps of a
+  // group have 16 rows each of every 64. Source: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
+  // REQUIRES: rows % (64 * groups_m) == 0, columns % (8 * groups_n) == 0, groups_m * groups_n * 128 == threads.
+  static FragmentLayout group_accumulator(int64_t rows, int64_t columns, int64_t groups_m, int64_t groups_n);
   // Neighbouring threads along the last axis, `vector` elements of it each; ragged where the shape wants it.
   static FragmentLayout blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads);
 

@@ -16,6 +16,51 @@ std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, 
   return best;
 }
 
+int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {
+  // With k down its rows B is cut at whole slabs; 8-bit integers know multiples of 16.
+  const int64_t bytes = ir::bits(gemm.b.buffer->type.dtype) / 8;
+  const int64_t cut = !gemm.transpose_b ? kSlabBytes / bytes : bytes == 1 ? 16 : kMmaColumns;
+  if (columns % cut) return 0;
+  int64_t parts = (columns + kGroupMostColumns - 1) / kGroupMostColumns;
+  while (columns % (parts * cut)) ++parts;
+  return columns / parts;
+}
+
+std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only) {
+  const std::vector<int64_t> shape = tile_shape(gemm.c.buffer);
+  std::optional<WarpGrid> best;
+  int64_t least = 0;
+  for (int64_t m = 1; m <= groups; ++m) {
+    if (groups % m || (rows_only && m != groups)) continue;
+    const WarpGrid grid{m, groups / m};
+    if (shape[0] % (kGroupRows * grid.m) || shape[1] % grid.n) continue;
+    const int64_t width = group_columns(gemm, shape[1] / grid.n);
+    if (!width) continue;
+    const int64_t read = shape[0] / kGroupRows * (shape[1] / width) * (kGroupRows + width);
+    if (!best || read < least) best = grid, least = read;
+  }
+  return best;
+}
+
+namespace {
+
+// Why wgmma cannot be used although the types would allow it; "" if it can.
+std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bool a_in_registers) {
+  auto row_bytes = [](const ir::BufferRef& tile) { return tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8; };
+  if (c[0] % kGroupRows) return fmt::format("wgmma wants whole blocks of {} rows", kGroupRows);
+  if (!group_columns(gemm, c[1])) return fmt::format("wgmma has no form for {} columns", c[1]);
+  for (const auto& [tile, k_down] :
+       {std::pair(gemm.a.buffer, gemm.transpose_a), std::pair(gemm.b.buffer, !gemm.transpose_b)}) {
+    if (tile == gemm.a.buffer && a_in_registers) continue;
+    const int64_t bytes = row_bytes(tile);
+    if (bytes % kSlabBytes && (k_down || (bytes != 32 && bytes != 64)))
+      return fmt::format("wgmma reads no rows of {} bytes, as {} has", bytes, tile->name);
+  }
+  return "";
+}
+
+}  // namespace
+
 GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers) {
   GemmChoice choice;
   choice.a_in_registers = a_in_registers;
@@ -43,6 +88,10 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in
     choice.reason = "only 16-bit operands can be stored with k down their rows";
   else
     choice.mma = mma;
+  if (choice.mma && mma->group && has_group_mma(target.architecture)) {
+    choice.reason = no_group(gemm, shape, a_in_registers);
+    choice.group = choice.reason.empty();
+  }
   return choice;
 }
 

@@ -14,6 +14,12 @@ struct WarpGrid {
 // `rows_only`. Nothing if the tile does not divide.
 std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, bool rows_only);
 
+// The same for warp groups and wgmma.m64nN, with the least reading of operands by its instructions.
+std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only);
+
+// N of the wgmma for `columns` columns of a warp group: as wide as can be; 0 if they cannot be cut.
+int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns);
+
 // The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none.
 // `a_in_registers` as asked for: the caller knows where A lives.
 GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers);

@@ -10,6 +10,7 @@
 // fewer, so it ends.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <set>
 
 #include "lowering/gemm_choice.h"
@@ -22,6 +23,8 @@ namespace {
 
 // Registers of 32 bits that fragments may take of a thread's 255; the rest is for operands and addresses.
 constexpr int64_t kFragmentRegisters = 216;
+// Of wgmma's accumulators, of which the instruction can hold 128 at once.
+constexpr int64_t kGroupAccumulators = 128;
 
 class Inference {
  public:
@@ -98,6 +101,7 @@ class Inference {
         fragment = std::max(fragment, product(tile_shape(decl->buffer)));
     for (const auto& [gemm, choice] : choices_)
       if (choice.mma) largest = std::max(largest, product(tile_shape(gemm->c.buffer)));
+    if ((threads_ = group_threads())) return;
     if (!largest) {
       threads_ = static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
       return;
@@ -120,6 +124,25 @@ class Inference {
     threads_ = static_cast<int>(32 * warps);
   }
 
+  // A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
+  // where registers allow it.
+  int group_threads() const {
+    int64_t groups = 0, registers = 0;
+    for (const auto& [gemm, choice] : choices_) {
+      if (!choice.group) continue;
+      const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
+      const int64_t rows = shape[0] / kGroupRows;
+      groups = groups ? std::gcd(groups, rows) : rows;
+      registers = std::max(registers, product(shape) / kGroupThreads);
+    }
+    if (!groups) return 0;
+    int64_t used = groups;
+    for (int64_t fewer = groups; fewer >= 1; --fewer)
+      if (groups % fewer == 0 && (used > 3 || fewer == groups) && registers / fewer <= kGroupAccumulators) used = fewer;
+    while (used > 8) used /= 2;
+    return static_cast<int>(used * kGroupThreads);
+  }
+
   bool assign(const ir::BufferRef& buffer, const FragmentLayout& layout, const char* why) {
     auto [it, fresh] = layouts_.try_emplace(buffer.get(), layout);
     if (fresh || it->second == layout) return true;
@@ -131,7 +154,15 @@ class Inference {
       GemmChoice& choice = choices_.at(gemm);
       const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
       std::optional<WarpGrid> grid;
-      if (choice.mma) grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm));
+      if (choice.group) {
+        if (threads_ % kGroupThreads == 0)
+          grid = group_grid(*gemm, threads_ / kGroupThreads, rows_only(*gemm));
+        if (!grid) {
+          choice.group = false;
+          choice.reason = "the block's warp groups cannot share the tile of C";
+        }
+      }
+      if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm));
       if (choice.mma && !grid && is_fragment(gemm->a.buffer))
         return demote(gemm->a.buffer, "the warps cannot share the rows of its product");
       if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, false);
@@ -148,16 +179,20 @@ class Inference {
       }
       choice.warps_m = grid->m;
       choice.warps_n = grid->n;
-      if (!assign(gemm->c.buffer, FragmentLayout::accumulator(shape[0], shape[1], grid->m, grid->n),
-                  "two gemms want it in different layouts"))
+      if (!assign(gemm->c.buffer, accumulator(choice.group, shape, *grid), "two gemms want it in different layouts"))
         return false;
       if (!is_fragment(gemm->a.buffer)) continue;
-      const std::vector<int64_t> a = tile_shape(gemm->a.buffer);
-      if (!assign(gemm->a.buffer, FragmentLayout::accumulator(a[0], a[1], threads_ / 32, 1),
+      const WarpGrid rows{threads_ / (choice.group ? kGroupThreads : 32), 1};
+      if (!assign(gemm->a.buffer, accumulator(choice.group, tile_shape(gemm->a.buffer), rows),
                   "it is made in another layout than its gemm reads"))
         return false;
     }
     return true;
+  }
+
+  static FragmentLayout accumulator(bool group, const std::vector<int64_t>& shape, const WarpGrid& grid) {
+    return group ? FragmentLayout::group_accumulator(shape[0], shape[1], grid.m, grid.n)
+                 : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n);
   }
 
   // Neighbours along n in a thread and in neighbouring threads; square blocks of threads.
@@ -296,6 +331,15 @@ class Inference {
         placement.reason = it == memory_.end() ? "declared shared" : it->second;
       }
       placements.tiles[decl->buffer.get()] = std::move(placement);
+    }
+    for (const auto& [gemm, choice] : choices_) {
+      if (!choice.group) continue;
+      for (const ir::TileRef* operand : {&gemm->a, &gemm->b}) {
+        Placement& placement = placements.tiles.at(operand->buffer.get());
+        if (placement.scope != ir::Scope::kShared) continue;
+        placement.layout = Layout::slabs(tile_shape(operand->buffer), ir::bits(placement.storage) / 8);
+        placement.alignment = 1024;  // the pattern of the largest swizzle
+      }
     }
     placements.gemms = choices_;
     for (const Space& space : spaces_)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -41,6 +42,17 @@ Layout Layout::conflict_free(std::vector<int64_t> shape, int64_t element_bytes) 
   if (chunks % 8 == 0) layout.swizzle_ = {chunk, 1, 7};
   if (chunks == 4) layout.swizzle_ = {chunk, 2, 3};
   if (chunks == 2) layout.swizzle_ = {chunk, 4, 1};
+  return layout;
+}
+
+Layout Layout::slabs(std::vector<int64_t> shape, int64_t element_bytes) {
+  const int64_t chunk = 16 / element_bytes, columns = shape.back(), rows = product(shape) / columns;
+  const int64_t width = std::min(columns, 128 / element_bytes), chunks = width / chunk;
+  Layout layout(std::move(shape), {{width, Target::kOffset, 1},
+                                   {columns / width, Target::kOffset, width * rows},
+                                   {rows, Target::kOffset, width}});
+  layout.swizzle_ = {chunk, 8 / chunks, chunks - 1};
+  layout.slab_columns_ = width;
   return layout;
 }
 

@@ -96,7 +96,8 @@ struct LoopComment {
 };
 
 // A named operation of the target, with its operands in memory or in register arrays. Those marked [warp] are executed
-// by all lanes of a warp together: they stand where control flow is the same in all threads, never in a thread loop.
+// by all lanes of a warp together, [warp group] by four warps, the first of a number divisible by 4: they stand where control
+// flow is the same in all threads, never in a thread loop.
 struct LoopIntrinsic {
   enum class Kind : uint8_t {
     // operands[0] = operands[1], `elements` neighbours of the same type, at an address aligned to all of them. Where
@@ -113,6 +114,14 @@ struct LoopIntrinsic {
     kMma,
     // operands[0], 2 elements of a 16-bit float type, from 2 f32 in operands[1].
     kConvertPair,
+    // [warp group] operands[0], accumulators of wgmma.m64nN, N = `immediate`, (+)= operands[1] (A, 64 x k, in shared
+    // memory or 4 registers of 32 bits) * operands[2] (B, k x N, in shared memory). Runs on by itself: until a
+    // kGroupWait waits for its group nobody may touch its registers or write to what it reads.
+    kGroupMma,
+    kGroupFence,   // [warp group] what the threads did to registers is done before the next kGroupMma
+    kGroupCommit,  // [warp group] the kGroupMma since the last commit become a group
+    kGroupWait,    // [warp group] until at most `immediate` groups are under way. operands: the registers waited for
+    kProxyFence,   // what this thread wrote to shared memory is seen by kGroupMma that come after a barrier
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -120,12 +129,21 @@ struct LoopIntrinsic {
     int64_t elements = 0;  // as far as synchronisation and bounds are concerned
     bool write = false;
   };
+  // How wgmma walks a matrix in shared memory, in bytes: slabs of `swizzle` bytes a row (Layout::slabs) with the chunks
+  // exchanged. With k along the rows, eight rows are `stride` apart; with k down the rows, eight of them are, and the
+  // slabs are `slab` apart.
+  struct MatrixView {
+    int64_t swizzle = 0, stride = 0, slab = 0;
+    bool transpose = false;  // k goes down the rows
+  };
   std::vector<Operand> operands;
   ir::ExprRef guard;          // copies; null: true
-  int64_t immediate = 0;      // kAsyncWait: groups; kLoadMatrix: matrices
+  int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;     // kLoadMatrix
-  ir::DType type = ir::DType::F32;  // kMma: of A; kLoadMatrix, kConvertPair: of the elements
-  ir::DType type_b = ir::DType::F32;  // kMma: of B
+  bool accumulate = true;     // kGroupMma
+  ir::DType type = ir::DType::F32;  // of mma: of A; kLoadMatrix, kConvertPair: of the elements
+  ir::DType type_b = ir::DType::F32;  // of mma: of B
+  MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
 };
 // [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`.
 struct LoopShuffle {
@@ -161,7 +179,8 @@ struct LoopParam {
 struct LoopBuffer {
   ir::BufferRef buffer;     // kShared or kRegister; never a 4-bit type
   int64_t elements = 0;     // of the whole block, or of one thread for kRegister
-  int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace; 128-byte aligned
+  int64_t alignment = 128;  // in bytes
+  int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace
   bool spilled = false;     // a kShared buffer that plan_memory() moved to the workspace
 };
 

@@ -12,7 +12,8 @@ constexpr const char* kSlotNames[] = {"pointer", "stride", "dim", "scalar", "gri
 
 const char* name_of(LoopIntrinsic::Kind kind) {
   constexpr const char* kNames[] = {"copy_vector", "copy_async",  "async_commit", "async_wait",
-                                    "load_matrix", "mma", "convert_pair"};
+                                    "load_matrix", "mma",         "convert_pair", "group_mma",
+                                    "group_fence", "group_commit", "group_wait",  "proxy_fence"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -67,7 +68,12 @@ class Printer {
   void statement(const LoopBarrier&, int) { line("barrier"); }
   void statement(const LoopIntrinsic& node, int) {
     std::string text = name_of(node.kind);
-    if (node.kind == LoopIntrinsic::Kind::kMma) text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
+    const bool group = node.kind == LoopIntrinsic::Kind::kGroupMma;
+    if (group || node.kind == LoopIntrinsic::Kind::kMma)
+      text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
+    if (group && !node.accumulate) text += " clear";
+    if (node.view_a.swizzle) text += " a" + print(node.view_a);
+    if (node.view_b.swizzle) text += " b" + print(node.view_b);
     if (node.transpose) text += " transpose";
     if (node.immediate) text += fmt::format(" {}", node.immediate);
     for (const LoopIntrinsic::Operand& operand : node.operands)
@@ -75,6 +81,10 @@ class Printer {
                           ir::print(operand.index), operand.elements);
     if (node.guard) text += " if " + ir::print(node.guard);
     line("{}", text);
+  }
+  static std::string print(const LoopIntrinsic::MatrixView& view) {
+    return fmt::format("({} swizzle, {} stride, {} slab{})", view.swizzle, view.stride, view.slab,
+                       view.transpose ? ", k down" : "");
   }
   void statement(const LoopShuffle& node, int) {
     line("let {}: {} = shuffle_xor {}, {}", node.var->name, ir::name(node.value->type), node.lane_mask,

@@ -23,6 +23,7 @@ class Verifier {
     visible_.insert(kernel.tile.get());
     if (kernel.thread) visible_.insert(kernel.thread.get());
     cpu_ = kernel.threads == 1;
+    threads_ = kernel.threads;
     block(kernel.body, false);
     return message_;
   }
@@ -150,10 +151,13 @@ class Verifier {
   void intrinsic(const LoopIntrinsic& node, bool in_threads) {
     using Kind = LoopIntrinsic::Kind;
     if (cpu_) fail("an intrinsic of GPUs");
-    const bool warp = node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma;
+    const bool group = node.kind >= Kind::kGroupMma && node.kind <= Kind::kGroupWait;
+    const bool warp = group || node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2};
-    if (node.operands.size() != arity[static_cast<int>(node.kind)]) return fail("an intrinsic of wrong arity");
+    if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0};
+    if (node.kind != Kind::kGroupWait && node.operands.size() != arity[static_cast<int>(node.kind)])
+      return fail("an intrinsic of wrong arity");
     for (const LoopIntrinsic::Operand& operand : node.operands) {
       access(operand.buffer, operand.index, in_threads);
       if (operand.write && !in_threads && operand.buffer->scope != ir::Scope::kRegister)
@@ -169,6 +173,7 @@ class Verifier {
   std::set<const ir::Var*> visible_;
   std::set<const ir::Buffer*> buffers_;
   bool cpu_ = false;
+  int threads_ = 1;
   std::string message_;
 };
 

@@ -18,7 +18,7 @@ bool TileLowering::in_registers(const ir::BufferRef& buffer) const {
 ir::BufferRef TileLowering::temporary(const std::string& name, DType type, ir::Scope scope, int64_t elements) {
   auto buffer = std::make_shared<ir::Buffer>(
       ir::Buffer{name, scope, ir::Direction::kInOut, {type, nullptr}, {int64(elements)}, {}});
-  out_.buffers.push_back({buffer, elements, 0});
+  out_.buffers.push_back({buffer, elements});
   return buffer;
 }
 
@@ -91,6 +91,16 @@ ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, co
   return ir::make_typed(Op::kBitXor, {column, moved});
 }
 
+// Offset of a column within its row, which continues in the next slab.
+ExprRef in_slab(const Layout& layout, const ExprRef& column) {
+  const int64_t width = layout.slab_columns(), columns = layout.shape().back();
+  if (width == columns) return column;
+  auto constant = [&](int64_t value) { return ir::make_int(value, column->type); };
+  const ExprRef slab = ir::make_typed(Op::kDiv, {column, constant(width)});
+  return ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {slab, constant(layout.elements() / columns * width)}),
+                                   ir::make_typed(Op::kMod, {column, constant(width)})});
+}
+
 }  // namespace
 
 // Element offset: of a tensor through its strides, of a tile through its layout, of a register tile its slot.
@@ -129,6 +139,8 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
       at = swizzled(swizzle, buffer, indices, at, swizzle.mask >> (wrong_swizzle ? 1 : 0));
     }
     if (ir::is_int(at, 0)) continue;
+    if (axis + 1 == indices.size() && placement != placements_.tiles.end())
+      at = in_slab(placement->second.layout, at);
     ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
   }

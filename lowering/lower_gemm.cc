@@ -18,7 +18,10 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
   comment(ir::print(gemm.c) + (gemm.accumulate ? " += " : " = ") + ir::print(gemm.a) +
           (gemm.transpose_a ? "^T @ " : " @ ") + ir::print(gemm.b) + (gemm.transpose_b ? "^T" : ""));
   const auto choice = placements_.gemms.find(&gemm);
-  if (choice != placements_.gemms.end() && choice->second.mma) return gemm_mma(gemm, choice->second);
+  if (choice != placements_.gemms.end() && choice->second.mma) {
+    if (choice->second.group) return gemm_group(gemm, choice->second);
+    return gemm_mma(gemm, choice->second);
+  }
   if (on_cpu() && takes_micro_kernel(gemm, placements_)) return micro_gemm(gemm);
   const ir::BufferRef& c = gemm.c.buffer;
   const DType type = ir::compute_type(c->type.dtype);

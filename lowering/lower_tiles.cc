@@ -101,6 +101,7 @@ void TileLowering::declare_tiles() {
     const Placement& placement = placements_.at(decl->buffer.get());
     storage_[decl->buffer.get()] =
         temporary(decl->buffer->name, placement.storage, placement.scope, placement.elements());
+    out_.buffers.back().alignment = placement.alignment;
     if (ir::is_float(placement.storage) && placement.storage != decl->buffer->type.dtype)
       widened_[storage(decl->buffer).get()] = decl->buffer->type.dtype;
   }

@@ -13,18 +13,18 @@ constexpr Machine kMachines[] = {
 };
 
 constexpr MmaShape kMma[] = {
-    {DType::F16, DType::F16, DType::F32, 16, 80, false, true},
-    {DType::BF16, DType::BF16, DType::F32, 16, 80, false, true},
-    {DType::F32, DType::F32, DType::F32, 8, 80, true, false},
-    {DType::I8, DType::I8, DType::I32, 32, 80, false, false},
-    {DType::U8, DType::U8, DType::I32, 32, 80, false, false},
-    {DType::I8, DType::U8, DType::I32, 32, 80, false, false},
-    {DType::U8, DType::I8, DType::I32, 32, 80, false, false},
+    {DType::F16, DType::F16, DType::F32, 16, 80, false, true, true},
+    {DType::BF16, DType::BF16, DType::F32, 16, 80, false, true, true},
+    {DType::F32, DType::F32, DType::F32, 8, 80, true, false, false},
+    {DType::I8, DType::I8, DType::I32, 32, 80, false, false, true},
+    {DType::U8, DType::U8, DType::I32, 32, 80, false, false, true},
+    {DType::I8, DType::U8, DType::I32, 32, 80, false, false, true},
+    {DType::U8, DType::I8, DType::I32, 32, 80, false, false, true},
     // 8-bit floats are widened to f16 in registers, which is exact: the tensor cores' own sums of them are not f32.
-    {DType::F8E4M3, DType::F8E4M3, DType::F32, 32, 89, false, false},
-    {DType::F8E5M2, DType::F8E5M2, DType::F32, 32, 89, false, false},
-    {DType::F8E4M3, DType::F8E5M2, DType::F32, 32, 89, false, false},
-    {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false},
+    {DType::F8E4M3, DType::F8E4M3, DType::F32, 32, 89, false, false, false},
+    {DType::F8E5M2, DType::F8E5M2, DType::F32, 32, 89, false, false, false},
+    {DType::F8E4M3, DType::F8E5M2, DType::F32, 32, 89, false, false, false},
+    {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false, false},
 };
 
 }  // namespace

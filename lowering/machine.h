@@ -7,13 +7,15 @@
 
 namespace kachel::lowering {
 
-// One warp-level mma.m16n8: C (m x n) += A (m x k) B (k x n), `k` elements of A's type, always 32 bytes of a row.
+// One multiplication by tensor cores, C (m x n) += A (m x k) B (k x n), with `k` elements of A's type, always 32 bytes of
+// a row: mma.m16n8 of a warp or, if `group`, wgmma.m64nN of a warp group.
 struct MmaShape {
   ir::DType a, b, c;
   int k;
   int since;            // first architecture
   bool needs_tf32;      // only where the program allows to round f32 operands to tf32
-  bool load_transposed; // ldmatrix can exchange rows and columns: 16-bit elements only
+  bool load_transposed; // operands may lie with k down their rows: 16-bit elements only
+  bool group;           // sm_90a multiplies these types by wgmma too, with sums as exact as mma's
 };
 
 struct Machine {
@@ -31,6 +33,14 @@ const Machine& machine_of(int architecture);
 // Null, and why in `reason`, if no tensor core instruction of the architecture multiplies these types.
 const MmaShape* find_mma(int architecture, ir::DType a, ir::DType b, ir::DType c, bool tf32, const char** reason);
 
+// Whether the architecture has wgmma. Only 9.0 does.
+constexpr bool has_group_mma(int architecture) {
+  return architecture == 90;
+}
+
 inline constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaBytes = 32;  // of one instruction: m, n, bytes of k
+inline constexpr int kGroupWarps = 4, kGroupThreads = 32 * kGroupWarps;
+inline constexpr int kGroupRows = 64, kGroupMostColumns = 256;  // of wgmma: m, the largest n
+inline constexpr int kSlabBytes = 128;                          // of a row in one swizzle pattern, most
 
 }  // namespace kachel::lowering

@@ -1,12 +1,11 @@
 #include "lowering/memory_plan.h"
 
+#include <algorithm>
 #include <set>
 
 namespace kachel::lowering {
 namespace {
 
-// One L2 line and one bank row: no two buffers share either.
-constexpr int64_t kAlignment = 128;
 constexpr int64_t kSliceAlignment = 256;
 
 int64_t align(int64_t bytes, int64_t to) {
@@ -14,7 +13,7 @@ int64_t align(int64_t bytes, int64_t to) {
 }
 
 int64_t bytes_of(const LoopBuffer& buffer) {
-  return align(ir::storage_bytes(buffer.buffer->type.dtype, buffer.elements), kAlignment);
+  return align(ir::storage_bytes(buffer.buffer->type.dtype, buffer.elements), buffer.alignment);
 }
 
 // The buffers that an instruction addresses as shared memory.
@@ -23,6 +22,8 @@ void collect_shared_only(const LoopBlock& body, std::set<const ir::Buffer*>* fou
   for (const LoopStmt& stmt : body) {
     if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
       if (intrinsic->kind == Kind::kLoadMatrix) found->insert(intrinsic->operands[1].buffer.get());
+      if (intrinsic->kind == Kind::kGroupMma)
+        for (size_t operand : {1, 2}) found->insert(intrinsic->operands[operand].buffer.get());
       if (intrinsic->kind == Kind::kCopyAsync) found->insert(intrinsic->operands[0].buffer.get());
     } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
       collect_shared_only(loop->body, found);
@@ -56,11 +57,16 @@ bool plan_memory(LoopKernel* kernel, const Target& target) {
     largest->spilled = true;
     total -= bytes_of(*largest);
   }
-  for (LoopBuffer& buffer : kernel->buffers) {
-    if (buffer.buffer->scope != ir::Scope::kShared) continue;
-    int64_t& end = buffer.spilled ? kernel->workspace_bytes : kernel->shared_bytes;
-    buffer.byte_offset = end;
-    end += bytes_of(buffer);
+  // The strictest alignment first: sizes are multiples of it, so nothing is lost between.
+  std::vector<LoopBuffer*> order;
+  for (LoopBuffer& buffer : kernel->buffers)
+    if (buffer.buffer->scope == ir::Scope::kShared) order.push_back(&buffer);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const LoopBuffer* a, const LoopBuffer* b) { return a->alignment > b->alignment; });
+  for (LoopBuffer* buffer : order) {
+    int64_t& end = buffer->spilled ? kernel->workspace_bytes : kernel->shared_bytes;
+    buffer->byte_offset = end;
+    end += bytes_of(*buffer);
   }
   kernel->workspace_bytes = align(kernel->workspace_bytes, kSliceAlignment);
   if (kernel->workspace_bytes) {

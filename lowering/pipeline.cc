@@ -53,8 +53,10 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
   }
   for (const auto& [gemm, choice] : placements.gemms)
     text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name,
-                        choice.mma ? fmt::format("mma.m16n8k{}, {} x {} warps{}", choice.mma->k, choice.warps_m,
-                                                 choice.warps_n, choice.a_in_registers ? ", A in registers" : "")
+                        choice.mma ? fmt::format("{}k{}, {} x {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8",
+                                                 choice.mma->k, choice.warps_m, choice.warps_n,
+                                                 choice.group ? "warp groups" : "warps",
+                                                 choice.a_in_registers ? ", A in registers" : "")
                                    : "fma",
                         choice.reason.empty() ? "" : " (" + choice.reason + ")");
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,

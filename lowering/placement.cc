@@ -210,7 +210,7 @@ int64_t Placement::elements() const {
 }
 
 int64_t Placement::stage_elements() const {
-  const int64_t line = 128 / std::max(1, ir::bits(storage) / 8);
+  const int64_t line = alignment / std::max(1, ir::bits(storage) / 8);
   return (layout.offset_extent() + line - 1) / line * line;
 }
 

@@ -23,6 +23,7 @@ struct Placement {
   Layout layout;                           // of memory; of registers in the generic lowering, cyclic
   std::optional<FragmentLayout> fragment;  // of registers otherwise
   int64_t stages = 1;                      // copies of it in memory, for a pipeline
+  int64_t alignment = 128;                 // of each of them, in bytes
   std::string reason;                      // for explain: what kept it out of registers; "" if nothing did
   // CPU, see cpu_gemm.h. A rank-2 tile in panels: element (n, k), n along panel_axis, is at
   // (n / panel_width * K + k) * panel_width + n % panel_width; the layout then only tells the shape.
@@ -34,14 +35,15 @@ struct Placement {
   int64_t slack = 0;  // elements behind the last one that may be read and written
 
   int64_t elements() const;        // that memory is needed for; of the thread for kRegister
-  int64_t stage_elements() const;  // from one stage to the next: whole 128-byte lines
+  int64_t stage_elements() const;  // from one stage to the next
 };
 
 // What a gemm is made of. Without `mma` it is plain loads and fma.
 struct GemmChoice {
   const MmaShape* mma = nullptr;
+  bool group = false;  // wgmma by warp groups, else mma by warps
   bool a_in_registers = false;
-  int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps share C
+  int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps, or warp groups, share C
   std::string reason;                // for explain: the fact that was missing for the next better choice
 };
 

@@ -62,6 +62,11 @@ enum class Planted {
   kPartialTwice,        // replicas write their partial results too
   kReducedAxis,         // a reduction over the other axis
   kNarrowConstant,      // a narrowed constant is cut to 8 bits
+  kGroupRows,           // the warps of a group exchange their rows
+  kGroupStep,           // wgmma reads the first k again and again
+  kGroupSlab,           // slabs of an operand overlap
+  kGroupDroppedWait,    // accumulators are read while wgmma writes them
+  kGroupEarlyCopy,      // copies into a stage that wgmma may still read
   kCount,
 };
 

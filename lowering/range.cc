@@ -69,7 +69,7 @@ Interval Ranges::of(const ExprRef& expr) const {
     case ExprKind::kBool:
       return {expr->int_value, expr->int_value};
     case ExprKind::kVar: {
-      auto it = intervals_.find(expr->var.get());
+      auto it = intervals_.find(expr->var);
       return it == intervals_.end() ? range_of_type(type) : it->second;
     }
     case ExprKind::kLoad:
@@ -184,7 +184,7 @@ bool Ranges::cannot_wrap(const ExprRef& expr) const {
 int64_t Ranges::multiple_of(const ExprRef& expr) const {
   if (expr->kind == ExprKind::kInt) return expr->int_value == std::numeric_limits<int64_t>::min() ? 1 : std::abs(expr->int_value);
   if (expr->kind == ExprKind::kVar) {
-    auto it = multiples_.find(expr->var.get());
+    auto it = multiples_.find(expr->var);
     return it == multiples_.end() ? 1 : it->second;
   }
   if (expr->kind == ExprKind::kCast && !ir::is_float(expr->args[0]->type) && ir::bits(expr->cast_type.dtype) >= 32)
@@ -213,7 +213,7 @@ int64_t Ranges::multiple_of(const ExprRef& expr) const {
 bool Ranges::proves_less(const ExprRef& expr, const ExprRef& limit) const {
   if (of(expr).hi < of(limit).lo) return true;
   if (expr->kind != ExprKind::kVar) return false;
-  auto it = limits_.find(expr->var.get());
+  auto it = limits_.find(expr->var);
   return it != limits_.end() && ir::same(it->second, limit);
 }
 

@@ -21,12 +21,12 @@ inline constexpr int64_t kMaxDim = int64_t{1} << 40;
 
 class Ranges {
  public:
-  void set(const ir::VarRef& var, Interval interval) { intervals_[var.get()] = interval; }
+  void set(const ir::VarRef& var, Interval interval) { intervals_[var] = interval; }
   // Also known: var < limit, symbolically (`b < B`).
-  void set_limit(const ir::VarRef& var, ir::ExprRef limit) { limits_[var.get()] = std::move(limit); }
+  void set_limit(const ir::VarRef& var, ir::ExprRef limit) { limits_[var] = std::move(limit); }
 
   // Also known: var is a multiple of this.
-  void set_multiple(const ir::VarRef& var, int64_t multiple) { multiples_[var.get()] = multiple; }
+  void set_multiple(const ir::VarRef& var, int64_t multiple) { multiples_[var] = multiple; }
   // A number that divides every value of `expr`, as far as it does not wrap; 0 if it is always 0.
   int64_t multiple_of(const ir::ExprRef& expr) const;
 
@@ -40,9 +40,10 @@ class Ranges {
   bool proves_less(const ir::ExprRef& expr, const ir::ExprRef& limit) const;
 
  private:
-  std::unordered_map<const ir::Var*, Interval> intervals_;
-  std::unordered_map<const ir::Var*, ir::ExprRef> limits_;
-  std::unordered_map<const ir::Var*, int64_t> multiples_;
+  // The variables are kept: a new one at a freed one's address must not inherit what was known.
+  std::unordered_map<ir::VarRef, Interval> intervals_;
+  std::unordered_map<ir::VarRef, ir::ExprRef> limits_;
+  std::unordered_map<ir::VarRef, int64_t> multiples_;
 };
 
 }  // namespace kachel::lowering

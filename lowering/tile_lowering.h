@@ -114,6 +114,9 @@ class TileLowering {
 
   // lower_mma.cc
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  // lower_group_mma.cc
+  void gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column, bool first_row);
   // cpu_copy.cc, cpu_gemm.cc
   // One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is what
   // the rows fixed so far say, by indices from memory.

@@ -88,6 +88,8 @@ int compile(const Options& options, const ir::Kernel& kernel, runtime::Compiler&
     fmt::print("{:<24} sm_{:<5} {:>4} threads {:>4} registers {:>5} B spilled {:>7} B shared {:>4} ms\n", kernel.name,
                arch, lowered->threads, compiled->usage.registers, compiled->usage.spill_bytes, lowered->shared_bytes,
                compiled->compile_ns / 1'000'000);
+    for (const std::string& loss : compiled->losses) fmt::print("  {}\n", loss);
+    failures += !compiled->losses.empty();
     if (!options.cubin.empty()) std::ofstream(options.cubin, std::ios::binary) << compiled->binary;
     failures += compiled->usage.spill_bytes > 0;
   }

@@ -143,7 +143,9 @@ std::set<std::string> required_features(const std::string& group) {
   } else if (group == "lowered") {
     names = {"mma f16", "mma bf16", "mma f32", "mma i8", "mma u8", "A in registers", "matrix", "matrix transposed",
              "swizzle", "pair", "shuffle", "reduction across warps", "vector of 16 bytes", "vector of 8 bytes",
-             "vector of 4 bytes", "guarded vector", "asynchronous copies", "2 stages", "3 stages", "4 stages"};
+             "vector of 4 bytes", "guarded vector", "asynchronous copies", "2 stages", "3 stages", "4 stages",
+             "wgmma f16", "wgmma bf16", "wgmma i8", "wgmma u8", "A of wgmma in registers",
+             "wgmma with k down the rows", "wgmma left under way"};
   }
   return names;
 }

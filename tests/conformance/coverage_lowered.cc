@@ -61,6 +61,18 @@ class Features {
       case Kind::kConvertPair:
         names.insert("pair");
         break;
+      case Kind::kGroupMma:
+        names.insert(fmt::format("wgmma {}", ir::name(node.type)));
+        if (!node.view_a.swizzle) names.insert("A of wgmma in registers");
+        if (node.view_a.transpose || node.view_b.transpose) names.insert("wgmma with k down the rows");
+        break;
+      case Kind::kGroupWait:
+        if (node.immediate) names.insert("wgmma left under way");
+        break;
+      case Kind::kGroupFence:
+      case Kind::kGroupCommit:
+      case Kind::kProxyFence:
+        break;
     }
   }
   void vector(const LoopIntrinsic& node) {

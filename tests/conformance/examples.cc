@@ -150,6 +150,8 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   if (random() % 3 == 0) test.fact_mask = random();
   if (random() % 4 == 0) test.most_blocks = 1 + static_cast<uint32_t>(random() % 4);
   if (random() % (wishes.threads >= 0 ? 16 : 5) == 0) test.shared_limit = 1024;
+  const bool old = random() % 2;  // mma where 90 has wgmma
+  test.architecture = wishes.architecture ? wishes.architecture : old ? 89 : 90;
   return test;
 }
 

@@ -12,7 +12,7 @@ using ir::DType;
 
 namespace {
 
-constexpr int64_t kMostProducts = 400'000;  // over all blocks and iterations
+constexpr int64_t kMostProducts = 500'000, kMostGroupProducts = 2'000'000;  // over all blocks and iterations
 
 struct Operands {
   const char *a, *b, *c;
@@ -116,17 +116,26 @@ void Generator::statistics(size_t tile, bool use) {
 void Generator::tensor_loop() {
   constexpr int64_t kShapes[][2] = {{16, 32}, {32, 16}, {64, 8},  {32, 32}, {64, 16}, {64, 32}, {16, 64},
                                     {48, 32}, {16, 8},  {32, 48}, {64, 24}, {128, 8}, {80, 32}, {16, 16}};
+  constexpr int64_t kGroupShapes[][2] = {{64, 64}, {64, 32}, {128, 32}, {64, 128}, {128, 64}, {192, 16}, {64, 48}};
   Operands types = kOperands[below(std::size(kOperands))];
   const bool chained = types.bytes == 2 && chance(45), tf32 = types.bytes == 4;
-  const auto* drawn = kShapes[below(std::size(kShapes))];
+  const bool group = !tf32 && chance(45);  // what wgmma takes
+  const auto* drawn = group ? kGroupShapes[below(std::size(kGroupShapes))] : kShapes[below(std::size(kShapes))];
   int64_t rows = drawn[0], columns = drawn[1], depth = (16 << below(3)) / types.bytes * 2;
   if (chance(15)) depth += 16 / types.bytes * 2;
   if (chained) columns = (columns + 15) / 16 * 16;
+  constexpr int kThreads[] = {0, 0, 32, 64, 128, 128, 256};
+  wishes_.threads = kThreads[below(7)];
+  if (group) {
+    wishes_.threads = chance(50) ? 0 : 128;
+    wishes_.architecture = 90;
+    if (depth * types.bytes < 128 && chance(50)) depth = 128 / types.bytes;
+  }
   int64_t trips = 1 + below(5);
-  while (rows * columns * depth * trips * runs_ > kMostProducts && trips > 1) --trips;
-  while (rows * columns * depth * trips * runs_ > kMostProducts && rows > 16) rows = rows / 32 * 16;
-  constexpr int kThreads[] = {0, 0, 32, 64, 128};
-  wishes_.threads = kThreads[below(5)];
+  const int64_t most = (group ? kMostGroupProducts : kMostProducts) / runs_;
+  while (rows * columns * depth * trips > most && trips > 2) --trips;
+  while (rows * columns * depth * trips > most && columns > 32) columns = columns / 32 * 16;
+  while (rows * columns * depth * trips > most && rows > 16) rows = rows / 32 * 16;
   int64_t size = trips * depth;
   if (chance(40)) size -= below(depth);
   if (chance(65)) size = (size + 15) / 16 * 16;
@@ -162,7 +171,7 @@ void Generator::tensor_loop() {
       if (chance(10)) statistics(result, chance(50));
     });
   } else {
-    const Extent width = literal(std::vector<int64_t>{8, 16, 32, 24}[static_cast<size_t>(below(4))]);
+    const Extent width = literal(std::vector<int64_t>{8, 16, 32, 24, 64}[static_cast<size_t>(below(5))]);
     const bool tv = chance(30);
     const size_t v = declare(ir::Scope::kShared, tv ? Shape{width, n} : Shape{n, width}, a_type, false);
     const size_t narrow = declare(chance(85) ? ir::Scope::kFragment : ir::Scope::kShared, {m, n}, a_type, false);

@@ -23,6 +23,7 @@ struct Case {
   uint64_t fact_mask = ~uint64_t{0};  // facts that may be used where they hold
   int64_t shared_limit = 0;           // 0: the device's
   uint32_t most_blocks = 0;           // launch fewer blocks than tiles; 0: one a tile
+  int architecture = 90;              // of a simulated GPU
 };
 
 struct Report {

@@ -5,6 +5,7 @@
 #include "ir/instantiate.h"
 #include "ir/parse.h"
 #include "lowering/lower.h"
+#include "lowering/range.h"
 
 namespace kachel::lowering {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 struct Request {
   std::string text;
   std::map<std::string, int64_t> tunables = {};
-  Target target = {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
+  Target target = {.kind = Target::Kind::kCuda, .architecture = 89, .shared_limit = 227 * 1024};
   uint64_t facts = ~uint64_t{0};
 };
 
@@ -131,6 +132,42 @@ TEST_CASE("a chain of products stays in registers") {
   }
 }
 
+TEST_CASE("sm_90a multiplies by warp groups") {
+  auto on_hopper = [](const std::string& text, std::map<std::string, int64_t> tunables, int threads = 0) {
+    Request request{text, std::move(tunables)};
+    request.target.architecture = 90;
+    request.target.threads = threads;
+    return lowered(request);
+  };
+  auto note = [&](const char* type, const char* sum, const char* multiply, int64_t rows = 64) {
+    const std::string notes = on_hopper(product(type, sum, multiply), {{"BM", rows}}).notes;
+    const size_t at = notes.find("gemm c: ");
+    return notes.substr(at + 8, notes.find('\n', at) - at - 8);
+  };
+  CHECK(note("f16", "f32", "a @ b^T") == "wgmma.m64k16, 1 x 1 warp groups");
+  CHECK(note("bf16", "f32", "a @ bt") == "wgmma.m64k16, 1 x 1 warp groups");
+  CHECK(note("u8", "i32", "a @ b^T") == "wgmma.m64k32, 1 x 1 warp groups");
+  CHECK(note("f32", "f32", "a @ b^T precision tf32").find("mma.m16n8k8") == 0);
+  CHECK(note("f16", "f32", "a @ b^T", 16) == "mma.m16n8k16, 1 x 4 warps (wgmma wants whole blocks of 64 rows)");
+  CHECK(on_hopper(product("f16", "f32", "a @ b^T"), {}, 64).notes.find("wgmma.") == std::string::npos);
+
+  const Lowered run = on_hopper(product("f16", "f32", "a @ b^T"), {{"stages", 3}});
+  CAPTURE(run.loop_ir);
+  // One batch stays under way over the back edge; after the loop nothing does.
+  CHECK(has(run.loop_ir, "    group_wait 1\n"));
+  CHECK(has(run.loop_ir, "  group_wait c[0 +: 32]\n"));
+  CHECK(has(run.loop_ir, "proxy_fence\n    barrier\n"));
+
+  for (int64_t rows : {64, 128}) {
+    const Lowered chain = on_hopper(kChain, {{"BM", rows}});
+    CAPTURE(chain.notes);
+    CHECK(chain.threads == 2 * rows);
+    CHECK(has(chain.notes, fmt::format("gemm o: wgmma.m64k16, {} x 1 warp groups, A in registers", rows / 64)));
+    CHECK(has(chain.notes, "tile s: f32 in registers"));
+    CHECK(!has(chain.loop_ir, "shared partial"));
+  }
+}
+
 TEST_CASE("a mask that holds for a whole tile is not evaluated, and long loops begin first") {
   const Lowered result = lowered({kChain});
   CAPTURE(result.loop_ir);
@@ -167,6 +204,13 @@ TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64")
   CHECK(has(lowered({text}).loop_ir, "let at: i32 = "));
   CHECK(!has(lowered({text}).loop_ir, "let at: i64 = "));
   CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));
+}
+
+TEST_CASE("what is known of a variable does not outlive it") {
+  auto make = [] { return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}}); };
+  Ranges ranges;
+  for (int i = 0; i < 100; ++i) ranges.set(make(), {1, 2});
+  for (int i = 0; i < 100; ++i) CHECK(ranges.of(ir::make_var(make())).full());
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ TEST_CASE("products meet no bank twice") {
     auto test = conformance::random_case(module->kernels[0], 24, random, wishes);
     REQUIRE(test.has_value());
     test->threads = 0;
+    test->architecture = 89;
     test->shared_limit = 0;
     test->fact_mask = ~uint64_t{0};
     auto prepared = conformance::Prepared::make(*test);

@@ -90,6 +90,11 @@ constexpr Row kRows[] = {
     {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
     {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
     {Planted::kNarrowConstant, "a narrowed constant cut to 8 bits", OnCpu::kNotThere},
+    {Planted::kGroupRows, "the warps of a group exchange rows", OnCpu::kNotThere},
+    {Planted::kGroupStep, "wgmma reads the first k again", OnCpu::kNotThere},
+    {Planted::kGroupSlab, "slabs of an operand overlap", OnCpu::kNotThere},
+    {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
+    {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -199,6 +204,43 @@ kernel product(A: bf16[K, 64], B: bf16[K, 40], C: out f32[64, 40], R: out f32[40
   T = t
 }
 )";
+// Warp groups: two of them, slabs of both operands, and products that run on from one iteration to the next.
+constexpr const char* kGroups = R"(tile 1
+kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: out f32[128, 128], F: out i32[128, 32])
+{
+  shared a: f16[32, 128], b: f16[32, 128], d: i8[128, 64], e: i8[32, 64]
+  fragment c: f32[128, 128] = 0, f: i32[128, 32] = 0
+  pipelined k < ceildiv(K, 32), 4 {
+    a = A[k*32 +: 32, :]
+    b = B[k*32 +: 32, :]
+    c += a^T @ b
+  }
+  pipelined k < ceildiv(K, 64), 3 {
+    d = D[:, k*64 +: 64]
+    e = E[:, k*64 +: 64]
+    f += d @ e^T
+  }
+  C = c
+  F = f
+}
+)";
+constexpr const char* kGroupChain = R"(tile 1
+kernel group_chain(Q: f16[64, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[64, 64])
+{
+  shared q: f16[64, 128], k: f16[32, 128], v: f16[32, 64]
+  fragment s: f32[64, 32], p: f16[64, 32], o: f32[64, 64] = 0
+  q = Q
+  pipelined n < ceildiv(S, 32), 2 {
+    k = K[n*32 +: 32, :]
+    v = V[n*32 +: 32, :]
+    s = q @ k^T
+    parallel i < 64, j < 32 { s[i, j] = n*32 + j < S ? s[i, j] * 0.125 : 0 }
+    p = s
+    o += p @ v
+  }
+  O = o
+}
+)";
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
 struct Planting {
@@ -251,6 +293,14 @@ class Suite {
     wishes.threads = 128;
     add_program("chain", kChain, random, 24, wishes);
     add_program("product", kProduct, random, 24, wishes);
+    conformance::Wishes groups;
+    groups.values = {{"S", 92}, {"K", 176}};
+    groups.aligned = {"Q", "K", "V", "A", "B", "D", "E"};
+    groups.architecture = 90;
+    groups.threads = 256;
+    add_program("groups", kGroups, random, 24, groups);
+    groups.threads = 128;
+    add_program("group chain", kGroupChain, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

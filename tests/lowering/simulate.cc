@@ -38,6 +38,7 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
 
 void Machine::run_block(uint32_t block, ThreadOrder order) {
   memory_.start_block();
+  groups_.assign((static_cast<size_t>(kernel_.threads) + kLanes - 1) / kLanes, {});
   std::vector<Thread> threads(static_cast<size_t>(kernel_.threads));
   for (size_t i = 0; i < threads.size(); ++i) start(threads[i], static_cast<int32_t>(i), block);
   std::vector<Warp> warps;

@@ -132,7 +132,14 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kConvertPair:
       convert_pair(stmt, thread);
       break;
+    case Kind::kProxyFence:
+      memory_.fence(thread.number);
+      break;
     case Kind::kBarrier:
+    case Kind::kGroupMma:
+    case Kind::kGroupFence:
+    case Kind::kGroupCommit:
+    case Kind::kGroupWait:
     case Kind::kLoadMatrix:
     case Kind::kMma:
     case Kind::kShuffle:

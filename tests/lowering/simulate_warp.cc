@@ -35,6 +35,7 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
   if (warp.size() != kLanes) return fail("an operation of a warp that is not whole");
   if (stmt.kind == SimStmt::Kind::kShuffle) return shuffle(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kLoadMatrix) return load_matrix(stmt, warp);
+  if (stmt.kind != SimStmt::Kind::kMma) return group_operation(stmt, warp);
   mma(stmt, warp);
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <span>
+#include <tuple>
 
 #include "tests/lowering/simulated_memory.h"
 
@@ -93,12 +94,33 @@ class Machine {
   void load_matrix(const SimStmt& stmt, Warp warp);
   void mma(const SimStmt& stmt, Warp warp);
 
+  // simulate_group.cc
+  struct GroupProduct {  // one instruction under way
+    const SimStmt* stmt;
+    int64_t at, base_a, base_b;    // first accumulator; addresses in shared memory
+    std::vector<uint8_t> a, b;     // the operands at issue, 32 bytes a row of A or column of B
+  };
+  struct Group {  // a warp's part of its warp group's work
+    bool fenced = false;
+    std::vector<GroupProduct> open;
+    std::deque<std::vector<GroupProduct>> batches;                                    // oldest first
+    std::map<std::tuple<int, int64_t, int32_t>, std::vector<uint8_t>> sums;  // by buffer, first register, lane
+  };
+  void group_operation(const SimStmt& stmt, Warp warp);
+  void group_mma(const SimStmt& stmt, Warp warp);
+  void group_wait(const SimStmt& stmt, Warp warp);
+  void finish_products(const std::vector<GroupProduct>& products, Group& group);
+  void reread(const GroupProduct& product, Warp warp);
+  const uint8_t* matrix_element(const SimStmt::Operand& operand, int64_t base, const LoopIntrinsic::MatrixView& view,
+                                int64_t mn, int64_t k, const Thread& thread);
+
   const LoopKernel& kernel_;
   const SimProgram program_;
   const std::vector<int64_t>& params_;
   Simulation result_;
   SimMemory memory_;
   int64_t steps_ = 0;
+  std::vector<Group> groups_;  // by warp
   std::mt19937 random_{1};
   // Vector accesses to shared memory since the last barrier: by statement and warp, the addresses of each round.
   struct Rounds {

@@ -25,6 +25,7 @@ SimMemory::SimMemory(const LoopKernel& kernel, const SimProgram& program, const 
     : program_(program),
       arena_(room_for(kernel.shared_bytes)),
       workspace_(room_for(kernel.workspace_bytes)),
+      fences_(static_cast<size_t>(kernel.threads)),
       result_(*result) {
   for (const Allocation& allocation : memory) {
     globals_.push_back({static_cast<uint8_t*>(allocation.data), {}});
@@ -50,6 +51,7 @@ SimMemory::Region* SimMemory::find_region(const SimBuffer& buffer, const std::ve
 void SimMemory::start_block() {
   std::fill(arena_.begin(), arena_.end(), kPoison);
   std::fill(workspace_.begin(), workspace_.end(), kPoison);
+  std::fill(fences_.begin(), fences_.end(), ++clock_);
 }
 
 uint8_t* SimMemory::element(int number, int64_t at, const Agent& agent, Access kind) {
@@ -123,7 +125,7 @@ void SimMemory::check(const SimBuffer& buffer, Region* region, int64_t at, int64
     note(region->shadows[static_cast<size_t>(buffer.offset + first + i)], thread, kind, &conflict, &other);
   if (!conflict || result_.races++) return;
   result_.first_race = fmt::format("thread {} {} element {} of `{}` that {} {}", agent.thread,
-                                   kind == Access::kRead ? "reads" : "writes", at, buffer.name,
+                                   kind == Access::kRead || kind == Access::kProduct ? "reads" : "writes", at, buffer.name,
                                    other == kMany     ? "several threads have"
                                    : other == kAtomic ? "an atomic has"
                                                       : fmt::format("thread {} has", other),
@@ -142,7 +144,11 @@ void SimMemory::note(Shadow& shadow, int32_t thread, Access kind, const char** c
     *conflict = "not finished copying";
     *other = shadow.pending;
   }
-  if (kind == Access::kRead) {
+  if (kind == Access::kProduct && shadow.writer >= 0 && shadow.clock >= fences_[static_cast<size_t>(shadow.writer)]) {
+    *conflict = "not fenced";
+    *other = shadow.writer;
+  }
+  if (kind == Access::kRead || kind == Access::kProduct) {
     shadow.reader = read && shadow.reader != thread ? kMany : thread;
     shadow.read_at = barrier_;
     return;
@@ -153,6 +159,7 @@ void SimMemory::note(Shadow& shadow, int32_t thread, Access kind, const char** c
   }
   shadow.writer = kind == Access::kAtomic ? kAtomic : thread;
   shadow.written_at = barrier_;
+  shadow.clock = clock_;
 }
 
 }  // namespace kachel::lowering

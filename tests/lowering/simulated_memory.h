@@ -9,7 +9,7 @@ namespace kachel::lowering {
 
 class SimMemory {
  public:
-  enum class Access : uint8_t { kRead, kWrite, kAtomic };
+  enum class Access : uint8_t { kRead, kWrite, kAtomic, kProduct };  // kProduct: a read by wgmma
   // Who accesses: a thread, with its registers, or all lanes of its warp together.
   struct Agent {
     int32_t thread = 0;
@@ -24,6 +24,8 @@ class SimMemory {
 
   void start_block();
   void barrier() { ++barrier_; }
+  // What the thread has written so far may be read by wgmma.
+  void fence(int32_t thread) { fences_[static_cast<size_t>(thread)] = ++clock_; }
 
   // Where the buffer begins, after the check of an access to one element; null, and a failure, if it is outside.
   uint8_t* element(int buffer, int64_t at, const Agent& agent, Access kind);
@@ -42,6 +44,7 @@ class SimMemory {
   struct Shadow {
     uint32_t written_at = 0, read_at = 0;  // barrier number; 0: never
     int32_t writer = -1, reader = -1, pending = -1;
+    uint32_t clock = 0;  // at the last write
   };
   struct Region {  // memory with its shadow
     uint8_t* data = nullptr;
@@ -63,6 +66,8 @@ class SimMemory {
   std::vector<uint8_t> arena_, workspace_;
   std::vector<Region*> region_of_;  // by buffer
   uint32_t barrier_ = 0;
+  uint32_t clock_ = 1;            // counts fences
+  std::vector<uint32_t> fences_;  // by thread: its last one
   Simulation& result_;
 };
 

@@ -143,7 +143,9 @@ class Compiler {
   void statement(const LoopIntrinsic& intrinsic, SimBlock* out) {
     using Kind = SimStmt::Kind;
     constexpr Kind kKinds[] = {Kind::kCopy,       Kind::kCopyAsync, Kind::kCommit,     Kind::kWait,
-                               Kind::kLoadMatrix, Kind::kMma,       Kind::kConvertPair};
+                               Kind::kLoadMatrix, Kind::kMma,       Kind::kConvertPair,
+                               Kind::kGroupMma,   Kind::kGroupFence, Kind::kGroupCommit, Kind::kGroupWait,
+                               Kind::kProxyFence};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
@@ -152,7 +154,11 @@ class Compiler {
     stmt.transpose = intrinsic.transpose;
     stmt.type = intrinsic.type;
     stmt.type_b = intrinsic.type_b;
-    stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kMma;
+    stmt.accumulate = intrinsic.accumulate;
+    stmt.view_a = intrinsic.view_a;
+    stmt.view_b = intrinsic.view_b;
+    stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kMma ||
+                 (stmt.kind >= Kind::kGroupMma && stmt.kind <= Kind::kGroupWait);
     out->push_back(std::move(stmt));
   }
   void statement(const LoopShuffle& shuffle, SimBlock* out) {

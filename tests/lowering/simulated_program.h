@@ -32,7 +32,8 @@ using SimBlock = std::vector<SimStmt>;
 struct SimStmt {
   enum class Kind : uint8_t {
     kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
-    kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kShuffle
+    kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
+    kGroupWait, kProxyFence, kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;
@@ -45,7 +46,8 @@ struct SimStmt {
   ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
   int64_t extent = 0, step = 1;  // threads; for
   int64_t immediate = 0;         // wait: groups; load matrix: matrices; shuffle: the mask
-  bool transpose = false;
+  bool transpose = false, accumulate = true;
+  LoopIntrinsic::MatrixView view_a, view_b;
   bool stops = false;  // it waits for other threads, or something in it does
   std::vector<Operand> operands;
   SimBlock body, otherwise;

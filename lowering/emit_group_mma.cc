@@ -1,0 +1,93 @@
+// wgmma as CUDA C++: one function for each form that a kernel uses. Source: PTX ISA, "wgmma.mma_async" and "Matrix
+// Descriptor Format".
+#include <fmt/format.h>
+
+#include "lowering/emit.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::DType;
+
+const char* ptx_type(DType type) {
+  switch (type) {
+    case DType::F16:
+      return "f16";
+    case DType::BF16:
+      return "bf16";
+    case DType::I8:
+      return "s8";
+    default:
+      return "u8";
+  }
+}
+
+bool sums_integers(const LoopIntrinsic& mma) {
+  return !ir::is_float(mma.type);
+}
+
+std::string function_name(const LoopIntrinsic& mma) {
+  return fmt::format("kachel_group_mma_{}_{}_n{}{}{}{}", ir::name(mma.type), ir::name(mma.type_b), mma.immediate,
+                     mma.view_a.swizzle ? "" : "_registers", mma.view_a.transpose ? "_a_down" : "",
+                     mma.view_b.transpose ? "_b_down" : "");
+}
+
+// The part of a descriptor that does not depend on the address: distances in 16 bytes, and the swizzle.
+uint64_t descriptor(const LoopIntrinsic::MatrixView& view) {
+  const uint64_t mode = view.swizzle == 128 ? 1 : view.swizzle == 64 ? 2 : 3;
+  return static_cast<uint64_t>(view.slab / 16) << 16 | static_cast<uint64_t>(view.stride / 16) << 32 | mode << 62;
+}
+
+}  // namespace
+
+const char* const kGroupMmaPrelude = R"cuda(
+KACHEL_DEVICE void kachel_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+KACHEL_DEVICE void kachel_group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kGroups> KACHEL_DEVICE void kachel_group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kGroups) : "memory"); }
+KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// nothing that reads these registers moves to the other side
+KACHEL_DEVICE void kachel_pin(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
+KACHEL_DEVICE void kachel_pin(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
+template <int kCount, class T> KACHEL_DEVICE void kachel_pin(T* x) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) kachel_pin(x[i]);
+}
+KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(kachel_shared_address(p) & 0x3ffff) >> 4); }
+)cuda";
+
+std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const std::string& a, const std::string& b) {
+  const std::string left = mma.view_a.swizzle ? fmt::format("kachel_matrix({}, {:#x}ull)", a, descriptor(mma.view_a))
+                                              : fmt::format("(const u32*)({})", a);
+  return fmt::format("{}({}, {}, kachel_matrix({}, {:#x}ull), {});", function_name(mma), c, left, b,
+                     descriptor(mma.view_b), mma.accumulate ? 1 : 0);
+}
+
+std::string group_mma_function(const LoopIntrinsic& mma) {
+  const int64_t count = mma.immediate / 2;
+  const bool integers = sums_integers(mma), registers = !mma.view_a.swizzle;
+  std::string sums, results;
+  for (int64_t i = 0; i < count; ++i) {
+    sums += fmt::format("{}%{}", i ? ", " : "", i);
+    results += fmt::format("{}\"+{}\"(c[{}])", i ? ", " : "", integers ? "r" : "f", i);
+  }
+  const std::string left = registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", count, count + 1, count + 2, count + 3)
+                                     : fmt::format("%{}", count);
+  const int64_t next = count + (registers ? 4 : 1);
+  // Signs of A and B, then which of the operands in memory have k down their rows; integers know neither.
+  std::string flags;
+  if (!integers) {
+    flags = ", 1, 1";
+    if (!registers) flags += mma.view_a.transpose ? ", 1" : ", 0";
+    flags += mma.view_b.transpose ? ", 1" : ", 0";
+  }
+  const char* sum = integers ? "s32" : "f32";
+  return fmt::format(
+      "KACHEL_DEVICE void {}({}* c, {} a, u64 b, int accumulate) {{\n"
+      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, "
+      "{}, %{}, p{}; }}\"\n    : {}\n    : {}, \"l\"(b), \"r\"(accumulate));\n}}\n",
+      function_name(mma), integers ? "int" : "float", registers ? "const u32*" : "u64", next + 1, mma.immediate,
+      256 / ir::bits(mma.type), sum, ptx_type(mma.type), ptx_type(mma.type_b), sums, left, next, flags, results,
+      registers ? "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3])" : "\"l\"(a)");
+}
+
+}  // namespace kachel::lowering
