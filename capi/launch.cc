@@ -60,7 +60,8 @@ kachel_status kachel_bind(kachel_kernel* kernel, const kachel_arg* args, size_t 
   });
 }
 
-[[gnu::hot]] kachel_status kachel_call_launch(kachel_call* call, void* const* pointers, const int64_t* scalars, void* stream) {
+[[gnu::hot]] kachel_status kachel_call_launch(kachel_call* call, void* const* pointers, const int64_t* scalars,
+                                              void* stream) {
   if (!call) [[unlikely]]
     return KACHEL_E_INVALID;
   return capi::guarded(nullptr, [&] { return call->call->launch(pointers, scalars, stream); });

@@ -36,9 +36,18 @@ struct BoundArguments {
 };
 static_assert(ir::kDTypeCount <= 16 && kMaxTypes * 4 <= 64);
 
-Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);
-// The same without the short way that bind_arguments() tries first.
+// Any arguments, with the reason where they are refused.
 Status bind_completely(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);
+
+// What launches nearly always have: valid arguments, non-empty tensors of whole bytes, outputs whose bytes lie apart
+// from all others and whose strides descend. True: `out` is as bind_completely() makes it. False: that one decides.
+bool bind_quickly(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);
+
+inline Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
+  if (bind_quickly(model, args, out)) [[likely]]
+    return {};
+  return bind_completely(model, args, out);
+}
 
 // The interpreter's arguments are not launched: what memory they overlap does not matter, nor which device they name.
 Status bind_host_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);

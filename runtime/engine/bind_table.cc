@@ -67,7 +67,6 @@ void BindTable::fill(const KernelModel& model) {
   }
   for (int index : model.scalars) scalar[scalars++] = scalar_entry(model.params[index], index);
   has_programs |= !model.where.empty();
-  dims = static_cast<uint8_t>(model.dim_slots);
   for (size_t i = 0; i < model.facts.size(); ++i) {
     const lowering::Fact& fact = model.facts[i];
     const uint64_t bit = uint64_t{1} << i;

@@ -1,7 +1,5 @@
-// bind_arguments() for what launches nearly always have: valid arguments, non-empty tensors of whole bytes, outputs
-// that are apart and have their strides in descending order. One small pass over the flat table with few branches,
-// because a launch among other work pays for the code and data that it has to fetch. All else goes to
-// bind_completely().
+// One small pass over the flat table with few branches: a launch among other work pays for the code and the data that
+// it has to fetch.
 #include <bit>
 
 #include "runtime/engine/argument_binder.h"
@@ -59,11 +57,12 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   for (int axis = last; axis >= 0; --axis) {
     const int64_t extent = given.shape[axis];
     const int64_t stride = given.strides ? given.strides[axis] : elements;
+    const auto steps = static_cast<int64_t>(static_cast<uint64_t>(extent) - 1);
     int64_t span;
     bad |= extent <= 0 || stride < 0;
     ordered &= extent == 1 || stride > reach;
     bad |= __builtin_mul_overflow(elements, extent, &elements);
-    bad |= __builtin_mul_overflow(extent - 1, stride, &span);
+    bad |= __builtin_mul_overflow(steps, stride, &span);
     bad |= __builtin_add_overflow(reach, span, &reach);
     all.narrow &= extent < kIndexLimit;
     divisors |= static_cast<uint64_t>(axis == last ? extent : extent == 1 ? 0 : stride) * static_cast<uint64_t>(bytes);
@@ -86,8 +85,9 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
 
 inline bool scalar(const ScalarEntry& entry, const Arg& arg, BoundArguments& out) {
   if (entry.is_float) {
+    if (arg.kind != Arg::kFloat) return false;
     out.scalars[entry.param] = std::bit_cast<uint32_t>(static_cast<float>(arg.f));
-    return arg.kind == Arg::kFloat;
+    return true;
   }
   out.scalars[entry.param] = static_cast<uint64_t>(arg.i);
   return arg.kind == Arg::kInt && arg.i >= entry.low && arg.i <= entry.high;
@@ -107,9 +107,8 @@ inline bool apart(const BindTable& table, const BoundArguments& out) {
   return !meet;
 }
 
-// True: `out` is as bind_completely() makes it, but for `where` and for extents that a program gives. False: the
-// complete binder is to be asked.
-inline bool bind_quickly(const BindTable& table, std::span<const Arg> args, BoundArguments& out) {
+// All but `where` and extents that a program gives.
+inline bool bind(const BindTable& table, std::span<const Arg> args, BoundArguments& out) {
   if (args.size() != static_cast<size_t>(table.tensors) + table.scalars) return false;
   Gathered all;
   for (int i = 0; i < table.tensors; ++i) {
@@ -147,10 +146,8 @@ inline bool bind_quickly(const BindTable& table, std::span<const Arg> args, Boun
 
 }  // namespace
 
-[[gnu::hot]] Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
-  if (bind_quickly(model.table, args, out) && (!model.table.has_programs || programs_hold(model, out))) [[likely]]
-    return {};
-  return bind_completely(model, args, out);
+[[gnu::hot]] bool bind_quickly(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
+  return bind(model.table, args, out) && (!model.table.has_programs || programs_hold(model, out));
 }
 
 }  // namespace kachel::runtime
