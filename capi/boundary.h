@@ -18,8 +18,8 @@ struct kachel_error {
 namespace kachel::capi {
 
 // Makes the error object where the caller wants one; without memory for it, a static one.
-kachel_status fail(const Status& status, kachel_error** err) noexcept;
-kachel_status fail_current_exception(kachel_error** err) noexcept;
+[[gnu::cold]] kachel_status fail(const Status& status, kachel_error** err) noexcept;
+[[gnu::cold]] kachel_status fail_current_exception(kachel_error** err) noexcept;
 
 inline kachel_status ok_or(const Status& status, kachel_error** err) noexcept {
   if (status.ok()) [[likely]]
@@ -47,7 +47,7 @@ T guarded_value(T fallback, Body&& body) noexcept {
   }
 }
 
-inline Status missing(const char* what) {
+[[gnu::cold]] inline Status missing(const char* what) {
   return invalid(std::string("`") + what + "` is NULL; pass a valid pointer");
 }
 

@@ -21,11 +21,13 @@ Status capi::launch_settings(const runtime::Engine& engine, const kachel_launch_
   return {};
 }
 
-kachel_status kachel_launch(kachel_kernel* kernel, const kachel_arg* args, size_t count,
-                            const kachel_launch_options* options, void* stream, kachel_error** err) {
+[[gnu::hot]] kachel_status kachel_launch(kachel_kernel* kernel, const kachel_arg* args, size_t count,
+                                         const kachel_launch_options* options, void* stream, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {
     if (!kernel) return capi::missing("kernel");
     if (!args && count != 0) return capi::missing("args");
+    if (!options) [[likely]]
+      return kernel->kernel->launch(capi::arguments(args, count), kernel->kernel->defaults(), stream);
     runtime::LaunchSettings settings;
     KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
     return kernel->kernel->launch(capi::arguments(args, count), settings, stream);
@@ -58,7 +60,8 @@ kachel_status kachel_bind(kachel_kernel* kernel, const kachel_arg* args, size_t 
   });
 }
 
-kachel_status kachel_call_launch(kachel_call* call, void* const* pointers, const int64_t* scalars, void* stream) {
+[[gnu::hot]] kachel_status kachel_call_launch(kachel_call* call, void* const* pointers, const int64_t* scalars,
+                                              void* stream) {
   if (!call) [[unlikely]]
     return KACHEL_E_INVALID;
   return capi::guarded(nullptr, [&] { return call->call->launch(pointers, scalars, stream); });

@@ -24,6 +24,7 @@ class CudaFunction : public DeviceFunction {
  private:
   DriverResult enqueue(const LaunchDims& dims, const void* params, void* stream) const;
   Status enqueue_in_context(const LaunchDims& dims, const void* params, void* stream) const;
+  [[gnu::cold]] Status too_few(size_t params_bytes) const;
 
   const CudaContext& context_;
   decltype(DriverApi::launch_kernel) const launch_kernel_;

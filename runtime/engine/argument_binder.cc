@@ -14,8 +14,6 @@ namespace {
 
 using ir::DType;
 
-constexpr int64_t kMaxBytes = int64_t{1} << 62;
-
 std::string shape_text(const TensorArg& tensor) {
   std::string text = "[";
   for (int32_t i = 0; i < tensor.ndim; ++i) text += fmt::format("{}{}", i ? ", " : "", tensor.shape[i]);
@@ -240,7 +238,7 @@ class Binder {
       overflow |= __builtin_mul_overflow(bound.shape[axis] - 1, bound.strides[axis], &reach);
       overflow |= __builtin_add_overflow(span, reach, &span);
     }
-    if (overflow || span > kMaxBytes / 8 || contiguous > kMaxBytes / 8) [[unlikely]]
+    if (overflow || span > kMaxTensorBytes / 8 || contiguous > kMaxTensorBytes / 8) [[unlikely]]
       return fail(index,
                   fmt::format("its shape {} spans more than 2^62 bytes; check shape and strides", shape_text(given)));
     bound.bytes = empty ? 0 : packed ? (span + 1) / 2 : span * (bits_of(bound.dtype) / 8);
@@ -282,7 +280,7 @@ class Binder {
 
 }  // namespace
 
-Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
+Status bind_completely(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
   Binder binder(model, args, out);
   return binder.bind(true) ? Status() : binder.status();
 }

@@ -9,6 +9,8 @@
 
 namespace kachel::runtime {
 
+inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 62;  // from the first to the last
+
 struct BoundTensor {
   char* data;  // byte_offset added
   ir::DType dtype;
@@ -20,10 +22,12 @@ struct BoundTensor {
 
 // On the stack of every launch: left uninitialised but for what bind_arguments() fills in.
 struct BoundArguments {
-  DeviceRef device;  // of the tensors; {0, 0} where the kernel has none
-  uint64_t types;    // of the type symbols, four bits each
-  uint64_t facts;    // bit i: KernelModel::facts[i] holds
-  int64_t dims[kMaxDims];
+  static constexpr uint8_t kNoDim = kMaxDims;
+
+  DeviceRef device;              // of the tensors; {0, 0} where the kernel has none
+  uint64_t types;                // of the type symbols, four bits each
+  uint64_t facts;                // bit i: KernelModel::facts[i] holds
+  int64_t dims[kMaxDims + 1];    // the last one takes what no dimension stands for
   uint64_t scalars[kMaxParams];  // by parameter
   BoundTensor tensors[kMaxParams];
 
@@ -32,7 +36,18 @@ struct BoundArguments {
 };
 static_assert(ir::kDTypeCount <= 16 && kMaxTypes * 4 <= 64);
 
-Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);
+// Any arguments, with the reason where they are refused.
+Status bind_completely(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);
+
+// What launches nearly always have: valid arguments, non-empty tensors of whole bytes, outputs whose bytes lie apart
+// from all others and whose strides descend. True: `out` is as bind_completely() makes it. False: that one decides.
+bool bind_quickly(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);
+
+inline Status bind_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out) {
+  if (bind_quickly(model, args, out)) [[likely]]
+    return {};
+  return bind_completely(model, args, out);
+}
 
 // The interpreter's arguments are not launched: what memory they overlap does not matter, nor which device they name.
 Status bind_host_arguments(const KernelModel& model, std::span<const Arg> args, BoundArguments& out);

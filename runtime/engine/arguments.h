@@ -39,7 +39,7 @@ struct [[gnu::may_alias]] Arg {
 };
 
 // Indexed by DType. Codes: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 10 f8e4m3, 12 f8e5m2.
-inline constexpr DataType kDataTypes[ir::kDTypeCount] = {
+alignas(64) inline constexpr DataType kDataTypes[ir::kDTypeCount] = {
     {2, 32, 1}, {2, 16, 1}, {4, 16, 1}, {10, 8, 1}, {12, 8, 1}, {0, 8, 1}, {1, 8, 1}, {0, 16, 1},
     {0, 32, 1}, {1, 32, 1}, {0, 64, 1}, {1, 64, 1}, {0, 4, 1},  {1, 4, 1}, {6, 8, 1},
 };

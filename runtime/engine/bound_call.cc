@@ -35,8 +35,9 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
     KACHEL_ASSIGN(call->workspace_,
                   Workspace::allocate_lasting(device, call->engine_->options().scratch, call->workspace_bytes_));
   }
+  call->grid_.workspace = call->workspace_.get();
   call->slots_.resize(kMaxSlots);
-  call->slots_.resize(specialisation->fill_slots(arguments, call->grid_, call->workspace_.get(), call->slots_.data()));
+  call->slots_.resize(specialisation->fill_slots(arguments, call->grid_, call->slots_.data()));
   const auto& slots = specialisation->step().slots;
   auto position = [](const std::vector<int>& list, int param) {
     return static_cast<uint16_t>(std::find(list.begin(), list.end(), param) - list.begin());

@@ -7,8 +7,17 @@ constexpr size_t kFirstCapacity = 16;
 
 }  // namespace
 
+DispatchTable::Slots::Owner DispatchTable::Slots::create(size_t capacity) {
+  using Slot = std::atomic<const Entry*>;
+  static_assert(sizeof(Slots) % alignof(Slot) == 0);
+  void* memory = ::operator new(sizeof(Slots) + capacity * sizeof(Slot), kAlign);
+  Owner slots(new (memory) Slots{capacity - 1});
+  std::uninitialized_value_construct_n(&(*slots)[0], capacity);
+  return slots;
+}
+
 DispatchTable::DispatchTable() {
-  tables_.push_back(std::make_unique<Slots>(kFirstCapacity));
+  tables_.push_back(Slots::create(kFirstCapacity));
   slots_.store(tables_.back().get(), std::memory_order_release);
 }
 
@@ -16,33 +25,33 @@ DispatchTable::~DispatchTable() = default;
 
 void DispatchTable::insert(Slots& slots, const Entry* entry) {
   size_t at = entry->signature.hash & slots.mask;
-  while (slots.entries[at].load(std::memory_order_relaxed)) at = (at + 1) & slots.mask;
-  slots.entries[at].store(entry, std::memory_order_release);
+  while (slots[at].load(std::memory_order_relaxed)) at = (at + 1) & slots.mask;
+  slots[at].store(entry, std::memory_order_release);
 }
 
 bool DispatchTable::publish(const Signature& signature, const Specialisation* specialisation) {
   std::lock_guard lock(mutex_);
   Slots* slots = tables_.back().get();
   for (size_t at = signature.hash & slots->mask;; at = (at + 1) & slots->mask) {
-    const Entry* entry = slots->entries[at].load(std::memory_order_relaxed);
+    const Entry* entry = (*slots)[at].load(std::memory_order_relaxed);
     if (!entry) break;
     if (!(entry->signature == signature)) continue;
     if (entry->specialisation == specialisation) return true;
-    entries_.push_back(std::make_unique<Entry>(Entry{signature, specialisation}));
-    slots->entries[at].store(entries_.back().get(), std::memory_order_release);
+    entries_.push_back(std::make_unique<Entry>(Entry{specialisation, signature}));
+    (*slots)[at].store(entries_.back().get(), std::memory_order_release);
     return true;
   }
   if (!specialisation) return true;
   if (used_ >= kMaxEntries) return false;
   if ((used_ + 1) * 2 > slots->mask + 1) {
-    auto larger = std::make_unique<Slots>((slots->mask + 1) * 2);
+    auto larger = Slots::create((slots->mask + 1) * 2);
     for (size_t at = 0; at <= slots->mask; ++at)
-      if (const Entry* entry = slots->entries[at].load(std::memory_order_relaxed)) insert(*larger, entry);
+      if (const Entry* entry = (*slots)[at].load(std::memory_order_relaxed)) insert(*larger, entry);
     slots = larger.get();
     tables_.push_back(std::move(larger));
     slots_.store(slots, std::memory_order_release);
   }
-  entries_.push_back(std::make_unique<Entry>(Entry{signature, specialisation}));
+  entries_.push_back(std::make_unique<Entry>(Entry{specialisation, signature}));
   insert(*slots, entries_.back().get());
   ++used_;
   return true;
@@ -54,7 +63,7 @@ const Specialisation* DispatchTable::find_weaker(const Signature& signature) con
   uint64_t best_facts = 0;
   const Slots& slots = *tables_.back();
   for (size_t at = 0; at <= slots.mask; ++at) {
-    const Entry* entry = slots.entries[at].load(std::memory_order_relaxed);
+    const Entry* entry = slots[at].load(std::memory_order_relaxed);
     if (!entry || !entry->specialisation || entry->signature.count != signature.count) continue;
     const uint64_t facts = entry->signature.words[kFactsWord];
     if ((facts & ~signature.words[kFactsWord]) != 0) continue;

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "runtime/engine/signature.h"
@@ -31,7 +32,7 @@ class DispatchTable {
   const Specialisation* find(const Signature& signature) const {
     const Slots* slots = slots_.load(std::memory_order_acquire);
     for (size_t at = signature.hash & slots->mask;; at = (at + 1) & slots->mask) {
-      const Entry* entry = slots->entries[at].load(std::memory_order_acquire);
+      const Entry* entry = (*slots)[at].load(std::memory_order_acquire);
       if (!entry) return nullptr;
       if (entry->signature == signature) return entry->specialisation;
     }
@@ -47,20 +48,30 @@ class DispatchTable {
   size_t size() const;
 
  private:
-  struct Entry {
+  struct alignas(64) Entry {
+    const Specialisation* specialisation;  // before the signature, of which few words are looked at
     Signature signature;
-    const Specialisation* specialisation;
   };
+  // A power of two of entries lies behind the object, so that one pointer leads to both.
   struct Slots {
-    explicit Slots(size_t capacity) : mask(capacity - 1), entries(new std::atomic<const Entry*>[capacity]()) {}
-    size_t mask;
-    std::unique_ptr<std::atomic<const Entry*>[]> entries;
+    struct Delete {
+      void operator()(Slots* slots) const { ::operator delete(slots, kAlign); }
+    };
+    using Owner = std::unique_ptr<Slots, Delete>;
+    static constexpr std::align_val_t kAlign{64};
+    static Owner create(size_t capacity);
+    std::atomic<const Entry*>& operator[](size_t at) {
+      return reinterpret_cast<std::atomic<const Entry*>*>(this + 1)[at];
+    }
+    const std::atomic<const Entry*>& operator[](size_t at) const { return const_cast<Slots&>(*this)[at]; }
+
+    const size_t mask;
   };
   static void insert(Slots& slots, const Entry* entry);
 
   std::atomic<const Slots*> slots_;
-  mutable std::mutex mutex_;                    // guards what follows
-  std::vector<std::unique_ptr<Slots>> tables_;  // the last is current
+  mutable std::mutex mutex_;          // guards what follows
+  std::vector<Slots::Owner> tables_;  // the last is current
   std::vector<std::unique_ptr<Entry>> entries_;
   size_t used_ = 0;  // occupied slots of the current table
 };

@@ -5,14 +5,7 @@
 #include <bit>
 
 namespace kachel::runtime {
-namespace {
-
-constexpr int32_t kCpuDevice = 1;  // DLPack
-constexpr int64_t kIndexLimit = int64_t{1} << 30;
-
-}  // namespace
-
-// One pass over the tensors: this is a part of every launch. Offsets cannot overflow, since the binder has bounded the
+// Offsets cannot overflow, since the binder has bounded the
 // span of every tensor.
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments) {
   // CPUs load unaligned vectors as they are, and an allocator's whim would be in every key.
@@ -20,7 +13,8 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
   bool narrow = true;
   uint64_t mask = 0;
   for (size_t i = 0; i < model.dims.size(); ++i) narrow &= arguments.dims[i] < kIndexLimit;
-  for (const KernelModel::TensorFacts& facts : model.tensor_facts) {
+  for (int at = 0; at < model.table.tensors; ++at) {
+    const TensorEntry& facts = model.table.tensor[at];
     const BoundTensor& tensor = arguments.tensors[facts.param];
     const int last = facts.rank - 1, bits = bits_of(tensor.dtype);
     int64_t reach = 0;
@@ -39,7 +33,7 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     if (unit || tensor.shape[last] <= 1) mask |= facts.unit_stride;
     if (unit && aligned && (divisors & 7) == 0) mask |= facts.vector[std::countr_zero(divisors) - 3];
   }
-  return narrow ? mask | model.index32_fact : mask;
+  return narrow ? mask | model.table.index32_fact : mask;
 }
 
 std::string facts_text(const KernelModel& model, uint64_t mask) {

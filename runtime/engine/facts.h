@@ -4,6 +4,9 @@
 
 namespace kachel::runtime {
 
+inline constexpr int32_t kCpuDevice = 1;  // DLPack
+inline constexpr int64_t kIndexLimit = int64_t{1} << 30;
+
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments);
 
 // "index32, unit stride of `A`"; "none".

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "ir/numerics.h"
@@ -43,7 +44,66 @@ Result<HostProgram> HostProgram::compile(const ir::ExprRef& expr, const HostScop
   HostProgram program;
   program.is_float_ = typed->type == DType::F32;
   KACHEL_TRY(program.emit(typed, scope, 0));
+  program.find_form();
   return program;
+}
+
+HostProgram HostProgram::with_tunables(const int64_t* values) const {
+  HostProgram program = *this;
+  program.mentions_tunables_ = false;
+  program.code_.clear();
+  for (Instruction instruction : code_) {
+    if (instruction.kind == Kind::kTunable) {
+      instruction.kind = Kind::kConst;
+      instruction.value = values[instruction.value];
+    }
+    const auto arity = static_cast<size_t>(instruction.arity);
+    const auto operands = program.code_.end() - instruction.arity;
+    auto is_const = [](const Instruction& operand) { return operand.kind == Kind::kConst; };
+    if (arity > 0 && std::all_of(operands, program.code_.end(), is_const)) {
+      instruction.value =
+          apply(instruction, operands[0].value, arity > 1 ? operands[1].value : 0, arity > 2 ? operands[2].value : 0);
+      instruction.kind = Kind::kConst;
+      instruction.arity = 0;
+      program.code_.erase(operands, program.code_.end());
+    }
+    program.code_.push_back(instruction);
+  }
+  program.find_form();
+  return program;
+}
+
+void HostProgram::find_form() {
+  form_ = {};
+  form_.kind = HostForm::Kind::kProgram;
+  auto is = [&](size_t at, Kind kind, Op op = Op::kAdd) {
+    return code_[at].kind == kind && (kind != Kind::kIntOp || (code_[at].op == op && code_[at].type == DType::I64));
+  };
+  if (code_.size() == 1 && (is(0, Kind::kDim) || is(0, Kind::kConst) || is(0, Kind::kIntScalar))) {
+    form_.kind = is(0, Kind::kDim)     ? HostForm::Kind::kDim
+                 : is(0, Kind::kConst) ? HostForm::Kind::kConst
+                                       : HostForm::Kind::kScalar;
+    if (form_.kind == HostForm::Kind::kConst) form_.value = code_[0].value;
+  } else if (code_.size() == 2 && is(0, Kind::kDim) && is(1, Kind::kIntOp, Op::kBucket)) {
+    form_.kind = HostForm::Kind::kBucket;
+  } else if (code_.size() >= 3 && is(0, Kind::kDim) && is(1, Kind::kConst) && code_[1].value > 0) {
+    if (code_.size() == 3 && is(2, Kind::kIntOp, Op::kCeilDiv)) form_.kind = HostForm::Kind::kCeilDiv;
+    if (code_.size() == 5 && is(2, Kind::kIntOp, Op::kMod) && is(3, Kind::kConst) && code_[3].value == 0 &&
+        is(4, Kind::kIntOp, Op::kEq))
+      form_.kind = HostForm::Kind::kMultipleOf;
+    form_.value = code_[1].value;
+  }
+  if (form_.kind != HostForm::Kind::kConst) form_.position = static_cast<uint8_t>(code_[0].value);
+}
+
+HostForm HostProgram::form() const {
+  HostForm form = form_;
+  if (form.kind == HostForm::Kind::kProgram) form.program = this;
+  return form;
+}
+
+int64_t HostForm::run_program(const HostInputs& inputs) const {
+  return program->run(inputs);
 }
 
 Status HostProgram::emit(const ir::ExprRef& expr, const HostScope& scope, int depth) {
@@ -125,7 +185,30 @@ int64_t HostProgram::load(const Instruction& instruction, const HostInputs& inpu
   }
 }
 
-int64_t HostProgram::run_all(const HostInputs& inputs) const {
+int64_t HostProgram::apply(const Instruction& instruction, int64_t a, int64_t b, int64_t c) {
+  switch (instruction.kind) {
+    case Kind::kIntOp:
+      return ir::integer_op(instruction.op, instruction.type, a, b, c);
+    case Kind::kFloatOp:
+      return bits_of(ir::float_op(instruction.op, double_of(a), double_of(b), double_of(c)));
+    case Kind::kFloatCompare:
+      return ir::float_compare(instruction.op, double_of(a), double_of(b));
+    case Kind::kFloatSelect:
+      return a != 0 ? b : c;
+    default: {
+      ir::Scalar value;
+      value.type = instruction.type;
+      if (instruction.type == DType::F32)
+        value.f = double_of(a);
+      else
+        value.i = a;
+      const ir::Scalar converted = ir::convert(value, instruction.to);
+      return converted.type == DType::F32 ? bits_of(converted.f) : converted.i;
+    }
+  }
+}
+
+int64_t HostProgram::run_code(const HostInputs& inputs) const {
   int64_t stack[kStack + 1];
   int64_t* top = stack;  // one past the topmost value
   for (const Instruction& instruction : code_) {
@@ -134,33 +217,8 @@ int64_t HostProgram::run_all(const HostInputs& inputs) const {
       continue;
     }
     top -= instruction.arity;
-    const int64_t a = top[0], b = instruction.arity > 1 ? top[1] : 0, c = instruction.arity > 2 ? top[2] : 0;
-    int64_t result = 0;
-    switch (instruction.kind) {
-      case Kind::kIntOp:
-        result = ir::integer_op(instruction.op, instruction.type, a, b, c);
-        break;
-      case Kind::kFloatOp:
-        result = bits_of(ir::float_op(instruction.op, double_of(a), double_of(b), double_of(c)));
-        break;
-      case Kind::kFloatCompare:
-        result = ir::float_compare(instruction.op, double_of(a), double_of(b));
-        break;
-      case Kind::kFloatSelect:
-        result = a != 0 ? b : c;
-        break;
-      default: {
-        ir::Scalar value;
-        value.type = instruction.type;
-        if (instruction.type == DType::F32)
-          value.f = double_of(a);
-        else
-          value.i = a;
-        ir::Scalar converted = ir::convert(value, instruction.to);
-        result = converted.type == DType::F32 ? bits_of(converted.f) : converted.i;
-      }
-    }
-    *top++ = result;
+    top[0] = apply(instruction, top[0], instruction.arity > 1 ? top[1] : 0, instruction.arity > 2 ? top[2] : 0);
+    ++top;
   }
   return stack[0];
 }

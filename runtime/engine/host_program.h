@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "ir/instantiate.h"
+#include "runtime/engine/host_form.h"
 #include "support/status.h"
 
 namespace kachel::runtime {
-
-// Values during evaluation, by position.
-struct HostInputs {
-  const int64_t* dims = nullptr;
-  const uint64_t* scalars = nullptr;  // by parameter index, as in a launch slot: f32 as bits in the low half
-  const int64_t* tunables = nullptr;
-};
 
 // Where the variables of a kernel's host expressions are.
 struct HostScope {
@@ -31,9 +25,12 @@ class HostProgram {
 
   // Integers and bools as they are, f32 as the bits of the double that holds it.
   int64_t run(const HostInputs& inputs) const {
-    if (code_.size() == 1) return load(code_[0], inputs);
-    return run_all(inputs);
+    return form_.kind == HostForm::Kind::kProgram ? run_code(inputs) : form_.run(inputs);
   }
+  // The same with values for the tunables.
+  HostProgram with_tunables(const int64_t* values) const;
+  // What is run where no pointer is to be followed. It may refer to this object.
+  HostForm form() const;
   bool is_float() const { return is_float_; }
   bool mentions_scalars() const { return mentions_scalars_; }
   bool mentions_tunables() const { return mentions_tunables_; }
@@ -64,8 +61,11 @@ class HostProgram {
 
   Status emit(const ir::ExprRef& expr, const HostScope& scope, int depth);
   static int64_t load(const Instruction& instruction, const HostInputs& inputs);
-  int64_t run_all(const HostInputs& inputs) const;
+  static int64_t apply(const Instruction& instruction, int64_t a, int64_t b, int64_t c);
+  int64_t run_code(const HostInputs& inputs) const;
+  void find_form();
 
+  HostForm form_;
   std::vector<Instruction> code_;  // postfix
   bool is_float_ = false, mentions_scalars_ = false, mentions_tunables_ = false, mentions_dims_ = false;
 };

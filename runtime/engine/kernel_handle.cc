@@ -17,44 +17,62 @@ Status busy(const KernelModel& model, std::string_view what) {
 
 }  // namespace
 
+KernelHandle::KernelHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model)
+    : engine_(std::move(engine)), model_(std::move(model)) {
+  defaults_.policy = engine_->options().policy;
+  defaults_.tune_budget_ns = engine_->options().tune_budget_ns;
+}
+
 Status KernelHandle::bind_arguments(std::span<const Arg> args, BoundArguments& out) const {
   KACHEL_TRY(runtime::bind_arguments(*model_, args, out));
-  if (out.device.type == 0 && !engine_->devices().list().empty()) out.device = engine_->devices().list().front();
+  if (out.device.type == 0 && !engine_->devices().list().empty()) [[unlikely]]
+    out.device = engine_->devices().list().front();
   return {};
 }
 
-Status KernelHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+inline Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments,
+                                       void* stream) {
+  return specialisation.needs_workspace() ? launch_with_workspace(specialisation, arguments, stream)
+                                          : specialisation.launch(arguments, stream);
+}
+
+[[gnu::hot]] Status KernelHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(*model_, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
   if (!found) [[unlikely]] {
     KACHEL_ASSIGN(found, resolve(arguments, settings, signature, stream));
     if (!found) return {};
   }
   Status launched = launch_one(*found, arguments, stream);
-  if (launched.ok()) [[likely]] {
-    engine_->counters().launches.add();
-    return {};
-  }
-  if (launched.code() == Code::kLaunch && !settings.has_configuration)
-    return launch_another(*found, arguments, settings, signature, stream, std::move(launched));
-  return engine_->services().noticed(std::move(launched));
+  if (!launched.ok()) [[unlikely]]
+    return launch_failed(*found, arguments, settings, signature, stream, std::move(launched));
+  engine_->counters().launches.add();
+  return launched;
 }
 
-Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments, void* stream) {
+Status KernelHandle::launch_failed(const Specialisation& failed, const BoundArguments& arguments,
+                                   const LaunchSettings& settings, Signature& signature, void* stream, Status why) {
+  if (why.code() == Code::kLaunch && !settings.has_configuration)
+    return launch_another(failed, arguments, settings, signature, stream, std::move(why));
+  return engine_->services().noticed(std::move(why));
+}
+
+Status KernelHandle::launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments,
+                                           void* stream) {
   LaunchGrid grid;
   KACHEL_TRY(specialisation.grid(arguments.inputs(), grid));
   const int64_t bytes = specialisation.workspace_bytes(grid);
-  if (bytes == 0) [[likely]]
-    return specialisation.launch(arguments, grid, nullptr, stream);
+  if (bytes == 0) return {};
   RelaxedCapture relaxed(specialisation.device());
   KACHEL_ASSIGN(bool capturing, specialisation.device().is_capturing(stream));
   if (capturing) return busy(*model_, "allocate scratch");
   KACHEL_ASSIGN(Workspace workspace,
                 Workspace::allocate(specialisation.device(), engine_->options().scratch, bytes, stream));
-  return specialisation.launch(arguments, grid, workspace.get(), stream);
+  grid.workspace = workspace.get();
+  return specialisation.launch(arguments, grid, stream);
 }
 
 // The configuration is to blame only if another one can be launched in its place; else it is the stream or the device.
@@ -74,7 +92,7 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
     failed.demote();
     (*other)->pin();
     for (tuner::Policy policy : kServedAlike) {
-      make_signature(*model_, arguments, static_cast<int32_t>(policy), signature);
+      make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
       if (policy == settings.policy || table_.find(signature) == &failed) table_.publish(signature, *other);
     }
     engine_->log().write(
@@ -107,7 +125,7 @@ Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& argume
   bool kept = table_.publish(signature, outcome.specialisation);
   if (outcome.decided)
     for (tuner::Policy policy : kServedAlike) {
-      make_signature(*model_, arguments, static_cast<int32_t>(policy), signature);
+      make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
       kept &= table_.publish(signature, outcome.specialisation);
     }
   if (!kept)
@@ -123,7 +141,7 @@ Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& se
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(*model_, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   if (!settings.has_configuration && table_.find(signature)) return {};
   return resolve(arguments, settings, signature, stream).status();
 }
@@ -132,7 +150,7 @@ Result<std::unique_ptr<BoundCall>> KernelHandle::bind(std::span<const Arg> args,
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(*model_, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
   if (!found) {
     LaunchSettings bound = settings;

@@ -13,14 +13,15 @@
 namespace kachel::runtime {
 
 // Thread-safe.
-class KernelHandle {
+class alignas(64) KernelHandle {
  public:
-  KernelHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model)
-      : engine_(std::move(engine)), model_(std::move(model)) {}
+  KernelHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model);
 
   Engine& engine() const { return *engine_; }
   const std::shared_ptr<Engine>& shared_engine() const { return engine_; }
   const KernelModel& model() const { return *model_; }
+  // What holds where a call says nothing: the engine's settings.
+  const LaunchSettings& defaults() const { return defaults_; }
 
   Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   // All of launch() but its last step.
@@ -33,14 +34,18 @@ class KernelHandle {
 
  private:
   // Null: the grid is empty.
-  Result<const Specialisation*> resolve(const BoundArguments& arguments, const LaunchSettings& settings,
-                                        Signature& signature, void* stream);
+  [[gnu::cold]] Result<const Specialisation*> resolve(const BoundArguments& arguments, const LaunchSettings& settings,
+                                                      Signature& signature, void* stream);
   Status launch_one(const Specialisation& specialisation, const BoundArguments& arguments, void* stream);
-  Status launch_another(const Specialisation& failed, const BoundArguments& arguments, const LaunchSettings& settings,
-                        Signature& signature, void* stream, Status why);
+  Status launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments, void* stream);
+  [[gnu::cold]] Status launch_failed(const Specialisation& failed, const BoundArguments& arguments,
+                                     const LaunchSettings& settings, Signature& signature, void* stream, Status why);
+  [[gnu::cold]] Status launch_another(const Specialisation& failed, const BoundArguments& arguments,
+                                      const LaunchSettings& settings, Signature& signature, void* stream, Status why);
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const KernelModel> model_;
+  LaunchSettings defaults_;
   DispatchTable table_;
 };
 

@@ -60,13 +60,13 @@ class Builder {
         model_->static_dims.push_back(static_cast<int>(i));
     for (const ir::VarRef& hidden : hidden_) model_->scope.dims.erase(hidden.get());
     model_->facts = lowering::facts_of(kernel);
-    group_facts();
     model_->body = ir::canonical_body(kernel);
     size_t words = 4 + model_->static_dims.size() + model_->keys.size() + model_->condition_dims.size() +
                    model_->condition_scalars.size();
     if (words > kMaxSignature)
       return too_many("values in `key`, static dimensions and `where` on tunables", kMaxSignature - 4,
                       "name fewer values in `key`");
+    model_->table.fill(*model_);
     return std::shared_ptr<const KernelModel>(std::move(model_));
   }
 
@@ -187,24 +187,6 @@ class Builder {
     });
     model_->conditions.push_back({std::move(program), std::move(text)});
     return {};
-  }
-
-  void group_facts() {
-    for (int index : model_->tensors)
-      model_->tensor_facts.push_back({index, static_cast<int>(model_->params[index].axes.size())});
-    for (size_t i = 0; i < model_->facts.size(); ++i) {
-      const lowering::Fact& fact = model_->facts[i];
-      const uint64_t bit = uint64_t{1} << i;
-      if (fact.kind == lowering::Fact::Kind::kIndex32) model_->index32_fact = bit;
-      for (KernelModel::TensorFacts& facts : model_->tensor_facts) {
-        if (facts.param != fact.param) continue;
-        if (fact.kind == lowering::Fact::Kind::kUnitStride) facts.unit_stride = bit;
-        // What holds for many bytes holds for fewer.
-        if (fact.kind == lowering::Fact::Kind::kVector)
-          for (size_t wider = static_cast<size_t>(std::countr_zero(static_cast<unsigned>(fact.bytes))); wider < 5; ++wider)
-            facts.vector[wider] |= bit;
-      }
-    }
   }
 
   static void add_once(std::vector<int>& list, int value) {

@@ -9,18 +9,11 @@
 
 #include "ir/kernel.h"
 #include "lowering/lower.h"
+#include "runtime/engine/bind_table.h"
 #include "runtime/engine/host_program.h"
 #include "support/status.h"
 
 namespace kachel::runtime {
-
-// What one kernel may have; kernels beyond are refused with kUnsupported, so that a launch needs no allocation.
-inline constexpr int kMaxParams = 64;
-inline constexpr int kMaxDims = 64;
-inline constexpr int kMaxTypes = 12;
-inline constexpr int kMaxRank = 5;
-inline constexpr int kMaxGrid = 8;
-inline constexpr int kMaxSignature = 32;  // words of a dispatch signature
 
 // The value of a `const` parameter: `i` for integers and bools, `f` for f32.
 struct ConstValue {
@@ -70,6 +63,7 @@ struct KernelModel {
   static Result<std::shared_ptr<const KernelModel>> create(const ir::Kernel& kernel,
                                                            std::span<const ConstValue> consts);
 
+  BindTable table;                            // of what follows, for launches
   ir::Kernel kernel;                          // generic
   std::map<std::string, int64_t> int_consts;  // as ir::Bindings wants them
   std::map<std::string, double> float_consts;
@@ -83,13 +77,6 @@ struct KernelModel {
   std::vector<std::vector<ir::DType>> type_options;
   std::vector<int> static_dims;  // indices of dims
   std::vector<lowering::Fact> facts;
-  // The same by tensor, as launches evaluate them: masks of the facts of each kind, by log2 of the bytes for kVector.
-  struct TensorFacts {
-    int param = 0, rank = 0;
-    uint64_t unit_stride = 0, vector[5] = {};
-  };
-  std::vector<TensorFacts> tensor_facts;
-  uint64_t index32_fact = 0;
   std::vector<HostProgram> keys;
   std::vector<HostProgram> grid;      // extents, slowest axis first
   std::vector<Condition> where;       // must hold for every launch

@@ -1,7 +1,6 @@
 // What a launch looks a specialisation up by: a few words on the stack.
 #pragma once
 #include <cstdint>
-#include <cstring>
 
 #include "runtime/engine/argument_binder.h"
 
@@ -13,23 +12,22 @@ struct Signature {
   uint64_t words[kMaxSignature];
 
   bool operator==(const Signature& other) const {
-    return hash == other.hash && count == other.count && std::memcmp(words, other.words, count * 8) == 0;
+    bool same = hash == other.hash && count == other.count;
+    for (uint32_t i = 0; same && i < count; ++i) same = words[i] == other.words[i];
+    return same;
   }
 };
 
 // [device and policy, types, facts, static dimensions, key values, what conditions on configurations read]
-inline void make_signature(const KernelModel& model, const BoundArguments& arguments, int32_t policy, Signature& out) {
+inline void make_signature(const BindTable& table, const BoundArguments& arguments, int32_t policy, Signature& out) {
   uint32_t n = 0;
   out.words[n++] = static_cast<uint64_t>(static_cast<uint32_t>(arguments.device.type)) << 40 |
                    static_cast<uint64_t>(static_cast<uint32_t>(arguments.device.id)) << 8 |
                    static_cast<uint8_t>(policy);
   out.words[n++] = arguments.types;
   out.words[n++] = arguments.facts;
-  for (int dim : model.static_dims) out.words[n++] = static_cast<uint64_t>(arguments.dims[dim]);
   const HostInputs inputs = arguments.inputs();
-  for (const HostProgram& key : model.keys) out.words[n++] = static_cast<uint64_t>(key.run(inputs));
-  for (int dim : model.condition_dims) out.words[n++] = static_cast<uint64_t>(arguments.dims[dim]);
-  for (int scalar : model.condition_scalars) out.words[n++] = arguments.scalars[scalar];
+  for (uint32_t i = 0; i < table.words; ++i) out.words[n++] = static_cast<uint64_t>(table.word[i].run(inputs));
   out.count = n;
   uint64_t hash = 0x9e3779b97f4a7c15ull;
   for (uint32_t i = 0; i < n; ++i) {

@@ -1,6 +1,7 @@
 set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/argument_binder.cc
   engine/arguments.cc
+  engine/bind_table.cc
   engine/bound_call.cc
   engine/check.cc
   engine/configurations.cc
@@ -17,6 +18,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/overlap.cc
   engine/plan_builder.cc
   engine/plan_record.cc
+  engine/quick_binder.cc
   engine/resolver.cc
   engine/specialisation.cc
   engine/tune_session.cc

@@ -3,27 +3,43 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 
 namespace kachel::runtime {
 
 using SlotKind = lowering::Slot::Kind;
 
-Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, uint64_t block_limit,
+namespace {
+
+// False where the total cannot be counted.
+inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& inputs, uint64_t block_limit,
                      LaunchGrid& out) {
   uint64_t total = 1;
   bool empty = false, overflow = false;
-  for (size_t i = 0; i < extents.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const int64_t extent = extents[i].run(inputs);
     out.extents[i] = extent;
     empty |= extent <= 0;
     overflow |= __builtin_mul_overflow(total, static_cast<uint64_t>(extent), &total);
   }
   out.total = empty ? 0 : total;
-  if (!empty && (overflow || total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))) [[unlikely]]
-    return invalid("the grid has more than 2^63 blocks; check the dimensions");
   out.blocks = static_cast<uint32_t>(std::min(out.total, block_limit));
-  return {};
+  return empty || !(overflow || total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+}
+
+[[gnu::cold]] Status too_many_blocks() {
+  return invalid("the grid has more than 2^63 blocks; check the dimensions");
+}
+
+}  // namespace
+
+Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, uint64_t block_limit,
+                     LaunchGrid& out) {
+  HostForm forms[kMaxGrid];
+  for (size_t i = 0; i < extents.size(); ++i) forms[i] = extents[i].form();
+  return evaluate(forms, extents.size(), inputs, block_limit, out) ? Status() : too_many_blocks();
 }
 
 Specialisation::Specialisation(Device& device, PlanRecord plan, TunableValues values)
@@ -58,66 +74,82 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.registers < 0) step.usage.registers = loaded.registers;
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
-  made->grid_ = model.grid;
-  made->block_limit_ = std::numeric_limits<int32_t>::max();
+  made->prepare(model);
   if (step.workspace_bytes > 0) {
     // Scratch is per launched block, so no more are launched than can run at once.
     KACHEL_ASSIGN(int32_t resident, made->function_->occupancy(static_cast<uint32_t>(step.threads),
                                                                static_cast<uint32_t>(step.shared_bytes)));
-    made->block_limit_ =
+    made->hot_.block_limit =
         static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(std::max(properties.multiprocessors, 1));
   }
   return made;
 }
 
-Status Specialisation::grid(const HostInputs& inputs, LaunchGrid& out) const {
-  return evaluate_grid(grid_, {inputs.dims, inputs.scalars, values_.data()}, block_limit_, out);
+void Specialisation::prepare(const KernelModel& model) {
+  hot_.function = function_.get();
+  hot_.threads = static_cast<uint32_t>(step_.threads);
+  hot_.shared_bytes = static_cast<uint32_t>(step_.shared_bytes);
+  hot_.workspace_bytes = step_.workspace_bytes;
+  for (const HostProgram& extent : model.grid) grid_.push_back(extent.with_tunables(values_.data()));
+  for (const HostProgram& extent : grid_) hot_.grid[hot_.grid_rank++] = extent.form();
+  for (const lowering::Slot& slot : step_.slots) hot_.sources[hot_.slots++] = source_of(slot);
 }
 
-size_t Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, void* workspace,
-                                  uint64_t* out) const {
-  size_t at = 0;
-  for (const lowering::Slot& slot : step_.slots) {
-    uint64_t value = 0;
-    switch (slot.kind) {
-      case SlotKind::kPointer:
-        value = reinterpret_cast<uintptr_t>(arguments.tensors[slot.index].data);
-        break;
-      case SlotKind::kStride:
-        value = static_cast<uint64_t>(arguments.tensors[slot.index].strides[slot.axis]);
-        break;
-      case SlotKind::kDim:
-        value = static_cast<uint64_t>(arguments.dims[slot.index]);
-        break;
-      case SlotKind::kScalar:
-        value = arguments.scalars[slot.index];
-        break;
-      case SlotKind::kGrid:
-        value = static_cast<uint64_t>(grid.extents[slot.index]);
-        break;
-      case SlotKind::kBlocks:
-        value = grid.total;
-        break;
-      case SlotKind::kWorkspace:
-        value = reinterpret_cast<uintptr_t>(workspace);
-        break;
-    }
-    out[at++] = value;
+uint16_t Specialisation::source_of(const lowering::Slot& slot) {
+  static_assert(sizeof(BoundArguments) / 8 < kOfGrid && sizeof(BoundTensor) % 8 == 0);
+  const auto index = static_cast<size_t>(slot.index);
+  const size_t tensor = offsetof(BoundArguments, tensors) + index * sizeof(BoundTensor);
+  const auto word = [](size_t offset) { return static_cast<uint16_t>(offset / 8); };
+  switch (slot.kind) {
+    case SlotKind::kPointer:
+      return word(tensor + offsetof(BoundTensor, data));
+    case SlotKind::kStride:
+      return word(tensor + offsetof(BoundTensor, strides) + static_cast<size_t>(slot.axis) * 8);
+    case SlotKind::kDim:
+      return word(offsetof(BoundArguments, dims) + index * 8);
+    case SlotKind::kScalar:
+      return word(offsetof(BoundArguments, scalars) + index * 8);
+    case SlotKind::kGrid:
+      return word(offsetof(LaunchGrid, extents) + index * 8) | kOfGrid;
+    case SlotKind::kBlocks:
+      return word(offsetof(LaunchGrid, total)) | kOfGrid;
+    case SlotKind::kWorkspace:
+      break;
   }
-  return at;
+  return word(offsetof(LaunchGrid, workspace)) | kOfGrid;
 }
 
-Status Specialisation::launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count, void* stream) const {
-  const LaunchDims dims{grid.blocks, static_cast<uint32_t>(step_.threads), static_cast<uint32_t>(step_.shared_bytes)};
-  return function_->launch(dims, slots, count * sizeof(uint64_t), stream);
+Status Specialisation::grid(const HostInputs& inputs, LaunchGrid& out) const {
+  return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.block_limit, out) ? Status() : too_many_blocks();
 }
 
-Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid& grid, void* workspace,
-                              void* stream) const {
+size_t Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const {
+  const char* const bases[2] = {reinterpret_cast<const char*>(&arguments), reinterpret_cast<const char*>(&grid)};
+  for (uint32_t i = 0; i < hot_.slots; ++i) {
+    const uint16_t source = hot_.sources[i];
+    std::memcpy(&out[i], bases[source / kOfGrid] + size_t{8} * (source % kOfGrid), 8);
+  }
+  return hot_.slots;
+}
+
+[[gnu::hot]] Status Specialisation::launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count,
+                                                 void* stream) const {
+  const LaunchDims dims{grid.blocks, hot_.threads, hot_.shared_bytes};
+  return hot_.function->launch(dims, slots, count * sizeof(uint64_t), stream);
+}
+
+Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const {
   if (grid.blocks == 0) return {};
   uint64_t slots[kMaxSlots];
-  const size_t count = fill_slots(arguments, grid, workspace, slots);
+  const size_t count = fill_slots(arguments, grid, slots);
   return launch_slots(grid, slots, count, stream);
+}
+
+[[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream) const {
+  LaunchGrid grid;
+  if (!evaluate(hot_.grid, hot_.grid_rank, arguments.inputs(), hot_.block_limit, grid)) [[unlikely]]
+    return too_many_blocks();
+  return launch(arguments, grid, stream);
 }
 
 }  // namespace kachel::runtime

@@ -2,6 +2,7 @@
 // every one until it ends, so that launches hold plain pointers.
 #pragma once
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -16,8 +17,9 @@ inline constexpr size_t kMaxSlots = 512;
 // The grid of one launch.
 struct LaunchGrid {
   int64_t extents[kMaxGrid];
-  uint64_t total = 0;   // product of the extents; 0 where one of them is not positive
-  uint32_t blocks = 0;  // how many are launched; each walks the grid in steps of this
+  uint64_t total = 0;         // product of the extents; 0 where one of them is not positive
+  uint32_t blocks = 0;        // how many are launched; each walks the grid in steps of this
+  void* workspace = nullptr;  // scratch of that launch, 256-byte aligned
 };
 
 // Evaluates grid extents; `blocks` is the total, at most `block_limit`.
@@ -36,19 +38,22 @@ class Specialisation {
   // kInvalid if the grid has more blocks than can be counted.
   Status grid(const HostInputs& inputs, LaunchGrid& out) const;
   // Scratch that a launch of `grid` needs, in bytes; 0: none.
-  int64_t workspace_bytes(const LaunchGrid& grid) const { return step_.workspace_bytes * grid.blocks; }
-  // No locks, no allocation. `workspace`: that many bytes, 256-byte aligned, or null.
-  Status launch(const BoundArguments& arguments, const LaunchGrid& grid, void* workspace, void* stream) const;
+  int64_t workspace_bytes(const LaunchGrid& grid) const { return hot_.workspace_bytes * grid.blocks; }
+  bool needs_workspace() const { return hot_.workspace_bytes != 0; }
+  // No locks, no allocation.
+  Status launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const;
+  // With the grid that belongs to the arguments. REQUIRES: !needs_workspace().
+  Status launch(const BoundArguments& arguments, void* stream) const;
 
   // The parts that a bound call keeps for itself.
-  size_t fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, void* workspace, uint64_t* out) const;
+  size_t fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const;
   Status launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count, void* stream) const;
 
   Device& device() const { return device_; }
   const PlanStep& step() const { return step_; }    // without its binary
   const PlanRecord& plan() const { return plan_; }  // without its steps
   const TunableValues& values() const { return values_; }
-  uint64_t block_limit() const { return block_limit_; }
+  uint64_t block_limit() const { return hot_.block_limit; }
 
   // Set once a caller's launch may refer to the loaded code (a captured graph does so for ever): it is then never
   // unloaded on devices where that would hurt.
@@ -58,14 +63,29 @@ class Specialisation {
   bool demoted() const { return demoted_.load(std::memory_order_relaxed); }
 
  private:
-  Specialisation(Device& device, PlanRecord plan, TunableValues values);
+  // Where the value of a slot is, in words: from the BoundArguments, or with kOfGrid from the LaunchGrid.
+  static constexpr uint16_t kOfGrid = 1 << 15;
+  // What a launch reads, together, so that it finds it in few lines.
+  struct alignas(64) Hot {
+    const DeviceFunction* function = nullptr;
+    uint64_t block_limit = std::numeric_limits<int32_t>::max();
+    int64_t workspace_bytes = 0;
+    uint32_t threads = 1, shared_bytes = 0;
+    uint32_t slots = 0, grid_rank = 0;
+    HostForm grid[kMaxGrid];
+    uint16_t sources[kMaxSlots];
+  };
 
+  Specialisation(Device& device, PlanRecord plan, TunableValues values);
+  void prepare(const KernelModel& model);
+  static uint16_t source_of(const lowering::Slot& slot);
+
+  Hot hot_;
   Device& device_;
   PlanRecord plan_;
   PlanStep step_;
   TunableValues values_;
-  std::vector<HostProgram> grid_;
-  uint64_t block_limit_ = 0;
+  std::vector<HostProgram> grid_;  // with the values of the tunables put in; hot_.grid may refer to it
   std::unique_ptr<DeviceModule> module_;
   std::unique_ptr<DeviceFunction> function_;
   mutable std::atomic<bool> pinned_{false}, demoted_{false};

@@ -105,7 +105,8 @@ Status TuneSession::run(const Specialisation& specialisation) {
     KACHEL_ASSIGN(workspace_, Workspace::allocate(setup_.device, setup_.scratch, bytes, stream_));
     workspace_bytes_ = bytes;
   }
-  return specialisation.launch(arguments_, grid, workspace_.get(), stream_);
+  grid.workspace = workspace_.get();
+  return specialisation.launch(arguments_, grid, stream_);
 }
 
 Result<std::vector<OutputPiece>> TuneSession::fetch(const Output& output) {

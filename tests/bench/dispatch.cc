@@ -4,7 +4,11 @@
 // that each kind meets the driver's lock in the same crowd. Prints medians over rounds, in ns a launch, for 1 and 4
 // threads.
 //
-//   dispatch [--rounds N]
+//   dispatch [--rounds N] [--evict KIB]
+//
+// --evict: before each launch, KIB KiB of data are touched and as much code is run through, and only the launch itself
+// is timed: what a launch costs among other work, as beside a driver that has code and data of its own. One thread; the
+// cost of reading the clock is taken off.
 //
 // On a machine without a GPU the CPU device is used: then the figures hold the kernel's own work, and there is no raw
 // launch to compare with.
@@ -22,6 +26,7 @@
 #include <vector>
 
 #include "capi/kachel.h"
+#include "tests/bench/evict.h"
 
 namespace {
 
@@ -110,8 +115,9 @@ double median(std::vector<double> values) {
 
 class Worker {
  public:
-  Worker(kachel_engine* engine, kachel_kernel* kernel, kachel_device device, Driver* driver, std::barrier<>* together)
-      : engine_(engine), kernel_(kernel), device_(device), driver_(driver), together_(together) {
+  Worker(kachel_engine* engine, kachel_kernel* kernel, kachel_device device, Driver* driver, std::barrier<>* together,
+         Evictor* evictor)
+      : engine_(engine), kernel_(kernel), device_(device), driver_(driver), together_(together), evictor_(evictor) {
     kachel_error* error = nullptr;
     must(kachel_stream_create(engine, device, &stream_, &error), error, "stream");
     for (int i = 0; i < kSets; ++i) {
@@ -176,6 +182,7 @@ class Worker {
   template <class Fn>
   double timed(const Fn& launch) {
     together_->arrive_and_wait();
+    if (evictor_) return timed_each(launch);
     auto begin = Clock::now();
     for (int i = 0; i < kBatch; ++i) launch(i);
     auto end = Clock::now();
@@ -183,11 +190,27 @@ class Worker {
     return std::chrono::duration<double, std::nano>(end - begin).count() / kBatch;
   }
 
+  // The median, since one launch that an interrupt meets would decide the mean.
+  template <class Fn>
+  double timed_each(const Fn& launch) {
+    std::vector<double> each;
+    for (int i = 0; i < kBatch; ++i) {
+      (*evictor_)();
+      const auto begin = Clock::now(), middle = Clock::now();
+      launch(i);
+      const auto end = Clock::now();
+      each.push_back(std::chrono::duration<double, std::nano>((end - middle) - (middle - begin)).count());
+    }
+    kachel_stream_synchronize(engine_, device_, stream_, nullptr);
+    return median(std::move(each));
+  }
+
   kachel_engine* engine_;
   kachel_kernel* kernel_;
   kachel_device device_;
   Driver* driver_;
   std::barrier<>* together_;
+  Evictor* evictor_;
   void* stream_ = nullptr;
   std::vector<std::unique_ptr<Tensors>> sets_;
   std::vector<kachel_call*> calls_;
@@ -198,7 +221,12 @@ class Worker {
 
 int main(int argc, char** argv) {
   int rounds = 200;
-  if (argc == 3 && !std::strcmp(argv[1], "--rounds")) rounds = std::atoi(argv[2]);
+  std::unique_ptr<Evictor> evictor;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (!std::strcmp(argv[i], "--rounds")) rounds = std::atoi(argv[i + 1]);
+    if (!std::strcmp(argv[i], "--evict"))
+      evictor = std::make_unique<Evictor>(std::strtoul(argv[i + 1], nullptr, 10) << 10);
+  }
   kachel_engine_options options{};
   options.struct_size = sizeof options;
   options.store_path = "";
@@ -217,13 +245,14 @@ int main(int argc, char** argv) {
   const bool cuda = info.device.type == KACHEL_CUDA && driver.open();
   std::printf("%s, %d rounds of %d launches, %d tensor sets, %d keys; ns a launch (median)\n", info.name, rounds,
               kBatch, kSets, kKeys);
-  for (int threads : {1, 4}) {
+  for (int threads : evictor ? std::vector{1} : std::vector{1, 4}) {
     std::vector<std::unique_ptr<Worker>> workers(static_cast<size_t>(threads));
     std::vector<std::thread> running;
     std::barrier<> together(threads);
     for (auto& worker : workers)
-      running.emplace_back([&worker, &driver, &together, rounds, engine, kernel, info, cuda] {
-        worker = std::make_unique<Worker>(engine, kernel, info.device, cuda ? &driver : nullptr, &together);
+      running.emplace_back([&worker, &driver, &together, &evictor, rounds, engine, kernel, info, cuda] {
+        worker =
+            std::make_unique<Worker>(engine, kernel, info.device, cuda ? &driver : nullptr, &together, evictor.get());
         for (int i = 0; i < rounds; ++i) worker->round();
       });
     for (std::thread& thread : running) thread.join();

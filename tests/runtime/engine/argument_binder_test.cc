@@ -1,5 +1,7 @@
 #include "runtime/engine/argument_binder.h"
 
+#include <random>
+
 #include "runtime/engine/facts.h"
 #include "runtime/engine/overlap.h"
 #include "tests/runtime/engine/engine_fixture.h"
@@ -207,6 +209,71 @@ TEST_CASE("every bad call has its message and mend") {
   args.a.arg.shape = nullptr;
   list[0] = no_shape_arg;
   CHECK(bind_arguments(*model, list, bound).message().find("shape is NULL") != std::string::npos);
+}
+
+// Arguments of `gemm` with any number of oddities, most of which make them invalid or uncommon.
+struct RandomArgs : GemmArgs {
+  explicit RandomArgs(std::mt19937_64& random) {
+    auto one_in = [&](unsigned n) { return random() % n == 0; };
+    const int64_t m = one_in(8) ? 1 : 64, k = one_in(8) ? 16 : 128;
+    a.shape = {m, k}, b.shape = {32, k}, s.shape = {32, k / 16}, c.shape = {m, 32};
+    const ir::DType type = one_in(2) ? ir::DType::F16 : ir::DType::BF16;
+    a.arg.dtype = b.arg.dtype = to_data_type(type);
+    s.arg.dtype = c.arg.dtype = to_data_type(one_in(2) ? ir::DType::F32 : ir::DType::F16);
+    const bool cpu = one_in(4);
+    n = int_arg(static_cast<int64_t>(random() % 10));
+    for (Tensor* tensor : {&a, &b, &s, &c}) {
+      if (cpu) tensor->arg.device = {1, 0};
+      if (one_in(3)) {
+        const int64_t columns = tensor->shape[1];
+        const int64_t rows[] = {columns, columns + 8, columns + 1, columns / 2, 1, -1, int64_t{1} << 40};
+        tensor->strides = {rows[random() % (one_in(3) ? 7 : 3)], one_in(6) ? static_cast<int64_t>(random() % 3) : 1};
+      }
+      if (one_in(6)) tensor->arg.byte_offset = random() % 65;
+      if (one_in(40)) tensor->shape[random() % 2] = static_cast<int64_t>(random() % 3) * 64 - 64;
+      if (one_in(60)) tensor->arg.data = one_in(2) ? nullptr : c.arg.data;
+      if (one_in(60)) tensor->arg.device.id = 1;
+      if (one_in(60)) tensor->arg.dtype = to_data_type(static_cast<ir::DType>(random() % ir::kDTypeCount));
+    }
+    if (one_in(20)) n = int_arg(one_in(2) ? -1 : int64_t{1} << 31);
+    if (one_in(20)) flag = int_arg(2);
+    if (one_in(40)) x = int_arg(1);
+  }
+};
+
+TEST_CASE("what is bound quickly is bound as the complete binder does it") {
+  auto model = gemm();
+  std::mt19937_64 random(3);
+  int quick = 0, complete = 0;
+  for (int round = 0; round < 20000; ++round) {
+    CAPTURE(round);
+    RandomArgs args(random);
+    auto list = args.list();
+    BoundArguments bound, expected;
+    const bool is_quick = bind_quickly(*model, list, bound);
+    Status status = bind_completely(*model, list, expected);
+    quick += is_quick, complete += status.ok();
+    if (!is_quick) continue;
+    REQUIRE_MESSAGE(status.ok(), status.message());
+    REQUIRE(bound.device == expected.device);
+    REQUIRE(bound.types == expected.types);
+    REQUIRE(bound.facts == expected.facts);
+    REQUIRE(std::equal(bound.dims, bound.dims + model->dim_slots, expected.dims));
+    for (int index : model->scalars) REQUIRE(bound.scalars[index] == expected.scalars[index]);
+    for (int index : model->tensors) {
+      const BoundTensor &tensor = bound.tensors[index], &other = expected.tensors[index];
+      REQUIRE(tensor.data == other.data);
+      REQUIRE(tensor.dtype == other.dtype);
+      REQUIRE(std::equal(tensor.shape, tensor.shape + 2, other.shape));
+      REQUIRE(std::equal(tensor.strides, tensor.strides + 2, other.strides));
+      REQUIRE(tensor.elements == other.elements);
+      REQUIRE(tensor.bytes == other.bytes);
+    }
+  }
+  CHECK(quick > 2000);
+  CHECK(complete > quick);
+  // Of what is declined, little is valid.
+  CHECK(complete < quick + quick / 4);
 }
 
 TEST_CASE("empty tensors need no memory") {

@@ -96,6 +96,10 @@ TEST_CASE("host programs agree with ir::evaluate on random expressions") {
     }
     ++valid;
     const int64_t value = program->run(world.inputs());
+    REQUIRE(program->form().run(world.inputs()) == value);
+    const HostProgram concrete = program->with_tunables(world.tunables);
+    REQUIRE_FALSE(concrete.mentions_tunables());
+    REQUIRE(concrete.run({world.dims, world.scalars}) == value);
     REQUIRE(program->is_float() == expected->is_float);
     if (!program->is_float()) {
       REQUIRE(value == expected->i);
@@ -108,6 +112,49 @@ TEST_CASE("host programs agree with ir::evaluate on random expressions") {
   CHECK(valid > 4000);
   CHECK(floats > 500);
   CHECK(refused > 1000);
+}
+
+TEST_CASE("common expressions have a form of their own") {
+  std::mt19937_64 random(1);
+  World world(random);
+  const auto dim = ir::make_var(world.vars[0]), tile = ir::make_var(world.vars[6]);
+  struct Case {
+    ExprRef expr;
+    HostForm::Kind kind;
+  };
+  const Case cases[] = {
+      {ir::make_int(7), HostForm::Kind::kConst},
+      {tile, HostForm::Kind::kConst},
+      {dim, HostForm::Kind::kDim},
+      {ir::make_var(world.vars[2]), HostForm::Kind::kScalar},
+      {ir::make_apply(Op::kBucket, {dim}), HostForm::Kind::kBucket},
+      {ir::make_apply(Op::kCeilDiv, {dim, tile}), HostForm::Kind::kCeilDiv},
+      {ir::make_apply(Op::kCeilDiv, {dim, ir::make_apply(Op::kMul, {tile, ir::make_int(2)})}),
+       HostForm::Kind::kCeilDiv},
+      {ir::make_apply(Op::kEq, {ir::make_apply(Op::kMod, {dim, tile}), ir::make_int(0)}), HostForm::Kind::kMultipleOf},
+      {ir::make_apply(Op::kCeilDiv, {ir::make_int(64), dim}), HostForm::Kind::kProgram},
+      {ir::make_apply(Op::kSub, {dim, tile}), HostForm::Kind::kProgram},
+  };
+  world.tunables[0] = 16;
+  world.env[world.vars[6].get()].i = 16;
+  for (const Case& test : cases) {
+    auto compiled = HostProgram::compile(test.expr, world.scope);
+    REQUIRE(compiled.ok());
+    const HostProgram program = compiled->with_tunables(world.tunables);
+    CHECK(program.form().kind == test.kind);
+    for (int64_t value : {int64_t{0}, int64_t{1}, int64_t{15}, int64_t{16}, int64_t{17}, int64_t{-1}, int64_t{-17},
+                          (int64_t{1} << 62) + 1, INT64_MAX, INT64_MIN}) {
+      world.dims[0] = value;
+      world.env[world.vars[0].get()].i = value;
+      auto expected = ir::evaluate(test.expr, world.env);
+      REQUIRE(expected.ok());
+      CHECK(program.form().run({world.dims, world.scalars}) == expected->i);
+    }
+  }
+  // No constant by which it would be undefined to divide.
+  world.tunables[0] = 0;
+  auto by_zero = HostProgram::compile(cases[5].expr, world.scope);
+  CHECK(by_zero->with_tunables(world.tunables).form().kind == HostForm::Kind::kProgram);
 }
 
 TEST_CASE("what a program reads is known") {
