@@ -22,6 +22,8 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
 // A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
 std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
 
+// Of kernels with a producer.
+extern const char* const kBulkPrelude;
 // CUDA functions of one form of kGroupMma, which begins with kGroupMmaPrelude, and a call with these operands.
 extern const char* const kGroupMmaPrelude;
 std::string group_mma_function(const LoopIntrinsic& mma);

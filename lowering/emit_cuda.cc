@@ -46,24 +46,53 @@ class Emitter {
   explicit Emitter(const LoopKernel& kernel) : kernel_(kernel) {}
 
   std::string run() {
-    text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}]; }};\n\n", std::max<size_t>(kernel_.params.size(), 1));
+    const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
+    text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
     text_ += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ kachel_params p) {{\n",
-        kernel_.threads, kEntry);
+        "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
+        kernel_.threads + (has_producer() ? kernel_.producer_threads : 0), has_producer() ? ", 1" : "", kEntry);
     params();
     buffers();
     if (kernel_.thread) line(1, "const int {} = threadIdx.x;", name(kernel_.thread));
-    line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", name(kernel_.tile), name(kernel_.tiles));
-    block(kernel_.body, 2);
-    line(1, "}}");
+    if (has_producer()) {
+      phases();
+      line(1, "if (threadIdx.x < {}) {{", kernel_.threads);
+      if (kernel_.registers) line(1, "kachel_more_registers<{}>();", kernel_.registers);
+    }
+    tiles(kernel_.body);
+    if (has_producer()) {
+      line(1, "}} else {{");
+      if (kernel_.producer_registers) line(1, "kachel_fewer_registers<{}>();", kernel_.producer_registers);
+      line(1, "if (threadIdx.x == {}) {{", kernel_.threads);
+      tiles(kernel_.producer);
+      line(1, "}} }}");
+    }
     text_ += "}\n";
     std::string helpers = kCudaPrelude;
+    if (has_producer()) helpers += kBulkPrelude;
     if (uses_groups_) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;
     return helpers + text_;
   }
 
  private:
+  bool has_producer() const { return !kernel_.producer.empty(); }
+
+  void tiles(const LoopBlock& body) {
+    line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", name(kernel_.tile), name(kernel_.tiles));
+    block(body, 2);
+    line(1, "}}");
+  }
+  void phases() {
+    line(1, "if (threadIdx.x == 0) {{");
+    for (const LoopPhases& phases : kernel_.phases)
+      line(2, "for (int i = 0; i < {}; ++i) kachel_phase_init({} + i, {});", phases.count, name(phases.buffer),
+           phases.arrivals);
+    line(2, "kachel_phase_fence();");
+    line(1, "}}");
+    line(1, "__syncthreads();");
+  }
+
   template <class... Args>
   void line(int depth, fmt::format_string<Args...> format, Args&&... args) {
     text_.append(2 * static_cast<size_t>(depth), ' ');
@@ -99,7 +128,7 @@ class Emitter {
     for (const LoopBuffer& buffer : kernel_.buffers) {
       const char* type = memory_type(buffer.buffer->type.dtype);
       if (buffer.buffer->scope == ir::Scope::kRegister)
-        line(1, "__align__(16) {} {}[{}];", type, name(buffer.buffer), buffer.elements);
+        line(1, "__align__(16) {} {}[{}]{};", type, name(buffer.buffer), buffer.elements, buffer.zeroed ? " = {}" : "");
       else
         line(1, "{0}* __restrict__ {1} = ({0}*)({2} + {3});", type, name(buffer.buffer),
              buffer.spilled ? workspace_ : "kachel_shared", buffer.byte_offset);
@@ -168,7 +197,12 @@ class Emitter {
     }
     line(depth, "}}");
   }
-  void statement(const LoopBarrier&, int depth) { line(depth, "__syncthreads();"); }
+  void statement(const LoopBarrier&, int depth) {
+    if (has_producer())
+      line(depth, "kachel_barrier<{}>();", kernel_.threads);
+    else
+      line(depth, "__syncthreads();");
+  }
   void statement(const LoopIntrinsic& node, int depth) {
     using Kind = LoopIntrinsic::Kind;
     auto at = [&](size_t i) {
@@ -220,6 +254,21 @@ class Emitter {
         break;
       case Kind::kProxyFence:
         line(depth, "kachel_proxy_fence();");
+        break;
+      case Kind::kBulkCopy: {
+        std::string coordinates;
+        for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
+        line(depth, "kachel_bulk_copy({}, &p.maps[{}], {}{});", at(0), node.immediate, at(2), coordinates);
+        break;
+      }
+      case Kind::kPhaseExpect:
+        line(depth, "kachel_phase_expect({}, {});", at(0), node.immediate);
+        break;
+      case Kind::kPhaseWait:
+        line(depth, "kachel_phase_wait({}, {});", at(0), expr(node.coordinates[0], false));
+        break;
+      case Kind::kPhaseArrive:
+        line(depth, "kachel_phase_arrive({});", at(0));
         break;
       case Kind::kConvertPair:
         line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));

@@ -88,7 +88,7 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in
     choice.reason = "only 16-bit operands can be stored with k down their rows";
   else
     choice.mma = mma;
-  if (choice.mma && mma->group && has_group_mma(target.architecture)) {
+  if (choice.mma && mma->group && target.group_products && has_group_mma(target.architecture)) {
     choice.reason = no_group(gemm, shape, a_in_registers);
     choice.group = choice.reason.empty();
   }

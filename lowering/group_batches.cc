@@ -7,11 +7,6 @@ namespace {
 
 using Kind = LoopIntrinsic::Kind;
 
-const LoopIntrinsic* group_mma(const LoopStmt& stmt) {
-  const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
-  return intrinsic && intrinsic->kind == Kind::kGroupMma ? intrinsic : nullptr;
-}
-
 template <class Fn>
 void for_each_statement(const LoopBlock& body, const Fn& fn) {
   for (const LoopStmt& stmt : body) {
@@ -48,11 +43,16 @@ LoopStmt marker(Kind kind, int64_t groups = 0) {
   return {std::move(intrinsic)};
 }
 
+}  // namespace
+
+const LoopIntrinsic* group_mma(const LoopStmt& stmt) {
+  const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+  return intrinsic && intrinsic->kind == Kind::kGroupMma ? intrinsic : nullptr;
+}
+
 bool is_inert(const LoopStmt& stmt) {
   return std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node);
 }
-
-}  // namespace
 
 GroupBatches::GroupBatches(const LoopKernel& kernel) : kernel_(kernel) {
   for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
@@ -68,23 +68,37 @@ bool GroupBatches::reads_any(const std::set<const ir::Buffer*>& buffers) const {
   return false;
 }
 
+bool GroupBatches::touches(const ir::Buffer* buffer) const {
+  for (const Batch& batch : batches_)
+    if (batch.registers.count(buffer)) return true;
+  return false;
+}
+
 void GroupBatches::before(const LoopStmt& stmt, LoopBlock* out) {
   if (const LoopIntrinsic* mma = group_mma(stmt)) {
-    if (!open_) out->push_back(marker(Kind::kGroupFence));
+    if (!open_) {
+      out->push_back(marker(Kind::kGroupFence));
+      batches_.emplace_back();
+    }
     open_ = true;
     for (const LoopIntrinsic::Operand& operand : mma->operands)
-      if (operand.buffer->scope == ir::Scope::kRegister) registers_.insert(operand.buffer.get());
-    sums_.insert(mma->operands[0].buffer.get());
+      if (operand.buffer->scope == ir::Scope::kRegister) batches_.back().registers.insert(operand.buffer.get());
+    batches_.back().sums.insert(mma->operands[0].buffer.get());
     return;
   }
   const bool plain = is_inert(stmt) || std::holds_alternative<LoopStore>(stmt.node) ||
                      std::holds_alternative<LoopIntrinsic>(stmt.node) || std::holds_alternative<LoopThreads>(stmt.node);
-  bool touches = false;
+  bool waits = false, stays = true;  // stays: in registers and in what is only read
   for_each_statement({stmt}, [&](const LoopStmt& inner) {
-    touches |= group_mma(inner) != nullptr;
-    for_each_buffer(inner, [&](const ir::Buffer* buffer) { touches |= registers_.count(buffer) > 0; });
+    stays &= !group_mma(inner) && !std::holds_alternative<LoopAtomic>(inner.node);
+    for_each_buffer(inner, [&](const ir::Buffer* buffer) {
+      waits |= touches(buffer);
+      stays &= buffer->scope == ir::Scope::kRegister ||
+               (buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn);
+    });
   });
-  if (touches || !plain) return settle(out);
+  // Within control flow that leaves the registers there may be a barrier, which waits, on some paths only.
+  if (waits || (!plain && !stays)) return settle(out);
   if (!is_inert(stmt)) commit(out);
 }
 
@@ -95,37 +109,35 @@ void GroupBatches::commit(LoopBlock* out) {
 
 void GroupBatches::settle(LoopBlock* out) {
   commit(out);
-  if (registers_.empty()) return;
-  if (!planted(Planted::kGroupDroppedWait)) out->push_back(wait_for_all());
-  registers_.clear();
-  sums_.clear();
+  if (batches_.empty()) return;
+  std::set<const ir::Buffer*> sums;
+  for (const Batch& batch : batches_) sums.insert(batch.sums.begin(), batch.sums.end());
+  batches_.clear();
+  if (!planted(Planted::kGroupDroppedWait)) out->push_back(wait(0, sums));
 }
 
-LoopStmt GroupBatches::wait_for_all() const {
+LoopStmt GroupBatches::wait(int64_t groups, const std::set<const ir::Buffer*>& sums) const {
   LoopIntrinsic wait{Kind::kGroupWait, {}, nullptr};
+  wait.immediate = groups;
   for (const LoopBuffer& buffer : kernel_.buffers)
-    if (sums_.count(buffer.buffer.get()))
+    if (sums.count(buffer.buffer.get()))
       wait.operands.push_back({buffer.buffer, ir::make_int(0, ir::DType::I32), buffer.elements, true});
   return {std::move(wait)};
 }
 
 void GroupBatches::pin(LoopBlock* out) const {
-  out->push_back(wait_for_all());
+  std::set<const ir::Buffer*> sums;
+  for (const Batch& batch : batches_) sums.insert(batch.sums.begin(), batch.sums.end());
+  out->push_back(wait(0, sums));
 }
 
-void GroupBatches::leave_one(LoopBlock* out) const {
-  out->push_back(marker(Kind::kGroupWait, 1));
-}
-
-bool GroupBatches::only_products(const LoopBlock& body) {
-  bool products = false;
-  for (const LoopStmt& stmt : body) {
-    const LoopIntrinsic* mma = group_mma(stmt);
-    if (!mma && !is_inert(stmt)) return false;
-    if (mma && mma->operands[1].buffer->scope == ir::Scope::kRegister) return false;
-    products |= mma != nullptr;
-  }
-  return products;
+void GroupBatches::leave_one(LoopBlock* out) {
+  std::set<const ir::Buffer*> ready;
+  for (size_t i = 0; i + 1 < batches_.size(); ++i)
+    for (const ir::Buffer* buffer : batches_[i].sums)
+      if (!batches_.back().registers.count(buffer)) ready.insert(buffer);
+  while (batches_.size() > 1) batches_.pop_front();
+  out->push_back(wait(1, ready));
 }
 
 }  // namespace kachel::lowering

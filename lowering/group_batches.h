@@ -1,6 +1,8 @@
 // Where a kernel waits for wgmma. Neighbouring kGroupMma form a batch: a fence in front, a commit behind. A batch runs on
 // until a statement touches its registers, control flow parts, or a barrier lets other threads write what it reads.
+// Batches end in the order in which they were issued.
 #pragma once
+#include <deque>
 #include <set>
 
 #include "lowering/loop_ir.h"
@@ -22,19 +24,24 @@ class GroupBatches {
   // In front of a loop that leaves a batch under way: whatever made the accumulators is not moved into it.
   void pin(LoopBlock* out) const;
   // All but the last batch are done after it. REQUIRES: no open batch.
-  void leave_one(LoopBlock* out) const;
-
-  // A body of kGroupMma on accumulators that nothing else in it touches.
-  static bool only_products(const LoopBlock& body);
+  void leave_one(LoopBlock* out);
 
  private:
-  LoopStmt wait_for_all() const;
+  struct Batch {
+    std::set<const ir::Buffer*> registers, sums;  // sums: the accumulators among them
+  };
+  bool touches(const ir::Buffer* buffer) const;
+  LoopStmt wait(int64_t groups, const std::set<const ir::Buffer*>& sums) const;
 
   const LoopKernel& kernel_;
-  std::set<const ir::Buffer*> operands_;   // in shared memory
-  std::set<const ir::Buffer*> registers_;  // of what is under way
-  std::set<const ir::Buffer*> sums_;       // the accumulators among them
+  std::set<const ir::Buffer*> operands_;  // in shared memory
+  std::deque<Batch> batches_;             // oldest first; the last may be open
   bool open_ = false;
 };
+
+// The statement's kGroupMma, or null.
+const LoopIntrinsic* group_mma(const LoopStmt& stmt);
+// A name or a comment.
+bool is_inert(const LoopStmt& stmt);
 
 }  // namespace kachel::lowering

@@ -7,6 +7,7 @@
 // evaluated, so select(in_bounds, load, pad) is how a guarded load is written. Index operands of loads and stores are
 // evaluated without regard to overflow (they are guarded); all other integer arithmetic wraps.
 #pragma once
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <variant>
@@ -122,6 +123,12 @@ struct LoopIntrinsic {
     kGroupCommit,  // [warp group] the kGroupMma since the last commit become a group
     kGroupWait,    // [warp group] until at most `immediate` groups are under way. operands: the registers waited for
     kProxyFence,   // what this thread wrote to shared memory is seen by kGroupMma that come after a barrier
+    // operands[0], a box in shared memory, from the tensor operands[1] through map `immediate`, at `coordinates`, innermost
+    // first; its bytes count towards the phase of barrier operands[2]. By the thread that produces.
+    kBulkCopy,
+    kPhaseExpect,  // the current phase of barrier operands[0] awaits `immediate` bytes and this arrival
+    kPhaseWait,    // until the phase of barrier operands[0] with parity `coordinates[0]` is over
+    kPhaseArrive,  // each warp arrives once at barrier operands[0], when all its lanes are there
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -138,6 +145,7 @@ struct LoopIntrinsic {
   };
   std::vector<Operand> operands;
   ir::ExprRef guard;          // copies; null: true
+  std::vector<ir::ExprRef> coordinates;  // kBulkCopy: I32
   int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;     // kLoadMatrix
   bool accumulate = true;     // kGroupMma
@@ -160,6 +168,16 @@ struct LoopPipeline {
   int64_t depth = 1;
   std::vector<ir::BufferRef> buffers;
   LoopBlock produce, consume;
+  // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. `full` and `empty` hold
+  // a barrier a stage. Producer and consumer each keep the stage that is next and its parity in registers.
+  struct Bulk {
+    ir::BufferRef full, empty;
+    struct State {
+      ir::BufferRef stage, parity;
+    } producer, consumer;
+    int64_t bytes = 0;  // of a stage
+  };
+  std::optional<Bulk> bulk;
 };
 
 struct LoopStmt {
@@ -182,6 +200,14 @@ struct LoopBuffer {
   int64_t alignment = 128;  // in bytes
   int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace
   bool spilled = false;     // a kShared buffer that plan_memory() moved to the workspace
+  bool zeroed = false;      // a kRegister buffer that is 0 when the kernel begins
+};
+
+// Barriers of phases in shared memory (mbarrier), one an element of the buffer; a phase ends with `arrivals` arrivals and
+// when the bytes that were announced are there.
+struct LoopPhases {
+  ir::BufferRef buffer;
+  int64_t count = 0, arrivals = 0;
 };
 
 struct LoopKernel {
@@ -194,6 +220,13 @@ struct LoopKernel {
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
   ir::VarRef thread;       // I32, the thread's number in its block; null on the CPU
   LoopBlock body;
+  // What further threads do meanwhile: the first of them, tile by tile. Empty: there are none.
+  LoopBlock producer;
+  int producer_threads = 0;  // a warp, or a warp group where registers are handed on
+  // Of a thread that computes and of one of the producer's, once the roles part; 0: as many as the compiler likes.
+  int registers = 0, producer_registers = 0;
+  std::vector<LoopPhases> phases;
+  std::vector<TensorMap> maps;
   Ranges ranges;  // of variables; what is absent is unbounded
   bool float_atomics = false;
 };
@@ -220,6 +253,7 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
     fn(branch->condition);
   } else if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
     for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.index);
+    for (const ir::ExprRef& coordinate : intrinsic->coordinates) fn(coordinate);
     if (intrinsic->guard) fn(intrinsic->guard);
   } else if (auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) {
     fn(shuffle->value);

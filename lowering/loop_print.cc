@@ -1,5 +1,6 @@
 // Loop IR as text, for golden tests and `explain`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ir/print.h"
 #include "lowering/loop_ir.h"
@@ -13,7 +14,8 @@ constexpr const char* kSlotNames[] = {"pointer", "stride", "dim", "scalar", "gri
 const char* name_of(LoopIntrinsic::Kind kind) {
   constexpr const char* kNames[] = {"copy_vector", "copy_async",  "async_commit", "async_wait",
                                     "load_matrix", "mma",         "convert_pair", "group_mma",
-                                    "group_fence", "group_commit", "group_wait",  "proxy_fence"};
+                                    "group_fence", "group_commit", "group_wait",  "proxy_fence",
+                                    "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -79,6 +81,8 @@ class Printer {
     for (const LoopIntrinsic::Operand& operand : node.operands)
       text += fmt::format("{} {}[{} +: {}]", &operand == &node.operands.front() ? "" : ",", operand.buffer->name,
                           ir::print(operand.index), operand.elements);
+    for (const ir::ExprRef& coordinate : node.coordinates)
+      text += fmt::format("{}{}", &coordinate == &node.coordinates.front() ? " at " : ", ", ir::print(coordinate));
     if (node.guard) text += " if " + ir::print(node.guard);
     line("{}", text);
   }
@@ -93,7 +97,7 @@ class Printer {
   void statement(const LoopPipeline& node, int depth) {
     std::string names;
     for (const ir::BufferRef& buffer : node.buffers) names += (names.empty() ? "" : ", ") + buffer->name;
-    line("pipeline {} in {} .. {}, {} stages of {}, ahead {} into {} {{", node.var->name, ir::print(node.begin),
+    line("{}pipeline {} in {} .. {}, {} stages of {}, ahead {} into {} {{", node.bulk ? "bulk " : "", node.var->name, ir::print(node.begin),
          ir::print(node.end), node.depth, names, node.ahead->name, node.into->name);
     block(node.produce, depth + 1);
     text_ += std::string(2 * static_cast<size_t>(depth), ' ') + "} consume from " + node.from->name + " {\n";
@@ -146,8 +150,17 @@ std::string print(const LoopKernel& kernel) {
                                                                  : "shared",
                     buffer.buffer->name, ir::name(buffer.buffer->type.dtype), buffer.elements,
                     buffer.buffer->scope == ir::Scope::kRegister ? "" : fmt::format(" at {}", buffer.byte_offset));
+  for (size_t i = 0; i < kernel.maps.size(); ++i)
+    printer.text_ += fmt::format("map {} of parameter {}: boxes [{}], {} swizzle\n", i, kernel.maps[i].param,
+                                 fmt::join(kernel.maps[i].box, ", "), kernel.maps[i].swizzle);
+  for (const LoopPhases& phases : kernel.phases)
+    printer.text_ += fmt::format("phases {}: {} of {} arrivals\n", phases.buffer->name, phases.count, phases.arrivals);
   printer.text_ += fmt::format("for tile {} {{\n", kernel.tile->name);
   printer.block(kernel.body, 1);
+  if (!kernel.producer.empty()) {
+    printer.text_ += fmt::format("}}\nproducer, for tile {} {{\n", kernel.tile->name);
+    printer.block(kernel.producer, 1);
+  }
   printer.text_ += "}\n";
   return printer.text_;
 }

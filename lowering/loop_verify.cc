@@ -25,6 +25,7 @@ class Verifier {
     cpu_ = kernel.threads == 1;
     threads_ = kernel.threads;
     block(kernel.body, false);
+    block(kernel.producer, false);
     return message_;
   }
 
@@ -155,12 +156,12 @@ class Verifier {
     const bool warp = group || node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0};
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1};
     if (node.kind != Kind::kGroupWait && node.operands.size() != arity[static_cast<int>(node.kind)])
       return fail("an intrinsic of wrong arity");
     for (const LoopIntrinsic::Operand& operand : node.operands) {
       access(operand.buffer, operand.index, in_threads);
-      if (operand.write && !in_threads && operand.buffer->scope != ir::Scope::kRegister)
+      if (operand.write && !in_threads && operand.buffer->scope != ir::Scope::kRegister && node.kind < Kind::kBulkCopy)
         fail("every thread writes to " + operand.buffer->name);
     }
     const bool copy = node.kind == Kind::kCopyVector || node.kind == Kind::kCopyAsync;

@@ -18,6 +18,8 @@ struct Target {
   int architecture = 90;             // CUDA: 10 * major + minor
   int threads = 0;                   // threads a block; 0: the lowering's choice; ignored on the CPU
   bool generic = false;              // plain loads and fma only: what other lowerings are compared with
+  bool group_products = true;        // wgmma may be used where the architecture has it
+  bool bulk_copies = true;           // so may the copy engine
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors
   // CPU: sums of products of pairs of i16: none, by multiplication and addition (SSE2 on), fused (VNNI).
@@ -53,11 +55,22 @@ struct Slot {
   int axis = 0;
 };
 
+// How the copy engine walks a tensor: boxes of these extents, one an axis of parameter `param`, in the order of its axes;
+// rows of `swizzle` bytes with their 16-byte chunks exchanged as in Layout::slabs(). What lies outside of the tensor is
+// read as zero. The kernel takes maps behind the slots, from the next multiple of 128 bytes on, 128 bytes each.
+// Source: CUDA driver API, cuTensorMapEncodeTiled.
+struct TensorMap {
+  int param = 0;
+  std::vector<int32_t> box;
+  int32_t swizzle = 128;
+};
+
 struct Lowered {
   std::string text;   // CUDA C++ or LLVM IR
   std::string entry;  // its symbol: the same for every kernel, so that names change nothing
   std::vector<Slot> slots;
-  int threads = 1;
+  std::vector<TensorMap> maps;
+  int threads = 1;              // a block, those that only copy included
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   bool deterministic = true;    // false: float atomics, the bits may differ between runs

@@ -264,8 +264,7 @@ void TileLowering::statement(const ir::AssignStmt&) {
 
 void TileLowering::statement(const ir::ForStmt& stmt) {
   const Pipeline* overlapped = stmt.pipelined ? schedule_.of(stmt) : nullptr;
-  if (overlapped && overlapped->realisation == Pipeline::Realisation::kAsyncCopies)
-    return pipeline(stmt, *overlapped);
+  if (overlapped && overlapped->realisation != Pipeline::Realisation::kInOrder) return pipeline(stmt, *overlapped);
   LoopFor loop;
   loop.var = stmt.var;
   loop.begin = index(extract_reductions(stmt.begin, {}, {}), nullptr);
@@ -301,6 +300,8 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     return block;
   };
   for (const ir::BufferRef& buffer : pipeline.buffers) node.buffers.push_back(storage(buffer));
+  if (pipeline.realisation == Pipeline::Realisation::kBulkCopies) node.bulk = bulk_state(pipeline);
+  bulk_ = node.bulk ? &node : nullptr;
   node.produce = in_stage(node.into, [&] {
     runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
@@ -309,6 +310,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     values_.erase(stmt.var.get());
     runs_ahead_ = false;
   });
+  bulk_ = nullptr;
   node.consume = in_stage(node.from, [&] {
     for (const ir::Stmt& part : stmt.body) {
       const bool copied = std::holds_alternative<ir::CopyStmt>(part.node) &&

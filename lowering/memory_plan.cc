@@ -24,7 +24,7 @@ void collect_shared_only(const LoopBlock& body, std::set<const ir::Buffer*>* fou
       if (intrinsic->kind == Kind::kLoadMatrix) found->insert(intrinsic->operands[1].buffer.get());
       if (intrinsic->kind == Kind::kGroupMma)
         for (size_t operand : {1, 2}) found->insert(intrinsic->operands[operand].buffer.get());
-      if (intrinsic->kind == Kind::kCopyAsync) found->insert(intrinsic->operands[0].buffer.get());
+      if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy) found->insert(intrinsic->operands[0].buffer.get());
     } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
       collect_shared_only(loop->body, found);
     } else if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
@@ -44,6 +44,7 @@ void collect_shared_only(const LoopBlock& body, std::set<const ir::Buffer*>* fou
 bool plan_memory(LoopKernel* kernel, const Target& target) {
   std::set<const ir::Buffer*> shared_only;
   collect_shared_only(kernel->body, &shared_only);
+  for (const LoopPhases& phases : kernel->phases) shared_only.insert(phases.buffer.get());
   int64_t total = 0;
   for (const LoopBuffer& buffer : kernel->buffers)
     if (buffer.buffer->scope == ir::Scope::kShared) total += bytes_of(buffer);

@@ -111,6 +111,7 @@ class Narrower {
         let = {twin(let.var), small};
         return;
       }
+    narrowed_.erase(let.var.get());  // another block may have declared it too
     let.value = rewrite(let.value);
   }
   void statement(LoopStore& store) {
@@ -128,6 +129,7 @@ class Narrower {
       loop.end = end;
       loop.var = twin(loop.var);
     } else {
+      narrowed_.erase(loop.var.get());
       loop.begin = rewrite(loop.begin);
       loop.end = rewrite(loop.end);
     }
@@ -142,6 +144,7 @@ class Narrower {
   void statement(LoopIntrinsic& node) {
     for (LoopIntrinsic::Operand& operand : node.operands) operand.index = index(operand.index);
     node.guard = rewrite(node.guard);
+    for (ExprRef& coordinate : node.coordinates) coordinate = rewrite(coordinate);
   }
   void statement(LoopShuffle& node) { node.value = rewrite(node.value); }
   void statement(LoopPipeline&) {}     // runs after synchronise()
@@ -160,6 +163,7 @@ class Narrower {
 
 void narrow(LoopKernel* kernel) {
   Narrower(kernel).block(&kernel->body);
+  Narrower(kernel).block(&kernel->producer);
 }
 
 }  // namespace kachel::lowering

@@ -6,8 +6,9 @@
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
 //            -> fit pipelines     depths that shared memory has room for
+//            -> bulk copies       pipelines that the copy engine fills, for a producer
 //            -> TileLowering      loop IR with guarded accesses
-//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers) -> narrow
+//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
 //            -> simplify
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
@@ -77,15 +78,25 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
       plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(&lowering.schedule, &lowering.placements, target);
+  if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
+  if (lowering.schedule.roles.size() > 1) {
+    lowering.loops.registers = lowering.schedule.roles[0].registers;
+    lowering.loops.producer_threads = lowering.schedule.roles[1].threads;
+    lowering.loops.producer_registers = lowering.schedule.roles[1].registers;
+  }
   if (!plan_memory(&lowering.loops, target)) {
     Target generic = target;
     generic.generic = true;  // needs no shared memory that could not be elsewhere
     return lower_to_loops(concrete, generic, fact_mask);
   }
-  synchronise(&lowering.loops);
+  if (!synchronise(&lowering.loops)) {
+    Target together = target;
+    together.bulk_copies = false;
+    return lower_to_loops(concrete, together, fact_mask);
+  }
   if (!plain) {
     narrow(&lowering.loops);
     simplify(&lowering.loops);
@@ -104,7 +115,8 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.text = cpu ? emit_llvm(loops) : emit_cuda(loops);
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
-  lowered.threads = loops.threads;
+  lowered.threads = loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
+  lowered.maps = loops.maps;
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;

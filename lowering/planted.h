@@ -67,6 +67,9 @@ enum class Planted {
   kGroupSlab,           // slabs of an operand overlap
   kGroupDroppedWait,    // accumulators are read while wgmma writes them
   kGroupEarlyCopy,      // copies into a stage that wgmma may still read
+  kBulkSlab,            // the copy engine fills every slab with the first one's columns
+  kPhaseParity,         // the producer does not wait until a stage is empty
+  kPhaseEarlyRelease,   // a stage is released while wgmma reads it
   kCount,
 };
 

@@ -42,9 +42,11 @@ std::string Schedule::print() const {
   for (const Pipeline& pipeline : pipelines) {
     std::string names;
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;
-    const bool async = pipeline.realisation == Pipeline::Realisation::kAsyncCopies;
+    constexpr const char* kRealisations[] = {"in order", "asynchronous copies", "the copy engine"};
+    const bool ahead = pipeline.realisation != Pipeline::Realisation::kInOrder;
     text += fmt::format("pipeline {}: depth {}, {}{}\n", pipeline.loop->var->name, pipeline.depth,
-                        async ? fmt::format("asynchronous copies into {{{}}}", names) : "in order",
+                        kRealisations[static_cast<int>(pipeline.realisation)] +
+                            std::string(ahead ? fmt::format(" into {{{}}}", names) : ""),
                         pipeline.reason.empty() ? "" : " (" + pipeline.reason + ")");
   }
   return text;

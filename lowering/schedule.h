@@ -22,7 +22,8 @@ struct Role {
 struct Pipeline {
   enum class Realisation : uint8_t {
     kInOrder,     // each iteration fills its buffers, then reads them
-    kAsyncCopies  // cp.async: the threads that read also start the copies, `depth` - 1 iterations ahead
+    kAsyncCopies,  // cp.async: the threads that read also start the copies, `depth` - 1 iterations ahead
+    kBulkCopies    // the copy engine, on behalf of a warp of its own that runs `depth` iterations ahead
   } realisation = Realisation::kInOrder;
   const ir::ForStmt* loop = nullptr;
   std::vector<ir::BufferRef> buffers;
@@ -56,5 +57,10 @@ std::set<size_t> rising_axes(const ir::Kernel& kernel);
 struct Placements;
 // Lowers depths until shared memory suffices, and gives each tile its number of stages.
 void fit_pipelines(Schedule* schedule, Placements* placements, const Target& target);
+
+// Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
+// slabs that it fills: then a role "producer" is added. Says why not in Pipeline::reason.
+void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, const Placements& placements, const Target& target,
+                        uint64_t fact_mask);
 
 }  // namespace kachel::lowering

@@ -7,6 +7,8 @@ namespace {
 
 class Simplifier {
  public:
+  explicit Simplifier(std::unordered_map<const ir::Var*, ir::ExprRef> names = {}) : names_(std::move(names)) {}
+
   LoopBlock block(const LoopBlock& in) {
     LoopBlock out;
     for (const LoopStmt& stmt : in) std::visit([&](const auto& node) { statement(node, &out); }, stmt.node);
@@ -24,6 +26,7 @@ class Simplifier {
 
   void statement(const LoopLet& let, LoopBlock* out) {
     ir::ExprRef value = expr(let.value);
+    names_.erase(let.var.get());  // another block may have declared it too
     if (ir::is_const(value))
       names_[let.var.get()] = value;
     else
@@ -58,6 +61,7 @@ class Simplifier {
     LoopIntrinsic copy = node;
     for (LoopIntrinsic::Operand& operand : copy.operands) operand.index = expr(operand.index);
     if (copy.guard) copy.guard = expr(copy.guard);
+    for (ir::ExprRef& coordinate : copy.coordinates) coordinate = expr(coordinate);
     out->push_back({std::move(copy)});
   }
   void statement(const LoopShuffle& node, LoopBlock* out) {
@@ -96,8 +100,13 @@ class Simplifier {
 
 }  // namespace
 
+LoopBlock substituted(const LoopBlock& block, std::unordered_map<const ir::Var*, ir::ExprRef> values) {
+  return Simplifier(std::move(values)).block(block);
+}
+
 void simplify(LoopKernel* kernel) {
   kernel->body = Simplifier().block(kernel->body);
+  kernel->producer = Simplifier().block(kernel->producer);
 }
 
 }  // namespace kachel::lowering

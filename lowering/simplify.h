@@ -7,4 +7,7 @@ namespace kachel::lowering {
 
 void simplify(LoopKernel* kernel);
 
+// The block with these values in place of variables.
+LoopBlock substituted(const LoopBlock& block, std::unordered_map<const ir::Var*, ir::ExprRef> values);
+
 }  // namespace kachel::lowering

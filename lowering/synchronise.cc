@@ -3,23 +3,14 @@
 // its state at exit (the back edge), found by iterating: states only grow, so this ends. The whole body is such a loop
 // too, since a block goes on to its next tile. All block-level control flow is uniform, so a barrier may stand anywhere
 // in it.
-//
-// A pipeline of depth D becomes a prologue that fills D - 1 stages and a loop whose iteration waits for its stage,
-// passes a barrier, starts the copies of the iteration D - 1 ahead and consumes. The barrier makes the copies of all
-// threads visible to all, and it separates the reads of the stage that was consumed last from the copies into it, which
-// are started after it. So within an iteration the buffers of the pipeline need no further barrier: the copies go to
-// a stage that nothing reads.
-//
-// Where consuming is nothing but wgmma, which runs by itself, and there are three stages or more, one batch is left
-// under way: an iteration waits for its stage, passes the barrier, issues its products, starts copies D - 2 ahead and then
-// waits for the batch before its own. The stage that those copies fill was read by the batch before that one, which every
-// thread had waited for when it came to the barrier.
 #include "lowering/synchronise.h"
 
 #include <set>
 
+#include "lowering/expand_pipeline.h"
 #include "lowering/group_batches.h"
 #include "lowering/planted.h"
+#include "lowering/roles.h"
 
 namespace kachel::lowering {
 namespace {
@@ -94,10 +85,22 @@ class Synchroniser {
  public:
   explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel) {}
 
+  // What barriers of phases order needs no others.
+  void find_bulk(const LoopBlock& body) {
+    for (const LoopStmt& stmt : body) {
+      if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) find_bulk(loop->body);
+      if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) find_bulk(branch->then_body), find_bulk(branch->else_body);
+      const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
+      if (pipeline && pipeline->bulk)
+        for (const ir::BufferRef& buffer : pipeline->buffers) bulk_.insert(buffer.get());
+    }
+  }
+
   // Returns the state at the end of the block; with `out`, also writes the block with its barriers.
   Accesses block(const LoopBlock& in, Accesses state, LoopBlock* out) {
     for (const LoopStmt& stmt : in) {
       Accesses now = accesses_of(stmt, false);
+      for (const ir::Buffer* buffer : bulk_) now.reads.erase(buffer);
       if (conflict(state, now)) {
         if (out) barrier(state, out);
         state = {};
@@ -107,7 +110,8 @@ class Synchroniser {
       if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
         state = this->loop(*loop, std::move(state), out);
       } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-        state = this->pipeline(*pipeline, std::move(state), out);
+        state = pipeline->bulk ? bulk_pipeline(*pipeline, std::move(state), out)
+                               : this->pipeline(*pipeline, std::move(state), out);
       } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
         LoopIf copy{branch->condition, {}, {}};
         Accesses then_state = nested(branch->then_body, state, out ? &copy.then_body : nullptr);
@@ -122,10 +126,10 @@ class Synchroniser {
     return state;
   }
 
-  // A block after which nothing is under way.
+  // A block that leaves nothing under way that was issued in it.
   Accesses nested(const LoopBlock& in, Accesses state, LoopBlock* out) {
     state = block(in, std::move(state), out);
-    if (out) batches_.settle(out);
+    if (out && issues(in)) batches_.settle(out);
     return state;
   }
 
@@ -135,13 +139,17 @@ class Synchroniser {
     if (batches_.reads_any(before.writes)) out->push_back(marker(LoopIntrinsic::Kind::kProxyFence, 0));
     if (!planted(Planted::kDroppedBarrier)) out->push_back({LoopBarrier{}});
   }
-  static LoopStmt marker(LoopIntrinsic::Kind kind, int64_t groups) {
-    LoopIntrinsic intrinsic{kind, {}, nullptr};
-    intrinsic.immediate = groups;
-    return {std::move(intrinsic)};
+  // A barrier that the body needs for the sake of what came before stands in front of the loop, not in it.
+  Accesses before_loop(const LoopBlock& body, Accesses entry, LoopBlock* out) {
+    Accesses inside = accesses_of(body);
+    for (const ir::Buffer* buffer : bulk_) inside.reads.erase(buffer);
+    if (!conflict(entry, inside)) return entry;
+    if (out) barrier(entry, out);
+    return {};
   }
 
   Accesses loop(const LoopFor& loop, Accesses entry, LoopBlock* out) {
+    entry = before_loop(loop.body, std::move(entry), out);
     while (!planted(Planted::kDroppedLoopBarrier)) {
       Accesses wider = entry;
       wider.add(block(loop.body, entry, nullptr));
@@ -152,6 +160,22 @@ class Synchroniser {
     Accesses exit = nested(loop.body, entry, out ? &copy.body : nullptr);
     if (out) out->push_back({std::move(copy)});
     exit.add(entry);  // no iteration at all
+    return exit;
+  }
+
+  // A loop that waits for its stage and releases it when nobody reads it any more. Batches that nothing waits for may run
+  // on into the next iteration, which then releases the stage.
+  Accesses bulk_pipeline(const LoopPipeline& node, Accesses entry, LoopBlock* out) {
+    entry = before_loop(node.consume, std::move(entry), out);
+    while (!planted(Planted::kDroppedLoopBarrier)) {
+      Accesses wider = entry;
+      wider.add(block(node.consume, entry, nullptr));
+      if (wider == entry) break;
+      entry = std::move(wider);
+    }
+    Accesses exit = block(node.consume, entry, nullptr);
+    exit.add(entry);
+    if (out) expand_bulk(node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); }, out);
     return exit;
   }
 
@@ -167,75 +191,31 @@ class Synchroniser {
     Accesses open = produced;
     for (const ir::BufferRef& buffer : node.buffers) open.writes.erase(buffer.get());
     LoopBlock consume;
-    const bool overlapped = node.depth > 2 && GroupBatches::only_products(node.consume);
+    const bool overlapped = node.depth > 2 && only_products(node.consume);
     Accesses exit = block(node.consume, open, out ? &consume : nullptr);
     if (out) {
       if (overlapped)
         batches_.commit(&consume);
       else
         batches_.settle(&consume);
-      expand(node, std::move(consume), overlapped, out);
+      expand_async(node, std::move(consume), overlapped, &batches_, out);
       batches_.settle(out);
     }
     exit.add(entry);
     return exit;
   }
 
-  void expand(const LoopPipeline& node, LoopBlock consume, bool overlapped, LoopBlock* out) const {
-    using ir::DType;
-    using ir::Op;
-    using Kind = LoopIntrinsic::Kind;
-    auto local = [](const char* name, DType type) {
-      return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, name, {type, nullptr}, {}});
-    };
-    auto i64 = [](int64_t value) { return ir::make_int(value, DType::I64); };
-    LoopFor loop{node.var, node.begin, node.end, false, false, {}};
-    auto fill = [&](const ir::ExprRef& ahead, const ir::ExprRef& stage, LoopBlock* to) {
-      to->push_back({LoopLet{node.ahead, ahead}});
-      LoopBlock produce;
-      produce.push_back({LoopLet{node.into, ir::make_cast({DType::I32, nullptr}, stage)}});
-      produce.insert(produce.end(), node.produce.begin(), node.produce.end());
-      to->push_back({LoopIf{ir::make_typed(Op::kLt, {ir::make_var(node.ahead), node.end}), std::move(produce), {}}});
-      if (to != &loop.body || !planted(Planted::kDroppedCommit)) to->push_back(marker(Kind::kAsyncCommit, 0));
-    };
-    const int64_t lead = node.depth - (overlapped && !planted(Planted::kGroupEarlyCopy) ? 2 : 1);
-    const ir::VarRef stage = local("stage", DType::I64);
-    LoopFor prologue{stage, i64(0), i64(lead - (planted(Planted::kShortPrologue) ? 1 : 0)), true, false, {}};
-    fill(ir::make_typed(Op::kAdd, {node.begin, ir::make_var(stage)}), ir::make_var(stage), &prologue.body);
-    out->push_back({std::move(prologue)});
-    if (overlapped) batches_.pin(out);
-
-    auto modulo = [&](const ir::ExprRef& value) { return ir::make_typed(Op::kMod, {value, i64(node.depth)}); };
-    const ir::ExprRef done = ir::make_typed(Op::kSub, {ir::make_var(node.var), node.begin});
-    if (planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
-    loop.body.push_back(marker(Kind::kAsyncWait, planted(Planted::kShortWait) ? lead : lead - 1));
-    std::set<const ir::Buffer*> filled;
-    for (const ir::BufferRef& buffer : node.buffers) filled.insert(buffer.get());
-    if (batches_.reads_any(filled)) loop.body.push_back(marker(Kind::kProxyFence, 0));
-    if (!planted(Planted::kDroppedBarrier) && !planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
-    auto run_ahead = [&] {
-      fill(ir::make_typed(Op::kAdd, {ir::make_var(node.var), i64(lead)}),
-           modulo(ir::make_typed(Op::kAdd, {done, i64(planted(Planted::kWrongStage) ? 0 : lead)})), &loop.body);
-    };
-    if (!overlapped) run_ahead();
-    loop.body.push_back({LoopLet{node.from, ir::make_cast({DType::I32, nullptr}, modulo(done))}});
-    for (LoopStmt& stmt : consume) loop.body.push_back(std::move(stmt));
-    if (overlapped) {
-      run_ahead();
-      batches_.leave_one(&loop.body);
-    }
-    out->push_back({std::move(loop)});
-    out->push_back(marker(Kind::kAsyncWait, 0));
-  }
-
   GroupBatches batches_;
+  std::set<const ir::Buffer*> bulk_;  // filled by the copy engine
 };
 
 }  // namespace
 
-void synchronise(LoopKernel* kernel) {
-  if (kernel->threads == 1) return;
+bool synchronise(LoopKernel* kernel) {
+  if (kernel->threads == 1) return true;
+  if (!split_producer(kernel)) return false;
   Synchroniser pass(*kernel);
+  pass.find_bulk(kernel->body);
   Accesses entry;
   while (!planted(Planted::kDroppedLoopBarrier)) {
     Accesses wider = entry;
@@ -246,6 +226,7 @@ void synchronise(LoopKernel* kernel) {
   LoopBlock body;
   pass.nested(kernel->body, entry, &body);
   kernel->body = std::move(body);
+  return true;
 }
 
 }  // namespace kachel::lowering

@@ -6,6 +6,7 @@
 
 namespace kachel::lowering {
 
-void synchronise(LoopKernel* kernel);
+// False if a bulk pipeline cannot be filled by a producer of its own (roles.h); then the kernel is of no more use.
+bool synchronise(LoopKernel* kernel);
 
 }  // namespace kachel::lowering

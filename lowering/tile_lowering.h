@@ -112,6 +112,10 @@ class TileLowering {
   // Index and guard of the vector that begins at the site.
   ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
 
+  // lower_bulk.cc
+  LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
+  void copy_bulk(const ir::CopyStmt& copy, const Slice& src);
+
   // lower_mma.cc
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_group_mma.cc
@@ -189,6 +193,7 @@ class TileLowering {
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
+  const LoopPipeline* bulk_ = nullptr;  // in the part that the copy engine does: its pipeline
   bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
   std::vector<ir::ExprRef> grid_extents_;
   std::vector<Ahead> ahead_;

@@ -8,4 +8,11 @@ RelaxedCapture::~RelaxedCapture() {
   device_.leave_relaxed_capture(previous_);
 }
 
+Status Device::encode_map(const TensorMapRequest&, uint64_t*) const {
+  return unsupported("the device has no engine that copies boxes of tensors");
+}
+Status Device::move_map(uint64_t*, const void*) const {
+  return unsupported("the device has no engine that copies boxes of tensors");
+}
+
 }  // namespace kachel::runtime

@@ -27,6 +27,7 @@ struct DeviceProperties {
   int32_t compute_major = 0, compute_minor = 0;  // CUDA only
   int32_t multiprocessors = 1;                   // CPU: worker threads
   int32_t warp_size = 32;                        // CPU: 1
+  bool tensor_maps = false;                      // Device::encode_map() works
   int32_t max_threads_per_block = 1024;          // CPU: 1
   int64_t shared_bytes_per_block = 0;            // opt-in maximum; CPU: the per-worker arena limit
   int64_t l2_bytes = 0;
@@ -65,6 +66,19 @@ class Compiler {
   virtual std::string version() const = 0;
   virtual bool opened() const = 0;
 };
+
+// A tensor for the copy engine: boxes of `box` elements an axis, outermost axis first, whose rows are `swizzle` bytes with
+// their 16-byte chunks exchanged in shared memory.
+struct TensorMapRequest {
+  const void* data = nullptr;  // 16-byte aligned
+  int32_t element_bytes = 1;   // 1, 2 or 4
+  int32_t rank = 0;            // 2 to 5
+  const int64_t* extents = nullptr;
+  const int64_t* strides = nullptr;  // in elements: the last is 1, the others whole multiples of 16 bytes
+  const int32_t* box = nullptr;
+  int32_t swizzle = 0;  // 32, 64 or 128
+};
+inline constexpr size_t kTensorMapWords = 16;  // of 8 bytes, at a multiple of 128 bytes
 
 struct LaunchDims {
   uint32_t blocks = 0;          // one-dimensional; the kernel itself walks its tiles with a grid-stride loop
@@ -129,6 +143,11 @@ class Device {
   virtual Result<std::unique_ptr<Timer>> create_timer() = 0;
   // Evicts the caches by writing a buffer larger than the last level, so that the next kernel starts cold.
   virtual Status flush_cache(void* stream) = 0;
+
+  // What a kernel takes as a tensor map (lowering::TensorMap), and the same map for a tensor elsewhere. Any thread, no
+  // locks. kUnsupported where there is no copy engine.
+  virtual Status encode_map(const TensorMapRequest& request, uint64_t* words) const;
+  virtual Status move_map(uint64_t* words, const void* data) const;
 
   // For RelaxedCapture: puts the calling thread into relaxed capture mode and says what to give back on leaving.
   virtual int enter_relaxed_capture() { return 0; }

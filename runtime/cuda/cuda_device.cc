@@ -60,6 +60,7 @@ Status CudaDevice::read_properties(int32_t id) {
     KACHEL_DRIVER_TRY(api, api.device_get_attribute(value, attribute, ordinal), "cuDeviceGetAttribute");
   if (api.device_get_attribute(&pools, DeviceAttribute::kMemoryPoolsSupported, ordinal) != DriverResult::kSuccess)
     pools = 0;
+  properties_.tensor_maps = major >= 9 && api.tensor_map_encode && api.tensor_map_move;
   has_pools_ = pools != 0 && api.mem_alloc_async && api.mem_free_async;
 
   properties_.kind = DeviceKind::kCuda;

@@ -32,6 +32,8 @@ class CudaDevice : public Device {
   Result<bool> is_capturing(void* stream) override;
   Result<std::unique_ptr<Timer>> create_timer() override;
   Status flush_cache(void* stream) override;
+  Status encode_map(const TensorMapRequest& request, uint64_t* words) const override;
+  Status move_map(uint64_t* words, const void* data) const override;
 
   int enter_relaxed_capture() override;
   void leave_relaxed_capture(int previous) override;
@@ -41,6 +43,8 @@ class CudaDevice : public Device {
       : context_(std::move(context)), compiler_(options.nvrtc_path) {}
   Status read_properties(int32_t id);
   Status check_size(size_t bytes) const;
+  template <class Call>
+  Status in_some_context(const char* what, const Call& call) const;
 
   const std::shared_ptr<const CudaContext> context_;
   DeviceProperties properties_;

@@ -85,6 +85,15 @@ enum class FunctionAttribute : int32_t {
 enum class CaptureMode : int32_t { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 enum class CaptureStatus : int32_t { kNone = 0, kActive = 1, kInvalidated = 2 };
 
+// Of tensor maps. Extents and strides are innermost first, strides in bytes without the innermost.
+using TensorMapRef = struct TensorMapTag*;
+using MapExtent = unsigned long;
+enum class MapElements : int32_t { k8Bits = 0, k16Bits = 1, k32Bits = 2 };
+enum class MapInterleave : int32_t { kNone = 0 };
+enum class MapSwizzle : int32_t { kNone = 0, k32Bytes = 1, k64Bytes = 2, k128Bytes = 3 };
+enum class MapPromotion : int32_t { kNone = 0, k256Bytes = 3 };
+enum class MapFill : int32_t { kZeros = 0 };
+
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kEventDefault = 0;
 
@@ -129,7 +138,7 @@ constexpr unsigned kEventDefault = 0;
   X(event_synchronize, cuEventSynchronize, (EventRef event))                                                      \
   X(event_elapsed_time, cuEventElapsedTime, (float* milliseconds, EventRef start, EventRef end))
 
-// Null where the driver is older: pools 11.2, libraries 12.0, parameter reflection and eager loading 12.4. The void*
+// Null where the driver is older: pools 11.2, libraries and tensor maps 12.0, parameter reflection and eager loading 12.4. The void*
 // parameters of cuLibraryLoadData are option arrays that we never pass.
 #define KACHEL_DRIVER_OPTIONAL(X)                                                                                      \
   X(mem_alloc_async, cuMemAllocAsync, (DevicePointer * pointer, size_t bytes, StreamRef stream))                       \
@@ -141,7 +150,12 @@ constexpr unsigned kEventDefault = 0;
   X(library_get_kernel, cuLibraryGetKernel, (KernelRef * kernel, LibraryRef library, const char* name))                \
   X(kernel_get_function, cuKernelGetFunction, (FunctionRef * function, KernelRef kernel))                              \
   X(func_load, cuFuncLoad, (FunctionRef function))                                                                     \
-  X(func_get_param_info, cuFuncGetParamInfo, (FunctionRef function, size_t index, size_t * offset, size_t * bytes))
+  X(func_get_param_info, cuFuncGetParamInfo, (FunctionRef function, size_t index, size_t * offset, size_t * bytes)) \
+  X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \
+    (TensorMapRef map, MapElements elements, uint32_t rank, void* data, const MapExtent* extents,                      \
+     const MapExtent* strides, const uint32_t* box, const uint32_t* steps, MapInterleave interleave,                   \
+     MapSwizzle swizzle, MapPromotion promotion, MapFill fill))                                                        \
+  X(tensor_map_move, cuTensorMapReplaceAddress, (TensorMapRef map, void* data))
 
 // Bound and initialised once a process, never unloaded. Immutable afterwards, so free for all threads.
 struct DriverApi {

@@ -77,6 +77,20 @@ KACHEL_SAME(CaptureStatus::kActive, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 KACHEL_SAME(CaptureStatus::kInvalidated, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
 KACHEL_SAME(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 KACHEL_SAME(kEventDefault, CU_EVENT_DEFAULT);
+#if CUDA_VERSION >= 12000
+KACHEL_SAME(MapElements::k8Bits, CU_TENSOR_MAP_DATA_TYPE_UINT8);
+KACHEL_SAME(MapElements::k16Bits, CU_TENSOR_MAP_DATA_TYPE_UINT16);
+KACHEL_SAME(MapElements::k32Bits, CU_TENSOR_MAP_DATA_TYPE_UINT32);
+KACHEL_SAME(MapInterleave::kNone, CU_TENSOR_MAP_INTERLEAVE_NONE);
+KACHEL_SAME(MapSwizzle::kNone, CU_TENSOR_MAP_SWIZZLE_NONE);
+KACHEL_SAME(MapSwizzle::k32Bytes, CU_TENSOR_MAP_SWIZZLE_32B);
+KACHEL_SAME(MapSwizzle::k64Bytes, CU_TENSOR_MAP_SWIZZLE_64B);
+KACHEL_SAME(MapSwizzle::k128Bytes, CU_TENSOR_MAP_SWIZZLE_128B);
+KACHEL_SAME(MapPromotion::kNone, CU_TENSOR_MAP_L2_PROMOTION_NONE);
+KACHEL_SAME(MapPromotion::k256Bytes, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+KACHEL_SAME(MapFill::kZeros, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) <= 128);
+#endif
 
 static_assert(sizeof(DevicePointer) == sizeof(CUdeviceptr) && std::is_integral_v<CUdeviceptr>);
 static_assert(sizeof(DeviceOrdinal) == sizeof(CUdevice));

@@ -18,7 +18,8 @@ set(KACHEL_RUNTIME_CUDA_SOURCES
   cuda/nvrtc_job.cc
   cuda/nvrtc_search.cc
   cuda/nvrtc_target.cc
-  cuda/ptxas_log.cc)
+  cuda/ptxas_log.cc
+  cuda/tensor_map.cc)
 
 find_path(KACHEL_CUDA_INCLUDE cuda.h PATHS /usr/local/cuda/include)
 mark_as_advanced(KACHEL_CUDA_INCLUDE)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/tensor_maps.h"
+
 namespace kachel::runtime {
 
 using SlotKind = lowering::Slot::Kind;
@@ -36,8 +38,9 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
                   Workspace::allocate_lasting(device, call->engine_->options().scratch, call->workspace_bytes_));
   }
   call->grid_.workspace = call->workspace_.get();
-  call->slots_.resize(kMaxSlots);
-  call->slots_.resize(specialisation->fill_slots(arguments, call->grid_, call->slots_.data()));
+  alignas(128) uint64_t words[kMaxSlots];
+  KACHEL_ASSIGN(const size_t count, specialisation->fill_slots(arguments, call->grid_, words));
+  call->slots_.assign(words, words + count);
   const auto& slots = specialisation->step().slots;
   auto position = [](const std::vector<int>& list, int param) {
     return static_cast<uint16_t>(std::find(list.begin(), list.end(), param) - list.begin());
@@ -49,6 +52,10 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
     if (slots[i].kind == SlotKind::kScalar)
       call->scalar_patches_.push_back({at, position(kernel.scalars, slots[i].index)});
   }
+  const auto& maps = specialisation->step().maps;
+  for (size_t i = 0; i < maps.size(); ++i)
+    call->map_patches_.push_back({static_cast<uint16_t>(first_map_word(slots.size()) + kTensorMapWords * i),
+                                  position(kernel.tensors, maps[i].param)});
   if (call->dynamic_) call->arguments_ = std::make_unique<BoundArguments>(arguments);
   return call;
 }
@@ -63,6 +70,12 @@ BoundCall::~BoundCall() {
   workspace_.reset();
 }
 
+Status BoundCall::move_maps(void* const* pointers, uint64_t* slots) const {
+  for (const Patch& patch : map_patches_)
+    KACHEL_TRY(specialisation_->device().move_map(slots + patch.slot, pointers[patch.source]));
+  return {};
+}
+
 Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, void* stream) const {
   uint64_t values[kMaxParams];
   for (size_t i = 0; i < model_->scalars.size(); ++i) values[model_->scalars[i]] = static_cast<uint64_t>(scalars[i]);
@@ -75,8 +88,9 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
   if (grid.blocks == 0) return {};
-  uint64_t slots[kMaxSlots];
+  alignas(128) uint64_t slots[kMaxSlots];
   patch(pointers, scalars, slots);
+  KACHEL_TRY(move_maps(pointers, slots));
   const auto& kinds = specialisation_->step().slots;
   for (size_t i = 0; i < kinds.size(); ++i) {
     if (kinds[i].kind == SlotKind::kGrid) slots[i] = static_cast<uint64_t>(grid.extents[kinds[i].index]);

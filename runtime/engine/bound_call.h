@@ -23,8 +23,9 @@ class BoundCall {
   Status launch(void* const* pointers, const int64_t* scalars, void* stream) const {
     if (!specialisation_) return {};
     if (dynamic_) return launch_dynamic(pointers, scalars, stream);
-    uint64_t slots[kMaxSlots];
+    alignas(128) uint64_t slots[kMaxSlots];
     patch(pointers, scalars, slots);
+    if (!map_patches_.empty()) KACHEL_TRY(move_maps(pointers, slots));
     Status launched = specialisation_->launch_slots(grid_, slots, slots_.size(), stream);
     if (!launched.ok()) [[unlikely]]
       return engine_->services().noticed(std::move(launched));
@@ -42,6 +43,7 @@ class BoundCall {
     for (const Patch& patch : pointer_patches_) slots[patch.slot] = reinterpret_cast<uintptr_t>(pointers[patch.source]);
     for (const Patch& patch : scalar_patches_) slots[patch.slot] = static_cast<uint64_t>(scalars[patch.source]);
   }
+  Status move_maps(void* const* pointers, uint64_t* slots) const;
   // Where scalars decide whether `where` holds or how large the grid is.
   Status launch_dynamic(void* const* pointers, const int64_t* scalars, void* stream) const;
 
@@ -50,7 +52,7 @@ class BoundCall {
   const Specialisation* specialisation_ = nullptr;
   LaunchGrid grid_;
   std::vector<uint64_t> slots_;
-  std::vector<Patch> pointer_patches_, scalar_patches_;
+  std::vector<Patch> pointer_patches_, scalar_patches_, map_patches_;
   bool dynamic_ = false;
   std::unique_ptr<BoundArguments> arguments_;  // where dynamic
   int64_t workspace_bytes_ = 0;

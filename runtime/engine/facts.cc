@@ -31,7 +31,7 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     // The stride of an axis with at most one element multiplies nothing but 0.
     const bool unit = tensor.strides[last] == 1;
     if (unit || tensor.shape[last] <= 1) mask |= facts.unit_stride;
-    if (unit && aligned && (divisors & 7) == 0) mask |= facts.vector[std::countr_zero(divisors) - 3];
+    if (unit && aligned && tensor.elements != 0 && (divisors & 7) == 0) mask |= facts.vector[std::countr_zero(divisors) - 3];
   }
   return narrow ? mask | model.table.index32_fact : mask;
 }

@@ -36,6 +36,7 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
   target.kind = device.compute_major > 0 ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
   target.architecture = 10 * device.compute_major + device.compute_minor;
   target.shared_limit = device.shared_bytes_per_block;
+  target.bulk_copies = device.tensor_maps;
   describe_cpu(device.architecture, &target);
   if (model.threads_tunable >= 0)
     target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
@@ -49,7 +50,7 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
   add_program(key, model, point);
   key.u64s("configuration", words(values))
       .text("architecture", device.architecture)
-      .text("flags", generic ? "generic" : "")
+      .text("flags", generic ? "generic" : target.bulk_copies ? "maps" : "")
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)
       .i64("shared_limit", target.shared_limit);

@@ -172,6 +172,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .shared_bytes = lowered.shared_bytes,
                         .workspace_bytes = lowered.workspace_bytes,
                         .slots = std::move(lowered.slots),
+                        .maps = std::move(lowered.maps),
                         .usage = compiled.usage,
                         .flaw = flaw_of(compiled),
                         .binary = std::move(compiled.binary)});

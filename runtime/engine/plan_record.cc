@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -40,6 +40,15 @@ bool slot_is_valid(const lowering::Slot& slot, const KernelModel& model) {
   return false;
 }
 
+bool map_is_valid(const lowering::TensorMap& map, const KernelModel& model) {
+  if (map.param < 0 || map.param >= static_cast<int>(model.params.size())) return false;
+  const ParamModel& param = model.params[map.param];
+  if (!param.is_tensor || map.box.size() != param.axes.size() || map.box.size() < 2) return false;
+  for (int32_t extent : map.box)
+    if (extent < 1 || extent > 256) return false;
+  return map.swizzle == 32 || map.swizzle == 64 || map.swizzle == 128;
+}
+
 void put_step(ByteWriter& out, const PlanStep& step) {
   out.put_bytes(step.entry);
   out.put(step.threads);
@@ -50,6 +59,13 @@ void put_step(ByteWriter& out, const PlanStep& step) {
     out.put(static_cast<uint8_t>(slot.kind));
     out.put<int32_t>(slot.index);
     out.put<int32_t>(slot.axis);
+  }
+  out.put<uint64_t>(step.maps.size());
+  for (const lowering::TensorMap& map : step.maps) {
+    out.put<int32_t>(map.param);
+    out.put<int32_t>(map.swizzle);
+    out.put<uint64_t>(map.box.size());
+    for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
   out.put(step.usage.registers);
   out.put(step.usage.spill_bytes);
@@ -73,6 +89,17 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
     slot.axis = in.get<int32_t>();
     if (in.ok() && !slot_is_valid(slot, model)) return damaged("a slot refers to nothing");
     step.slots.push_back(slot);
+  }
+  const uint64_t maps = in.get_count(16);
+  if ((count + 15) / 16 * 16 + kTensorMapWords * maps > kMaxSlots) return damaged("more tensor maps than a kernel can take");
+  for (uint64_t i = 0; i < maps && in.ok(); ++i) {
+    lowering::TensorMap map;
+    map.param = in.get<int32_t>();
+    map.swizzle = in.get<int32_t>();
+    map.box.resize(in.get_count(4));
+    for (int32_t& extent : map.box) extent = in.get<int32_t>();
+    if (in.ok() && !map_is_valid(map, model)) return damaged("a tensor map describes nothing");
+    step.maps.push_back(std::move(map));
   }
   step.usage.registers = in.get<int32_t>();
   step.usage.spill_bytes = in.get<int64_t>();

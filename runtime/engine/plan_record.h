@@ -20,6 +20,7 @@ struct PlanStep {
   int64_t shared_bytes = 0;
   int64_t workspace_bytes = 0;  // per launched block
   std::vector<lowering::Slot> slots;
+  std::vector<lowering::TensorMap> maps;
   ResourceUsage usage;
   std::string flaw;  // what the compiler holds against it, for the tuner (tuner/runner.h)
   std::string binary;

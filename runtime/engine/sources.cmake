@@ -21,6 +21,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/quick_binder.cc
   engine/resolver.cc
   engine/specialisation.cc
+  engine/tensor_maps.cc
   engine/tune_session.cc
   engine/tuning_store.cc
   engine/tuning_view.cc

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "runtime/engine/tensor_maps.h"
+
 namespace kachel::runtime {
 
 using SlotKind = lowering::Slot::Kind;
@@ -64,7 +66,7 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
         fmt::format("configuration {} needs {} threads and {} bytes of shared memory a block; {} has {} and {}",
                     made->plan_.configuration, step.threads, step.shared_bytes, properties.name,
                     properties.max_threads_per_block, properties.shared_bytes_per_block));
-  if (step.slots.size() > kMaxSlots)
+  if (first_map_word(step.slots.size()) + kTensorMapWords * step.maps.size() > kMaxSlots)
     return unsupported("the kernel has more than 512 parameter words; use fewer tensors");
   KACHEL_ASSIGN(made->module_, device.load(step.binary));
   step.binary.clear();
@@ -93,6 +95,9 @@ void Specialisation::prepare(const KernelModel& model) {
   for (const HostProgram& extent : model.grid) grid_.push_back(extent.with_tunables(values_.data()));
   for (const HostProgram& extent : grid_) hot_.grid[hot_.grid_rank++] = extent.form();
   for (const lowering::Slot& slot : step_.slots) hot_.sources[hot_.slots++] = source_of(slot);
+  hot_.words = hot_.slots;
+  if (!step_.maps.empty())
+    hot_.words = static_cast<uint32_t>(first_map_word(hot_.slots) + kTensorMapWords * step_.maps.size());
 }
 
 uint16_t Specialisation::source_of(const lowering::Slot& slot) {
@@ -123,13 +128,15 @@ Status Specialisation::grid(const HostInputs& inputs, LaunchGrid& out) const {
   return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.block_limit, out) ? Status() : too_many_blocks();
 }
 
-size_t Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const {
+Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const {
   const char* const bases[2] = {reinterpret_cast<const char*>(&arguments), reinterpret_cast<const char*>(&grid)};
   for (uint32_t i = 0; i < hot_.slots; ++i) {
     const uint16_t source = hot_.sources[i];
     std::memcpy(&out[i], bases[source / kOfGrid] + size_t{8} * (source % kOfGrid), 8);
   }
-  return hot_.slots;
+  if (hot_.words != hot_.slots)
+    KACHEL_TRY(encode_maps(device_, step_.maps, arguments, out + first_map_word(hot_.slots)));
+  return size_t{hot_.words};
 }
 
 [[gnu::hot]] Status Specialisation::launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count,
@@ -140,8 +147,8 @@ size_t Specialisation::fill_slots(const BoundArguments& arguments, const LaunchG
 
 Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const {
   if (grid.blocks == 0) return {};
-  uint64_t slots[kMaxSlots];
-  const size_t count = fill_slots(arguments, grid, slots);
+  alignas(128) uint64_t slots[kMaxSlots];
+  KACHEL_ASSIGN(const size_t count, fill_slots(arguments, grid, slots));
   return launch_slots(grid, slots, count, stream);
 }
 

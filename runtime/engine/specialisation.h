@@ -46,7 +46,8 @@ class Specialisation {
   Status launch(const BoundArguments& arguments, void* stream) const;
 
   // The parts that a bound call keeps for itself.
-  size_t fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const;
+  // `out`: room for kMaxSlots words, 128-byte aligned. Says how many there are.
+  Result<size_t> fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const;
   Status launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count, void* stream) const;
 
   Device& device() const { return device_; }
@@ -72,6 +73,7 @@ class Specialisation {
     int64_t workspace_bytes = 0;
     uint32_t threads = 1, shared_bytes = 0;
     uint32_t slots = 0, grid_rank = 0;
+    uint32_t words = 0;  // slots and maps
     HostForm grid[kMaxGrid];
     uint16_t sources[kMaxSlots];
   };

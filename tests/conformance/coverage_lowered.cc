@@ -69,6 +69,12 @@ class Features {
       case Kind::kGroupWait:
         if (node.immediate) names.insert("wgmma left under way");
         break;
+      case Kind::kBulkCopy:
+        names.insert("bulk copies");
+        break;
+      case Kind::kPhaseExpect:
+      case Kind::kPhaseWait:
+      case Kind::kPhaseArrive:
       case Kind::kGroupFence:
       case Kind::kGroupCommit:
       case Kind::kProxyFence:
@@ -94,6 +100,7 @@ class Features {
 void Coverage::add(const lowering::LoopKernel& loops) {
   Features features;
   features.block(loops.body);
+  features.block(loops.producer);
   for (const lowering::LoopBuffer& buffer : loops.buffers)
     if (buffer.buffer->name == "partial" && features.names.count("shuffle"))
       features.names.insert("reduction across warps");

@@ -37,6 +37,7 @@ class Run {
       KACHEL_ASSIGN(void* scratch, allocate(static_cast<size_t>(lowered.workspace_bytes) * blocks + 1));
       KACHEL_ASSIGN(launch, prepared_.launch(lowered.slots, pointers, scratch));
     }
+    KACHEL_TRY(add_maps(lowered, tensors, pointers, &launch.params));
     runtime::LaunchDims dims{blocks, static_cast<uint32_t>(lowered.threads), shared};
     KACHEL_TRY(function->launch(dims, launch.params.data(), launch.params.size() * 8, nullptr));
     KACHEL_TRY(device_.synchronize(nullptr));
@@ -48,6 +49,21 @@ class Run {
   }
 
  private:
+  Status add_maps(const lowering::Lowered& lowered, std::vector<OwnedTensor>* tensors,
+                  const std::vector<void*>& pointers, std::vector<int64_t>* params) {
+    for (const lowering::TensorMap& map : lowered.maps) {
+      const auto index = static_cast<size_t>(map.param);
+      const ir::HostTensor tensor = (*tensors)[index].view();
+      alignas(128) uint64_t words[runtime::kTensorMapWords];
+      const runtime::TensorMapRequest request{pointers[index],    ir::bits(tensor.type) / 8, static_cast<int32_t>(map.box.size()),
+                                              tensor.shape.data(),  tensor.strides.data(),     map.box.data(),
+                                              map.swizzle};
+      KACHEL_TRY(device_.encode_map(request, words));
+      params->resize((params->size() + 15) / 16 * 16);
+      params->insert(params->end(), words, words + runtime::kTensorMapWords);
+    }
+    return {};
+  }
   Result<void*> allocate(size_t bytes) {
     KACHEL_ASSIGN(void* memory, device_.allocate(bytes));
     allocations_.push_back(memory);
@@ -92,6 +108,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.kind = cuda ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
   target.architecture = properties.compute_major * 10 + properties.compute_minor;
   target.threads = test.threads;
+  target.bulk_copies = properties.tensor_maps;
   runtime::describe_cpu(properties.architecture, &target);
   target.shared_limit = test.shared_limit ? test.shared_limit : properties.shared_bytes_per_block;
   return target;

@@ -151,6 +151,36 @@ TEST_CASE("sm_90a multiplies by warp groups") {
   CHECK(note("f16", "f32", "a @ b^T", 16) == "mma.m16n8k16, 1 x 4 warps (wgmma wants whole blocks of 64 rows)");
   CHECK(on_hopper(product("f16", "f32", "a @ b^T"), {}, 64).notes.find("wgmma.") == std::string::npos);
 
+  // The copy engine fills what lies in slabs, for a warp of its own; here `bt` does, but is no operand.
+  const std::string plain = R"(tile 1
+kernel k(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
+tune BM = 128, BN = 256
+grid i < ceildiv(M, BM), j < ceildiv(N, BN)
+{
+  shared a: f16[BM, 64], b: f16[BN, 64]
+  fragment c: f32[BM, BN] = 0
+  pipelined k < ceildiv(K, 64), 4 {
+    a = A[i*BM +: BM, k*64 +: 64]
+    b = B[j*BN +: BN, k*64 +: 64]
+    c += a @ b^T
+  }
+  C[i*BM +: BM, j*BN +: BN] = c
+}
+)";
+  const Lowered bulk = on_hopper(plain, {});
+  CAPTURE(bulk.notes);
+  CHECK(bulk.threads == 256 + 128);  // 128 accumulators and more need what a whole warp group hands on
+  CHECK(has(bulk.notes, "role consumer: threads 0..256, 240 registers"));
+  CHECK(has(bulk.notes, "role producer: threads 256..384, 24 registers"));
+  REQUIRE(bulk.maps.size() == 2);
+  CHECK(bulk.maps[1].box == std::vector<int32_t>{256, 64});
+  CHECK(has(bulk.loop_ir, "phase_wait empty[into +: 1] at parity ^ 1\n    phase_expect 49152 full[into +: 1]"));
+  CHECK(has(bulk.loop_ir, "group_wait 1\n    if 0 < k {\n      phase_arrive empty"));
+  Request unaligned{plain};
+  unaligned.target.architecture = 90;
+  unaligned.facts = 0b11;  // offsets in 32 bits, a unit stride of A
+  CHECK(lowered(unaligned).maps.empty());
+
   const Lowered run = on_hopper(product("f16", "f32", "a @ b^T"), {{"stages", 3}});
   CAPTURE(run.loop_ir);
   // One batch stays under way over the back edge; after the loop nothing does.
@@ -161,7 +191,7 @@ TEST_CASE("sm_90a multiplies by warp groups") {
   for (int64_t rows : {64, 128}) {
     const Lowered chain = on_hopper(kChain, {{"BM", rows}});
     CAPTURE(chain.notes);
-    CHECK(chain.threads == 2 * rows);
+    CHECK(has(chain.notes, fmt::format("role consumer: threads 0..{}", 2 * rows)));
     CHECK(has(chain.notes, fmt::format("gemm o: wgmma.m64k16, {} x 1 warp groups, A in registers", rows / 64)));
     CHECK(has(chain.notes, "tile s: f32 in registers"));
     CHECK(!has(chain.loop_ir, "shared partial"));

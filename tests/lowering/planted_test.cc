@@ -95,6 +95,9 @@ constexpr Row kRows[] = {
     {Planted::kGroupSlab, "slabs of an operand overlap", OnCpu::kNotThere},
     {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
+    {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
+    {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
+    {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -208,16 +211,16 @@ kernel product(A: bf16[K, 64], B: bf16[K, 40], C: out f32[64, 40], R: out f32[40
 constexpr const char* kGroups = R"(tile 1
 kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: out f32[128, 128], F: out i32[128, 32])
 {
-  shared a: f16[32, 128], b: f16[32, 128], d: i8[128, 64], e: i8[32, 64]
+  shared a: f16[32, 128], b: f16[32, 128], d: i8[128, 32], e: i8[32, 32]
   fragment c: f32[128, 128] = 0, f: i32[128, 32] = 0
   pipelined k < ceildiv(K, 32), 4 {
     a = A[k*32 +: 32, :]
     b = B[k*32 +: 32, :]
     c += a^T @ b
   }
-  pipelined k < ceildiv(K, 64), 3 {
-    d = D[:, k*64 +: 64]
-    e = E[:, k*64 +: 64]
+  pipelined k < ceildiv(K, 32), 3 {
+    d = D[:, k*32 +: 32]
+    e = E[:, k*32 +: 32]
     f += d @ e^T
   }
   C = c
@@ -294,7 +297,7 @@ class Suite {
     add_program("chain", kChain, random, 24, wishes);
     add_program("product", kProduct, random, 24, wishes);
     conformance::Wishes groups;
-    groups.values = {{"S", 92}, {"K", 176}};
+    groups.values = {{"S", 92}, {"K", 172}};  // rows of D and E are no multiples of 16 bytes: not for the copy engine
     groups.aligned = {"Q", "K", "V", "A", "B", "D", "E"};
     groups.architecture = 90;
     groups.threads = 256;

@@ -21,6 +21,9 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
   thread.number = number;
   thread.values.assign(static_cast<size_t>(program_.slots), Scalar{});
   thread.registers.assign(static_cast<size_t>(program_.register_bytes), kPoison);
+  for (const SimBuffer& buffer : program_.buffers)
+    if (buffer.zeroed)
+      std::fill_n(thread.registers.begin() + buffer.offset, ir::storage_bytes(buffer.type, buffer.elements), uint8_t{0});
   thread.stack.assign(1, Level{&program_.body});
   for (size_t i = 0; i < program_.param_slots.size(); ++i) {
     if (program_.param_slots[i] < 0) continue;
@@ -36,36 +39,84 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
   if (program_.thread >= 0) set(thread, program_.thread, {DType::I32, number, 0});
 }
 
+// True if it went on; `reached`: a barrier of the block, or null where it is done.
+bool Machine::step(Runner& runner, ThreadOrder order, const SimStmt** reached) {
+  *reached = nullptr;
+  if (runner.waits && !phase_over(*runner.waits, runner.warp[0])) return false;
+  runner.waits = nullptr;
+  const SimStmt* at = run_lanes(runner.warp, order);
+  if (stopped()) return true;
+  if (!at || at->kind == SimStmt::Kind::kBarrier) {
+    runner.done = true;
+    *reached = at;
+  } else if (at->kind == SimStmt::Kind::kPhaseWait) {
+    runner.waits = at;
+  } else if (at->kind == SimStmt::Kind::kPhaseArrive) {
+    phase_operation(*at, runner.warp[0]);
+  } else {
+    warp_operation(*at, runner.warp);
+  }
+  return true;
+}
+
+// All warps up to the barrier that they meet at; null: to their end, the producer's too.
+const SimStmt* Machine::run_to_barrier(std::vector<Runner>& runners, ThreadOrder order) {
+  const SimStmt* reached = nullptr;
+  const Thread* first = nullptr;
+  while (!stopped()) {
+    std::vector<Runner*> open;
+    bool all_there = true;
+    for (Runner& runner : runners) {
+      if (runner.done) continue;
+      open.push_back(&runner);
+      all_there &= runner.producer;
+    }
+    if (open.empty() || (all_there && reached)) break;
+    if (order == ThreadOrder::kShuffled) {
+      std::shuffle(open.begin(), open.end(), random_);
+      if (!boxes_.empty() && random_() % 4 == 0) finish_box(random_() % boxes_.size());
+    }
+    const SimStmt* at = nullptr;
+    Runner* ran = nullptr;
+    for (size_t i = 0; i < open.size() && !ran; ++i)
+      if (step(*open[i], order, &at)) ran = open[i];
+    if (!ran) {
+      if (boxes_.empty())
+        fail("all threads wait for barriers of phases that nothing ends");
+      else
+        finish_box(0);
+    } else if (ran->done && !ran->producer && !stopped()) {
+      if (first && !together(*first, reached, ran->warp[0], at)) break;
+      first = &ran->warp[0];
+      reached = at;
+    }
+  }
+  return reached;
+}
+
 void Machine::run_block(uint32_t block, ThreadOrder order) {
   memory_.start_block();
   groups_.assign((static_cast<size_t>(kernel_.threads) + kLanes - 1) / kLanes, {});
-  std::vector<Thread> threads(static_cast<size_t>(kernel_.threads));
+  start_phases();
+  const bool produces = !kernel_.producer.empty();
+  std::vector<Thread> threads(static_cast<size_t>(kernel_.threads) + (produces ? 1 : 0));
   for (size_t i = 0; i < threads.size(); ++i) start(threads[i], static_cast<int32_t>(i), block);
-  std::vector<Warp> warps;
-  for (size_t first = 0; first < threads.size(); first += kLanes)
-    warps.push_back(Warp(threads).subspan(first, std::min(kLanes, threads.size() - first)));
-  while (!stopped()) {
-    memory_.barrier();
-    std::vector<Warp> open = warps;
-    if (order == ThreadOrder::kReversed) std::reverse(open.begin(), open.end());
-    const SimStmt* reached = nullptr;
-    const Thread* first = nullptr;
-    while (!open.empty() && !stopped()) {
-      const size_t turn = order == ThreadOrder::kShuffled ? random_() % open.size() : 0;
-      const SimStmt* at = run_lanes(open[turn], order);
-      if (stopped()) break;
-      if (at && at->kind != SimStmt::Kind::kBarrier) {
-        warp_operation(*at, open[turn]);
-        continue;
-      }
-      if (first && !together(*first, reached, open[turn][0], at)) break;
-      first = &open[turn][0];
-      reached = at;
-      open.erase(open.begin() + static_cast<std::ptrdiff_t>(turn));
-    }
-    count_vectors();
-    if (!reached) break;
+  std::vector<Runner> runners;
+  for (size_t first = 0; first < static_cast<size_t>(kernel_.threads); first += kLanes)
+    runners.push_back({Warp(threads).subspan(first, std::min(kLanes, static_cast<size_t>(kernel_.threads) - first))});
+  if (produces) {
+    threads.back().stack.assign(1, Level{&program_.producer});
+    runners.push_back({Warp(threads).last(1), nullptr, true});
   }
+  if (order == ThreadOrder::kReversed) std::reverse(runners.begin(), runners.end());
+  const SimStmt* reached = nullptr;
+  do {
+    memory_.barrier();
+    for (Runner& runner : runners) runner.done &= runner.producer;
+    reached = run_to_barrier(runners, order);
+    count_vectors();
+  } while (reached && !stopped());
+  if (!boxes_.empty()) fail("the block ends before the copies of its producer");
   for (const Thread& thread : threads)
     if (!thread.open.empty() || std::any_of(thread.groups.begin(), thread.groups.end(), [](const auto& group) {
           return !group.empty();
@@ -127,8 +178,8 @@ const SimStmt* Machine::run_to_stop(Thread& thread) {
 }
 
 Simulation simulate(const LoopKernel& kernel, const std::vector<int64_t>& params, const std::vector<Allocation>& memory,
-                    uint32_t blocks, ThreadOrder order) {
-  return Machine(kernel, params, memory, blocks).run(blocks, order);
+                    uint32_t blocks, ThreadOrder order, const std::vector<MappedTensor>& maps) {
+  return Machine(kernel, params, memory, blocks, maps).run(blocks, order);
 }
 
 }  // namespace kachel::lowering

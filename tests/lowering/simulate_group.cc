@@ -3,7 +3,9 @@
 // "Asynchronous Warpgroup Level Matrix Shared Memory Layout"; of the fragments, "Register Fragments for wgmma.mma_async".
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "tests/lowering/simulated_machine.h"
 
@@ -123,14 +125,23 @@ void Machine::group_wait(const SimStmt& stmt, Warp warp) {
     finish_products(group.batches.front(), group);
     group.batches.pop_front();
   }
-  if (!group.batches.empty() || !group.open.empty()) return;
-  for (const auto& [place, sums] : group.sums) {
-    const auto& [buffer, at, lane] = place;
-    SimStmt::Operand operand{buffer, -1, static_cast<int64_t>(sums.size() / 4)};
+  // Accumulators that nothing under way adds to.
+  std::set<std::pair<int, int64_t>> busy;
+  auto note = [&](const GroupProduct& product) { busy.insert({product.stmt->operands[0].buffer, product.at}); };
+  for (const auto& batch : group.batches) std::for_each(batch.begin(), batch.end(), note);
+  std::for_each(group.open.begin(), group.open.end(), note);
+  for (auto it = group.sums.begin(); it != group.sums.end() && !stopped();) {
+    const auto& [buffer, at, lane] = it->first;
+    if (busy.count({buffer, at})) {
+      ++it;
+      continue;
+    }
+    const std::vector<uint8_t>& sums = it->second;
+    const SimStmt::Operand operand{buffer, -1, static_cast<int64_t>(sums.size() / 4)};
     if (uint8_t* to = vector(operand, at, 4, warp[static_cast<size_t>(lane)], Access::kWrite))
       std::memcpy(to, sums.data(), sums.size());
+    it = group.sums.erase(it);
   }
-  group.sums.clear();
 }
 
 // Its operands in shared memory once more: whoever has written to them meanwhile is noticed.

@@ -135,7 +135,15 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kProxyFence:
       memory_.fence(thread.number);
       break;
+    case Kind::kBulkCopy:
+      bulk_copy(stmt, thread);
+      break;
+    case Kind::kPhaseExpect:
+      phase_operation(stmt, thread);
+      break;
     case Kind::kBarrier:
+    case Kind::kPhaseWait:
+    case Kind::kPhaseArrive:
     case Kind::kGroupMma:
     case Kind::kGroupFence:
     case Kind::kGroupCommit:

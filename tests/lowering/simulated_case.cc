@@ -27,6 +27,11 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
     pointers.back() = tensors[i].bytes().data() + tensors[i].offset();
     memory.push_back({pointers.back(), tensors[i].element_bytes()});
   }
+  std::vector<MappedTensor> maps;
+  for (const TensorMap& map : kernel.maps) {
+    const ir::HostTensor tensor = tensors[static_cast<size_t>(map.param)].view();
+    maps.push_back({tensor.data, tensor.type, tensor.shape, tensor.strides});
+  }
   std::vector<Slot> slots;
   for (const LoopParam& param : kernel.params) slots.push_back(param.slot);
   auto launch = prepared.launch(slots, pointers, nullptr);
@@ -36,7 +41,7 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   }
   // Fewer blocks than tiles, so that blocks go on to further tiles.
   const uint32_t blocks = std::min(prepared.blocks(launch->tiles), 3u);
-  Simulation simulation = simulate(kernel, launch->params, memory, blocks, order);
+  Simulation simulation = simulate(kernel, launch->params, memory, blocks, order, maps);
   if (counted) *counted = simulation;
   report = prepared.judge(tensors);
   report.status = std::move(simulation.status);

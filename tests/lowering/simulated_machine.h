@@ -24,8 +24,9 @@ int64_t bank_conflicts(std::span<const int64_t> addresses, int64_t bytes);
 class Machine {
  public:
   Machine(const LoopKernel& kernel, const std::vector<int64_t>& params, const std::vector<Allocation>& memory,
-          uint32_t blocks)
+          uint32_t blocks, const std::vector<MappedTensor>& maps)
       : kernel_(kernel),
+        maps_(maps),
         program_(compile(kernel, blocks)),
         params_(params),
         memory_(kernel, program_, params, memory, &result_) {}
@@ -114,13 +115,44 @@ class Machine {
   const uint8_t* matrix_element(const SimStmt::Operand& operand, int64_t base, const LoopIntrinsic::MatrixView& view,
                                 int64_t mn, int64_t k, const Thread& thread);
 
+  // simulate_phases.cc
+  struct Phase {  // a barrier of phases
+    int64_t arrivals = 0, awaited = 0, bytes = 0, over = 0;  // of a phase; still missing; still missing; phases gone by
+  };
+  struct Box {  // of the copy engine, under way
+    const SimStmt* stmt;
+    int64_t at;
+    std::vector<int64_t> coordinates;
+    Phase* phase;
+  };
+  void start_phases();
+  Phase* phase_of(const SimStmt::Operand& operand, Thread& thread);
+  void end_phase_if_complete(Phase& phase);
+  void phase_operation(const SimStmt& stmt, Thread& thread);
+  bool phase_over(const SimStmt& stmt, Thread& thread);
+  void bulk_copy(const SimStmt& stmt, Thread& thread);
+  void finish_box(size_t index);
+  int64_t box_bytes(const SimStmt& stmt) const;
+
+  // simulate.cc: a set of lanes that go on together, and what they wait for.
+  struct Runner {
+    Warp warp;
+    const SimStmt* waits = nullptr;
+    bool producer = false, done = false;
+  };
+  bool step(Runner& runner, ThreadOrder order, const SimStmt** reached);
+  const SimStmt* run_to_barrier(std::vector<Runner>& runners, ThreadOrder order);
+
   const LoopKernel& kernel_;
+  const std::vector<MappedTensor>& maps_;
   const SimProgram program_;
   const std::vector<int64_t>& params_;
   Simulation result_;
   SimMemory memory_;
   int64_t steps_ = 0;
   std::vector<Group> groups_;  // by warp
+  std::map<std::pair<int, int64_t>, Phase> phases_;  // by buffer and element
+  std::vector<Box> boxes_;
   std::mt19937 random_{1};
   // Vector accesses to shared memory since the last barrier: by statement and warp, the addresses of each round.
   struct Rounds {

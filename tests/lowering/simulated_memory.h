@@ -33,6 +33,10 @@ class SimMemory {
   uint8_t* vector(int buffer, int64_t at, int64_t elements, int64_t alignment, const Agent& agent, Access kind);
   // Marks a vector as the target of the thread's copy under way; -1: of none.
   void mark_pending(int buffer, int64_t at, int64_t elements, int32_t thread);
+  // Where a buffer in shared memory begins, for the copy engine, which no barrier orders.
+  uint8_t* untracked(int buffer) const {
+    return shared_.data + program_.buffers[static_cast<size_t>(buffer)].offset;
+  }
   // Of an element in shared memory, in bytes; -1 elsewhere.
   int64_t shared_address(int buffer, int64_t at) const;
 

@@ -11,21 +11,25 @@ class Compiler {
 
   SimProgram run(uint32_t blocks) {
     buffers();
+    for (const LoopPhases& phases : kernel_.phases) out_.phases.emplace_back(numbers_.at(phases.buffer.get()), phases);
     for (const LoopParam& param : kernel_.params) out_.param_slots.push_back(param.var ? slot(param.var) : -1);
     // for tile in block, block + blocks, ... while tile < tiles
     out_.first_tile = out_.slots++;
     if (kernel_.thread) out_.thread = slot(kernel_.thread);
-    SimStmt walk{SimStmt::Kind::kFor};
     SimNode first{ir::ExprKind::kVar};
     first.slot = out_.first_tile;
     out_.nodes.push_back(first);
-    walk.a = static_cast<int>(out_.nodes.size()) - 1;
-    walk.b = expr(ir::make_var(kernel_.tiles));
-    walk.slot = slot(kernel_.tile);
-    walk.step = blocks;
-    walk.body = block(kernel_.body);
-    walk.stops = stops(walk.body);
-    out_.body.push_back(std::move(walk));
+    const int first_tile = static_cast<int>(out_.nodes.size()) - 1;
+    for (auto [from, to] : {std::pair(&kernel_.body, &out_.body), std::pair(&kernel_.producer, &out_.producer)}) {
+      SimStmt walk{SimStmt::Kind::kFor};
+      walk.a = first_tile;
+      walk.b = expr(ir::make_var(kernel_.tiles));
+      walk.slot = slot(kernel_.tile);
+      walk.step = blocks;
+      walk.body = block(*from);
+      walk.stops = stops(walk.body);
+      to->push_back(std::move(walk));
+    }
     return std::move(out_);
   }
 
@@ -47,6 +51,7 @@ class Compiler {
                                           : local.spilled ? SimBuffer::Kind::kWorkspace
                                                           : SimBuffer::Kind::kShared);
       made.elements = local.elements;
+      made.zeroed = local.zeroed;
       made.offset = is_register ? out_.register_bytes : local.byte_offset;
       if (is_register) out_.register_bytes += (ir::storage_bytes(made.type, made.elements) + 7) / 8 * 8;
     }
@@ -145,7 +150,8 @@ class Compiler {
     constexpr Kind kKinds[] = {Kind::kCopy,       Kind::kCopyAsync, Kind::kCommit,     Kind::kWait,
                                Kind::kLoadMatrix, Kind::kMma,       Kind::kConvertPair,
                                Kind::kGroupMma,   Kind::kGroupFence, Kind::kGroupCommit, Kind::kGroupWait,
-                               Kind::kProxyFence};
+                               Kind::kProxyFence, Kind::kBulkCopy,   Kind::kPhaseExpect, Kind::kPhaseWait,
+                               Kind::kPhaseArrive};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
@@ -158,7 +164,9 @@ class Compiler {
     stmt.view_a = intrinsic.view_a;
     stmt.view_b = intrinsic.view_b;
     stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kMma ||
-                 (stmt.kind >= Kind::kGroupMma && stmt.kind <= Kind::kGroupWait);
+                 (stmt.kind >= Kind::kGroupMma && stmt.kind <= Kind::kGroupWait) || stmt.kind == Kind::kPhaseWait ||
+                 stmt.kind == Kind::kPhaseArrive;
+    for (const ir::ExprRef& coordinate : intrinsic.coordinates) stmt.coordinates.push_back(expr(coordinate));
     out->push_back(std::move(stmt));
   }
   void statement(const LoopShuffle& shuffle, SimBlock* out) {

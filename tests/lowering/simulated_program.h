@@ -22,6 +22,7 @@ struct SimBuffer {
   int param = -1;        // kGlobal
   int64_t offset = 0;    // bytes, within the arena, the workspace's slice or the thread's registers
   int64_t elements = 0;  // not for kGlobal
+  bool zeroed = false;
 };
 
 // What no program may rely on: memory and registers at the start, the target of a copy under way.
@@ -33,7 +34,7 @@ struct SimStmt {
   enum class Kind : uint8_t {
     kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
     kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
-    kGroupWait, kProxyFence, kShuffle
+    kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive, kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;
@@ -50,6 +51,7 @@ struct SimStmt {
   LoopIntrinsic::MatrixView view_a, view_b;
   bool stops = false;  // it waits for other threads, or something in it does
   std::vector<Operand> operands;
+  std::vector<int> coordinates;
   SimBlock body, otherwise;
 };
 
@@ -60,7 +62,8 @@ struct SimProgram {
   int slots = 0;
   int first_tile = -1, thread = -1;  // variables that are set at the start: the block's and the thread's number
   int64_t register_bytes = 0;
-  SimBlock body;  // with the walk over tiles around it
+  std::vector<std::pair<int, LoopPhases>> phases;  // with the number of their buffer
+  SimBlock body, producer;  // with the walk over tiles around them
 };
 
 SimProgram compile(const LoopKernel& kernel, uint32_t blocks);

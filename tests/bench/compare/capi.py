@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 CPU, CUDA = 1, 2
 POLICIES = {"default": 0, "off": 1, "cached_only": 2, "background": 3, "blocking": 4}
 KINDS = ("in", "out", "inout", "scalar")
-STATES = ("untried", "compile failed", "wrong result", "launch failed", "pruned", "measured")
+STATES = ("untried", "compile failed", "wrong result", "launch failed", "pruned", "measured", "flawed binary")
 ARG_TENSOR, ARG_INT, ARG_FLOAT = range(3)
 
 

@@ -1,5 +1,5 @@
-// wgmma as CUDA C++: one function for each form that a kernel uses. Source: PTX ISA, "wgmma.mma_async" and "Matrix
-// Descriptor Format".
+// What only sm_90a has, as CUDA C++: wgmma, one function for each form that a kernel uses, and the copy engine with its
+// barriers. Source: PTX ISA, "wgmma.mma_async", "Matrix Descriptor Format", "mbarrier", "cp.async.bulk.tensor".
 #include <fmt/format.h>
 
 #include "lowering/emit.h"
@@ -53,6 +53,38 @@ template <int kCount, class T> KACHEL_DEVICE void kachel_pin(T* x) {
   for (int i = 0; i < kCount; ++i) kachel_pin(x[i]);
 }
 KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(kachel_shared_address(p) & 0x3ffff) >> 4); }
+)cuda";
+
+const char* const kBulkPrelude = R"cuda(
+struct __align__(128) kachel_map { u64 v[16]; };
+// the threads that compute
+template <int kThreads> KACHEL_DEVICE void kachel_barrier() { asm volatile("bar.sync 1, %0;" :: "n"(kThreads) : "memory"); }
+template <int kCount> KACHEL_DEVICE void kachel_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kCount)); }
+template <int kCount> KACHEL_DEVICE void kachel_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kCount)); }
+KACHEL_DEVICE void kachel_phase_init(u64* b, int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(arrivals) : "memory"); }
+KACHEL_DEVICE void kachel_phase_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+KACHEL_DEVICE void kachel_phase_expect(u64* b, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
+KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
+}
+KACHEL_DEVICE void kachel_phase_wait(u64* b, int parity) {
+  u32 over;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(over) : "r"(kachel_shared_address(b)), "r"(parity) : "memory");
+  } while (!over);
+}
+#define KACHEL_BULK_COPY(rank, types, places, values) \
+  KACHEL_DEVICE void kachel_bulk_copy(void* to, const kachel_map* map, u64* b, types) { \
+    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" places "}], [%2];" \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), values : "memory"); \
+  }
+#define KACHEL_LIST(...) __VA_ARGS__
+KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%3, %4", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%3, %4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
 std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const std::string& a, const std::string& b) {

@@ -1,0 +1,78 @@
+// Copies by the copy engine (TMA): boxes of a tensor to the slabs of a tile, described by maps that the launch makes. See
+// tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
+#include "lowering/planted.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::AxisSpec;
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
+  LoopPipeline::Bulk bulk;
+  auto phases = [&](const char* name, int64_t arrivals) {
+    ir::BufferRef buffer = temporary(name, DType::U64, ir::Scope::kShared, pipeline.depth);
+    out_.phases.push_back({buffer, pipeline.depth, arrivals});
+    return buffer;
+  };
+  auto state = [&](const char* name) {
+    ir::BufferRef buffer = temporary(name, DType::I32, ir::Scope::kRegister, 1);
+    out_.buffers.back().zeroed = true;
+    return buffer;
+  };
+  bulk.full = phases("full", 1);
+  bulk.empty = phases("empty", out_.threads / 32);
+  bulk.producer = {state("produced"), state("produced_parity")};
+  bulk.consumer = {state("consumed"), state("consumed_parity")};
+  for (const ir::BufferRef& buffer : pipeline.buffers)
+    bulk.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
+  return bulk;
+}
+
+void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  const std::vector<int64_t> shape = tile_shape(to);
+  const Layout& layout = placements_.at(to.get()).layout;
+  const int64_t width = layout.slab_columns();
+  // Starts beyond this are outside of the tensor, whose offsets fit in 30 bits, and stay there.
+  constexpr int64_t kFar = int64_t{1} << 30;
+  auto coordinate = [&](const ExprRef& start) {
+    const Interval range = out_.ranges.of(start);
+    ExprRef at = start;
+    if (range.lo < -kFar) at = ir::make_typed(Op::kMax, {at, ir::make_int(-kFar, at->type)});
+    if (range.hi > kFar) at = ir::make_typed(Op::kMin, {at, ir::make_int(kFar, at->type)});
+    return let("at", at->type == DType::I32 ? at : ir::make_cast({DType::I32, nullptr}, at));
+  };
+  TensorMap map;
+  map.swizzle = static_cast<int32_t>(width * ir::bits(to->type.dtype) / 8);
+  std::vector<ExprRef> starts;
+  for (size_t axis = 0; axis < from->shape.size(); ++axis) {
+    const bool last = axis + 1 == from->shape.size(), index = src.ref->axes[axis].kind == AxisSpec::Kind::kIndex;
+    map.box.push_back(static_cast<int32_t>(last ? width : index ? 1 : shape[0]));
+    starts.push_back(src.starts[axis] ? coordinate(src.starts[axis]) : ir::make_int(0, DType::I32));
+  }
+  for (size_t i = 0; i < kernel_.params.size(); ++i)
+    if (kernel_.params[i].tensor == from) map.param = static_cast<int>(i);
+  size_t number = 0;
+  auto same = [&](const TensorMap& other) {
+    return other.param == map.param && other.box == map.box && other.swizzle == map.swizzle;
+  };
+  while (number < out_.maps.size() && !same(out_.maps[number])) ++number;
+  if (number == out_.maps.size()) out_.maps.push_back(map);
+
+  for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
+    LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
+    box.immediate = static_cast<int64_t>(number);
+    for (size_t axis = from->shape.size(); axis-- > 0;) box.coordinates.push_back(starts[axis]);
+    if (slab && !planted(Planted::kBulkSlab))
+      box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});
+    box.operands = {{storage(to), matrix_at(to, nullptr, 0, slab * width, true), width * shape[0], true},
+                    {storage(from), ir::make_int(0, DType::I32), 1, false},
+                    {bulk_->bulk->full, ir::make_var(bulk_->into), 1, true}};
+    emit({std::move(box)});
+  }
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,81 @@
+// Which pipelines the copy engine (TMA) can fill. See schedule.h. Limits: CUDA driver API, cuTensorMapEncodeTiled.
+#include <fmt/format.h>
+
+#include "lowering/placement.h"
+#include "lowering/schedule.h"
+
+namespace kachel::lowering {
+namespace {
+
+constexpr size_t kMostAxes = 5;
+constexpr int64_t kMostBoxRows = 256;
+constexpr int kMostThreads = 1024;
+
+bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
+  const std::vector<Fact> facts = facts_of(kernel);
+  for (size_t i = 0; i < facts.size(); ++i)
+    if (facts[i].kind == Fact::Kind::kIndex32) return fact_mask >> i & 1;
+  return false;
+}
+
+// Registers are dealt out to warps alike when a block starts: where that is too few for the fragments, a whole warp group
+// produces and hands most of its own on. The pairs fill the 64 Ki registers of a multiprocessor.
+void share_registers(const Placements& placements, Role* consumer, Role* producer) {
+  constexpr int kBesideFragments = 56;  // operands, addresses, counters
+  struct Share {
+    int threads, alike, consumer, producer;
+  };
+  constexpr Share kShares[] = {{256, 168, 240, 24}, {384, 128, 160, 32}};
+  int64_t fragments = 0;
+  for (const auto& [tile, placement] : placements.tiles)
+    if (placement.scope == ir::Scope::kRegister)
+      fragments += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
+  for (const Share& share : kShares) {
+    if (share.threads != placements.threads || fragments + kBesideFragments <= share.alike) continue;
+    consumer->registers = share.consumer;
+    producer->registers = share.producer;
+    producer->threads = 128;
+  }
+}
+
+// "" if the copy engine can do it.
+std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Placements& placements, uint64_t fact_mask) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  const Placement& placement = placements.at(to.get());
+  if (placement.alignment < 1024) return fmt::format("{} does not lie in slabs", to->name);
+  if (tile_shape(to)[0] > kMostBoxRows) return fmt::format("{} has more than {} rows", to->name, kMostBoxRows);
+  if (from->shape.size() > kMostAxes) return fmt::format("{} has more than {} axes", from->name, kMostAxes);
+  if (vector_bytes(kernel, fact_mask, from) < 16) return fmt::format("the facts allow no 16-byte rows of {}", from->name);
+  if (copy.src.within_first) return fmt::format("{} is read within bounds of its own", from->name);
+  for (const ir::AxisSpec& axis : copy.src.axes)
+    if (axis.gather) return fmt::format("rows of {} are gathered", from->name);
+  return "";
+}
+
+}  // namespace
+
+void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, const Placements& placements, const Target& target,
+                        uint64_t fact_mask) {
+  if (!has_group_mma(target.architecture)) return;
+  bool any = false;
+  for (Pipeline& pipeline : schedule->pipelines) {
+    if (pipeline.realisation != Pipeline::Realisation::kAsyncCopies) continue;
+    std::string why = has_index32(kernel, fact_mask) ? "" : "offsets may not fit in 32 bits";
+    if (placements.threads + 128 > kMostThreads) why = "there is no room for another warp";
+    for (const ir::Stmt* producer : pipeline.producers)
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&producer->node); copy && why.empty())
+        why = refuses(kernel, *copy, placements, fact_mask);
+    if (!why.empty()) {
+      if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;
+      continue;
+    }
+    pipeline.realisation = Pipeline::Realisation::kBulkCopies;
+    any = true;
+  }
+  if (!any) return;
+  schedule->roles[0].name = "consumer";
+  schedule->roles.push_back({"producer", placements.threads, 32, 0});
+  share_registers(placements, &schedule->roles[0], &schedule->roles[1]);
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,64 @@
+// Tensor maps by the driver. Limits: CUDA driver API, cuTensorMapEncodeTiled.
+#include <algorithm>
+
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/driver_error.h"
+
+namespace kachel::runtime::cuda {
+namespace {
+
+constexpr int kMostAxes = 5;
+constexpr int64_t kStrideUnit = 16;
+
+}  // namespace
+
+// The driver wants some context to be current, whichever: most threads that launch have one.
+template <class Call>
+Status CudaDevice::in_some_context(const char* what, const Call& call) const {
+  const DriverApi& api = context_->api();
+  DriverResult result = call();
+  if (result == DriverResult::kInvalidContext) [[unlikely]] {
+    CudaContext::Current current(*context_);
+    KACHEL_TRY(current.status());
+    result = call();
+  }
+  return driver_status(api, result, what);
+}
+
+Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) const {
+  const DriverApi& api = context_->api();
+  if (!api.tensor_map_encode) return unsupported("the CUDA driver has no cuTensorMapEncodeTiled; update it to 12.0 or newer");
+  if (request.rank < 2 || request.rank > kMostAxes) return invalid("a tensor map has two to five axes");
+  MapExtent extents[kMostAxes], strides[kMostAxes];
+  uint32_t box[kMostAxes], steps[kMostAxes];
+  for (int i = 0; i < request.rank; ++i) {
+    const int axis = request.rank - 1 - i;
+    // No map is read of an empty tensor, and the stride of a single element says nothing.
+    extents[i] = static_cast<MapExtent>(std::max<int64_t>(request.extents[axis], 1));
+    const int64_t bytes = request.strides[axis] * request.element_bytes;
+    if (i > 0) strides[i - 1] = static_cast<MapExtent>(request.extents[axis] > 1 ? bytes : kStrideUnit);
+    box[i] = static_cast<uint32_t>(request.box[axis]);
+    steps[i] = 1;
+  }
+  const auto elements = request.element_bytes == 1   ? MapElements::k8Bits
+                        : request.element_bytes == 2 ? MapElements::k16Bits
+                                                     : MapElements::k32Bits;
+  const auto swizzle = request.swizzle == 128  ? MapSwizzle::k128Bytes
+                       : request.swizzle == 64 ? MapSwizzle::k64Bytes
+                                               : MapSwizzle::k32Bytes;
+  return in_some_context("cuTensorMapEncodeTiled", [&] {
+    return api.tensor_map_encode(reinterpret_cast<TensorMapRef>(words), elements, static_cast<uint32_t>(request.rank),
+                                 const_cast<void*>(request.data), extents, strides, box, steps, MapInterleave::kNone,
+                                 swizzle, MapPromotion::k256Bytes, MapFill::kZeros);
+  });
+}
+
+Status CudaDevice::move_map(uint64_t* words, const void* data) const {
+  const DriverApi& api = context_->api();
+  if (!api.tensor_map_move) return unsupported("the CUDA driver has no cuTensorMapReplaceAddress; update it to 12.0 or newer");
+  return in_some_context("cuTensorMapReplaceAddress", [&] {
+    return api.tensor_map_move(reinterpret_cast<TensorMapRef>(words), const_cast<void*>(data));
+  });
+}
+
+}  // namespace kachel::runtime::cuda
