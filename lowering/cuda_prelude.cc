@@ -212,6 +212,19 @@ KACHEL_MMA_WIDENED(f8e5m2, f8e5m2)
 KACHEL_MMA_WIDENED(f8e4m3, f8e5m2)
 KACHEL_MMA_WIDENED(f8e5m2, f8e4m3)
 #endif
+// a 4 x 4 matrix of registers, a column a lane, is transposed
+KACHEL_DEVICE void kachel_quad_exchange(u32* r) {
+#pragma unroll
+  for (int mask = 1; mask < 4; mask <<= 1) {
+    const bool upper = threadIdx.x & mask;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & mask) continue;
+      const u32 other = __shfl_xor_sync(0xffffffffu, upper ? r[i] : r[i | mask], mask);
+      if (upper) r[i] = other; else r[i | mask] = other;
+    }
+  }
+}
 // two f32 to neighbouring 16-bit elements
 KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
 KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }

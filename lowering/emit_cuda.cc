@@ -270,6 +270,9 @@ class Emitter {
       case Kind::kPhaseArrive:
         line(depth, "kachel_phase_arrive({});", at(0));
         break;
+      case Kind::kQuadExchange:
+        line(depth, "kachel_quad_exchange((u32*)({}));", at(0));
+        break;
       case Kind::kConvertPair:
         line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
         break;

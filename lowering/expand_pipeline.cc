@@ -114,7 +114,7 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
             {body.begin() + static_cast<std::ptrdiff_t>(first), body.begin() + static_cast<std::ptrdiff_t>(last)},
             {body.begin() + static_cast<std::ptrdiff_t>(last), body.end()}};
   if (skew.work.empty() || issues(skew.work) || !issues(skew.first) || !issues(skew.second)) return std::nullopt;
-  std::set<const ir::Buffer*> stages, sums, read;
+  std::set<const ir::Buffer*> stages, sums;
   for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
   auto collect = [&](const LoopBlock& part, bool second) {
     for (const LoopStmt& stmt : part) {
@@ -127,9 +127,8 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
         const ir::Buffer* operand = mma->operands[i].buffer.get();
         if (operand->scope == ir::Scope::kRegister) {
           if (!second) return false;
-        } else if (!stages.count(operand)) {
-          if (second) return false;
-          read.insert(operand);
+        } else if (second && !stages.count(operand)) {
+          return false;
         }
       }
     }

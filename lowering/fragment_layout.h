@@ -7,6 +7,7 @@
 // may be ragged: its radices multiply to more than its extent, and places past the extent hold nothing.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,11 @@ class FragmentLayout {
   std::vector<Digit> replicas() const;
   // Elements in consecutive registers of one thread that are neighbours along the last axis.
   int64_t vector() const;
+
+  // For accumulators of mma and wgmma: eight neighbours along the last axis in a thread instead of two, after the four
+  // threads that share eight columns have exchanged four tiles of them. Registers: eight neighbours, the two rows, then as
+  // before. Nothing for other layouts.
+  std::optional<FragmentLayout> quad_rows() const;
 
   // Coordinates held by a register of a thread; may lie past the extent of a ragged axis.
   std::vector<int64_t> coordinates(int64_t thread, int64_t reg) const;

@@ -129,6 +129,8 @@ struct LoopIntrinsic {
     kPhaseExpect,  // the current phase of barrier operands[0] awaits `immediate` bytes and this arrival
     kPhaseWait,    // until the phase of barrier operands[0] with parity `coordinates[0]` is over
     kPhaseArrive,  // each warp arrives once at barrier operands[0], when all its lanes are there
+    // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of lane j.
+    kQuadExchange,
   } kind;
   struct Operand {
     ir::BufferRef buffer;

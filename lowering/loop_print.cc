@@ -15,7 +15,8 @@ const char* name_of(LoopIntrinsic::Kind kind) {
   constexpr const char* kNames[] = {"copy_vector", "copy_async",  "async_commit", "async_wait",
                                     "load_matrix", "mma",         "convert_pair", "group_mma",
                                     "group_fence", "group_commit", "group_wait",  "proxy_fence",
-                                    "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive"};
+                                    "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive",
+                                    "quad_exchange"};
   return kNames[static_cast<int>(kind)];
 }
 

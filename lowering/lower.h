@@ -73,6 +73,7 @@ struct Lowered {
   int threads = 1;              // a block, those that only copy included
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
+  bool resident = false;        // better with no more blocks than run at once, which go on to further tiles
   bool deterministic = true;    // false: float atomics, the bits may differ between runs
   // For `explain`: the stages as text.
   std::string tile_ir, loop_ir, notes;

@@ -117,6 +117,8 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
   lowered.threads = loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
   lowered.maps = loops.maps;
+  // The producer runs ahead into the next tile; tiles of unequal length are better dealt out by the hardware.
+  lowered.resident = !loops.producer.empty() && lowering.schedule.backwards.empty();
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;

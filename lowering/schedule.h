@@ -37,6 +37,9 @@ struct Schedule {
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
   std::set<size_t> backwards;
+  // Of the last two grid axes: so many rows of tiles are walked together, column by column, so that blocks that run at
+  // the same time share what they read. 1: row by row.
+  int64_t raster = 1;
   std::string print() const;
   // Null if the loop has none.
   const Pipeline* of(const ir::ForStmt& loop) const;

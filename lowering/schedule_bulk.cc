@@ -75,6 +75,9 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, const Plac
   if (!any) return;
   schedule->roles[0].name = "consumer";
   schedule->roles.push_back({"producer", placements.threads, 32, 0});
+  // Both operands of a product are read again by the tiles beside it.
+  constexpr int64_t kRowsTogether = 8;
+  if (kernel.grid.size() >= 2 && schedule->backwards.empty()) schedule->raster = kRowsTogether;
   share_registers(placements, &schedule->roles[0], &schedule->roles[1]);
 }
 

@@ -35,6 +35,8 @@ class TileLowering {
   void declare_params();
   void declare_tiles();
   void open_grid();
+  ir::ExprRef part_of_tile(ir::Op op, const ir::ExprRef& a, const ir::ExprRef& b);
+  std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, ir::ExprRef* rest);
   void block(const ir::Block& body);
   void statement(const ir::DeclStmt& decl);
   void statement(const ir::LetStmt& let);
@@ -105,6 +107,7 @@ class TileLowering {
   // lower_vector.cc: copies by wide accesses. False if the facts or the layouts allow none; nothing is emitted then.
   bool copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
   bool copy_registers(const ir::CopyStmt& copy);
+  bool copy_quads(const ir::CopyStmt& copy, const Slice& dst);  // lower_quads.cc
   static std::vector<ir::ExprRef> fragment_indices(const Site& site) { return site.coords; }
   int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
   void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,

@@ -173,6 +173,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .workspace_bytes = lowered.workspace_bytes,
                         .slots = std::move(lowered.slots),
                         .maps = std::move(lowered.maps),
+                        .resident = lowered.resident,
                         .usage = compiled.usage,
                         .flaw = flaw_of(compiled),
                         .binary = std::move(compiled.binary)});

@@ -77,7 +77,7 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
-  if (step.workspace_bytes > 0) {
+  if (step.workspace_bytes > 0 || step.resident) {
     // Scratch is per launched block, so no more are launched than can run at once.
     KACHEL_ASSIGN(int32_t resident, made->function_->occupancy(static_cast<uint32_t>(step.threads),
                                                                static_cast<uint32_t>(step.shared_bytes)));

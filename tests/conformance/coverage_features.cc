@@ -145,7 +145,7 @@ std::set<std::string> required_features(const std::string& group) {
              "swizzle", "pair", "shuffle", "reduction across warps", "vector of 16 bytes", "vector of 8 bytes",
              "vector of 4 bytes", "guarded vector", "asynchronous copies", "2 stages", "3 stages", "4 stages",
              "wgmma f16", "wgmma bf16", "wgmma i8", "wgmma u8", "A of wgmma in registers",
-             "wgmma with k down the rows", "wgmma left under way", "bulk copies"};
+             "wgmma with k down the rows", "wgmma left under way", "bulk copies", "exchange in quads"};
   }
   return names;
 }

@@ -69,6 +69,9 @@ class Features {
       case Kind::kGroupWait:
         if (node.immediate) names.insert("wgmma left under way");
         break;
+      case Kind::kQuadExchange:
+        names.insert("exchange in quads");
+        break;
       case Kind::kBulkCopy:
         names.insert("bulk copies");
         break;

@@ -95,6 +95,7 @@ constexpr Row kRows[] = {
     {Planted::kGroupSlab, "slabs of an operand overlap", OnCpu::kNotThere},
     {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
+    {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},

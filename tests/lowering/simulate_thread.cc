@@ -142,6 +142,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       phase_operation(stmt, thread);
       break;
     case Kind::kBarrier:
+    case Kind::kQuadExchange:
     case Kind::kPhaseWait:
     case Kind::kPhaseArrive:
     case Kind::kGroupMma:

@@ -35,6 +35,7 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
   if (warp.size() != kLanes) return fail("an operation of a warp that is not whole");
   if (stmt.kind == SimStmt::Kind::kShuffle) return shuffle(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kLoadMatrix) return load_matrix(stmt, warp);
+  if (stmt.kind == SimStmt::Kind::kQuadExchange) return quad_exchange(stmt, warp);
   if (stmt.kind != SimStmt::Kind::kMma) return group_operation(stmt, warp);
   mma(stmt, warp);
 }
@@ -44,6 +45,23 @@ void Machine::shuffle(const SimStmt& stmt, Warp warp) {
   for (size_t lane = 0; lane < kLanes; ++lane) values[lane] = eval(stmt.a, warp[lane]);
   for (size_t lane = 0; lane < kLanes; ++lane)
     set(warp[lane], stmt.slot, values[lane ^ static_cast<size_t>(stmt.immediate)]);
+}
+
+void Machine::quad_exchange(const SimStmt& stmt, Warp warp) {
+  const SimStmt::Operand& operand = stmt.operands[0];
+  if (bytes_of(stmt) != 16) return fail("four lanes exchange other than four words");
+  for (size_t first = 0; first < kLanes; first += 4) {
+    uint8_t* words[4];
+    uint8_t before[4][16];
+    for (size_t q = 0; q < 4; ++q) {
+      Thread& lane = warp[first + q];
+      words[q] = vector(operand, eval(operand.index, lane).i, 16, lane, Access::kWrite);
+      if (!words[q]) return;
+      std::memcpy(before[q], words[q], 16);
+    }
+    for (size_t q = 0; q < 4; ++q)
+      for (size_t j = 0; j < 4; ++j) std::memcpy(words[j] + 4 * q, before[q] + 4 * j, 4);
+  }
 }
 
 void Machine::load_matrix(const SimStmt& stmt, Warp warp) {

@@ -92,6 +92,7 @@ class Machine {
   // simulate_warp.cc
   void warp_operation(const SimStmt& stmt, Warp warp);
   void shuffle(const SimStmt& stmt, Warp warp);
+  void quad_exchange(const SimStmt& stmt, Warp warp);
   void load_matrix(const SimStmt& stmt, Warp warp);
   void mma(const SimStmt& stmt, Warp warp);
 

@@ -34,7 +34,8 @@ struct SimStmt {
   enum class Kind : uint8_t {
     kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
     kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
-    kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive, kShuffle
+    kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive,
+    kQuadExchange, kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;

@@ -29,6 +29,8 @@ PlanRecord plan() {
                            {Slot::Kind::kGrid, 1, 0},
                            {Slot::Kind::kBlocks, 0, 0},
                            {Slot::Kind::kWorkspace, 0, 0}},
+                          {{0, {64, 32}, 64}},
+                          true,
                           {42, 0, 4096},
                           "spills",
                           std::string("bin\0ary", 7)});
@@ -42,6 +44,10 @@ TEST_CASE("a plan survives its encoding") {
   REQUIRE_MESSAGE(read.ok(), read.status().message());
   CHECK(encode_plan(*read) == bytes);
   CHECK(read->steps[0].slots.size() == 7);
+  REQUIRE(read->steps[0].maps.size() == 1);
+  CHECK(read->steps[0].maps[0].box == std::vector<int32_t>{64, 32});
+  CHECK(read->steps[0].maps[0].swizzle == 64);
+  CHECK(read->steps[0].resident);
   CHECK(read->steps[0].usage.registers == 42);
   CHECK(read->steps[0].flaw == "spills");
   CHECK(read->steps[0].binary.size() == 7);
@@ -69,6 +75,12 @@ TEST_CASE("a plan that refers to nothing is refused") {
     auto read = decode_plan(encode_plan(record), *model);
     return !read.ok() && read.status().code() == Code::kStore;
   };
+  CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = 2; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = -1; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64}; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64, 257}; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].swizzle = 16; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].maps.resize(40, r.steps[0].maps[0]); }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].threads = 0; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].threads = 2048; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].shared_bytes = -1; }));
