@@ -6,7 +6,6 @@
 static uint16_t host[512 * 512];
 static int64_t shape[2] = {512, 512};
 static kachel_error *error;
-
 static void check(kachel_status status) {
   if (status == KACHEL_OK) return;
   exit(fprintf(stderr, "%s\n", error ? kachel_error_message(error) : kachel_status_name(status)) != 0);
@@ -19,7 +18,6 @@ static kachel_tensor filled(kachel_engine *engine, kachel_device device, uint16_
   check(kachel_memory_copy(engine, device, tensor.data, host, sizeof host, NULL, &error));
   return tensor;
 }
-
 int main(int argc, char **argv) {
   char text[4096];
   FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
@@ -37,4 +35,6 @@ int main(int argc, char **argv) {
   check(kachel_launch(kernel, args, 3, NULL, NULL, &error)); /* the first ever tunes; NULL: the default stream */
   check(kachel_memory_copy(engine, info.device, host, c.data, sizeof host, NULL, &error)); /* waits */
   printf("%s: C[0, 0] = 0x%04x, 1024 is 0x4480\n", info.name, host[0]);
+  for (int i = 0; i < 3; i++) kachel_memory_free(engine, info.device, args[i].u.tensor->data);
+  kachel_kernel_release(kernel); kachel_module_release(module); kachel_engine_release(engine);
 }
