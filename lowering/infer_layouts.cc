@@ -23,13 +23,15 @@ namespace {
 
 // Registers of 32 bits that fragments may take of a thread's 255; the rest is for operands and addresses.
 constexpr int64_t kFragmentRegisters = 216;
+// Of all sums of products of a thread.
+constexpr int64_t kMostSums = 160;
 // Of wgmma's accumulators, of which the instruction can hold 128 at once.
 constexpr int64_t kGroupAccumulators = 128;
 
 class Inference {
  public:
-  Inference(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask)
-      : kernel_(kernel), target_(target), fact_mask_(fact_mask) {}
+  Inference(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, uint64_t fact_mask)
+      : kernel_(kernel), target_(target), schedule_(schedule), fact_mask_(fact_mask) {}
 
   Placements run() {
     SpaceCollector collected(kernel_);
@@ -121,6 +123,19 @@ class Inference {
       });
     };
     while (warps > 1 && !fits()) warps /= 2;
+    // Several products side by side keep all of their sums in registers.
+    std::map<const ir::Buffer*, int64_t> sums;
+    for (const auto& [gemm, choice] : choices_)
+      if (choice.mma) sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
+    int64_t total = 0;
+    for (const auto& [buffer, elements] : sums) total += elements;
+    while (total / (32 * warps) > kMostSums && warps < 16) {
+      warps *= 2;
+      if (!fits()) {
+        warps /= 2;
+        break;
+      }
+    }
     threads_ = static_cast<int>(32 * warps);
   }
 
@@ -332,19 +347,30 @@ class Inference {
       }
       placements.tiles[decl->buffer.get()] = std::move(placement);
     }
-    for (const auto& [gemm, choice] : choices_) {
-      if (!choice.group) continue;
-      for (const ir::TileRef* operand : {&gemm->a, &gemm->b}) {
-        Placement& placement = placements.tiles.at(operand->buffer.get());
-        if (placement.scope != ir::Scope::kShared) continue;
-        placement.layout = Layout::slabs(tile_shape(operand->buffer), ir::bits(placement.storage) / 8);
-        placement.alignment = 1024;  // the pattern of the largest swizzle
-      }
-    }
+    auto in_slabs = [&](const ir::BufferRef& tile) {
+      Placement& placement = placements.tiles.at(tile.get());
+      if (placement.scope != ir::Scope::kShared) return;
+      placement.layout = Layout::slabs(tile_shape(tile), ir::bits(placement.storage) / 8);
+      placement.alignment = 1024;  // the pattern of the largest swizzle
+    };
+    for (const auto& [gemm, choice] : choices_)
+      if (choice.group) in_slabs(gemm->a.buffer), in_slabs(gemm->b.buffer);
+    // What the copy engine could fill lies as it does.
+    if (target_.bulk_copies && has_group_mma(target_.architecture))
+      for (const Pipeline& pipeline : schedule_.pipelines)
+        for (const ir::BufferRef& tile : pipeline.buffers)
+          if (fits_slabs(tile)) in_slabs(tile);
     placements.gemms = choices_;
     for (const Space& space : spaces_)
       if (space.region && space.layout) placements.regions[space.region] = *space.layout;
     return placements;
+  }
+
+  static bool fits_slabs(const ir::BufferRef& tile) {
+    if (tile->shape.size() != 2 || ir::bits(tile->type.dtype) < 8) return false;
+    const int64_t rows = tile_shape(tile)[0], bytes = tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8;
+    // The pattern of the swizzle is eight rows high, and every slab begins with it.
+    return bytes == 32 || bytes == 64 || bytes == kSlabBytes || (bytes % kSlabBytes == 0 && rows % 8 == 0);
   }
 
   // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
@@ -359,6 +385,7 @@ class Inference {
 
   const ir::Kernel& kernel_;
   const Target& target_;
+  const Schedule& schedule_;
   const uint64_t fact_mask_;
   int threads_ = 0;
   std::vector<const ir::GemmStmt*> gemms_;
@@ -372,8 +399,9 @@ class Inference {
 
 }  // namespace
 
-Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const Schedule&, uint64_t fact_mask) {
-  return Inference(kernel, target, fact_mask).run();
+Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
+                         uint64_t fact_mask) {
+  return Inference(kernel, target, schedule, fact_mask).run();
 }
 
 }  // namespace kachel::lowering

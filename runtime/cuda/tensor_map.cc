@@ -16,13 +16,12 @@ constexpr int64_t kStrideUnit = 16;
 template <class Call>
 Status CudaDevice::in_some_context(const char* what, const Call& call) const {
   const DriverApi& api = context_->api();
-  DriverResult result = call();
-  if (result == DriverResult::kInvalidContext) [[unlikely]] {
-    CudaContext::Current current(*context_);
-    KACHEL_TRY(current.status());
-    result = call();
-  }
-  return driver_status(api, result, what);
+  ContextRef theirs = nullptr;
+  if (api.ctx_get_current(&theirs) == DriverResult::kSuccess && theirs) [[likely]]
+    return driver_status(api, call(), what);
+  CudaContext::Current current(*context_);
+  KACHEL_TRY(current.status());
+  return driver_status(api, call(), what);
 }
 
 Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) const {
