@@ -299,7 +299,7 @@ class Suite {
     add_program("product", kProduct, random, 24, wishes);
     conformance::Wishes groups;
     groups.values = {{"S", 92}, {"K", 172}};  // rows of D and E are no multiples of 16 bytes: not for the copy engine
-    groups.aligned = {"Q", "K", "V", "A", "B", "D", "E"};
+    groups.aligned = {"Q", "K", "V", "A", "B", "D", "E", "O"};
     groups.architecture = 90;
     groups.threads = 256;
     add_program("groups", kGroups, random, 24, groups);
