@@ -25,7 +25,8 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
       const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
       narrow &= extent < kIndexLimit || tensor.elements == 0;
       if (extent > 1) reach += (extent - 1) * stride;
-      if (extent > 1 && axis < last) divisors |= static_cast<uint64_t>(stride * bits);
+      // The copy engine, which rows of 16 bytes are an invitation to, is not promised to take a stride of 0.
+      if (extent > 1 && axis < last) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
     }
     narrow &= reach < kIndexLimit || tensor.elements == 0;
     // The stride of an axis with at most one element multiplies nothing but 0.

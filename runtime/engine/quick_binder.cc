@@ -66,6 +66,7 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
     bad |= __builtin_add_overflow(reach, span, &reach);
     all.narrow &= extent < kIndexLimit;
     divisors |= static_cast<uint64_t>(axis == last ? extent : extent == 1 ? 0 : stride) * static_cast<uint64_t>(bytes);
+    divisors |= stride == 0 && extent > 1 && axis != last ? 8 : 0;  // as facts_that_hold() does
     bound.shape[axis] = extent;
     bound.strides[axis] = stride;
     int64_t& dim = out.dims[entry.axes[axis] & (TensorEntry::kCheck - 1)];

@@ -83,7 +83,8 @@ bool Prepared::vector_fact(const Fact& fact) const {
   if (test_.args[index].tensor.misalignment * std::max<int64_t>(bits, 8) % wanted) return false;
   if (tensor.shape.back() * bits % wanted) return false;
   for (size_t axis = 0; axis + 1 < tensor.shape.size(); ++axis)
-    if (tensor.shape[axis] > 1 && tensor.strides[axis] * bits % wanted) return false;
+    if (tensor.shape[axis] > 1 && (tensor.strides[axis] * bits % wanted || (!tensor.strides[axis] && wanted > 64)))
+      return false;
   return true;
 }
 

@@ -376,6 +376,19 @@ TEST_CASE("facts follow the arguments") {
   CHECK(strided.find("unit stride of `C`") != std::string::npos);
   // One column: its stride multiplies nothing but 0.
   CHECK(facts({DType::F32, {64, 1}, {7, 7}}, {DType::F32, {64, 1}, {}, 0x900000}).find("`A`") != std::string::npos);
+  auto on_gpu = [&](Tensor a, bool quickly) {
+    Tensor c(DType::F32, {64, 64}, {}, 0x900000);
+    Arg args[] = {a, c, float_arg(1)};
+    REQUIRE((quickly ? bind_quickly(*model, args, bound) : bind_completely(*model, args, bound).ok()));
+    return facts_text(*model, bound.facts);
+  };
+  for (bool quickly : {false, true}) {
+    CHECK(on_gpu({DType::F32, {64, 64}}, quickly).find("16-byte rows of `A`") != std::string::npos);
+    // One row seen 64 times, or none at all: not for the copy engine.
+    const std::string repeated = on_gpu({DType::F32, {64, 64}, {0, 1}}, quickly);
+    CHECK(repeated.find("16-byte rows of `A`") == std::string::npos);
+    CHECK(repeated.find("8-byte rows of `A`") != std::string::npos);
+  }
   const std::string large =
       facts({DType::F32, {64, 64}, {int64_t{1} << 26, 1}}, {DType::F32, {64, 64}, {}, uintptr_t{1} << 45});
   CHECK(large.find("index32") == std::string::npos);
