@@ -9,11 +9,9 @@
 // Where two demands differ the fragment moves to shared memory, and inference starts over: each time with one fragment
 // fewer, so it ends.
 #include <algorithm>
-#include <bit>
-#include <numeric>
 #include <set>
 
-#include "lowering/gemm_choice.h"
+#include "lowering/block_threads.h"
 #include "lowering/hoist_reductions.h"
 #include "lowering/placement.h"
 #include "lowering/spaces.h"
@@ -23,10 +21,6 @@ namespace {
 
 // Registers of 32 bits that fragments may take of a thread's 255; the rest is for operands and addresses.
 constexpr int64_t kFragmentRegisters = 216;
-// Of all sums of products of a thread.
-constexpr int64_t kMostSums = 160;
-// Of wgmma's accumulators, of which the instruction can hold 128 at once.
-constexpr int64_t kGroupAccumulators = 128;
 
 class Inference {
  public:
@@ -43,7 +37,8 @@ class Inference {
       choices_.clear();
       link_groups();
       choose_gemms();
-      choose_threads();
+      threads_ = target_.threads ? target_.threads
+                                 : choose_threads(kernel_, choices_, [this](const auto& gemm) { return rows_only(gemm); });
       if (strict() && propagate() && free_layouts() && within_budget()) break;
     }
     return result();
@@ -90,72 +85,6 @@ class Inference {
       }
       choices_[gemm] = choice;
     }
-  }
-
-  // As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
-  // tensor cores, 32 elements of the largest tile a thread.
-  void choose_threads() {
-    threads_ = target_.threads;
-    if (threads_) return;
-    int64_t largest = 0, fragment = 0;
-    for (const ir::Stmt& stmt : kernel_.body)
-      if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
-        fragment = std::max(fragment, product(tile_shape(decl->buffer)));
-    for (const auto& [gemm, choice] : choices_)
-      if (choice.mma) largest = std::max(largest, product(tile_shape(gemm->c.buffer)));
-    if ((threads_ = group_threads())) return;
-    if (!largest) {
-      threads_ = static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
-      return;
-    }
-    int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
-    // A chain through registers keeps both products in them: as many warps as there are rows for.
-    for (const auto& [gemm, choice] : choices_)
-      if (choice.mma && rows_only(*gemm)) {
-        const int64_t rows = tile_shape(gemm->c.buffer)[0] / kMmaRows;
-        for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
-        break;
-      }
-    auto fits = [&] {
-      return std::all_of(choices_.begin(), choices_.end(), [&](const auto& entry) {
-        const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
-        return !entry.second.mma || warp_grid(shape[0], shape[1], warps, false);
-      });
-    };
-    while (warps > 1 && !fits()) warps /= 2;
-    // Several products side by side keep all of their sums in registers.
-    std::map<const ir::Buffer*, int64_t> sums;
-    for (const auto& [gemm, choice] : choices_)
-      if (choice.mma) sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
-    int64_t total = 0;
-    for (const auto& [buffer, elements] : sums) total += elements;
-    while (total / (32 * warps) > kMostSums && warps < 16) {
-      warps *= 2;
-      if (!fits()) {
-        warps /= 2;
-        break;
-      }
-    }
-    threads_ = static_cast<int>(32 * warps);
-  }
-
-  // A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
-  // where registers allow it.
-  int group_threads() const {
-    int64_t groups = 0, registers = 0;
-    for (const auto& [gemm, choice] : choices_) {
-      if (!choice.group) continue;
-      const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
-      const int64_t rows = shape[0] / kGroupRows;
-      groups = groups ? std::gcd(groups, rows) : rows;
-      registers = std::max(registers, product(shape) / kGroupThreads);
-    }
-    if (!groups) return 0;
-    int64_t used = groups;
-    for (int64_t fewer = groups; fewer >= 1; --fewer)
-      if (groups % fewer == 0 && (used > 3 || fewer == groups) && registers / fewer <= kGroupAccumulators) used = fewer;
-    while (used > 8) used /= 2;
-    return static_cast<int>(used * kGroupThreads);
   }
 
   bool assign(const ir::BufferRef& buffer, const FragmentLayout& layout, const char* why) {

@@ -1,0 +1,78 @@
+#include "lowering/block_threads.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace kachel::lowering {
+namespace {
+
+using Choices = std::map<const ir::GemmStmt*, GemmChoice>;
+
+// Of all sums of products of a thread.
+constexpr int64_t kMostSums = 160;
+// Of wgmma's accumulators, of which the instruction can hold 128 at once.
+constexpr int64_t kGroupAccumulators = 128;
+
+// A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
+// where registers allow it.
+int group_threads(const Choices& choices) {
+  int64_t groups = 0, registers = 0;
+  for (const auto& [gemm, choice] : choices) {
+    if (!choice.group) continue;
+    const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
+    const int64_t rows = shape[0] / kGroupRows;
+    groups = groups ? std::gcd(groups, rows) : rows;
+    registers = std::max(registers, product(shape) / kGroupThreads);
+  }
+  if (!groups) return 0;
+  int64_t used = groups;
+  for (int64_t fewer = groups; fewer >= 1; --fewer)
+    if (groups % fewer == 0 && (used > 3 || fewer == groups) && registers / fewer <= kGroupAccumulators) used = fewer;
+  while (used > 8) used /= 2;
+  return static_cast<int>(used * kGroupThreads);
+}
+
+bool can_share(const Choices& choices, int64_t warps) {
+  return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
+    const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
+    return !entry.second.mma || warp_grid(shape[0], shape[1], warps, false);
+  });
+}
+
+}  // namespace
+
+// As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without tensor
+// cores, 32 elements of the largest tile a thread.
+int choose_threads(const ir::Kernel& kernel, const Choices& choices,
+                   const std::function<bool(const ir::GemmStmt&)>& rows_only) {
+  if (const int threads = group_threads(choices)) return threads;
+  int64_t largest = 0, fragment = 0;
+  for (const ir::Stmt& stmt : kernel.body)
+    if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
+      fragment = std::max(fragment, product(tile_shape(decl->buffer)));
+  std::map<const ir::Buffer*, int64_t> sums;
+  for (const auto& [gemm, choice] : choices) {
+    if (!choice.mma) continue;
+    sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
+    largest = std::max(largest, sums[gemm->c.buffer.get()]);
+  }
+  if (!largest)
+    return static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
+  int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
+  // A chain through registers keeps both products in them: as many warps as there are rows for.
+  for (const auto& [gemm, choice] : choices)
+    if (choice.mma && rows_only(*gemm)) {
+      const int64_t rows = tile_shape(gemm->c.buffer)[0] / kMmaRows;
+      for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
+      break;
+    }
+  while (warps > 1 && !can_share(choices, warps)) warps /= 2;
+  // Several products side by side keep all of their sums in registers.
+  int64_t total = 0;
+  for (const auto& [buffer, elements] : sums) total += elements;
+  while (total / (32 * warps) > kMostSums && warps < 16 && can_share(choices, 2 * warps)) warps *= 2;
+  return static_cast<int>(32 * warps);
+}
+
+}  // namespace kachel::lowering
