@@ -27,8 +27,8 @@ int group_threads(const Choices& choices) {
   }
   if (!groups) return 0;
   int64_t used = groups;
-  for (int64_t fewer = groups; fewer >= 1; --fewer)
-    if (groups % fewer == 0 && (used > 3 || fewer == groups) && registers / fewer <= kGroupAccumulators) used = fewer;
+  for (int64_t fewer = groups - 1; fewer >= 1 && used > 3; --fewer)
+    if (groups % fewer == 0 && registers / fewer <= kGroupAccumulators) used = fewer;
   while (used > 8) used /= 2;
   return static_cast<int>(used * kGroupThreads);
 }

@@ -70,7 +70,7 @@ class Emitter {
     text_ += "}\n";
     std::string helpers = kCudaPrelude;
     if (has_producer()) helpers += kBulkPrelude;
-    if (uses_groups_) helpers += kGroupMmaPrelude;
+    if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;
     return helpers + text_;
   }
@@ -241,7 +241,6 @@ class Emitter {
         line(depth, "{}", group_mma_call(node, at(0), at(1), at(2)));
         break;
       case Kind::kGroupFence:
-        uses_groups_ = true;
         line(depth, "kachel_group_fence();");
         break;
       case Kind::kGroupCommit:
@@ -467,7 +466,6 @@ class Emitter {
 
   const LoopKernel& kernel_;
   Names names_;
-  bool uses_groups_ = false;
   std::set<std::string> group_functions_;
   std::string text_, workspace_;
 };

@@ -22,10 +22,6 @@ const char* ptx_type(DType type) {
   }
 }
 
-bool sums_integers(const LoopIntrinsic& mma) {
-  return !ir::is_float(mma.type);
-}
-
 std::string function_name(const LoopIntrinsic& mma) {
   return fmt::format("kachel_group_mma_{}_{}_n{}{}{}{}", ir::name(mma.type), ir::name(mma.type_b), mma.immediate,
                      mma.view_a.swizzle ? "" : "_registers", mma.view_a.transpose ? "_a_down" : "",
@@ -96,7 +92,7 @@ std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const
 
 std::string group_mma_function(const LoopIntrinsic& mma) {
   const int64_t count = mma.immediate / 2;
-  const bool integers = sums_integers(mma), registers = !mma.view_a.swizzle;
+  const bool integers = !ir::is_float(mma.type), registers = !mma.view_a.swizzle;
   std::string sums, results;
   for (int64_t i = 0; i < count; ++i) {
     sums += fmt::format("{}%{}", i ? ", " : "", i);

@@ -31,12 +31,9 @@ using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
-LoopStmt marker(Kind kind, int64_t groups) {
-  LoopIntrinsic intrinsic{kind, {}, nullptr};
-  intrinsic.immediate = groups;
-  return {std::move(intrinsic)};
-}
+namespace {
 
+// A body of nothing but wgmma on accumulators that nothing else in it touches.
 bool only_products(const LoopBlock& body) {
   bool products = false;
   for (const LoopStmt& stmt : body) {
@@ -48,11 +45,28 @@ bool only_products(const LoopBlock& body) {
   return products;
 }
 
-void expand_async(const LoopPipeline& node, LoopBlock consume, bool overlapped, GroupBatches* batches, LoopBlock* out) {
+// Whether an iteration may leave its batch to the next one.
+bool overlaps(const LoopPipeline& node) {
+  return node.depth > 2 && only_products(node.consume);
+}
+LoopBlock consume(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised) {
+  LoopBlock body;
+  synchronised(node.consume, &body);
+  if (overlaps(node))
+    batches->commit(&body);
+  else
+    batches->settle(&body);
+  return body;
+}
+
+}  // namespace
+
+void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, LoopBlock* out) {
+  const bool overlapped = overlaps(node);
+  LoopBlock body = consume(node, batches, synchronised);
   auto local = [](const char* name, DType type) {
     return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, name, {type, nullptr}, {}});
   };
-  auto i64 = [](int64_t value) { return ir::make_int(value, DType::I64); };
   LoopFor loop{node.var, node.begin, node.end, false, false, {}};
   auto fill = [&](const ir::ExprRef& ahead, const ir::ExprRef& stage, LoopBlock* to) {
     to->push_back({LoopLet{node.ahead, ahead}});
@@ -60,43 +74,40 @@ void expand_async(const LoopPipeline& node, LoopBlock consume, bool overlapped, 
     produce.push_back({LoopLet{node.into, ir::make_cast({DType::I32, nullptr}, stage)}});
     produce.insert(produce.end(), node.produce.begin(), node.produce.end());
     to->push_back({LoopIf{ir::make_typed(Op::kLt, {ir::make_var(node.ahead), node.end}), std::move(produce), {}}});
-    if (to != &loop.body || !planted(Planted::kDroppedCommit)) to->push_back(marker(Kind::kAsyncCommit, 0));
+    if (to != &loop.body || !planted(Planted::kDroppedCommit)) to->push_back(marker(Kind::kAsyncCommit));
   };
   const int64_t lead = node.depth - (overlapped && !planted(Planted::kGroupEarlyCopy) ? 2 : 1);
   const ir::VarRef stage = local("stage", DType::I64);
-  LoopFor prologue{stage, i64(0), i64(lead - (planted(Planted::kShortPrologue) ? 1 : 0)), true, false, {}};
+  LoopFor prologue{stage, int64(0), int64(lead - (planted(Planted::kShortPrologue) ? 1 : 0)), true, false, {}};
   fill(ir::make_typed(Op::kAdd, {node.begin, ir::make_var(stage)}), ir::make_var(stage), &prologue.body);
   out->push_back({std::move(prologue)});
   if (overlapped) batches->pin(out);
 
-  auto modulo = [&](const ir::ExprRef& value) { return ir::make_typed(Op::kMod, {value, i64(node.depth)}); };
+  auto modulo = [&](const ir::ExprRef& value) { return ir::make_typed(Op::kMod, {value, int64(node.depth)}); };
   const ir::ExprRef done = ir::make_typed(Op::kSub, {ir::make_var(node.var), node.begin});
   if (planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
   loop.body.push_back(marker(Kind::kAsyncWait, planted(Planted::kShortWait) ? lead : lead - 1));
   std::set<const ir::Buffer*> filled;
   for (const ir::BufferRef& buffer : node.buffers) filled.insert(buffer.get());
-  if (batches->reads_any(filled)) loop.body.push_back(marker(Kind::kProxyFence, 0));
+  if (batches->reads_any(filled)) loop.body.push_back(marker(Kind::kProxyFence));
   if (!planted(Planted::kDroppedBarrier) && !planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
   auto run_ahead = [&] {
-    fill(ir::make_typed(Op::kAdd, {ir::make_var(node.var), i64(lead)}),
-         modulo(ir::make_typed(Op::kAdd, {done, i64(planted(Planted::kWrongStage) ? 0 : lead)})), &loop.body);
+    fill(ir::make_typed(Op::kAdd, {ir::make_var(node.var), int64(lead)}),
+         modulo(ir::make_typed(Op::kAdd, {done, int64(planted(Planted::kWrongStage) ? 0 : lead)})), &loop.body);
   };
   if (!overlapped) run_ahead();
   loop.body.push_back({LoopLet{node.from, ir::make_cast({DType::I32, nullptr}, modulo(done))}});
-  for (LoopStmt& stmt : consume) loop.body.push_back(std::move(stmt));
+  for (LoopStmt& stmt : body) loop.body.push_back(std::move(stmt));
   if (overlapped) {
     run_ahead();
     batches->leave_one(&loop.body);
   }
   out->push_back({std::move(loop)});
-  out->push_back(marker(Kind::kAsyncWait, 0));
+  out->push_back(marker(Kind::kAsyncWait));
+  batches->settle(out);
 }
 
 namespace {
-
-ExprRef int32(int64_t value) {
-  return ir::make_int(value, DType::I32);
-}
 
 // A consume block of the form products, work, products.
 struct Skew {
@@ -152,97 +163,97 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
   return skew;
 }
 
-}  // namespace
+// The consumers' loop over the stages.
+class BulkConsumer {
+ public:
+  BulkConsumer(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised)
+      : node_(node), bulk_(*node.bulk), batches_(*batches), synchronised_(synchronised) {}
 
-bool issues(const LoopBlock& body) {
-  for (const LoopStmt& stmt : body) {
-    if (group_mma(stmt)) return true;
-    if (const auto* loop = std::get_if<LoopFor>(&stmt.node); loop && issues(loop->body)) return true;
-    if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node); pipeline && issues(pipeline->consume)) return true;
-    const auto* branch = std::get_if<LoopIf>(&stmt.node);
-    if (branch && (issues(branch->then_body) || issues(branch->else_body))) return true;
-  }
-  return false;
-}
-
-void expand_bulk(const LoopPipeline& node, GroupBatches* batches,
-                 const std::function<void(const LoopBlock& part, LoopBlock* out)>& synchronised, LoopBlock* out) {
-  const LoopPipeline::Bulk& bulk = *node.bulk;
-  auto release = [&](const ExprRef& stage) { return phase_operation(Kind::kPhaseArrive, bulk.empty, stage); };
-  auto previous = [&](const ExprRef& stage) {
-    return ir::make_typed(Op::kSelect, {ir::make_typed(Op::kEq, {stage, int32(0)}), int32(node.depth - 1),
-                                        ir::make_typed(Op::kSub, {stage, int32(1)})});
-  };
-  // The stage that was consumed last, after end_phase().
-  const ExprRef last = previous(ir::make_load(bulk.consumer.stage, {int32(0)}));
-  const ExprRef runs = ir::make_typed(Op::kLt, {node.begin, node.end});
-  auto begin = [&](LoopBlock* to) {
-    const PhaseState state = begin_phase(bulk.consumer, node.from, to);
-    to->push_back(phase_operation(Kind::kPhaseWait, bulk.full, state.stage, 0, state.parity));
-    return state;
-  };
-  const bool early = planted(Planted::kPhaseEarlyRelease);
-
-  if (const std::optional<Skew> skew = skewed(node)) {
+  void skew(const Skew& skew, LoopBlock* out) {
     LoopBlock head;
     const PhaseState first = begin(&head);
-    for (const LoopBlock* part : {&skew->first, &skew->work}) {
-      const LoopBlock at_begin = substituted(*part, {{node.var.get(), node.begin}});
-      synchronised(at_begin, &head);
-    }
-    batches->settle(&head);
-    end_phase(bulk.consumer, first, node.depth, &head);
-    out->push_back({LoopIf{runs, std::move(head), {}}});
+    for (const LoopBlock* part : {&skew.first, &skew.work})
+      synchronised_(substituted(*part, {{node_.var.get(), node_.begin}}), &head);
+    batches_.settle(&head);
+    end_phase(bulk_.consumer, first, node_.depth, &head);
+    out->push_back({LoopIf{runs(), std::move(head), {}}});
 
-    auto second = [&](const ExprRef& stage, const ExprRef& iteration) {
-      return substituted(skew->second, {{node.from.get(), stage}, {node.var.get(), iteration}});
+    auto second = [&](const ExprRef& stage, const ExprRef& next) {
+      return substituted(skew.second, {{node_.from.get(), stage},
+                                       {node_.var.get(), ir::make_typed(Op::kSub, {next, int64(1)})}});
     };
-    const ExprRef one = ir::make_int(1, DType::I64);
-    LoopFor loop{node.var, ir::make_typed(Op::kAdd, {node.begin, one}), node.end, false, false, {}};
+    LoopFor loop{node_.var, plus(node_.begin, int64(1)), node_.end, false, false, {}};
     const PhaseState state = begin(&loop.body);
     const ExprRef before = named("before", previous(state.stage), &loop.body);
-    synchronised(skew->first, &loop.body);
-    batches->commit(&loop.body);
-    synchronised(second(before, ir::make_typed(Op::kSub, {ir::make_var(node.var), one})), &loop.body);
-    batches->commit(&loop.body);
-    batches->leave_one(&loop.body);
-    if (early) loop.body.push_back(release(before));
-    synchronised(skew->work, &loop.body);
-    batches->settle(&loop.body);
-    if (!early) loop.body.push_back(release(before));
-    end_phase(bulk.consumer, state, node.depth, &loop.body);
+    synchronised_(skew.first, &loop.body);
+    batches_.commit(&loop.body);
+    synchronised_(second(before, ir::make_var(node_.var)), &loop.body);
+    batches_.commit(&loop.body);
+    batches_.leave_one(&loop.body);
+    if (early_) loop.body.push_back(release(before));
+    synchronised_(skew.work, &loop.body);
+    batches_.settle(&loop.body);
+    if (!early_) loop.body.push_back(release(before));
+    end_phase(bulk_.consumer, state, node_.depth, &loop.body);
     out->push_back({std::move(loop)});
 
     LoopBlock tail;
-    synchronised(second(last, ir::make_typed(Op::kSub, {node.end, one})), &tail);
-    batches->settle(&tail);
-    tail.push_back(release(last));
-    out->push_back({LoopIf{runs, std::move(tail), {}}});
-    return;
+    synchronised_(second(last(), node_.end), &tail);
+    batches_.settle(&tail);
+    tail.push_back(release(last()));
+    out->push_back({LoopIf{runs(), std::move(tail), {}}});
   }
 
-  const bool overlapped = node.depth > 2 && only_products(node.consume);
-  LoopBlock consume;
-  synchronised(node.consume, &consume);
-  if (overlapped)
-    batches->commit(&consume);
-  else
-    batches->settle(&consume);
-  if (overlapped) batches->pin(out);
-  LoopFor loop{node.var, node.begin, node.end, false, false, {}};
-  const PhaseState state = begin(&loop.body);
-  for (LoopStmt& stmt : consume) loop.body.push_back(std::move(stmt));
-  if (overlapped && !early) {
-    batches->leave_one(&loop.body);
-    const ExprRef later = ir::make_typed(Op::kLt, {node.begin, ir::make_var(node.var)});
-    loop.body.push_back({LoopIf{later, {release(previous(state.stage))}, {}}});
-  } else {
-    loop.body.push_back(release(state.stage));
+  void iterate(LoopBlock* out) {
+    const bool overlapped = overlaps(node_), later = overlapped && !early_;
+    LoopBlock body = consume(node_, &batches_, synchronised_);
+    if (overlapped) batches_.pin(out);
+    LoopFor loop{node_.var, node_.begin, node_.end, false, false, {}};
+    const PhaseState state = begin(&loop.body);
+    for (LoopStmt& stmt : body) loop.body.push_back(std::move(stmt));
+    if (later) {
+      batches_.leave_one(&loop.body);
+      const ExprRef not_first = ir::make_typed(Op::kLt, {node_.begin, ir::make_var(node_.var)});
+      loop.body.push_back({LoopIf{not_first, {release(previous(state.stage))}, {}}});
+    } else {
+      loop.body.push_back(release(state.stage));
+    }
+    end_phase(bulk_.consumer, state, node_.depth, &loop.body);
+    out->push_back({std::move(loop)});
+    batches_.settle(out);
+    if (later) out->push_back({LoopIf{runs(), {release(last())}, {}}});
   }
-  end_phase(bulk.consumer, state, node.depth, &loop.body);
-  out->push_back({std::move(loop)});
-  batches->settle(out);
-  if (overlapped && !early) out->push_back({LoopIf{runs, {release(last)}, {}}});
+
+ private:
+  PhaseState begin(LoopBlock* to) const {
+    const PhaseState state = begin_phase(bulk_.consumer, node_.from, to);
+    to->push_back(phase_operation(Kind::kPhaseWait, bulk_.full, state.stage, 0, state.parity));
+    return state;
+  }
+  LoopStmt release(const ExprRef& stage) const { return phase_operation(Kind::kPhaseArrive, bulk_.empty, stage); }
+  ExprRef runs() const { return ir::make_typed(Op::kLt, {node_.begin, node_.end}); }
+  ExprRef previous(const ExprRef& stage) const {
+    return ir::make_typed(Op::kSelect, {ir::make_typed(Op::kEq, {stage, int32(0)}), int32(node_.depth - 1),
+                                        ir::make_typed(Op::kSub, {stage, int32(1)})});
+  }
+  // The stage that was consumed last, after end_phase().
+  ExprRef last() const { return previous(ir::make_load(bulk_.consumer.stage, {int32(0)})); }
+
+  const LoopPipeline& node_;
+  const LoopPipeline::Bulk& bulk_;
+  GroupBatches& batches_;
+  const Synchronised& synchronised_;
+  const bool early_ = planted(Planted::kPhaseEarlyRelease);
+};
+
+}  // namespace
+
+void expand_bulk(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, LoopBlock* out) {
+  BulkConsumer consumer(node, batches, synchronised);
+  if (const std::optional<Skew> skew = skewed(node))
+    consumer.skew(*skew, out);
+  else
+    consumer.iterate(out);
 }
 
 }  // namespace kachel::lowering

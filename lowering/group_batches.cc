@@ -7,23 +7,6 @@ namespace {
 
 using Kind = LoopIntrinsic::Kind;
 
-template <class Fn>
-void for_each_statement(const LoopBlock& body, const Fn& fn) {
-  for (const LoopStmt& stmt : body) {
-    fn(stmt);
-    if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) for_each_statement(loop->body, fn);
-    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) for_each_statement(threads->body, fn);
-    if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-      for_each_statement(branch->then_body, fn);
-      for_each_statement(branch->else_body, fn);
-    }
-    if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-      for_each_statement(pipeline->produce, fn);
-      for_each_statement(pipeline->consume, fn);
-    }
-  }
-}
-
 // What a statement itself touches.
 template <class Fn>
 void for_each_buffer(const LoopStmt& stmt, const Fn& fn) {
@@ -37,12 +20,6 @@ void for_each_buffer(const LoopStmt& stmt, const Fn& fn) {
     for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.buffer.get());
 }
 
-LoopStmt marker(Kind kind, int64_t groups = 0) {
-  LoopIntrinsic intrinsic{kind, {}, nullptr};
-  intrinsic.immediate = groups;
-  return {std::move(intrinsic)};
-}
-
 }  // namespace
 
 const LoopIntrinsic* group_mma(const LoopStmt& stmt) {
@@ -52,6 +29,12 @@ const LoopIntrinsic* group_mma(const LoopStmt& stmt) {
 
 bool is_inert(const LoopStmt& stmt) {
   return std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node);
+}
+
+bool issues(const LoopBlock& body) {
+  bool found = false;
+  for_each_statement(body, [&](const LoopStmt& stmt) { found |= group_mma(stmt) != nullptr; });
+  return found;
 }
 
 GroupBatches::GroupBatches(const LoopKernel& kernel) : kernel_(kernel) {
@@ -110,19 +93,16 @@ void GroupBatches::commit(LoopBlock* out) {
 void GroupBatches::settle(LoopBlock* out) {
   commit(out);
   if (batches_.empty()) return;
-  std::set<const ir::Buffer*> sums;
-  for (const Batch& batch : batches_) sums.insert(batch.sums.begin(), batch.sums.end());
+  if (!planted(Planted::kGroupDroppedWait)) pin(out);
   batches_.clear();
-  if (!planted(Planted::kGroupDroppedWait)) out->push_back(wait(0, sums));
 }
 
 LoopStmt GroupBatches::wait(int64_t groups, const std::set<const ir::Buffer*>& sums) const {
-  LoopIntrinsic wait{Kind::kGroupWait, {}, nullptr};
-  wait.immediate = groups;
+  LoopStmt wait = marker(Kind::kGroupWait, groups);
   for (const LoopBuffer& buffer : kernel_.buffers)
     if (sums.count(buffer.buffer.get()))
-      wait.operands.push_back({buffer.buffer, ir::make_int(0, ir::DType::I32), buffer.elements, true});
-  return {std::move(wait)};
+      std::get<LoopIntrinsic>(wait.node).operands.push_back({buffer.buffer, int32(0), buffer.elements, true});
+  return wait;
 }
 
 void GroupBatches::pin(LoopBlock* out) const {

@@ -5,7 +5,7 @@
 #include <deque>
 #include <set>
 
-#include "lowering/loop_ir.h"
+#include "lowering/loop_build.h"
 
 namespace kachel::lowering {
 
@@ -21,7 +21,8 @@ class GroupBatches {
   void commit(LoopBlock* out);
   // Nothing is under way after it.
   void settle(LoopBlock* out);
-  // In front of a loop that leaves a batch under way: whatever made the accumulators is not moved into it.
+  // Waits for all, but goes on counting them as under way: in front of a loop that leaves a batch so, where what made the
+  // accumulators must not be moved into it.
   void pin(LoopBlock* out) const;
   // All but the last batch are done after it. REQUIRES: no open batch.
   void leave_one(LoopBlock* out);
@@ -39,6 +40,8 @@ class GroupBatches {
   bool open_ = false;
 };
 
+// Whether there is a kGroupMma in it.
+bool issues(const LoopBlock& body);
 // The statement's kGroupMma, or null.
 const LoopIntrinsic* group_mma(const LoopStmt& stmt);
 // A name or a comment.

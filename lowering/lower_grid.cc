@@ -11,13 +11,13 @@ using ir::ExprRef;
 using ir::Op;
 using ir::VarKind;
 
-// Of numbers that are at most eight times the number of tiles, which nearly always fit in 32 bits: there a GPU divides in a fraction
-// of the time.
+// Of numbers that are at most Schedule::raster times the number of tiles. They nearly always fit in 32 bits, where a GPU
+// divides in a fraction of the time.
 ExprRef TileLowering::part_of_tile(Op op, const ExprRef& a, const ExprRef& b) {
   const ExprRef wide = ir::make_typed(op, {a, b});
   if (on_cpu() || target_.generic) return wide;
   auto narrow = [](const ExprRef& value) { return ir::make_cast({DType::I32, nullptr}, value); };
-  const ExprRef fits = ir::make_typed(Op::kLt, {ir::make_var(out_.tiles), int64(int64_t{1} << 28)});
+  const ExprRef fits = ir::make_typed(Op::kLt, {ir::make_var(out_.tiles), int64((int64_t{1} << 31) / schedule_.raster)});
   const ExprRef small = ir::make_cast({DType::I64, nullptr}, ir::make_typed(op, {narrow(a), narrow(b)}));
   return ir::make_typed(Op::kSelect, {fits, small, wide});
 }

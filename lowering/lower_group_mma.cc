@@ -13,20 +13,6 @@ using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
-namespace {
-
-ExprRef int32(int64_t value) {
-  return ir::make_int(value, DType::I32);
-}
-ExprRef add(const ExprRef& a, int64_t b) {
-  return b ? ir::make_typed(Op::kAdd, {a, int32(b)}) : a;
-}
-ExprRef times(const ExprRef& a, int64_t factor) {
-  return factor == 1 ? a : ir::make_typed(Op::kMul, {a, int32(factor)});
-}
-
-}  // namespace
-
 // The offset of the element (row, column) before the swizzle, where `first` is added to the row, or to the column: then it
 // is a multiple of the slab's width.
 ExprRef TileLowering::matrix_at(const ir::BufferRef& tile, const ExprRef& first, int64_t row, int64_t column,
@@ -35,9 +21,10 @@ ExprRef TileLowering::matrix_at(const ir::BufferRef& tile, const ExprRef& first,
   const int64_t width = placement.layout.slab_columns(), rows = placement.layout.shape()[0];
   const int64_t slab = width * rows / (planted(Planted::kGroupSlab) ? 2 : 1);
   const int64_t fixed = column / width * slab + row * width + column % width;
-  ExprRef at = add(first ? times(first, first_row ? width : rows) : int32(0), fixed);
+  ExprRef at = first ? times(first, first_row ? width : rows) : nullptr;
+  if (fixed || !at) at = plus(at, int32(fixed));
   if (auto stage = stage_.find(tile.get()); stage != stage_.end())
-    at = ir::make_typed(Op::kAdd, {times(stage->second, placement.stage_elements()), at});
+    at = plus(times(stage->second, placement.stage_elements()), at);
   return at;
 }
 

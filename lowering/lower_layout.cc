@@ -15,18 +15,9 @@ namespace {
 // Loops longer than this stay loops: their code would not fit the instruction cache.
 constexpr int64_t kMostUnrolled = 128;
 
-ExprRef int32(int64_t value) {
-  return ir::make_int(value, DType::I32);
-}
 ExprRef digit_of(const ExprRef& number, const FragmentLayout::Digit& digit, int64_t extent) {
   ExprRef value = digit.stride == 1 ? number : ir::make_typed(Op::kDiv, {number, int32(digit.stride)});
   return digit.stride * digit.radix == extent ? value : ir::make_typed(Op::kMod, {value, int32(digit.radix)});
-}
-ExprRef add(const ExprRef& a, const ExprRef& b) {
-  return a ? ir::make_typed(Op::kAdd, {a, b}) : b;
-}
-ExprRef times(const ExprRef& value, int64_t factor) {
-  return factor == 1 ? value : ir::make_typed(Op::kMul, {value, ir::make_int(factor, value->type)});
 }
 
 }  // namespace
@@ -75,7 +66,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
         site.digits[axis].push_back(nullptr);
         const bool skipped = vector > 1 && axis + 1 == rank && i == 0;
         if (digits[i].in_thread)
-          base[axis] = add(base[axis], times(digit_of(thread, digits[i], layout.threads()), scale));
+          base[axis] = plus(base[axis], times(digit_of(thread, digits[i], layout.threads()), scale));
         else if (!skipped)
           walks.push_back({axis, i, digits[i].stride, digits[i].radix, scale});
         else if (digits[i].radix != vector)  // a part of the digit is the vector
@@ -98,7 +89,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
           const bool part = walk.axis + 1 == rank && walk.place == 0 && vector > 1;
           site.digits[walk.axis][walk.place] = part ? times(value, vector) : value;
           const ExprRef before = offsets[walk.axis];
-          offsets[walk.axis] = add(before, times(value, walk.scale));
+          offsets[walk.axis] = plus(before, times(value, walk.scale));
           nest(depth + 1);
           offsets[walk.axis] = before;
         });
@@ -154,7 +145,7 @@ ExprRef TileLowering::register_of(const FragmentLayout& fragment, const std::vec
     const FragmentLayout::Axis& digits = fragment.axes()[i];
     for (size_t j = 0; j < digits.size(); ++j)
       if (!digits[j].in_thread && !ir::is_int(site.digits[axes[i]][j], 0))
-        sum = add(sum, times(site.digits[axes[i]][j], digits[j].stride));
+        sum = plus(sum, times(site.digits[axes[i]][j], digits[j].stride));
   }
   if (planted(Planted::kWrongLayout) && sum) return ir::make_typed(Op::kSub, {int32(fragment.registers() - 1), sum});
   return sum ? sum : int32(0);

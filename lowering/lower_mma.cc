@@ -15,20 +15,6 @@ using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
-namespace {
-
-ExprRef int32(int64_t value) {
-  return ir::make_int(value, DType::I32);
-}
-ExprRef add(const ExprRef& a, const ExprRef& b) {
-  return ir::make_typed(Op::kAdd, {a, b});
-}
-ExprRef times(const ExprRef& a, int64_t factor) {
-  return ir::make_typed(Op::kMul, {a, int32(factor)});
-}
-
-}  // namespace
-
 void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   const std::vector<int64_t> shape = tile_shape(c);
@@ -49,7 +35,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
     return modulus ? ir::make_typed(Op::kMod, {quotient, int32(modulus)}) : quotient;
   };
   const ExprRef lane = let("lane", part(thread, 1, 32)), warp = let("warp", part(thread, 32, 0));
-  const ExprRef row_warp = planted(Planted::kWarpRow) ? add(warp, int32(1)) : warp;
+  const ExprRef row_warp = planted(Planted::kWarpRow) ? plus(warp, int32(1)) : warp;
   const ExprRef first_row = let("warp_row", times(part(row_warp, 1, choice.warps_m), rows));
   const ExprRef first_column = let("warp_column", times(part(warp, choice.warps_m, 0), columns));
   const ExprRef within = let("matrix_row", part(lane, 1, 8)), low = let("matrix_low", part(lane, 8, 2)),
@@ -73,32 +59,32 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
     const ExprRef k_first = times(k, step);
     if (!choice.a_in_registers)
       unrolled("m_tile", down, [&](ExprRef i) {
-        const ExprRef m = add(first_row, times(i, kMmaRows));
+        const ExprRef m = plus(first_row, times(i, kMmaRows));
         const bool swapped = planted(Planted::kSwappedFragment);
         if (!gemm.transpose_a)
-          load_matrix(a, add(m, add(times(swapped ? high : low, 8), within)),
-                      add(k_first, times(swapped ? low : high, half)), false, 4, a_part, times(i, 4));
+          load_matrix(a, plus(m, plus(times(swapped ? high : low, 8), within)),
+                      plus(k_first, times(swapped ? low : high, half)), false, 4, a_part, times(i, 4));
         else
-          load_matrix(a, add(k_first, add(times(high, 8), within)), add(m, times(low, 8)), true, 4, a_part, times(i, 4));
+          load_matrix(a, plus(k_first, plus(times(high, 8), within)), plus(m, times(low, 8)), true, 4, a_part, times(i, 4));
       });
     auto load_b = [&](const ExprRef& tile, int matrices) {  // one or two tiles of 8 columns
-      const ExprRef n = add(first_column, times(tile, kMmaColumns));
+      const ExprRef n = plus(first_column, times(tile, kMmaColumns));
       const ExprRef second = matrices == 4 ? times(high, 8) : int32(0);
       if (gemm.transpose_b)
-        load_matrix(b, add(n, add(second, within)), add(k_first, times(low, half)), false, matrices, b_part,
+        load_matrix(b, plus(n, plus(second, within)), plus(k_first, times(low, half)), false, matrices, b_part,
                     times(tile, 2));
       else
-        load_matrix(b, add(k_first, add(times(low, 8), within)), add(n, second), true, matrices, b_part,
+        load_matrix(b, plus(k_first, plus(times(low, 8), within)), plus(n, second), true, matrices, b_part,
                     times(tile, 2));
     };
     if (across > 1) unrolled("n_pair", across / 2, [&](ExprRef i) { load_b(times(i, 2), 4); });
     if (across % 2) load_b(int32(across - 1), 2);
     unrolled("m_tile", down, [&](ExprRef i) {
       unrolled("n_tile", across - (planted(Planted::kDroppedMma) && across > 1 ? 1 : 0), [&](ExprRef j) {
-        const ExprRef at = times(add(times(i, across), j), 4);
+        const ExprRef at = times(plus(times(i, across), j), 4);
         // In registers A has the layout of an accumulator: two tiles of 8 columns are one step of k.
         const ExprRef a_at = choice.a_in_registers
-                                 ? add(times(i, k_extent / 2), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
+                                 ? plus(times(i, k_extent / 2), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
                                  : times(i, 4);
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
         mma.type = choice.mma->a;

@@ -9,7 +9,6 @@ namespace kachel::lowering {
 
 using ir::DType;
 using ir::ExprRef;
-using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
 bool TileLowering::copy_quads(const ir::CopyStmt& copy, const Slice& dst) {
@@ -21,9 +20,6 @@ bool TileLowering::copy_quads(const ir::CopyStmt& copy, const Slice& dst) {
   const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
   const std::optional<FragmentLayout> rows = layout.quad_rows();
   if (!rows) return false;
-  auto int32 = [](int64_t value) { return ir::make_int(value, DType::I32); };
-  auto add = [](const ExprRef& a, const ExprRef& b) { return ir::make_typed(Op::kAdd, {a, b}); };
-  auto times = [&](const ExprRef& a, int64_t factor) { return ir::make_typed(Op::kMul, {a, int32(factor)}); };
 
   const ir::BufferRef packed = temporary("packed", to->type.dtype, ir::Scope::kRegister, layout.registers());
   // Sixteen accumulators, four tiles of two rows, are two vectors of eight.
@@ -33,13 +29,13 @@ bool TileLowering::copy_quads(const ir::CopyStmt& copy, const Slice& dst) {
       for (int64_t tile = 0; tile < 4; ++tile) {
         LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
         pair.type = to->type.dtype;
-        pair.operands = {{packed, add(first, int32(kNeighbours * row + 2 * tile)), 2, true},
-                         {storage(fragment), add(first, int32(4 * tile + 2 * row)), 2, false}};
+        pair.operands = {{packed, plus(first, int32(kNeighbours * row + 2 * tile)), 2, true},
+                         {storage(fragment), plus(first, int32(4 * tile + 2 * row)), 2, false}};
         emit({std::move(pair)});
       }
       if (planted(Planted::kDroppedExchange)) continue;
       LoopIntrinsic exchange{Kind::kQuadExchange, {}, nullptr};
-      exchange.operands = {{packed, add(first, int32(kNeighbours * row)), kNeighbours, true}};
+      exchange.operands = {{packed, plus(first, int32(kNeighbours * row)), kNeighbours, true}};
       emit({std::move(exchange)});
     }
   });

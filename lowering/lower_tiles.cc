@@ -18,10 +18,6 @@ ExprRef both(const ExprRef& a, const ExprRef& b) {
   return ir::make_typed(Op::kAnd, {a, b});
 }
 
-ExprRef int64(int64_t value) {
-  return ir::make_int(value, DType::I64);
-}
-
 ir::VarRef make_local(const std::string& name, DType type, VarKind kind) {
   return std::make_shared<ir::Var>(ir::Var{kind, name, {type, nullptr}, {}});
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "lowering/loop_build.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -17,41 +19,32 @@ int64_t bytes_of(const LoopBuffer& buffer) {
 }
 
 // The buffers that an instruction addresses as shared memory.
-void collect_shared_only(const LoopBlock& body, std::set<const ir::Buffer*>* found) {
+std::set<const ir::Buffer*> shared_only(const LoopKernel& kernel) {
   using Kind = LoopIntrinsic::Kind;
-  for (const LoopStmt& stmt : body) {
-    if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
-      if (intrinsic->kind == Kind::kLoadMatrix) found->insert(intrinsic->operands[1].buffer.get());
-      if (intrinsic->kind == Kind::kGroupMma)
-        for (size_t operand : {1, 2}) found->insert(intrinsic->operands[operand].buffer.get());
-      if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy) found->insert(intrinsic->operands[0].buffer.get());
-    } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
-      collect_shared_only(loop->body, found);
-    } else if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
-      collect_shared_only(threads->body, found);
-    } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-      collect_shared_only(branch->then_body, found);
-      collect_shared_only(branch->else_body, found);
-    } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-      collect_shared_only(pipeline->produce, found);
-      collect_shared_only(pipeline->consume, found);
-    }
-  }
+  std::set<const ir::Buffer*> found;
+  for (const LoopPhases& phases : kernel.phases) found.insert(phases.buffer.get());
+  for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    if (!intrinsic) return;
+    auto add = [&](size_t operand) { found.insert(intrinsic->operands[operand].buffer.get()); };
+    if (intrinsic->kind == Kind::kLoadMatrix) add(1);
+    if (intrinsic->kind == Kind::kGroupMma) add(1), add(2);
+    if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy) add(0);
+  });
+  return found;
 }
 
 }  // namespace
 
 bool plan_memory(LoopKernel* kernel, const Target& target) {
-  std::set<const ir::Buffer*> shared_only;
-  collect_shared_only(kernel->body, &shared_only);
-  for (const LoopPhases& phases : kernel->phases) shared_only.insert(phases.buffer.get());
+  const std::set<const ir::Buffer*> pinned = shared_only(*kernel);
   int64_t total = 0;
   for (const LoopBuffer& buffer : kernel->buffers)
     if (buffer.buffer->scope == ir::Scope::kShared) total += bytes_of(buffer);
   while (total > target.shared_limit) {
     LoopBuffer* largest = nullptr;
     for (LoopBuffer& buffer : kernel->buffers)
-      if (buffer.buffer->scope == ir::Scope::kShared && !buffer.spilled && !shared_only.count(buffer.buffer.get()) &&
+      if (buffer.buffer->scope == ir::Scope::kShared && !buffer.spilled && !pinned.count(buffer.buffer.get()) &&
           (!largest || bytes_of(buffer) > bytes_of(*largest)))
         largest = &buffer;
     if (!largest) return false;

@@ -2,31 +2,16 @@
 
 namespace kachel::lowering {
 
-using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
-namespace {
-
-ExprRef int32(int64_t value) {
-  return ir::make_int(value, DType::I32);
-}
-
-}  // namespace
-
-ExprRef named(const char* name, const ExprRef& value, LoopBlock* out) {
-  auto var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, name, {value->type, nullptr}, {}});
-  out->push_back({LoopLet{var, value}});
-  return ir::make_var(var);
-}
-
 LoopStmt phase_operation(LoopIntrinsic::Kind kind, const ir::BufferRef& barrier, const ExprRef& stage, int64_t immediate,
                          const ExprRef& parity) {
-  LoopIntrinsic operation{kind, {}, nullptr};
-  operation.operands = {{barrier, stage, 1, true}};
-  operation.immediate = immediate;
-  if (parity) operation.coordinates = {parity};
-  return {std::move(operation)};
+  LoopStmt operation = marker(kind, immediate);
+  auto& intrinsic = std::get<LoopIntrinsic>(operation.node);
+  intrinsic.operands = {{barrier, stage, 1, true}};
+  if (parity) intrinsic.coordinates = {parity};
+  return operation;
 }
 
 PhaseState begin_phase(const LoopPipeline::Bulk::State& state, const ir::VarRef& stage, LoopBlock* out) {

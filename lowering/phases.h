@@ -1,6 +1,6 @@
 // Statements on barriers of phases: how a pipeline steps from stage to stage.
 #pragma once
-#include "lowering/loop_ir.h"
+#include "lowering/loop_build.h"
 
 namespace kachel::lowering {
 
@@ -10,8 +10,6 @@ struct PhaseState {
 
 LoopStmt phase_operation(LoopIntrinsic::Kind kind, const ir::BufferRef& barrier, const ir::ExprRef& stage,
                          int64_t immediate = 0, const ir::ExprRef& parity = nullptr);
-// The value under a name of its own.
-ir::ExprRef named(const char* name, const ir::ExprRef& value, LoopBlock* out);
 // Names the stage `stage` and its parity.
 PhaseState begin_phase(const LoopPipeline::Bulk::State& state, const ir::VarRef& stage, LoopBlock* out);
 // On to the next stage; behind the last one the first follows with the other parity.

@@ -15,7 +15,6 @@ namespace {
 class Splitter {
  public:
   bool failed = false;
-  bool any = false;
 
   LoopBlock block(const LoopBlock& body) {
     LoopBlock out;
@@ -40,11 +39,9 @@ class Splitter {
         fills = true;
       } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
         failed |= !Splitter().block(pipeline->consume).empty();  // a pipeline within
-        if (!pipeline->bulk) {
-          continue;
-        }
+        if (!pipeline->bulk) continue;
         out.push_back({fill(*pipeline)});
-        fills = any = true;
+        fills = true;
       }
     }
     if (!fills) out.clear();
@@ -70,7 +67,7 @@ class Splitter {
     const PhaseState state = begin_phase(bulk.producer, node.into, &loop.body);
     // An empty stage is one whose phase before this is over; the first one before all is.
     const ir::ExprRef before =
-        ir::make_typed(ir::Op::kBitXor, {state.parity, ir::make_int(planted(Planted::kPhaseParity) ? 0 : 1, ir::DType::I32)});
+        ir::make_typed(ir::Op::kBitXor, {state.parity, int32(planted(Planted::kPhaseParity) ? 0 : 1)});
     loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseWait, bulk.empty, state.stage, 0, before));
     loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseExpect, bulk.full, state.stage, bulk.bytes));
     for (const LoopStmt& stmt : node.produce) {

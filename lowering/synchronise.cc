@@ -83,17 +83,12 @@ Accesses accesses_of(const LoopBlock& block) {
 
 class Synchroniser {
  public:
-  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel) {}
-
-  // What barriers of phases order needs no others.
-  void find_bulk(const LoopBlock& body) {
-    for (const LoopStmt& stmt : body) {
-      if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) find_bulk(loop->body);
-      if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) find_bulk(branch->then_body), find_bulk(branch->else_body);
+  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel) {
+    for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
       const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
       if (pipeline && pipeline->bulk)
         for (const ir::BufferRef& buffer : pipeline->buffers) bulk_.insert(buffer.get());
-    }
+    });
   }
 
   // Returns the state at the end of the block; with `out`, also writes the block with its barriers.
@@ -126,6 +121,17 @@ class Synchroniser {
     return state;
   }
 
+  // The state at the head of a loop: with what its end may leave.
+  Accesses around(const LoopBlock& body, Accesses entry) {
+    while (!planted(Planted::kDroppedLoopBarrier)) {
+      Accesses wider = entry;
+      wider.add(block(body, entry, nullptr));
+      if (wider == entry) break;
+      entry = std::move(wider);
+    }
+    return entry;
+  }
+
   // A block that leaves nothing under way that was issued in it.
   Accesses nested(const LoopBlock& in, Accesses state, LoopBlock* out) {
     state = block(in, std::move(state), out);
@@ -136,7 +142,7 @@ class Synchroniser {
  private:
   void barrier(const Accesses& before, LoopBlock* out) {
     batches_.settle(out);
-    if (batches_.reads_any(before.writes)) out->push_back(marker(LoopIntrinsic::Kind::kProxyFence, 0));
+    if (batches_.reads_any(before.writes)) out->push_back(marker(LoopIntrinsic::Kind::kProxyFence));
     if (!planted(Planted::kDroppedBarrier)) out->push_back({LoopBarrier{}});
   }
   // A barrier that the body needs for the sake of what came before stands in front of the loop, not in it.
@@ -150,12 +156,7 @@ class Synchroniser {
 
   Accesses loop(const LoopFor& loop, Accesses entry, LoopBlock* out) {
     entry = before_loop(loop.body, std::move(entry), out);
-    while (!planted(Planted::kDroppedLoopBarrier)) {
-      Accesses wider = entry;
-      wider.add(block(loop.body, entry, nullptr));
-      if (wider == entry) break;
-      entry = std::move(wider);
-    }
+    entry = around(loop.body, std::move(entry));
     LoopFor copy{loop.var, loop.begin, loop.end, loop.unroll, loop.reassociate, {}};
     Accesses exit = nested(loop.body, entry, out ? &copy.body : nullptr);
     if (out) out->push_back({std::move(copy)});
@@ -167,12 +168,7 @@ class Synchroniser {
   // on into the next iteration, which then releases the stage.
   Accesses bulk_pipeline(const LoopPipeline& node, Accesses entry, LoopBlock* out) {
     entry = before_loop(node.consume, std::move(entry), out);
-    while (!planted(Planted::kDroppedLoopBarrier)) {
-      Accesses wider = entry;
-      wider.add(block(node.consume, entry, nullptr));
-      if (wider == entry) break;
-      entry = std::move(wider);
-    }
+    entry = around(node.consume, std::move(entry));
     Accesses exit = block(node.consume, entry, nullptr);
     exit.add(entry);
     if (out) expand_bulk(node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); }, out);
@@ -190,23 +186,14 @@ class Synchroniser {
     // After the barrier of an iteration only what follows it is open; the stages being filled are read by no one.
     Accesses open = produced;
     for (const ir::BufferRef& buffer : node.buffers) open.writes.erase(buffer.get());
-    LoopBlock consume;
-    const bool overlapped = node.depth > 2 && only_products(node.consume);
-    Accesses exit = block(node.consume, open, out ? &consume : nullptr);
-    if (out) {
-      if (overlapped)
-        batches_.commit(&consume);
-      else
-        batches_.settle(&consume);
-      expand_async(node, std::move(consume), overlapped, &batches_, out);
-      batches_.settle(out);
-    }
+    Accesses exit = block(node.consume, open, nullptr);
+    if (out) expand_async(node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); }, out);
     exit.add(entry);
     return exit;
   }
 
   GroupBatches batches_;
-  std::set<const ir::Buffer*> bulk_;  // filled by the copy engine
+  std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
 };
 
 }  // namespace
@@ -215,16 +202,8 @@ bool synchronise(LoopKernel* kernel) {
   if (kernel->threads == 1) return true;
   if (!split_producer(kernel)) return false;
   Synchroniser pass(*kernel);
-  pass.find_bulk(kernel->body);
-  Accesses entry;
-  while (!planted(Planted::kDroppedLoopBarrier)) {
-    Accesses wider = entry;
-    wider.add(pass.block(kernel->body, entry, nullptr));
-    if (wider == entry) break;
-    entry = std::move(wider);
-  }
   LoopBlock body;
-  pass.nested(kernel->body, entry, &body);
+  pass.nested(kernel->body, pass.around(kernel->body, {}), &body);
   kernel->body = std::move(body);
   return true;
 }

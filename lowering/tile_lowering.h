@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "lowering/loop_ir.h"
+#include "lowering/loop_build.h"
 #include "lowering/placement.h"
 
 namespace kachel::lowering {
@@ -209,7 +209,6 @@ class TileLowering {
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
-ir::ExprRef int64(int64_t value);
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);
 
 }  // namespace kachel::lowering
