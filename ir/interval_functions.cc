@@ -45,6 +45,7 @@ double stated_error(Op op, bool approx, double x, double v) {
       return 2 * ulp;
     case Op::kExp:
     case Op::kExp2:
+      return 4 * ulp + 0x1p-126;
     case Op::kRsqrt:
     case Op::kTanh:
     case Op::kErf:
@@ -88,9 +89,9 @@ double propagated(Op op, double x, double e, double v) {
   double relative = e / std::abs(x);
   switch (op) {
     case Op::kExp:
-      return v * std::expm1(e);
+      return v == 0 ? std::exp(x + e) : v * std::expm1(e);
     case Op::kExp2:
-      return v * std::expm1(e * kLn2);
+      return v == 0 ? std::exp2(x + e) : v * std::expm1(e * kLn2);
     case Op::kLog:
       return relative / (1 - relative);
     case Op::kLog2:

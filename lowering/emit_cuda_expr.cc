@@ -96,7 +96,8 @@ std::string function(Op op, bool approx) {
     case Op::kCeilDiv:
     case Op::kPopcount:
     case Op::kRcp:
-      if (op == Op::kRcp && approx) break;
+    case Op::kExp2:
+      if (approx) break;
       return fmt::format("kachel_{}", ir::info(op).spelling);
     case Op::kFma:
       return "__fmaf_rn";
