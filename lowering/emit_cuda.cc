@@ -23,7 +23,7 @@ class Emitter {
     text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
     text_ += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
-        kernel_.threads + (has_producer() ? kernel_.producer_threads : 0), has_producer() ? ", 1" : "", kEntry);
+        kernel_.threads + (has_producer() ? kernel_.producer_threads : 0), kernel_.alone ? ", 1" : "", kEntry);
     params();
     buffers();
     if (kernel_.thread) line(1, "const int {} = threadIdx.x;", name(kernel_.thread));
@@ -248,6 +248,8 @@ class Emitter {
     }
   }
   void statement(const LoopShuffle& node, int depth) {
+    if (node.lane_mask == kAnyLane)
+      return line(depth, "const bool {} = __any_sync(0xffffffffu, {});", name(node.var), expr(node.value, false));
     line(depth, "const {} {} = __shfl_xor_sync(0xffffffffu, {}, {});", value_type(node.value->type), name(node.var),
          expr(node.value, false), node.lane_mask);
   }

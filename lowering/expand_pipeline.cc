@@ -185,10 +185,12 @@ class BulkConsumer {
     LoopFor loop{node_.var, plus(node_.begin, int64(1)), node_.end, false, false, {}};
     const PhaseState state = begin(&loop.body);
     const ExprRef before = named("before", previous(state.stage), &loop.body);
+    take_turn(&loop.body);
     synchronised_(skew.first, &loop.body);
     batches_.commit(&loop.body);
     synchronised_(second(before, ir::make_var(node_.var)), &loop.body);
     batches_.commit(&loop.body);
+    pass_turn(&loop.body);
     batches_.leave_one(&loop.body);
     if (early_) loop.body.push_back(release(before));
     synchronised_(skew.work, &loop.body);
@@ -229,6 +231,24 @@ class BulkConsumer {
     const PhaseState state = begin_phase(bulk_.consumer, node_.from, to);
     to->push_back(phase_operation(Kind::kPhaseWait, bulk_.full, state.stage, 0, state.parity));
     return state;
+  }
+  // Groups issue their products in turn, so that the tensor cores work for one while the other works on its results.
+  // A phase of the first group's barrier is the last one's turn before; for the first turn there was none.
+  void take_turn(LoopBlock* to) const {
+    if (!bulk_.turns) return;
+    const ExprRef now = named("turn", ir::make_load(bulk_.turns->parity, {int32(0)}), to);
+    const ExprRef after = ir::make_typed(Op::kBitXor, {now, int32(1)});
+    const ExprRef first = ir::make_typed(Op::kEq, {bulk_.turns->group, int32(0)});
+    to->push_back(phase_operation(Kind::kPhaseWait, bulk_.turns->over, bulk_.turns->group, 0,
+                                  ir::make_typed(Op::kSelect, {first, after, now})));
+    to->push_back({LoopStore{bulk_.turns->parity, int32(0), after}});
+  }
+  void pass_turn(LoopBlock* to) const {
+    if (!bulk_.turns || planted(Planted::kTurnNotPassed)) return;
+    const ExprRef last = ir::make_typed(Op::kEq, {bulk_.turns->group, int32(bulk_.turns->groups - 1)});
+    const ExprRef next = ir::make_typed(Op::kAdd, {bulk_.turns->group, int32(1)});
+    to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.turns->over,
+                                  ir::make_typed(Op::kSelect, {last, int32(0), next})));
   }
   LoopStmt release(const ExprRef& stage) const { return phase_operation(Kind::kPhaseArrive, bulk_.empty, stage); }
   ExprRef runs() const { return ir::make_typed(Op::kLt, {node_.begin, node_.end}); }

@@ -2,6 +2,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "lowering/pipeline_tiles.h"
+#include "lowering/placement.h"
 #include "lowering/schedule.h"
 
 namespace kachel::lowering {
@@ -84,7 +86,103 @@ class Slopes {
   bool rises_ = false, falls_ = false;
 };
 
+// Which of the grid's axes decide what the copies in the innermost pipelined loops read.
+class Readers {
+ public:
+  std::set<const ir::Var*> decided_by;
+  bool any = false;
+  ExprRef bytes;  // of all of them in a tile; null if there are none, or their number is not known of the grid alone
+
+  void block(const ir::Block& body, bool pipelined) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+        lets_[let->var.get()] = let->value;
+      } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+        const bool innermost = loop->pipelined && !encloses_pipeline(loop->body);
+        if (innermost) count(*loop);
+        block(loop->body, pipelined || innermost);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        block(branch->then_body, pipelined);
+        block(branch->else_body, pipelined);
+      } else if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+                 copy && pipelined && copy->src.buffer->scope == ir::Scope::kGlobal) {
+        any = true;
+        tile(copy->src);
+      }
+    }
+  }
+
+ private:
+  void tile(const ir::TileRef& ref) {
+    for (const ir::AxisSpec& axis : ref.axes) {
+      expr(axis.start);
+      if (axis.gather) tile(*axis.gather);
+    }
+    expr(ref.within_first);
+    expr(ref.within_length);
+  }
+  void expr(const ExprRef& value) {
+    if (!value) return;
+    ir::visit(value, [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kVar || !decided_by.insert(node->var.get()).second) return;
+      if (auto let = lets_.find(node->var.get()); let != lets_.end()) expr(let->second);
+    });
+  }
+
+  void count(const ir::ForStmt& loop) {
+    int64_t once = 0;
+    for (const ir::Stmt& stmt : loop.body)
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && copy->src.buffer->scope == ir::Scope::kGlobal)
+        once += product(tile_shape(copy->dst.buffer)) * ir::bits(copy->dst.buffer->type.dtype) / 8;
+    auto wide = [](const ExprRef& value) { return ir::make_cast({ir::DType::I64, nullptr}, value); };
+    const ExprRef trips = ir::make_typed(Op::kSub, {wide(inlined(loop.end)), wide(inlined(loop.begin))});
+    const ExprRef all = ir::make_typed(Op::kMul, {trips, ir::make_int(once, ir::DType::I64)});
+    bytes = bytes ? ir::make_typed(Op::kAdd, {bytes, all}) : all;
+  }
+  ExprRef inlined(const ExprRef& value) const {
+    return ir::rewrite(value, [this](const ExprRef& node) {
+      auto let = node->kind == ExprKind::kVar ? lets_.find(node->var.get()) : lets_.end();
+      return let == lets_.end() ? node : inlined(let->second);
+    });
+  }
+
+  std::unordered_map<const ir::Var*, ExprRef> lets_;
+};
+
+// `value` for the last tile of an axis; null if it depends on more than that, dimensions and scalars.
+ExprRef at_last_tile(const ir::Kernel& kernel, const ExprRef& value, size_t axis) {
+  if (!value) return nullptr;
+  const ir::IterVar& last = kernel.grid[axis];
+  const ExprRef result = ir::rewrite(value, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kVar || node->var != last.var) return node;
+    return ir::make_cast({node->type, nullptr}, ir::make_typed(Op::kSub, {last.extent, ir::make_int(1, last.extent->type)}));
+  });
+  bool known = true;
+  ir::visit(result, [&](const ExprRef& node) {
+    known &= node->kind != ExprKind::kLoad && node->kind != ExprKind::kReduce;
+    if (node->kind == ExprKind::kVar)
+      known &= node->var->kind == ir::VarKind::kDim || node->var->kind == ir::VarKind::kScalar;
+  });
+  return known ? result : nullptr;
+}
+
 }  // namespace
+
+void order_grid(const ir::Kernel& kernel, Schedule* schedule) {
+  Readers readers;
+  readers.block(kernel.body, false);
+  if (!readers.any) return;
+  std::vector<size_t> order, shared;
+  for (size_t i = 0; i < kernel.grid.size(); ++i)
+    (readers.decided_by.count(kernel.grid[i].var.get()) ? order : shared).push_back(i);
+  if (order.empty() || shared.empty()) return;
+  const bool backwards = schedule->backwards.count(shared.back());
+  order.insert(order.end(), shared.begin(), shared.end());
+  schedule->order = std::move(order);
+  if (!backwards || schedule->order.size() < 2) return;
+  schedule->row_bytes = at_last_tile(kernel, readers.bytes, schedule->order.back());
+  schedule->raster = schedule->row_bytes ? kShortRowsTogether : kRowsTogether;
+}
 
 std::set<size_t> rising_axes(const ir::Kernel& kernel) {
   std::set<size_t> axes;

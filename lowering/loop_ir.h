@@ -155,7 +155,9 @@ struct LoopIntrinsic {
   ir::DType type_b = ir::DType::F32;  // of mma: of B
   MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
 };
-// [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`.
+// [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane, whether
+// `value` is true in any lane.
+inline constexpr int kAnyLane = 0;
 struct LoopShuffle {
   ir::VarRef var;
   ir::ExprRef value;
@@ -178,6 +180,13 @@ struct LoopPipeline {
       ir::BufferRef stage, parity;
     } producer, consumer;
     int64_t bytes = 0;  // of a stage
+    // Where warp groups issue products in turn: a barrier a group, whose phases are the turns of the group before it.
+    struct Turns {
+      ir::BufferRef over, parity;
+      ir::ExprRef group;  // I32, the thread's
+      int64_t groups = 0;
+    };
+    std::optional<Turns> turns;
   };
   std::optional<Bulk> bulk;
 };
@@ -217,6 +226,7 @@ struct LoopKernel {
   std::vector<LoopParam> params;
   std::vector<LoopBuffer> buffers;
   int64_t shared_bytes = 0, workspace_bytes = 0;
+  bool alone = false;  // one block fills a multiprocessor: the compiler need not save registers for a second one
   // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
   // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks

@@ -92,6 +92,7 @@ class Printer {
                        view.transpose ? ", k down" : "");
   }
   void statement(const LoopShuffle& node, int) {
+    if (node.lane_mask == kAnyLane) return line("let {}: bool = any_lane {}", node.var->name, ir::print(node.value));
     line("let {}: {} = shuffle_xor {}, {}", node.var->name, ir::name(node.value->type), node.lane_mask,
          ir::print(node.value));
   }

@@ -1,5 +1,8 @@
 // Copies by the copy engine (TMA): boxes of a tensor to the slabs of a tile, described by maps that the launch makes. See
 // tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
+#include <algorithm>
+
+#include "lowering/machine.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
@@ -12,9 +15,9 @@ using ir::Op;
 
 LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   LoopPipeline::Bulk bulk;
-  auto phases = [&](const char* name, int64_t arrivals) {
-    ir::BufferRef buffer = temporary(name, DType::U64, ir::Scope::kShared, pipeline.depth);
-    out_.phases.push_back({buffer, pipeline.depth, arrivals});
+  auto phases = [&](const char* name, int64_t count, int64_t arrivals) {
+    ir::BufferRef buffer = temporary(name, DType::U64, ir::Scope::kShared, count);
+    out_.phases.push_back({buffer, count, arrivals});
     return buffer;
   };
   auto state = [&](const char* name) {
@@ -22,10 +25,19 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     out_.buffers.back().zeroed = true;
     return buffer;
   };
-  bulk.full = phases("full", 1);
-  bulk.empty = phases("empty", out_.threads / 32);
+  bulk.full = phases("full", pipeline.depth, 1);
+  bulk.empty = phases("empty", pipeline.depth, out_.threads / 32);
   bulk.producer = {state("produced"), state("produced_parity")};
   bulk.consumer = {state("consumed"), state("consumed_parity")};
+  // Products of what a product made, by way of registers: the work between them is what another group's products run beside.
+  const bool chained = std::any_of(pipeline.loop->body.begin(), pipeline.loop->body.end(), [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
+    return gemm && placements_.gemms.at(gemm).group && placements_.gemms.at(gemm).a_in_registers;
+  });
+  if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && chained) {
+    const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
+    bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups};
+  }
   for (const ir::BufferRef& buffer : pipeline.buffers)
     bulk.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
   return bulk;

@@ -25,6 +25,7 @@ struct Machine {
   int64_t shared_per_sm;      // bytes
   int64_t shared_per_block;   // bytes, most, opted in
   int threads_per_sm;
+  int64_t l2_bytes;           // of the smallest data-centre or, where there is none, desktop part
 };
 
 // The row for an architecture: the last one not above it. REQUIRES: architecture >= 80.

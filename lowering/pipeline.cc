@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> hoist reductions  each a region of its own
 //            -> unswitch masks    tiles that no mask touches
+//            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
 //            -> fit pipelines     depths that shared memory has room for
@@ -20,6 +21,7 @@
 #include "lowering/hoist_reductions.h"
 #include "lowering/memory_plan.h"
 #include "lowering/narrow.h"
+#include "lowering/pipeline_tiles.h"
 #include "lowering/simplify.h"
 #include "lowering/synchronise.h"
 #include "lowering/tile_lowering.h"
@@ -73,12 +75,13 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
   lowering.kernel = plain ? concrete : unswitch_masks(hoist_reductions(concrete));
+  if (!plain && target.bulk_copies && has_group_mma(target.architecture)) lowering.kernel = pipeline_tiles(lowering.kernel);
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =
       plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(&lowering.schedule, &lowering.placements, target);
-  if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, lowering.placements, target, fact_mask);
+  if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
@@ -91,6 +94,11 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target generic = target;
     generic.generic = true;  // needs no shared memory that could not be elsewhere
     return lower_to_loops(concrete, generic, fact_mask);
+  }
+  if (target.kind == Target::Kind::kCuda) {
+    const int64_t reserved = 1024;  // of each block, for the driver; CUDA programming guide, "compute capabilities"
+    lowering.loops.alone = lowering.schedule.roles.size() > 1 || 2 * (lowering.loops.shared_bytes + reserved) >
+                                                                     machine_of(target.architecture).shared_per_sm;
   }
   if (!synchronise(&lowering.loops)) {
     Target together = target;

@@ -70,6 +70,7 @@ enum class Planted {
   kBulkSlab,            // the copy engine fills every slab with the first one's columns
   kPhaseParity,         // the producer does not wait until a stage is empty
   kPhaseEarlyRelease,   // a stage is released while wgmma reads it
+  kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
   kDroppedExchange,     // the threads of a row store each other's columns
   kCount,
 };

@@ -8,6 +8,7 @@
 
 #include "lowering/phases.h"
 #include "lowering/planted.h"
+#include "lowering/simplify.h"
 
 namespace kachel::lowering {
 namespace {
@@ -38,10 +39,12 @@ class Splitter {
         out.push_back({std::move(copy)});
         fills = true;
       } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-        failed |= !Splitter().block(pipeline->consume).empty();  // a pipeline within
-        if (!pipeline->bulk) continue;
-        out.push_back({fill(*pipeline)});
-        fills = true;
+        if (pipeline->bulk) {
+          out.push_back({fill(*pipeline)});
+          fills = true;
+        } else {
+          failed |= !Splitter().block(pipeline->consume).empty();
+        }
       }
     }
     if (!fills) out.clear();
@@ -78,6 +81,9 @@ class Splitter {
       loop.body.push_back(stmt);
     }
     end_phase(bulk.producer, state, node.depth, &loop.body);
+    // Pipelines within: of the same iteration.
+    for (LoopStmt& stmt : block(substituted(node.consume, {{node.var.get(), ir::make_var(node.ahead)}})))
+      loop.body.push_back(std::move(stmt));
     return loop;
   }
 

@@ -39,6 +39,7 @@ std::string Schedule::print() const {
     text += fmt::format("role {}: threads {}..{}{}\n", role.name, role.first_thread, role.first_thread + role.threads,
                         role.registers ? fmt::format(", {} registers", role.registers) : "");
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
+  if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
   if (raster > 1) text += fmt::format("grid: {} rows of tiles together\n", raster);
   for (const Pipeline& pipeline : pipelines) {
     std::string names;

@@ -32,14 +32,22 @@ struct Pipeline {
   std::string reason;  // for explain: why it is not deeper
 };
 
+// Most rows of tiles that are walked together. Of products, which need few: 4 to 16 make no difference.
+inline constexpr int64_t kRowsTogether = 8, kShortRowsTogether = 64;
+
 struct Schedule {
   std::vector<Role> roles;
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
   std::set<size_t> backwards;
-  // Of the last two grid axes: so many rows of tiles are walked together, column by column, so that blocks that run at
-  // the same time share what they read. 1: row by row.
+  // The grid axes, the one that changes fastest last. Empty: as declared.
+  std::vector<size_t> order;
+  // Of the last two axes of the order: so many rows of tiles are walked together, column by column, so that blocks that
+  // run at the same time share what they read. 1: row by row.
   int64_t raster = 1;
+  // Bytes that a row of tiles reads: fewer than `raster` rows where those would not fit the L2. Of dimensions and scalars, I64.
+  // Null: always `raster`.
+  ir::ExprRef row_bytes;
   std::string print() const;
   // Null if the loop has none.
   const Pipeline* of(const ir::ForStmt& loop) const;
@@ -54,6 +62,11 @@ Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
 // is what the loop asks for; fit_pipelines() cuts it down.
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
 
+// Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops follow
+// each other: an axis on which no copy in such a loop depends becomes the fastest. Where it is walked from its end, as
+// many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
+void order_grid(const ir::Kernel& kernel, Schedule* schedule);
+
 // The axes for Schedule::backwards: those along which no loop's bound falls and some loop's bound rises.
 std::set<size_t> rising_axes(const ir::Kernel& kernel);
 
@@ -63,7 +76,7 @@ void fit_pipelines(Schedule* schedule, Placements* placements, const Target& tar
 
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
 // slabs that it fills: then a role "producer" is added. Says why not in Pipeline::reason.
-void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, const Placements& placements, const Target& target,
+void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask);
 
 }  // namespace kachel::lowering

@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
 #include "lowering/schedule.h"
 
@@ -179,6 +180,7 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
   schedule.roles.push_back({"all", 0, target.threads, 0});
   Scheduler(kernel, fact_mask).block(kernel.body, &schedule);
   schedule.backwards = rising_axes(kernel);
+  order_grid(kernel, &schedule);
   return schedule;
 }
 
@@ -196,9 +198,12 @@ void fit_pipelines(Schedule* schedule, Placements* placements, const Target& tar
   };
   apply();
   while (total() > target.shared_limit) {
+    // A pipeline around another one runs ahead less often.
     Pipeline* deepest = nullptr;
-    for (Pipeline& pipeline : schedule->pipelines)
-      if (pipeline.depth > 1 && (!deepest || pipeline.depth > deepest->depth)) deepest = &pipeline;
+    for (Pipeline& pipeline : schedule->pipelines) {
+      if (pipeline.depth == 1 || (deepest && encloses_pipeline(deepest->loop->body))) continue;
+      if (!deepest || pipeline.depth > deepest->depth || encloses_pipeline(pipeline.loop->body)) deepest = &pipeline;
+    }
     if (!deepest) return;
     if (--deepest->depth == 1) deepest->realisation = Pipeline::Realisation::kInOrder;
     deepest->reason = "shared memory holds no more stages";

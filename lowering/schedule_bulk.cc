@@ -1,6 +1,9 @@
 // Which pipelines the copy engine (TMA) can fill. See schedule.h. Limits: CUDA driver API, cuTensorMapEncodeTiled.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
 #include "lowering/schedule.h"
 
@@ -19,13 +22,15 @@ bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
 }
 
 // Registers are dealt out to warps alike when a block starts: where that is too few for the fragments, a whole warp group
-// produces and hands most of its own on. The pairs fill the 64 Ki registers of a multiprocessor.
+// produces and hands most of its own on. The pairs fit the 64 Ki registers of a multiprocessor; a producer that walks
+// tiles in groups needs some 40.
 void share_registers(const Placements& placements, Role* consumer, Role* producer) {
   constexpr int kBesideFragments = 56;  // operands, addresses, counters
+  constexpr int kLeastBeside = 16;      // where products take most of a group's time
   struct Share {
     int threads, alike, consumer, producer;
   };
-  constexpr Share kShares[] = {{256, 168, 240, 24}, {384, 128, 160, 32}};
+  constexpr Share kShares[] = {{256, 168, 232, 40}, {256, 168, 240, 24}, {384, 128, 152, 40}, {384, 128, 160, 32}};
   int64_t fragments = 0;
   for (const auto& [tile, placement] : placements.tiles)
     if (placement.scope == ir::Scope::kRegister)
@@ -35,6 +40,7 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
     consumer->registers = share.consumer;
     producer->registers = share.producer;
     producer->threads = 128;
+    if (fragments + kLeastBeside <= share.consumer) return;
   }
 }
 
@@ -52,33 +58,60 @@ std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Pl
   return "";
 }
 
+bool encloses(const ir::Block& body, const ir::ForStmt* inner) {
+  return std::any_of(body.begin(), body.end(), [&](const ir::Stmt& stmt) {
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) return loop == inner || encloses(loop->body, inner);
+    const auto* branch = std::get_if<ir::IfStmt>(&stmt.node);
+    return branch && (encloses(branch->then_body, inner) || encloses(branch->else_body, inner));
+  });
+}
+
+// Whether the copy engine fills the pipeline and one in it. Around a loop that has no producer none is worth its while.
+bool producer_within(const Schedule& schedule, const Pipeline& outer) {
+  constexpr auto kBulk = Pipeline::Realisation::kBulkCopies;
+  return outer.realisation == kBulk &&
+         std::any_of(schedule.pipelines.begin(), schedule.pipelines.end(), [&](const Pipeline& inner) {
+           return inner.realisation == kBulk && encloses(outer.loop->body, inner.loop);
+         });
+}
+
+void run_in_order(Pipeline* pipeline, Placements* placements) {
+  for (const ir::BufferRef& buffer : pipeline->buffers) placements->tiles.at(buffer.get()).stages = 1;
+  pipeline->realisation = Pipeline::Realisation::kInOrder;
+  pipeline->depth = 1;
+  pipeline->buffers.clear();
+  pipeline->producers.clear();
+}
+
 }  // namespace
 
-void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, const Placements& placements, const Target& target,
+void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return;
-  bool any = false;
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kAsyncCopies) continue;
     std::string why = has_index32(kernel, fact_mask) ? "" : "offsets may not fit in 32 bits";
-    if (placements.threads + 128 > kMostThreads) why = "there is no room for another warp";
+    if (placements->threads + 128 > kMostThreads) why = "there is no room for another warp";
     for (const ir::Stmt* producer : pipeline.producers)
       if (const auto* copy = std::get_if<ir::CopyStmt>(&producer->node); copy && why.empty())
-        why = refuses(kernel, *copy, placements, fact_mask);
+        why = refuses(kernel, *copy, *placements, fact_mask);
     if (!why.empty()) {
       if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;
       continue;
     }
     pipeline.realisation = Pipeline::Realisation::kBulkCopies;
-    any = true;
   }
+  for (Pipeline& pipeline : schedule->pipelines)
+    if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline)) run_in_order(&pipeline, placements);
+  const bool any = std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(), [](const Pipeline& pipeline) {
+    return pipeline.realisation == Pipeline::Realisation::kBulkCopies;
+  });
   if (!any) return;
   schedule->roles[0].name = "consumer";
-  schedule->roles.push_back({"producer", placements.threads, 32, 0});
+  schedule->roles.push_back({"producer", placements->threads, 32, 0});
   // Both operands of a product are read again by the tiles beside it.
-  constexpr int64_t kRowsTogether = 8;
-  if (kernel.grid.size() >= 2 && schedule->backwards.empty()) schedule->raster = kRowsTogether;
-  share_registers(placements, &schedule->roles[0], &schedule->roles[1]);
+  if (kernel.grid.size() >= 2 && schedule->backwards.empty() && schedule->order.empty()) schedule->raster = kRowsTogether;
+  share_registers(*placements, &schedule->roles[0], &schedule->roles[1]);
 }
 
 }  // namespace kachel::lowering

@@ -41,6 +41,12 @@ class Simplifier {
   void statement(const LoopFor& loop, LoopBlock* out) {
     LoopFor copy{loop.var, expr(loop.begin), expr(loop.end), loop.unroll, loop.reassociate, {}};
     if (ir::is_const(copy.begin) && ir::is_const(copy.end) && copy.begin->int_value >= copy.end->int_value) return;
+    if (!loop.unroll && ir::is_const(copy.begin) && ir::is_const(copy.end) &&
+        copy.begin->int_value + 1 == copy.end->int_value) {
+      names_[loop.var.get()] = copy.begin;
+      for (LoopStmt& stmt : block(loop.body)) out->push_back(std::move(stmt));
+      return;
+    }
     copy.body = block(loop.body);
     if (!copy.body.empty()) out->push_back({std::move(copy)});
   }

@@ -36,7 +36,8 @@ class TileLowering {
   void declare_tiles();
   void open_grid();
   ir::ExprRef part_of_tile(ir::Op op, const ir::ExprRef& a, const ir::ExprRef& b);
-  std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, ir::ExprRef* rest);
+  std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
+                                  ir::ExprRef* rest);
   void block(const ir::Block& body);
   void statement(const ir::DeclStmt& decl);
   void statement(const ir::LetStmt& let);
@@ -44,6 +45,9 @@ class TileLowering {
   void statement(const ir::FillStmt& fill);
   void statement(const ir::GemmStmt& gemm);
   void statement(const ir::ParallelStmt& region);
+  void region(const ir::ParallelStmt& stmt, const FragmentLayout* layout);
+  ir::BufferRef mostly_ones(const ir::ParallelStmt& stmt) const;
+  ir::ExprRef any_factor(const ir::BufferRef& factors);
   void statement(const ir::AssignStmt& assign);
   void statement(const ir::ForStmt& loop);
   void statement(const ir::IfStmt& branch);

@@ -32,7 +32,7 @@ class Features {
     block(branch.then_body);
     block(branch.else_body);
   }
-  void statement(const LoopShuffle&) { names.insert("shuffle"); }
+  void statement(const LoopShuffle& node) { names.insert(node.lane_mask == kAnyLane ? "vote" : "shuffle"); }
   void statement(const LoopIntrinsic& node) {
     using Kind = LoopIntrinsic::Kind;
     for (const LoopIntrinsic::Operand& operand : node.operands) index(operand.index);

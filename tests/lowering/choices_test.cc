@@ -170,8 +170,8 @@ grid i < ceildiv(M, BM), j < ceildiv(N, BN)
   const Lowered bulk = on_hopper(plain, {});
   CAPTURE(bulk.notes);
   CHECK(bulk.threads == 256 + 128);  // 128 accumulators and more need what a whole warp group hands on
-  CHECK(has(bulk.notes, "role consumer: threads 0..256, 240 registers"));
-  CHECK(has(bulk.notes, "role producer: threads 256..384, 24 registers"));
+  CHECK(has(bulk.notes, "role consumer: threads 0..256, 232 registers"));
+  CHECK(has(bulk.notes, "role producer: threads 256..384, 40 registers"));
   REQUIRE(bulk.maps.size() == 2);
   CHECK(bulk.maps[1].box == std::vector<int32_t>{256, 64});
   CHECK(has(bulk.loop_ir, "phase_wait empty[into +: 1] at parity ^ 1\n    phase_expect 49152 full[into +: 1]"));

@@ -99,6 +99,7 @@ constexpr Row kRows[] = {
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
+    {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -228,23 +229,27 @@ kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: ou
   F = f
 }
 )";
-constexpr const char* kGroupChain = R"(tile 1
-kernel group_chain(Q: f16[64, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[64, 64])
-{
-  shared q: f16[64, 128], k: f16[32, 128], v: f16[32, 64]
-  fragment s: f32[64, 32], p: f16[64, 32], o: f32[64, 64] = 0
+// A warp group for each 64 rows.
+std::string group_chain(int rows) {
+  return fmt::format(R"(tile 1
+kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{0}, 64])
+{{
+  shared q: f16[{0}, 128], k: f16[32, 128], v: f16[32, 64]
+  fragment s: f32[{0}, 32], p: f16[{0}, 32], o: f32[{0}, 64] = 0
   q = Q
-  pipelined n < ceildiv(S, 32), 2 {
+  pipelined n < ceildiv(S, 32), 2 {{
     k = K[n*32 +: 32, :]
     v = V[n*32 +: 32, :]
     s = q @ k^T
-    parallel i < 64, j < 32 { s[i, j] = n*32 + j < S ? s[i, j] * 0.125 : 0 }
+    parallel i < {0}, j < 32 {{ s[i, j] = n*32 + j < S ? s[i, j] * 0.125 : 0 }}
     p = s
     o += p @ v
-  }
+  }}
   O = o
+}}
+)",
+                     rows);
 }
-)";
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
 struct Planting {
@@ -303,8 +308,9 @@ class Suite {
     groups.architecture = 90;
     groups.threads = 256;
     add_program("groups", kGroups, random, 24, groups);
+    add_program("group turns", group_chain(128), random, 24, groups);
     groups.threads = 128;
-    add_program("group chain", kGroupChain, random, 24, groups);
+    add_program("group chain", group_chain(64), random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

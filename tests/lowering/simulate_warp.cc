@@ -43,6 +43,11 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
 void Machine::shuffle(const SimStmt& stmt, Warp warp) {
   std::array<ir::Scalar, kLanes> values;
   for (size_t lane = 0; lane < kLanes; ++lane) values[lane] = eval(stmt.a, warp[lane]);
+  if (stmt.immediate == kAnyLane) {
+    ir::Scalar any{DType::Bool, 0, 0};
+    for (const ir::Scalar& value : values) any.i |= value.i;
+    values.fill(any);
+  }
   for (size_t lane = 0; lane < kLanes; ++lane)
     set(warp[lane], stmt.slot, values[lane ^ static_cast<size_t>(stmt.immediate)]);
 }

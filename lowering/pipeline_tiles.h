@@ -1,0 +1,19 @@
+// Tile IR to tile IR: what a block loads once in front of its pipelined loop,
+//
+//   q = Q[...];  pipelined n < N, 3 { ... }  ...
+//
+// becomes a pipeline of one iteration around the rest of the body, `pipelined once < 1, 2 { q = Q[...]; ... }`, so that
+// the copy engine can load it for the next tile while this one is computed.
+#pragma once
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+// REQUIRES: grid kernel after instantiation. The result shares buffers and variables with `kernel`; it is `kernel` itself
+// if there is nothing of that form.
+ir::Kernel pipeline_tiles(const ir::Kernel& kernel);
+
+// Whether a pipelined loop stands in the body, at any depth.
+bool encloses_pipeline(const ir::Block& body);
+
+}  // namespace kachel::lowering
