@@ -85,14 +85,15 @@ KACHEL_DEVICE u32 kachel_abs(u32 a) { return a; }
 KACHEL_DEVICE i64 kachel_abs(i64 a) { return a < 0 ? (i64)(0ull - (u64)a) : a; }
 KACHEL_DEVICE u64 kachel_abs(u64 a) { return a; }
 template <class T> KACHEL_DEVICE T kachel_popcount(T a) { return (T)(sizeof(T) == 8 ? __popcll((u64)a) : __popc((u32)a)); }
-KACHEL_DEVICE float kachel_rcp(float a) { return __frcp_rn(a); }
+// 1 ulp, subnormals and all
+KACHEL_DEVICE float kachel_rcp(float a) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 // the fast variants
 KACHEL_DEVICE float kachel_approx_exp2(float a) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_exp(float a) { return kachel_approx_exp2(a * 1.4426950408889634f); }
 KACHEL_DEVICE float kachel_approx_log2(float a) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_log(float a) { return kachel_approx_log2(a) * 0.6931471805599453f; }
 KACHEL_DEVICE float kachel_approx_rsqrt(float a) { float y; asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
-KACHEL_DEVICE float kachel_approx_rcp(float a) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_rcp(float a) { return kachel_rcp(a); }
 KACHEL_DEVICE float kachel_approx_sqrt(float a) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_tanh(float a) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_sin(float a) { float y; asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }

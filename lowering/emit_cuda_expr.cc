@@ -96,7 +96,9 @@ std::string function(Op op, bool approx) {
     case Op::kCeilDiv:
     case Op::kPopcount:
     case Op::kRcp:
-      if (op == Op::kRcp && approx) break;
+    case Op::kTanh:
+    case Op::kErf:
+      if (approx) break;
       return fmt::format("kachel_{}", ir::info(op).spelling);
     case Op::kFma:
       return "__fmaf_rn";
@@ -105,7 +107,6 @@ std::string function(Op op, bool approx) {
     case Op::kFloor:
     case Op::kCeil:
     case Op::kTrunc:
-    case Op::kErf:
       return fmt::format("{}f", ir::info(op).spelling);
     default:
       break;

@@ -100,6 +100,7 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
         continue;
       }
       const float rounded = static_cast<float>(want);
+      wrong += want == 0 && std::signbit(want) != std::signbit(y[i]);
       if (std::isnan(want) || std::isnan(y[i])) {
         wrong += !(std::isnan(want) && std::isnan(y[i]));
       } else if (std::isinf(rounded) || std::isinf(y[i])) {
