@@ -22,7 +22,7 @@ constexpr int64_t kBlock = 1024;
 struct Function {
   const char* name;
   double (*exact)(double);
-  double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised
+  double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised; finite: nor the sign of 0
 };
 const Function kFunctions[] = {
     {"exp", std::exp, 4, INFINITY},   {"exp2", std::exp2, 4, INFINITY}, {"log", std::log, 2, INFINITY},
@@ -100,7 +100,7 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
         continue;
       }
       const float rounded = static_cast<float>(want);
-      wrong += want == 0 && std::signbit(want) != std::signbit(y[i]);
+      wrong += want == 0 && !(function.limit < INFINITY) && std::signbit(want) != std::signbit(y[i]);
       if (std::isnan(want) || std::isnan(y[i])) {
         wrong += !(std::isnan(want) && std::isnan(y[i]));
       } else if (std::isinf(rounded) || std::isinf(y[i])) {
