@@ -122,32 +122,41 @@ bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt&
 bool TileLowering::each_in_strips(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                                   const std::function<void(const Site&)>& body) {
   constexpr int64_t kLines = 4, kFusedLines = 16;  // in a strip; more for a copy, which has work at its ends
-  std::vector<Ahead> ahead;
-  if (loop_depth_ == 0 && region_is_heavy_)
-    for (size_t i = 0; i < ahead_.size();) {
-      if (ahead_[i].shape == shape) {
-        ahead.push_back(std::move(ahead_[i]));
-        ahead_.erase(ahead_.begin() + static_cast<int64_t>(i));
-      } else {
-        ++i;
-      }
-    }
   const std::unique_ptr<FusedCopy> fused = std::move(fused_);
+  // A quarter is left to a region that is written out as it is computed: reading runs beside writing too.
+  const int64_t end = fused ? shape.back() : shape.back() / 4 * 3;
+  std::vector<Ahead> ahead;
+  if (loop_depth_ == 0)
+    for (size_t i = 0; i < ahead_.size();) {
+      const bool begun = ahead_[i].begun > 0;
+      if (ahead_[i].shape != shape || !(begun ? fused != nullptr : region_is_heavy_)) {
+        ++i;
+        continue;
+      }
+      ahead.push_back(ahead_[i]);
+      ahead_[i].begun = end;
+      if (fused) ahead_.erase(ahead_.begin() + static_cast<int64_t>(i));
+      else ++i;
+    }
   if (ahead.empty() && !fused) return false;
   int64_t strip = (fused ? kFusedLines : kLines) * kCacheLine / 4;
   strip = std::min(strip, shape.back());
   Site site;
-  auto prefetch = [&](const ExprRef& first, int64_t width) {
+  const int64_t strips = shape.back() / strip, rest = shape.back() % strip, parts = strips + (rest > 0);
+  auto prefetch = [&](const ExprRef& at) {
     for (const Ahead& copy : ahead) {
       const ir::BufferRef& buffer = copy.ref->buffer;
       const int64_t line = kCacheLine * 8 / ir::bits(buffer->type.dtype);
-      for (int64_t at = 0; at < width; at += line) {
+      const int64_t lines = (end - copy.begun + parts * line - 1) / (parts * line);
+      for (int64_t i = 0; i < lines; ++i) {
+        const ExprRef start = ir::make_typed(Op::kMul, {at, int64(lines * line)});
         std::vector<ExprRef> indices;
         size_t next = 0;
-        for (size_t i = 0; i < copy.starts.size(); ++i) {
-          ExprRef index = copy.starts[i];
-          if (copy.ref->axes[i].kind != ir::AxisSpec::Kind::kIndex) {
-            ExprRef coord = next + 1 < shape.size() ? site.coords[next] : ir::make_typed(Op::kAdd, {first, int64(at)});
+        for (size_t axis = 0; axis < copy.starts.size(); ++axis) {
+          ExprRef index = copy.starts[axis];
+          if (copy.ref->axes[axis].kind != ir::AxisSpec::Kind::kIndex) {
+            ExprRef coord = next + 1 < shape.size() ? site.coords[next]
+                                                    : ir::make_typed(Op::kAdd, {start, int64(copy.begun + i * line)});
             ++next;
             index = ir::make_typed(Op::kAdd, {index, coord});
           }
@@ -157,8 +166,9 @@ bool TileLowering::each_in_strips(const std::vector<int64_t>& shape, const std::
       }
     }
   };
-  auto run_strip = [&](const std::string& name, const ExprRef& first, int64_t width, CpuSide dst, CpuSide src) {
-    prefetch(first, width);
+  auto run_strip = [&](const std::string& name, const ExprRef& at, int64_t width, CpuSide dst, CpuSide src) {
+    prefetch(at);
+    const ExprRef first = let("first", ir::make_typed(Op::kMul, {at, int64(strip)}));
     serial("lane", int64(width), false, [&](ExprRef lane) {
       ExprRef coord = let(name, ir::make_typed(Op::kAdd, {first, lane}));
       out_.ranges.set(coord->var, {0, shape.back() - 1});
@@ -187,12 +197,8 @@ bool TileLowering::each_in_strips(const std::vector<int64_t>& shape, const std::
       });
       return;
     }
-    const int64_t strips = shape[axis] / strip;
-    serial("strip", int64(strips), false, [&](ExprRef at) {
-      run_strip(name, let("first", ir::make_typed(Op::kMul, {at, int64(strip)})), strip, dst, src);
-    });
-    if (int64_t rest = shape[axis] % strip; rest && !planted(Planted::kStripTail))
-      run_strip(name, int64(strips * strip), rest, dst, src);
+    serial("strip", int64(strips), false, [&](ExprRef at) { run_strip(name, at, strip, dst, src); });
+    if (rest && !planted(Planted::kStripTail)) run_strip(name, int64(strips), rest, dst, src);
   };
   nest(0, fused ? fused->dst : CpuSide{}, fused ? fused->src : CpuSide{});
   return true;

@@ -93,7 +93,7 @@ KACHEL_DEVICE float kachel_approx_exp(float a) { return kachel_approx_exp2(a * 1
 KACHEL_DEVICE float kachel_approx_log2(float a) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_log(float a) { return kachel_approx_log2(a) * 0.6931471805599453f; }
 KACHEL_DEVICE float kachel_approx_rsqrt(float a) { float y; asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
-KACHEL_DEVICE float kachel_approx_rcp(float a) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
+KACHEL_DEVICE float kachel_approx_rcp(float a) { return kachel_rcp(a); }
 KACHEL_DEVICE float kachel_approx_sqrt(float a) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_tanh(float a) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_approx_sin(float a) { float y; asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }

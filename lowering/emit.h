@@ -31,6 +31,7 @@ std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const
 
 // Device helpers that every emitted CUDA text begins with.
 extern const char* const kCudaPrelude;
+extern const char* const kCudaMath;  // kachel_tanh and its like
 // Helper functions that every emitted LLVM module begins with.
 extern const char* const kLlvmPrelude;
 extern const char* const kLlvmMath;  // kachel_exp and its like

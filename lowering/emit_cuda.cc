@@ -41,7 +41,7 @@ class Emitter {
       line(1, "}} }}");
     }
     text_ += "}\n";
-    std::string helpers = kCudaPrelude;
+    std::string helpers = std::string(kCudaPrelude) + kCudaMath;
     if (has_producer()) helpers += kBulkPrelude;
     if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;

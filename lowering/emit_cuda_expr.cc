@@ -97,6 +97,8 @@ std::string function(Op op, bool approx) {
     case Op::kPopcount:
     case Op::kRcp:
     case Op::kExp2:
+    case Op::kTanh:
+    case Op::kErf:
       if (approx) break;
       return fmt::format("kachel_{}", ir::info(op).spelling);
     case Op::kFma:
@@ -106,7 +108,6 @@ std::string function(Op op, bool approx) {
     case Op::kFloor:
     case Op::kCeil:
     case Op::kTrunc:
-    case Op::kErf:
       return fmt::format("{}f", ir::info(op).spelling);
     default:
       break;

@@ -174,10 +174,10 @@ define internal float @kachel_tanh(float %x) #0 {
   %e = call float @kachel_exp(float %twice)
   %e1 = fadd float %e, 1.0
   %q = fdiv float 2.0, %e1
-  %large0 = fsub float 1.0, %q
-  %large = call float @llvm.copysign.f32(float %large0, float %x)
+  %large = fsub float 1.0, %q
   %is_small = fcmp olt float %t, 0.625
-  %y = select i1 %is_small, float %small, float %large
+  %either = select i1 %is_small, float %small, float %large
+  %y = call float @llvm.copysign.f32(float %either, float %x)
   ret float %y
 }
 ; Below 0.9277 an odd polynomial, above 1 - exp(polynomial).

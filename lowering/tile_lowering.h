@@ -162,6 +162,7 @@ class TileLowering {
     const ir::TileRef* ref;
     std::vector<ir::ExprRef> starts;
     std::vector<int64_t> shape;
+    int64_t begun = 0;  // elements of the last axis that were asked for already
   };
   struct FusedCopy {
     Slice dst_slice, src_slice;

@@ -22,7 +22,7 @@ constexpr int64_t kBlock = 1024;
 struct Function {
   const char* name;
   double (*exact)(double);
-  double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised
+  double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised; finite: nor the sign of 0
 };
 const Function kFunctions[] = {
     {"exp", std::exp, 4, INFINITY},   {"exp2", std::exp2, 4, INFINITY}, {"log", std::log, 2, INFINITY},
@@ -30,18 +30,18 @@ const Function kFunctions[] = {
     {"sin", std::sin, 4, 1e5},        {"cos", std::cos, 4, 1e5},
 };
 
-std::vector<float> run(runtime::Device& cpu, const std::string& function, const std::vector<float>& x) {
+std::vector<float> run(runtime::Device& cpu, const std::string& value, const std::vector<float>& x) {
   auto module = ir::load(fmt::format(R"(tile 1
 kernel f(X: f32[N], Y: out f32[N])
 grid b < ceildiv(N, {0})
 {{
   fragment x: f32[{0}]
   x = X[b*{0} +: {0}]
-  parallel i < {0} {{ x[i] = {1}(x[i]) }}
+  parallel i < {0} {{ x[i] = {1} }}
   Y[b*{0} +: {0}] = x
 }}
 )",
-                                     kBlock, function),
+                                     kBlock, value),
                          "test");
   REQUIRE(module.ok());
   auto concrete = ir::instantiate(module->kernels[0], {});
@@ -73,9 +73,18 @@ grid b < ceildiv(N, {0})
   return y;
 }
 
+bool compiles(runtime::Device& cpu) {
+  const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
+  return cpu.compiler().compile({probe, "f", cpu.properties().architecture, 0}).ok();
+}
+
 TEST_CASE("functions keep their bounds over all magnitudes") {
   auto cpu = runtime::open_cpu_device({});
   REQUIRE(cpu.ok());
+  if (!compiles(**cpu)) {
+    MESSAGE("no CPU compiler here");
+    return;
+  }
   std::vector<float> x;
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 811) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
   for (float special : {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, 0x1p-126f, 0x1.fffffep127f,
@@ -84,12 +93,7 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
   while (x.size() % kBlock) x.push_back(1.0f + static_cast<float>(x.size()) * 0x1p-23f);
   for (const Function& function : kFunctions) {
     std::vector<float> y;
-    const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
-    if (!(*cpu)->compiler().compile({probe, "f", (*cpu)->properties().architecture, 0}).ok()) {
-      MESSAGE("no CPU compiler here");
-      return;
-    }
-    y = run(**cpu, function.name, x);
+    y = run(**cpu, fmt::format("{}(x[i])", function.name), x);
     int wrong = 0;
     double worst = 0;
     float worst_at = 0;
@@ -100,6 +104,7 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
         continue;
       }
       const float rounded = static_cast<float>(want);
+      wrong += want == 0 && !(function.limit < INFINITY) && std::signbit(want) != std::signbit(y[i]);
       if (std::isnan(want) || std::isnan(y[i])) {
         wrong += !(std::isnan(want) && std::isnan(y[i]));
       } else if (std::isinf(rounded) || std::isinf(y[i])) {
@@ -114,6 +119,31 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
     CHECK(wrong == 0);
     CHECK(worst <= function.ulps);
     MESSAGE(fmt::format("{}: {:.2f} ulp at {}", function.name, worst, worst_at));
+  }
+}
+
+TEST_CASE("extremes prefer a number to NaN, and infinities are numbers") {
+  auto cpu = runtime::open_cpu_device({});
+  REQUIRE(cpu.ok());
+  if (!compiles(**cpu)) return;
+  struct Block {
+    float most, one;  // what all elements are but one
+  };
+  const Block blocks[] = {{NAN, NAN}, {NAN, -INFINITY}, {NAN, INFINITY}, {-INFINITY, NAN}, {INFINITY, NAN}, {NAN, 3}, {2, NAN}, {-INFINITY, -INFINITY}};
+  for (size_t place : {size_t{0}, size_t{17}, size_t{kBlock - 1}}) {
+    std::vector<float> x;
+    for (const Block& block : blocks) {
+      x.resize(x.size() + kBlock, block.most);
+      x[x.size() - kBlock + place] = block.one;
+    }
+    const std::vector<float> most = run(**cpu, fmt::format("max[k < {}](x[k])", kBlock), x),
+                             least = run(**cpu, fmt::format("min[k < {}](x[k])", kBlock), x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const Block& block = blocks[i / kBlock];
+      const float max = std::fmax(block.most, block.one), min = std::fmin(block.most, block.one);
+      CHECK((std::isnan(max) ? std::isnan(most[i]) : most[i] == max));
+      CHECK((std::isnan(min) ? std::isnan(least[i]) : least[i] == min));
+    }
   }
 }
 

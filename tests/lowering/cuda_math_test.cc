@@ -1,0 +1,81 @@
+// The CUDA functions of lowering/cuda_math.inc, compiled for the host, with instructions that err as far as PTX lets them.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "ir/numerics.h"
+
+namespace kachel::lowering {
+namespace {
+
+// Which way ex2.approx and rcp.approx err: -1, 0 or 1.
+int exp2_errs, rcp_errs;
+
+float flushed(float x) { return std::abs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
+float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+// At most 2^-22 of the result.
+float kachel_exp2_ftz(float x) {
+  return flushed(static_cast<float>(std::exp2(static_cast<double>(flushed(x))) * (1 + exp2_errs * 0x1p-22)));
+}
+// At most 1 ulp.
+float kachel_rcp_ftz(float x) {
+  const float y = flushed(1.0f / flushed(x));
+  if (!std::isfinite(y) || y == 0) return y;
+  return rcp_errs == 0 ? y : std::nextafter(y, rcp_errs > 0 ? INFINITY : -INFINITY);
+}
+
+#define KACHEL_DEVICE
+#define KACHEL_CUDA_MATH(...) __VA_ARGS__
+#include "lowering/cuda_math.inc"
+
+struct Function {
+  const char* name;
+  float (*ours)(float);
+  double (*exact)(double);
+  double ulps;
+};
+const Function kFunctions[] = {{"tanh", kachel_tanh, std::tanh, 4}, {"erf", kachel_erf, std::erf, 4}};
+
+struct Worst {
+  double error = 0;
+  float at = 0;
+  int wrong = 0;
+};
+
+void check(const Function& f, float x, Worst& worst) {
+  const double want = f.exact(x);
+  const float got = f.ours(x);
+  if (std::isnan(want) || std::isnan(got)) {
+    worst.wrong += !(std::isnan(want) && std::isnan(got));
+    return;
+  }
+  worst.wrong += std::signbit(want) != std::signbit(got) || std::abs(got) > 1;
+  const double error = std::abs(got - want) / ir::ulp_at(ir::DType::F32, want);
+  if (error > worst.error) worst = {error, x, worst.wrong};
+}
+
+TEST_CASE("functions of CUDA keep their bounds whatever the approximate instructions return") {
+  for (const Function& f : kFunctions) {
+    Worst worst;
+    for (exp2_errs = -1; exp2_errs <= 1; ++exp2_errs) {
+      for (rcp_errs = -1; rcp_errs <= 1; ++rcp_errs) {
+        for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) check(f, std::bit_cast<float>(static_cast<uint32_t>(bits)), worst);
+        // every 61st where the results are neither x times a constant nor 1
+        for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-6f); bits < std::bit_cast<uint32_t>(16.0f); bits += 61)
+          check(f, std::bit_cast<float>(bits), worst);
+        for (float special : {0.0f, INFINITY, NAN, 0x1p-149f, 0x1p-126f, 0x1.fffffep127f})
+          for (float x : {special, -special}) check(f, x, worst);
+      }
+    }
+    CAPTURE(f.name);
+    CAPTURE(worst.at);
+    CHECK(worst.wrong == 0);
+    CHECK(worst.error <= f.ulps);
+    MESSAGE(fmt::format("{}: {:.2f} ulp at {}", f.name, worst.error, worst.at));
+  }
+}
+
+}  // namespace
+}  // namespace kachel::lowering
