@@ -1,7 +1,7 @@
 // Which pipelines the copy engine (TMA) can fill. See schedule.h. Limits: CUDA driver API, cuTensorMapEncodeTiled.
 #include <fmt/format.h>
 
-#include "lowering/placement.h"
+#include "lowering/gemm_choice.h"
 #include "lowering/schedule.h"
 
 namespace kachel::lowering {
@@ -30,6 +30,7 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
   for (const auto& [tile, placement] : placements.tiles)
     if (placement.scope == ir::Scope::kRegister)
       fragments += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
+  for (const auto& [gemm, choice] : placements.gemms) fragments += run_registers(*gemm, choice);
   for (const Share& share : kShares) {
     if (share.threads != placements.threads || fragments + kBesideFragments <= share.alike) continue;
     consumer->registers = share.consumer;
