@@ -12,6 +12,9 @@ inline constexpr int kDTypeCount = 15;
 
 int bits(DType type);  // 4 for I4 and U4, 8 for Bool
 bool is_float(DType type);
+constexpr bool is_float8(DType type) {
+  return type == DType::F8E4M3 || type == DType::F8E5M2;
+}
 bool is_integer(DType type);  // not Bool
 bool is_signed(DType type);   // floats and signed integers
 std::string_view name(DType type);

@@ -305,7 +305,7 @@ Node Compiler::node(const GemmStmt& stmt) {
   result.transpose_a = stmt.transpose_a;
   result.transpose_b = stmt.transpose_b;
   result.accumulate = stmt.accumulate;
-  result.tf32 = stmt.precision == Precision::kTf32;
+  result.precision = stmt.precision;
   return result;
 }
 

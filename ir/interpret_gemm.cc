@@ -4,8 +4,13 @@
 //
 // K products, exact or rounded, and C are added in some order and grouping; each of these at most K + 1 additions is
 // off by at most 2^-23 of a partial sum, which is twice what rounding to nearest needs and what truncating tensor cores
-// keep; a partial sum never exceeds the sum of magnitudes. `precision tf32` adds (2^-10 + 2^-22) sum |a b| for operands
-// each rounded by 2^-11. Where a partial sum may leave the f32 range the element is undecided.
+// keep; a partial sum never exceeds the sum of magnitudes. Where a partial sum may leave the f32 range the element is
+// undecided. What tensor cores may lose beyond that, Loss:
+//
+//   tf32   (2^-9 + 2^-20) sum |a b|: operands are cut to 11 bits, which takes up to 2^-10 of each
+//   f8     runs of products are added with 13 bits behind the leading one of the largest term: each of n terms, and at
+//          every 16th the sum so far and the new one, are off by at most 2^-13 of a partial sum, of which the errors are
+//          a part. A run is kF8Run products long, or with `precision fast` all of them and C
 //
 // Infinities, NaNs and undecided operands are rare: they count as 0 in the fast loops, and the rows and columns that
 // hold one are then done again element by element.
@@ -116,11 +121,31 @@ class SpecialSum {
 
 }  // namespace
 
+namespace {
+
+// Relative to the sum of magnitudes of the products, and of those and C.
+struct Loss {
+  double of_products = 0, of_all = 0;
+};
+Loss loss_of(Precision precision, DType a, DType b, int64_t k) {
+  if (precision == Precision::kTf32) return {0x1p-9 + 0x1p-20, 0};
+  if (!is_float8(a) || !is_float8(b)) return {};
+  const bool fast = precision == Precision::kFast;
+  const auto run = static_cast<double>(fast ? k : std::min(k, kF8Run));
+  const double lost = std::expm1((run + 2 * std::ceil(run / 16)) * 0x1p-13);
+  return fast ? Loss{0, lost} : Loss{lost, 0};
+}
+
+}  // namespace
+
 void Interpreter::gemm_floats(const Node& node, const Matrix& a, const Matrix& b, std::vector<Cell>& c) {
+  const DType type_a = memories_[static_cast<size_t>(program_.tiles[static_cast<size_t>(node.tiles[1])].memory)].type();
+  const DType type_b = memories_[static_cast<size_t>(program_.tiles[static_cast<size_t>(node.tiles[2])].memory)].type();
   const int64_t m = a.rows, k = a.columns, n = b.columns;
   const auto width = static_cast<size_t>(n);
   const double roundings = static_cast<double>(k + 2);
-  const double relative = roundings * 0x1p-23 * (1 + 0x1p-20), tf32 = node.tf32 ? 0x1p-10 + 0x1p-21 : 0;
+  const double relative = roundings * 0x1p-23 * (1 + 0x1p-20);
+  const Loss loss = loss_of(node.precision, type_a, type_b, k);
   Row row;
   for (int64_t i = 0; i < m; ++i) {
     row.sum.assign(width, 0);
@@ -152,9 +177,11 @@ void Interpreter::gemm_floats(const Node& node, const Matrix& a, const Matrix& b
         if (!std::isfinite(out.v) || out.is_undecided()) continue;
         assert(false && "a special operand makes a special sum");
       }
-      if (magnitude == 0 && error == 0) continue;  // adds zeros
+      // Adds zeros; where C is part of a run it is cut all the same.
+      if (magnitude == 0 && error == 0 && (loss.of_all == 0 || out.v == 0)) continue;
       double whole = magnitude + error + std::abs(out.v) + out.e;
-      double e = out.e + error + magnitude * tf32 + relative * whole + roundings * 0x1p-149;
+      double e = out.e + error + (magnitude + error) * loss.of_products + whole * loss.of_all + relative * whole +
+                 roundings * 0x1p-149;
       out = whole + e <= kLargestF32 ? Cell::of(out.v + row.sum[j], e) : Cell::undecided();
     }
   }

@@ -92,7 +92,8 @@ struct Node {
   int memory = -1;  // kDecl, kAssign
   int tiles[3] = {-1, -1, -1};  // kCopy: dst, src; kFill: dst; kGemm: c, a, b
   AtomicOp atomic = AtomicOp::kNone;
-  bool transpose_a = false, transpose_b = false, accumulate = true, tf32 = false;
+  bool transpose_a = false, transpose_b = false, accumulate = true;
+  Precision precision = Precision::kDefault;
   // kParallel
   std::vector<SlotExtent> iters;
   std::vector<int> region_forwards;

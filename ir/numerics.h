@@ -11,6 +11,9 @@
 
 namespace kachel::ir {
 
+// Products of 8-bit floats that a gemm may add in less than f32 before their sum is added in f32.
+inline constexpr int64_t kF8Run = 128;
+
 // The value of `type` nearest to `value`, ties to even. f32, f16 and bf16 overflow to infinity, the 8-bit types
 // saturate to their largest finite value, infinities included; NaN stays NaN. REQUIRES: is_float(type).
 double round_float(DType type, double value);

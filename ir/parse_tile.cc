@@ -96,8 +96,13 @@ bool Parser::gemm(Block& body, TileRef dst, TileRef a, bool accumulate, size_t f
   if (!tile(stmt.b) || !transpose(stmt.transpose_b)) return false;
   if (at("@")) return fail("a gemm has two operands", "store the first product in a tile");
   if (accept("precision")) {
-    if (!accept("tf32")) return fail("the only precision that can be asked for is `tf32`", "write `precision tf32`");
-    stmt.precision = Precision::kTf32;
+    if (accept("tf32"))
+      stmt.precision = Precision::kTf32;
+    else if (accept("fast"))
+      stmt.precision = Precision::kFast;
+    else
+      return fail("the precisions that can be asked for are `tf32` and `fast`",
+                  "write `precision tf32` for f32 operands, `precision fast` for 8-bit floats");
   }
   body.push_back({span(first), std::move(stmt)});
   return true;

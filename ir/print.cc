@@ -326,6 +326,7 @@ class Writer {
     tile(stmt.b);
     if (stmt.transpose_b) text += "^T";
     if (stmt.precision == Precision::kTf32) text += " precision tf32";
+    if (stmt.precision == Precision::kFast) text += " precision fast";
   }
   void statement(const ParallelStmt& stmt, int depth) {
     text += "parallel ";

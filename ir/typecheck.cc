@@ -167,6 +167,10 @@ FillStmt KernelTyper::typed(const FillStmt& stmt) {
   return {std::move(dst), typer_.stored(stmt.value, type)};
 }
 
+bool takes(Precision precision, DType operand) {
+  return precision == Precision::kTf32 ? operand == DType::F32 : is_float8(operand);
+}
+
 GemmStmt KernelTyper::typed(const GemmStmt& stmt) {
   GemmStmt out = stmt;
   out.c = tile(stmt.c);
@@ -185,14 +189,17 @@ GemmStmt KernelTyper::typed(const GemmStmt& stmt) {
   } else if (!is_float(a) && c != DType::I32 && c != DType::I64) {
     typer_.report(loc_, fmt::format("a gemm of {} accumulates in i32 or i64, `{}` is {}", name(a), c_name, name(c)),
                   fmt::format("declare `{}` as i32 and copy it to a {} tile afterwards", c_name, name(c)));
-  } else if (stmt.precision == Precision::kTf32 && (a != DType::F32 || b != DType::F32)) {
-    // A type symbol that may be f32 has it for that case.
-    auto never_f32 = [](const TileRef& ref) {
+  } else if (stmt.precision != Precision::kDefault && !(takes(stmt.precision, a) && takes(stmt.precision, b))) {
+    // A type symbol that may be of such a type has it for that case.
+    auto never = [&](const TileRef& ref) {
       const std::vector<DType> types = possible_types(ref.buffer->type);
-      return std::find(types.begin(), types.end(), DType::F32) == types.end();
+      return std::none_of(types.begin(), types.end(), [&](DType type) { return takes(stmt.precision, type); });
     };
-    if (never_f32(stmt.a) || never_f32(stmt.b))
-      typer_.report(loc_, fmt::format("`precision tf32` is for f32 operands, these are {} and {}", name(a), name(b)),
+    if (never(stmt.a) || never(stmt.b))
+      typer_.report(loc_,
+                    fmt::format("`precision {}` is for {} operands, these are {} and {}",
+                                stmt.precision == Precision::kTf32 ? "tf32" : "fast",
+                                stmt.precision == Precision::kTf32 ? "f32" : "8-bit float", name(a), name(b)),
                     "leave it out");
     out.precision = Precision::kDefault;
   }

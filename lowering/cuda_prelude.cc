@@ -197,7 +197,7 @@ KACHEL_MMA(u8_i8, "m16n8k32", "r", int, "s32.u8.s8.s32")
     return y; \
   }
 #define KACHEL_MMA_WIDENED(a_type, b_type) \
-  KACHEL_DEVICE void kachel_mma_##a_type##_##b_type(float* c, const u32* a, const u32* b) { \
+  KACHEL_DEVICE void kachel_mma_widened_##a_type##_##b_type(float* c, const u32* a, const u32* b) { \
     for (int half = 0; half < 2; ++half) { \
       const u32 wa[4] = {kachel_widen_##a_type(a[0] >> 16 * half), kachel_widen_##a_type(a[1] >> 16 * half), \
                          kachel_widen_##a_type(a[2] >> 16 * half), kachel_widen_##a_type(a[3] >> 16 * half)}; \
@@ -212,6 +212,10 @@ KACHEL_MMA_WIDENED(f8e4m3, f8e4m3)
 KACHEL_MMA_WIDENED(f8e5m2, f8e5m2)
 KACHEL_MMA_WIDENED(f8e4m3, f8e5m2)
 KACHEL_MMA_WIDENED(f8e5m2, f8e4m3)
+KACHEL_MMA(f8e4m3_f8e4m3, "m16n8k32", "f", float, "f32.e4m3.e4m3.f32")
+KACHEL_MMA(f8e5m2_f8e5m2, "m16n8k32", "f", float, "f32.e5m2.e5m2.f32")
+KACHEL_MMA(f8e4m3_f8e5m2, "m16n8k32", "f", float, "f32.e4m3.e5m2.f32")
+KACHEL_MMA(f8e5m2_f8e4m3, "m16n8k32", "f", float, "f32.e5m2.e4m3.f32")
 #endif
 // a 4 x 4 matrix of registers, a column a lane, is transposed
 KACHEL_DEVICE void kachel_quad_exchange(u32* r) {

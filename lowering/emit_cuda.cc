@@ -203,8 +203,8 @@ class Emitter {
              at(1));
         break;
       case Kind::kMma:
-        line(depth, "kachel_mma_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type),
-             ir::name(node.type_b), at(0), at(1), at(2));
+        line(depth, "kachel_mma_{}{}_{}({}, (const u32*)({}), (const u32*)({}));", node.widened ? "widened_" : "",
+             ir::name(node.type), ir::name(node.type_b), at(0), at(1), at(2));
         break;
       case Kind::kGroupMma:
         group_functions_.insert(group_mma_function(node));

@@ -15,6 +15,12 @@ const char* ptx_type(DType type) {
       return "f16";
     case DType::BF16:
       return "bf16";
+    case DType::F32:
+      return "tf32";
+    case DType::F8E4M3:
+      return "e4m3";
+    case DType::F8E5M2:
+      return "e5m2";
     case DType::I8:
       return "s8";
     default:
@@ -101,10 +107,10 @@ std::string group_mma_function(const LoopIntrinsic& mma) {
   const std::string left = registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", count, count + 1, count + 2, count + 3)
                                      : fmt::format("%{}", count);
   const int64_t next = count + (registers ? 4 : 1);
-  // Signs of A and B, then which of the operands in memory have k down their rows; integers know neither.
+  // Signs of A and B, which integers do not know, then which of the operands in memory have k down their rows, for 16 bits.
   std::string flags;
-  if (!integers) {
-    flags = ", 1, 1";
+  if (!integers) flags = ", 1, 1";
+  if (ir::bits(mma.type) == 16) {
     if (!registers) flags += mma.view_a.transpose ? ", 1" : ", 0";
     flags += mma.view_b.transpose ? ", 1" : ", 0";
   }

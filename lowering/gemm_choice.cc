@@ -16,12 +16,21 @@ std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, 
   return best;
 }
 
+bool wants_runs(const ir::GemmStmt& gemm) {
+  return ir::is_float8(gemm.a.buffer->type.dtype) && gemm.precision != ir::Precision::kFast;
+}
+
+int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice) {
+  return choice.mma && choice.in_runs ? group_columns(gemm, tile_shape(gemm.c.buffer)[1] / choice.warps_n) / 2 : 0;
+}
+
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {
   // With k down its rows B is cut at whole slabs; 8-bit integers know multiples of 16.
-  const int64_t bytes = ir::bits(gemm.b.buffer->type.dtype) / 8;
-  const int64_t cut = !gemm.transpose_b ? kSlabBytes / bytes : bytes == 1 ? 16 : kMmaColumns;
+  const ir::DType type = gemm.b.buffer->type.dtype;
+  const int64_t bytes = ir::bits(type) / 8, most = wants_runs(gemm) ? kRunColumns : kGroupMostColumns;
+  const int64_t cut = !gemm.transpose_b ? kSlabBytes / bytes : bytes == 1 && !ir::is_float(type) ? 16 : kMmaColumns;
   if (columns % cut) return 0;
-  int64_t parts = (columns + kGroupMostColumns - 1) / kGroupMostColumns;
+  int64_t parts = (columns + most - 1) / most;
   while (columns % (parts * cut)) ++parts;
   return columns / parts;
 }
@@ -61,7 +70,15 @@ std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bo
 
 }  // namespace
 
-GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers) {
+void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice) {
+  if (!choice->mma || !choice->mma->short_sums) return;
+  choice->in_runs = choice->group && wants_runs(gemm);
+  choice->widened = !choice->group && (wants_runs(gemm) || !has_float8_mma(architecture));
+  if (choice->reason.empty() && wants_runs(gemm) && (choice->group || has_float8_mma(architecture)))
+    choice->reason = fmt::format("`precision fast` would {}", choice->group ? "leave out the runs" : "not widen");
+}
+
+GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers, bool room_for_runs) {
   GemmChoice choice;
   choice.a_in_registers = a_in_registers;
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
@@ -71,8 +88,8 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in
       return choice;
     }
   const char* reason = "";
-  const MmaShape* mma = find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype,
-                                 gemm.precision == ir::Precision::kTf32, &reason);
+  const MmaShape* mma = find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision,
+                                 &reason);
   if (!mma) {
     choice.reason = reason;
     return choice;
@@ -88,10 +105,13 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in
     choice.reason = "only 16-bit operands can be stored with k down their rows";
   else
     choice.mma = mma;
-  if (choice.mma && mma->group && target.group_products && has_group_mma(target.architecture)) {
-    choice.reason = no_group(gemm, shape, a_in_registers);
+  if (!choice.mma) return choice;
+  if (target.group_products && has_group_mma(target.architecture)) {
+    choice.reason = !wants_runs(gemm) || room_for_runs ? no_group(gemm, shape, a_in_registers)
+                                                       : "no registers are left for the sums of runs";
     choice.group = choice.reason.empty();
   }
+  settle_sums(gemm, target.architecture, &choice);
   return choice;
 }
 

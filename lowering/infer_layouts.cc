@@ -7,7 +7,7 @@
 //   free     the largest fragment without one gets wide accesses along its last axis; then common again
 //
 // Where two demands differ the fragment moves to shared memory, and inference starts over: each time with one fragment
-// fewer, so it ends.
+// fewer, or with one gemm fewer that adds runs of sums, so it ends.
 #include <algorithm>
 #include <set>
 
@@ -78,7 +78,7 @@ class Inference {
 
   void choose_gemms() {
     for (const ir::GemmStmt* gemm : gemms_) {
-      GemmChoice choice = choose_gemm(*gemm, target_, is_fragment(gemm->a.buffer));
+      GemmChoice choice = choose_gemm(*gemm, target_, is_fragment(gemm->a.buffer), !without_runs_.count(gemm));
       if (choice.mma && !is_fragment(gemm->c.buffer)) {
         choice.mma = nullptr;
         choice.reason = gemm->c.buffer->name + " is not in registers";
@@ -104,6 +104,7 @@ class Inference {
         if (!grid) {
           choice.group = false;
           choice.reason = "the block's warp groups cannot share the tile of C";
+          settle_sums(*gemm, target_.architecture, &choice);
         }
       }
       if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm));
@@ -254,7 +255,11 @@ class Inference {
       total += registers;
       if (registers > most) most = registers, largest = decl->buffer;
     }
-    if (total <= kFragmentRegisters) return true;
+    if (total <= kFragmentRegisters) {
+      for (const auto& [gemm, choice] : choices_)
+        if (total + run_registers(*gemm, choice) > kFragmentRegisters) return !without_runs_.insert(gemm).second;
+      return true;
+    }
     return demote(largest, "the fragments need more registers than a thread has to spare");
   }
 
@@ -324,6 +329,7 @@ class Inference {
   std::map<const ir::GemmStmt*, GemmChoice> choices_;
   std::map<const ir::Buffer*, const ir::Buffer*> group_;
   std::set<const ir::Buffer*> by_rows_;
+  std::set<const ir::GemmStmt*> without_runs_;  // there is no room for them
 };
 
 }  // namespace

@@ -151,6 +151,7 @@ struct LoopIntrinsic {
   int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;     // kLoadMatrix
   bool accumulate = true;     // kGroupMma
+  bool widened = false;       // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
   ir::DType type = ir::DType::F32;  // of mma: of A; kLoadMatrix, kConvertPair: of the elements
   ir::DType type_b = ir::DType::F32;  // of mma: of B
   MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory

@@ -89,6 +89,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
         mma.type = choice.mma->a;
         mma.type_b = choice.mma->b;
+        mma.widened = choice.widened;
         mma.operands = {{storage(c), at, 4, true},
                         {a_part, a_at, choice.a_in_registers ? 8 : 4, false},
                         {b_part, times(j, 2), 2, false}};

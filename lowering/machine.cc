@@ -13,18 +13,17 @@ constexpr Machine kMachines[] = {
 };
 
 constexpr MmaShape kMma[] = {
-    {DType::F16, DType::F16, DType::F32, 16, 80, false, true, true},
-    {DType::BF16, DType::BF16, DType::F32, 16, 80, false, true, true},
+    {DType::F16, DType::F16, DType::F32, 16, 80, false, true, false},
+    {DType::BF16, DType::BF16, DType::F32, 16, 80, false, true, false},
     {DType::F32, DType::F32, DType::F32, 8, 80, true, false, false},
-    {DType::I8, DType::I8, DType::I32, 32, 80, false, false, true},
-    {DType::U8, DType::U8, DType::I32, 32, 80, false, false, true},
-    {DType::I8, DType::U8, DType::I32, 32, 80, false, false, true},
-    {DType::U8, DType::I8, DType::I32, 32, 80, false, false, true},
-    // 8-bit floats are widened to f16 in registers, which is exact: the tensor cores' own sums of them are not f32.
-    {DType::F8E4M3, DType::F8E4M3, DType::F32, 32, 89, false, false, false},
-    {DType::F8E5M2, DType::F8E5M2, DType::F32, 32, 89, false, false, false},
-    {DType::F8E4M3, DType::F8E5M2, DType::F32, 32, 89, false, false, false},
-    {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false, false},
+    {DType::I8, DType::I8, DType::I32, 32, 80, false, false, false},
+    {DType::U8, DType::U8, DType::I32, 32, 80, false, false, false},
+    {DType::I8, DType::U8, DType::I32, 32, 80, false, false, false},
+    {DType::U8, DType::I8, DType::I32, 32, 80, false, false, false},
+    {DType::F8E4M3, DType::F8E4M3, DType::F32, 32, 89, false, false, true},
+    {DType::F8E5M2, DType::F8E5M2, DType::F32, 32, 89, false, false, true},
+    {DType::F8E4M3, DType::F8E5M2, DType::F32, 32, 89, false, false, true},
+    {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false, true},
 };
 
 }  // namespace
@@ -36,7 +35,8 @@ const Machine& machine_of(int architecture) {
   return *found;
 }
 
-const MmaShape* find_mma(int architecture, DType a, DType b, DType c, bool tf32, const char** reason) {
+const MmaShape* find_mma(int architecture, DType a, DType b, DType c, ir::Precision precision,
+                        const char** reason) {
   *reason = "no tensor core instruction multiplies these types";
   for (const MmaShape& shape : kMma) {
     if (shape.a != a || shape.b != b || shape.c != c) continue;
@@ -44,7 +44,7 @@ const MmaShape* find_mma(int architecture, DType a, DType b, DType c, bool tf32,
       *reason = "the architecture's tensor cores do not know these types";
       continue;
     }
-    if (shape.needs_tf32 && !tf32) {
+    if (shape.needs_tf32 && precision != ir::Precision::kTf32) {
       *reason = "f32 operands; `precision tf32` would allow tensor cores";
       continue;
     }

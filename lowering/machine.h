@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ir/dtype.h"
+#include "ir/kernel.h"
 
 namespace kachel::lowering {
 
@@ -13,9 +13,9 @@ struct MmaShape {
   ir::DType a, b, c;
   int k;
   int since;            // first architecture
-  bool needs_tf32;      // only where the program allows to round f32 operands to tf32
+  bool needs_tf32;      // only where the program allows to cut f32 operands to tf32
   bool load_transposed; // operands may lie with k down their rows: 16-bit elements only
-  bool group;           // sm_90a multiplies these types by wgmma too, with sums as exact as mma's
+  bool short_sums;      // sums keep 13 bits behind the leading one of their largest term (GRAMMAR.md, "Gemm")
 };
 
 struct Machine {
@@ -32,16 +32,23 @@ struct Machine {
 const Machine& machine_of(int architecture);
 
 // Null, and why in `reason`, if no tensor core instruction of the architecture multiplies these types.
-const MmaShape* find_mma(int architecture, ir::DType a, ir::DType b, ir::DType c, bool tf32, const char** reason);
+const MmaShape* find_mma(int architecture, ir::DType a, ir::DType b, ir::DType c, ir::Precision precision,
+                        const char** reason);
 
-// Whether the architecture has wgmma. Only 9.0 does.
+// Whether the architecture has wgmma. Only 9.0 does; it multiplies all types of the table.
 constexpr bool has_group_mma(int architecture) {
   return architecture == 90;
+}
+
+// Whether mma of 8-bit floats is an instruction. On 9.0 and 10.x compilers make products of f16 of it.
+constexpr bool has_float8_mma(int architecture) {
+  return architecture == 89 || architecture >= 120;
 }
 
 inline constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaBytes = 32;  // of one instruction: m, n, bytes of k
 inline constexpr int kGroupWarps = 4, kGroupThreads = 32 * kGroupWarps;
 inline constexpr int kGroupRows = 64, kGroupMostColumns = 256;  // of wgmma: m, the largest n
+inline constexpr int kRunColumns = 128;  // n of wgmma, most, where its sums are added to others
 inline constexpr int kSlabBytes = 128;                          // of a row in one swizzle pattern, most
 
 }  // namespace kachel::lowering

@@ -41,6 +41,12 @@ Status check_target(const Target& target) {
   return {};
 }
 
+const char* sums_of(const GemmChoice& choice) {
+  if (choice.a_in_registers) return ", A in registers";
+  if (!choice.mma->short_sums) return "";
+  return choice.in_runs ? ", sums of runs of k" : choice.widened ? ", widened to f16" : ", short sums";
+}
+
 std::string notes_of(const Schedule& schedule, const Placements& placements, const ir::Kernel& kernel,
                      const LoopKernel& loops) {
   std::string text = schedule.print();
@@ -59,7 +65,7 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
                         choice.mma ? fmt::format("{}k{}, {} x {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8",
                                                  choice.mma->k, choice.warps_m, choice.warps_n,
                                                  choice.group ? "warp groups" : "warps",
-                                                 choice.a_in_registers ? ", A in registers" : "")
+                                                 sums_of(choice))
                                    : "fma",
                         choice.reason.empty() ? "" : " (" + choice.reason + ")");
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,

@@ -43,6 +43,9 @@ struct GemmChoice {
   const MmaShape* mma = nullptr;
   bool group = false;  // wgmma by warp groups, else mma by warps
   bool a_in_registers = false;
+  // Of short sums. In runs: wgmma makes sums of a part of k, which are added to C in f32. Widened: operands become f16 in
+  // registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
+  bool in_runs = false, widened = false;
   int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps, or warp groups, share C
   std::string reason;                // for explain: the fact that was missing for the next better choice
 };

@@ -65,6 +65,7 @@ enum class Planted {
   kGroupRows,           // the warps of a group exchange their rows
   kGroupStep,           // wgmma reads the first k again and again
   kGroupSlab,           // slabs of an operand overlap
+  kRunRestarts,         // a run of sums keeps its last step only
   kGroupDroppedWait,    // accumulators are read while wgmma writes them
   kGroupEarlyCopy,      // copies into a stage that wgmma may still read
   kBulkSlab,            // the copy engine fills every slab with the first one's columns

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "lowering/gemm_choice.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
 #include "lowering/schedule.h"
@@ -35,6 +36,7 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
   for (const auto& [tile, placement] : placements.tiles)
     if (placement.scope == ir::Scope::kRegister)
       fragments += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
+  for (const auto& [gemm, choice] : placements.gemms) fragments += run_registers(*gemm, choice);
   for (const Share& share : kShares) {
     if (share.threads != placements.threads || fragments + kBesideFragments <= share.alike) continue;
     consumer->registers = share.consumer;

@@ -76,9 +76,12 @@ class Roundings {
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
         if (resolve(copy->dst.buffer->type) != resolve(copy->src.buffer->type)) add(copy->dst.buffer->type);
       } else if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
-        // tf32 keeps as many bits as f16.
-        if (gemm->precision == ir::Precision::kTf32 && resolve(gemm->a.buffer->type) == DType::F32)
-          add({DType::F16, nullptr});
+        // tf32 keeps as many bits as f16. Sums of 8-bit floats keep 13 behind the leading one: where all terms are of one
+        // sign, runs of them lose as much as bf16 does, and long ones a quarter.
+        const DType operand = resolve(gemm->a.buffer->type);
+        if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) add({DType::F16, nullptr});
+        if (ir::is_float8(operand) && ir::is_float8(resolve(gemm->b.buffer->type)))
+          add({gemm->precision == ir::Precision::kFast ? DType::F8E4M3 : DType::BF16, nullptr});
       } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
         add(assign->buffer->type);
         casts(assign->value);

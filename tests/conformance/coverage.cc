@@ -193,6 +193,7 @@ class Walker {
     count("gemm types", fmt::format("{}@{}", ir::name(a), ir::name(b)));
     count("gemm", "into " + named(gemm.c.buffer->type.dtype));
     if (gemm.precision == ir::Precision::kTf32) count("gemm", "tf32");
+    if (gemm.precision == ir::Precision::kFast) count("gemm", "fast");
     if (!bare(gemm.a) || !bare(gemm.b)) count("gemm", "slice as operand");
     if (!bare(gemm.c)) count("gemm", "slice as result");
     for (const ir::BufferRef& operand : {gemm.a.buffer, gemm.b.buffer}) {

@@ -116,7 +116,7 @@ std::set<std::string> required_features(const std::string& group) {
     for (const char* order : {"nn", "nt", "tn", "tt"})
       for (const char* kind : {"float", "integer"})
         for (const char* op : {"=", "+="}) names.insert(fmt::format("{} {} {}", order, kind, op));
-    names.insert({"into f32", "into i32", "into i64", "tf32", "slice as operand", "slice as result", "chained",
+    names.insert({"into f32", "into i32", "into i64", "tf32", "fast", "slice as operand", "slice as result", "chained",
                   "operand in shared", "operand in fragment", "result in shared", "result in fragment", "in a loop",
                   "in a pipeline"});
   } else if (group == "reduce") {
@@ -144,7 +144,8 @@ std::set<std::string> required_features(const std::string& group) {
     names = {"mma f16", "mma bf16", "mma f32", "mma i8", "mma u8", "A in registers", "matrix", "matrix transposed",
              "swizzle", "pair", "shuffle", "reduction across warps", "vector of 16 bytes", "vector of 8 bytes",
              "vector of 4 bytes", "guarded vector", "asynchronous copies", "2 stages", "3 stages", "4 stages",
-             "wgmma f16", "wgmma bf16", "wgmma i8", "wgmma u8", "A of wgmma in registers",
+             "wgmma f16", "wgmma bf16", "wgmma i8", "wgmma u8", "wgmma f32", "wgmma f8e4m3", "wgmma f8e5m2",
+             "sums of runs", "mma f8e4m3", "widened", "A of wgmma in registers",
              "wgmma with k down the rows", "wgmma left under way", "bulk copies", "exchange in quads"};
   }
   return names;

@@ -55,7 +55,7 @@ class Features {
         names.insert(node.transpose ? "matrix transposed" : "matrix");
         break;
       case Kind::kMma:
-        names.insert(fmt::format("mma {}", ir::name(node.type)));
+        names.insert(node.widened ? "widened" : fmt::format("mma {}", ir::name(node.type)));
         if (ir::bits(node.operands[1].buffer->type.dtype) == 16) names.insert("A in registers");
         break;
       case Kind::kConvertPair:
@@ -63,6 +63,7 @@ class Features {
         break;
       case Kind::kGroupMma:
         names.insert(fmt::format("wgmma {}", ir::name(node.type)));
+        if (node.operands[0].buffer->name == "run") names.insert("sums of runs");
         if (!node.view_a.swizzle) names.insert("A of wgmma in registers");
         if (node.view_a.transpose || node.view_b.transpose) names.insert("wgmma with k down the rows");
         break;

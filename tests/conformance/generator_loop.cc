@@ -185,7 +185,9 @@ void Generator::gemm() {
   const std::string place = ready ? slice_of(tiles_[result], {m, n}) : tiles_[result].name;
   const bool accumulate = ready && chance(65);
   const bool tf32 = a.is_f32 && b.is_f32 && chance(30);
-  line(fmt::format("{} {} {} @ {}{}", place, accumulate ? "+=" : "=", a.text, b.text, tf32 ? " precision tf32" : ""));
+  const bool fast = ir::is_float8(tiles_[a.tile].type.type) && ir::is_float8(tiles_[b.tile].type.type) && chance(50);
+  line(fmt::format("{} {} {} @ {}{}", place, accumulate ? "+=" : "=", a.text, b.text,
+                   tf32 ? " precision tf32" : fast ? " precision fast" : ""));
   spend(runs_ * m.value * n.value * k.value / 4);
   mark_written(result, !is_float && tiles_[a.tile].exact && tiles_[b.tile].exact,
                whole && place == tiles_[result].name);
@@ -239,9 +241,9 @@ void Generator::statement() {
   const int64_t way = below(100);
   const bool deep = nesting_ >= kMostNesting || !rich();
   if (way < 13) return load_tile();
-  if (way < 23) return copy_tile();
-  if (way < 28) return fill_tile();
-  if (way < 34) return deep ? fill_tile() : gemm();
+  if (way < 22) return copy_tile();
+  if (way < 26) return fill_tile();
+  if (way < 31) return deep ? fill_tile() : gemm();
   if (way < 42) return deep || nesting_ > 0 ? fill_tile() : tensor_loop();
   if (way < 47) return deep || nesting_ > 1 ? copy_tile() : gemm_loop();
   if (way < 65) return region();

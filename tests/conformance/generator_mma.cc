@@ -20,7 +20,8 @@ struct Operands {
 };
 constexpr Operands kOperands[] = {{"f16", "f16", "f32", 2}, {"f16", "f16", "f32", 2},   {"bf16", "bf16", "f32", 2},
                                   {"bf16", "bf16", "f32", 2}, {"f32", "f32", "f32", 4}, {"i8", "i8", "i32", 1},
-                                  {"u8", "u8", "i32", 1},   {"i8", "u8", "i32", 1}};
+                                  {"u8", "u8", "i32", 1},   {"u8", "i8", "i32", 1},
+                                  {"f8e4m3", "f8e4m3", "f32", 1}, {"f8e5m2", "f8e4m3", "f32", 1}};
 
 TypeName type_named(const std::string& name) {
   return {name, *ir::dtype_from_name(name)};
@@ -118,8 +119,8 @@ void Generator::tensor_loop() {
                                     {48, 32}, {16, 8},  {32, 48}, {64, 24}, {128, 8}, {80, 32}, {16, 16}};
   constexpr int64_t kGroupShapes[][2] = {{64, 64}, {64, 32}, {128, 32}, {64, 128}, {128, 64}, {192, 16}, {64, 48}};
   Operands types = kOperands[below(std::size(kOperands))];
-  const bool chained = types.bytes == 2 && chance(45), tf32 = types.bytes == 4;
-  const bool group = !tf32 && chance(45);  // what wgmma takes
+  const bool chained = types.bytes == 2 && chance(45);
+  const bool group = chance(types.bytes == 2 ? 45 : 60);  // what wgmma takes
   const auto* drawn = group ? kGroupShapes[below(std::size(kGroupShapes))] : kShapes[below(std::size(kShapes))];
   int64_t rows = drawn[0], columns = drawn[1], depth = (16 << below(3)) / types.bytes * 2;
   if (chance(15)) depth += 16 / types.bytes * 2;
@@ -154,7 +155,9 @@ void Generator::tensor_loop() {
   const std::string var = fresh("k"), a_text = tiles_[a].name + (ta ? "^T" : ""), b_text = tiles_[b].name + (tb ? "^T" : "");
   const Extent& unit = chained ? n : step;
   const Fixed along{fmt::format("{}*{}", var, unit.text), total};
-  const std::string precision = tf32 && chance(85) ? " precision tf32" : "";
+  std::string precision;
+  if (types.bytes == 4 && chance(85)) precision = " precision tf32";
+  if (ir::is_float8(a_type.type) && chance(50)) precision = " precision fast";
   const bool pipelined = chance(85);
   std::string head = fmt::format("{} {} < ceildiv({}, {})", pipelined ? "pipelined" : "for", var, total.text, unit.text);
   if (pipelined) head += fmt::format(", {}", 2 + below(3));

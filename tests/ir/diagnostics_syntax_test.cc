@@ -90,7 +90,7 @@ TEST_CASE("diagnostics of statements") {
       {in_kernel("acc += As @ $3$"), "operands of a gemm are tiles", "a @ b^T"},
       {in_kernel("acc += As^$2$ @ Bs"), "followed by `T`", "B^T"},
       {in_kernel("acc += As @ Bs^T $@$ Bs"), "two operands", "first product"},
-      {in_kernel("acc += As @ Bs^T precision $f32$"), "only precision", "tf32"},
+      {in_kernel("acc += As @ Bs^T precision $f32$"), "precisions that can be asked for", "tf32"},
       {in_kernel("$x$ = 1"), "unknown name `x`", "let"},
       {in_kernel("acc = A[: $+:$ 3, 0]"), "where `]` is expected", "write `]`"},
       {in_kernel("atomic $4$ += 1"), "followed by the tensor", "atomic C[i, j] += x"},

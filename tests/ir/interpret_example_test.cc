@@ -2,6 +2,7 @@
 // narrow enough to mean something.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "tests/ir/run_kernel.h"
@@ -58,7 +59,7 @@ TEST_CASE("matmul") {
     B.random(2);
     Bindings b;
     b.types = {{"T", type}, {"O", out}};
-    b.int_consts = {{"tf32", 0}};
+    b.int_consts = {{"tf32", 0}, {"fast", 0}};
     b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}};
     auto expected = output_of(concrete_kernel(text, b), {A, B, C}, 2);
     std::vector<double> reference;
@@ -68,7 +69,7 @@ TEST_CASE("matmul") {
         for (int64_t k = 0; k < K; ++k) sum += A.get(i * K + k) * B.get(j * K + k);
         reference.push_back(sum);
       }
-    check_against(expected, reference, out, type == DType::F32 ? 10000 : 64);
+    check_against(expected, reference, out, type == DType::F32 ? 10000 : type == DType::F8E4M3 ? 256 : 64);
   }
 }
 
@@ -105,7 +106,7 @@ TEST_CASE("integer matmul is exact") {
   B.random(4, -128, 128);
   Bindings b;
   b.types = {{"T", DType::I8}, {"O", DType::I32}};
-  b.int_consts = {{"tf32", 0}};
+  b.int_consts = {{"tf32", 0}, {"fast", 0}};
   b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 64}, {"stages", 3}};
   auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul"), {A, B, C}, 2);
   int wrong = 0;
@@ -119,30 +120,69 @@ TEST_CASE("integer matmul is exact") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("tf32 bounds cover rounded operands") {
-  int64_t M = 8, N = 8, K = 64;
-  TestTensor A(DType::F32, {M, K}), B(DType::F32, {N, K}), C(DType::F32, {M, N});
+// A product with tensor cores' operands and sums, made by `sum` from the rows of A and B, against the bounds.
+using Sum = std::function<double(const double*, const double*)>;
+void check_precision(DType type, const char* precision, int64_t K, const Sum& sum) {
+  const int64_t M = 8, N = 8;
+  TestTensor A(type, {M, K}), B(type, {N, K}), C(DType::F32, {M, N});
   A.random(5);
-  B.random(6);
+  B.random(6, 0.5, 1);  // so that what is cut off adds up
   Bindings b;
-  b.types = {{"T", DType::F32}, {"O", DType::F32}};
-  b.int_consts = {{"tf32", 1}};
-  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}};
+  b.types = {{"T", type}, {"O", DType::F32}};
+  b.int_consts = {{"tf32", 0}, {"fast", 0}};
+  if (*precision) b.int_consts[precision] = 1;
+  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 128}, {"stages", 3}};
   auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul"), {A, B, C}, 2);
-  const auto tf32 = [](double v) {  // to 11 significant bits
-    int exponent;
-    double fraction = std::frexp(v, &exponent);
-    return std::ldexp(std::nearbyint(std::ldexp(fraction, 11)), exponent - 11);
-  };
   int outside = 0;
   for (int64_t i = 0; i < M; ++i)
     for (int64_t j = 0; j < N; ++j) {
-      double sum = 0;
-      for (int64_t k = 0; k < K; ++k) sum += tf32(A.get(i * K + k)) * tf32(B.get(j * K + k));
+      std::vector<double> x, y;
+      for (int64_t k = 0; k < K; ++k) x.push_back(A.get(i * K + k)), y.push_back(B.get(j * K + k));
       const Expected& e = expected[static_cast<size_t>(i * N + j)];
-      outside += std::abs(sum - e.value) > e.bound;
+      outside += e.undecided || std::abs(sum(x.data(), y.data()) - e.value) > e.bound;
     }
   CHECK(outside == 0);
+}
+
+// Towards 0, `bits` behind the leading one of `of`.
+double cut(double value, double of, int bits) {
+  if (of == 0) return value;
+  const double unit = std::ldexp(1, std::ilogb(of) - bits);
+  return std::trunc(value / unit) * unit;
+}
+
+TEST_CASE("tf32 bounds cover operands that are rounded or cut") {
+  for (bool rounded : {true, false}) {
+    const auto tf32 = [rounded](double v) {
+      if (!rounded) return cut(v, v, 10);
+      int exponent;
+      double fraction = std::frexp(v, &exponent);
+      return std::ldexp(std::nearbyint(std::ldexp(fraction, 11)), exponent - 11);
+    };
+    check_precision(DType::F32, "tf32", 64, [&](const double* x, const double* y) {
+      double sum = 0;
+      for (int64_t k = 0; k < 64; ++k) sum += tf32(x[k]) * tf32(y[k]);
+      return sum;
+    });
+  }
+}
+
+TEST_CASE("bounds of 8-bit floats cover the short sums of tensor cores") {
+  constexpr int64_t K = 1024, kStep = 16;
+  for (DType type : {DType::F8E4M3, DType::F8E5M2})
+    for (bool fast : {true, false})
+      check_precision(type, fast ? "fast" : "", K, [&](const double* x, const double* y) {
+        double whole = 0, run = 0;
+        for (int64_t k = 0; k < K; k += kStep) {
+          double largest = std::abs(run), sum = 0;
+          for (int64_t i = k; i < k + kStep; ++i) largest = std::max(largest, std::abs(x[i] * y[i]));
+          for (int64_t i = k; i < k + kStep; ++i) sum += cut(x[i] * y[i], largest, 13);
+          sum += cut(run, largest, 13);
+          run = cut(sum, sum, 13);
+          if (!fast && (k + kStep) % kF8Run == 0) whole += run, run = 0;
+        }
+        return whole + run;
+      });
 }
 
 TEST_CASE("softmax") {

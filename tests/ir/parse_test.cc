@@ -89,10 +89,11 @@ TEST_CASE("fragments of the language by example") {
       R"(tile 1
       kernel odds<const on: bool, const x: f32>(A: inout f32[M, 4, 2*M + 1], i: i64, u: u64)
       where M > 0, M % 2 == 0
-      { fragment f: f32[4, 4] = nan, g: f32[4, 4]; shared z: i4[4]
+      { fragment f: f32[4, 4] = nan, g: f32[4, 4]; shared z: i4[4], e: f8e4m3[4, 4] = 1
         for a in 1 .. 3 { f = x } for b < 2 { f = -1e-30 }
         pipelined c in i .. i + 4 { f = f32(u) }
         g = f^T @ f precision tf32
+        g += e @ e^T precision fast
         if on { f = 0 } else if M > 3 && !on { f = 1 } else { f = 2 }
         parallel p < 4, r < 4 {
           let w = approx exp2(f[p, r]) - -1.5, v = w > 0 ? w : on ? 1 : 2

@@ -63,6 +63,7 @@ TEST_CASE("every type diagnostic has a place, a message and a mend") {
       {"hacc += hs @ hs", "a gemm of f16 accumulates in f32, `hacc` is f16"},
       {"acc += is @ is", "a gemm of i8 accumulates in i32 or i64, `acc` is f32"},
       {"acc += hs @ hs precision tf32", "`precision tf32` is for f32 operands, these are f16 and f16"},
+      {"acc += hs @ hs precision fast", "`precision fast` is for 8-bit float operands, these are f16 and f16"},
       {"parallel j < 16 { Q[j] = 1 }", "elements of `Q` cannot be written one by one, two u4 share a byte"},
       {"parallel j < 16 { atomic E[j] += 1 }", "there is no `atomic +=` on f8e4m3"},
       {"parallel j < 16 { atomic B8[j] += 1 }", "there is no `atomic +=` on i8"},

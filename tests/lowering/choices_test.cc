@@ -65,7 +65,9 @@ TEST_CASE("the instruction follows types, shapes and what the program allows") {
   CHECK(has(notes("bf16", "f32", "a @ bt"), "gemm c: mma.m16n8k16"));
   CHECK(has(notes("i8", "i32", "a @ b^T"), "gemm c: mma.m16n8k32"));
   CHECK(has(notes("i8", "i32", "a @ bt"), "fma (only 16-bit operands can be stored with k down their rows)"));
-  CHECK(has(notes("f8e4m3", "f32", "a @ b^T"), "gemm c: mma.m16n8k32"));
+  CHECK(has(notes("f8e4m3", "f32", "a @ b^T"),
+            "gemm c: mma.m16n8k32, 2 x 2 warps, widened to f16 (`precision fast` would not widen)"));
+  CHECK(has(notes("f8e4m3", "f32", "a @ b^T precision fast"), "gemm c: mma.m16n8k32, 2 x 2 warps, short sums\n"));
   CHECK(has(notes("f32", "f32", "a @ b^T precision tf32"), "gemm c: mma.m16n8k8"));
   CHECK(has(notes("f32", "f32", "a @ b^T"), "fma (f32 operands; `precision tf32` would allow tensor cores)"));
   CHECK(has(notes("f16", "f32", "a @ b^T", 16), "gemm c: mma.m16n8k16, 1 x 4 warps"));
@@ -147,9 +149,32 @@ TEST_CASE("sm_90a multiplies by warp groups") {
   CHECK(note("f16", "f32", "a @ b^T") == "wgmma.m64k16, 1 x 1 warp groups");
   CHECK(note("bf16", "f32", "a @ bt") == "wgmma.m64k16, 1 x 1 warp groups");
   CHECK(note("u8", "i32", "a @ b^T") == "wgmma.m64k32, 1 x 1 warp groups");
-  CHECK(note("f32", "f32", "a @ b^T precision tf32").find("mma.m16n8k8") == 0);
+  CHECK(note("f32", "f32", "a @ b^T precision tf32") == "wgmma.m64k8, 1 x 1 warp groups");
+  CHECK(note("f8e4m3", "f32", "a @ b^T precision fast") == "wgmma.m64k32, 1 x 1 warp groups, short sums");
+  CHECK(note("f8e4m3", "f32", "a @ b^T") ==
+        "wgmma.m64k32, 1 x 1 warp groups, sums of runs of k (`precision fast` would leave out the runs)");
+  CHECK(note("f8e5m2", "f32", "a @ b^T precision fast", 16) ==
+        "mma.m16n8k32, 1 x 4 warps, widened to f16 (wgmma wants whole blocks of 64 rows)");
   CHECK(note("f16", "f32", "a @ b^T", 16) == "mma.m16n8k16, 1 x 4 warps (wgmma wants whole blocks of 64 rows)");
   CHECK(on_hopper(product("f16", "f32", "a @ b^T"), {}, 64).notes.find("wgmma.") == std::string::npos);
+
+  // The sum of a run takes 64 registers beside the 128 of c.
+  const std::string beside = on_hopper(R"(tile 1
+kernel k(A: f8e4m3[64, K], B: f8e4m3[256, K], X: f32[64, 64], Y: out f32[64, 64], C: out f32[64, 256])
+{
+  shared a: f8e4m3[64, 128], b: f8e4m3[256, 128]
+  fragment c: f32[64, 256] = 0, x: f32[64, 64]
+  x = X
+  for k < ceildiv(K, 128) {
+    a = A[:, k*128 +: 128]
+    b = B[:, k*128 +: 128]
+    c += a @ b^T
+  }
+  C = c
+  Y = x
+}
+)", {}).notes;
+  CHECK(has(beside, "widened to f16 (no registers are left for the sums of runs)"));
 
   // The copy engine fills what lies in slabs, for a warp of its own; here `bt` does, but is no operand.
   const std::string plain = R"(tile 1

@@ -93,6 +93,7 @@ constexpr Row kRows[] = {
     {Planted::kGroupRows, "the warps of a group exchange rows", OnCpu::kNotThere},
     {Planted::kGroupStep, "wgmma reads the first k again", OnCpu::kNotThere},
     {Planted::kGroupSlab, "slabs of an operand overlap", OnCpu::kNotThere},
+    {Planted::kRunRestarts, "a run of sums keeps its last step only", OnCpu::kNotThere},
     {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
@@ -250,6 +251,26 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 )",
                      rows);
 }
+// Operands of which wgmma takes a part, and sums of them that it makes in runs.
+constexpr const char* kShortSums = R"(tile 1
+kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])
+{
+  shared a: f8e4m3[128, 256], b: f8e5m2[32, 256], d: f32[64, 64], e: f32[24, 64]
+  fragment c: f32[128, 32] = 0, f: f32[64, 24] = 0
+  pipelined k < ceildiv(K, 256), 2 {
+    a = A[:, k*256 +: 256]
+    b = B[:, k*256 +: 256]
+    c += a @ b^T
+  }
+  pipelined k < ceildiv(K, 64), 3 {
+    d = D[:, k*64 +: 64]
+    e = E[:, k*64 +: 64]
+    f += d @ e^T precision tf32
+  }
+  C = c
+  F = f
+}
+)";
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
 struct Planting {
@@ -311,6 +332,7 @@ class Suite {
     add_program("group turns", group_chain(128), random, 24, groups);
     groups.threads = 128;
     add_program("group chain", group_chain(64), random, 24, groups);
+    add_program("short sums", kShortSums, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

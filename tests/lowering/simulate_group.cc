@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/lowering/simulated_machine.h"
+#include "tests/lowering/tensor_sums.h"
 
 namespace kachel::lowering {
 
@@ -103,15 +104,21 @@ void Machine::finish_products(const std::vector<GroupProduct>& products, Group& 
         const size_t m = lane / 4 + 8 * (i / 2 % 2), n = i / 4 * 8 + lane % 4 * 2 + i % 2;
         ir::Scalar total{ir::compute_type(type_c), 0, 0};
         if (stmt.accumulate) total = ir::load_element(type_c, sums.data(), static_cast<int64_t>(i));
+        std::vector<double> terms{total.f};
         for (size_t k = 0; k < depth; ++k) {
           const auto at = static_cast<int64_t>(k);
           const ir::Scalar x = ir::load_element(stmt.type, product.a.data() + m * kStepBytes, at);
           const ir::Scalar y = ir::load_element(stmt.type_b, product.b.data() + n * kStepBytes, at);
           if (type_c == DType::I32)
             total.i = ir::wrap_integer(DType::I32, total.i + x.i * y.i);
+          else if (ir::is_float8(stmt.type))
+            terms.push_back(x.f * y.f);
+          else if (stmt.type == DType::F32)
+            total.f = static_cast<float>(total.f) + cut_to_tf32(x.f) * cut_to_tf32(y.f);
           else
             total.f = static_cast<float>(total.f) + static_cast<float>(x.f) * static_cast<float>(y.f);
         }
+        if (ir::is_float8(stmt.type)) total.f = short_sum(terms);
         ir::store_element(type_c, sums.data(), static_cast<int64_t>(i), total);
       }
     }

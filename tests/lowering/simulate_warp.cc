@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/lowering/simulated_machine.h"
+#include "tests/lowering/tensor_sums.h"
 
 namespace kachel::lowering {
 
@@ -23,9 +24,8 @@ float to_tf32(float value) {
 
 bool supported(DType a, DType b, DType c) {
   auto byte = [](DType type) { return type == DType::I8 || type == DType::U8; };
-  auto float8 = [](DType type) { return type == DType::F8E4M3 || type == DType::F8E5M2; };
   if (byte(a) && byte(b)) return c == DType::I32;
-  if (float8(a) && float8(b)) return c == DType::F32;
+  if (ir::is_float8(a) && ir::is_float8(b)) return c == DType::F32;
   return a == b && c == DType::F32 && (a == DType::F16 || a == DType::BF16 || a == DType::F32);
 }
 
@@ -117,6 +117,8 @@ void Machine::mma(const SimStmt& stmt, Warp warp) {
   auto bits = [&](const SimStmt::Operand& operand) { return operand.elements * ir::bits(type_of(operand.buffer)); };
   if (bits(a) != 128 || bits(b) != 64 || bits(c) != 128) return fail("mma with fragments of another size");
 
+  // 8-bit floats are added up 16 at a time.
+  const bool short_sums = ir::is_float8(stmt.type) && !stmt.widened;
   ir::Scalar left[kRows][kStepBytes], right[kStepBytes][kColumns], sum[kRows][kColumns];
   uint8_t* results[kLanes];
   for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -138,6 +140,12 @@ void Machine::mma(const SimStmt& stmt, Warp warp) {
   for (size_t m = 0; m < kRows; ++m)
     for (size_t n = 0; n < kColumns; ++n) {
       ir::Scalar& total = sum[m][n];
+      for (size_t k = 0; short_sums && k < depth; k += depth / 2) {
+        std::vector<double> terms{total.f};
+        for (size_t i = 0; i < depth / 2; ++i) terms.push_back(left[m][k + i].f * right[k + i][n].f);
+        total.f = short_sum(terms);
+      }
+      if (short_sums) continue;
       for (size_t k = 0; k < depth; ++k) {
         const ir::Scalar &x = left[m][k], &y = right[k][n];
         if (type_c == DType::I32) {

@@ -161,6 +161,7 @@ class Compiler {
     stmt.type = intrinsic.type;
     stmt.type_b = intrinsic.type_b;
     stmt.accumulate = intrinsic.accumulate;
+    stmt.widened = intrinsic.widened;
     stmt.view_a = intrinsic.view_a;
     stmt.view_b = intrinsic.view_b;
     stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kMma ||

@@ -4,7 +4,7 @@ from .row import Row, Step
 
 def matmul(n, threads):
     return Row(group="matmul", shape=f"{n}^3", type="f32", device="cpu", threads=threads,
-               steps=(Step("examples/matmul.tile", "matmul", {"tf32": 0}),), types={"T": "f32", "O": "f32"},
+               steps=(Step("examples/matmul.tile", "matmul", {"tf32": 0, "fast": 0}),), types={"T": "f32", "O": "f32"},
                dims={"M": n, "N": n, "K": n}, output="C", reference="matmul", peers=("OpenBLAS", "oneDNN"),
                flops=2.0 * n ** 3, bytes=12.0 * n * n, quick=n == 512 and threads == 1)
 

@@ -22,7 +22,7 @@ def work(shape, operand, result):
 
 
 def plain(shape, type_name):
-    return Row(group="matmul", shape=label(shape), type=type_name, steps=(Step(EXAMPLE, "matmul", {"tf32": 0}),),
+    return Row(group="matmul", shape=label(shape), type=type_name, steps=(Step(EXAMPLE, "matmul", {"tf32": 0, "fast": 0}),),
                types={"T": type_name, "O": type_name}, output="C", reference="matmul",
                peers=("cuBLAS", "Triton"), quick=type_name == "f16" and shape in QUICK,
                **work(shape, type_name, type_name))
@@ -31,14 +31,19 @@ def plain(shape, type_name):
 def rows():
     big, mid = (8192, 8192, 8192), (4096, 4096, 4096)
     return [plain(shape, name) for name in ("f16", "bf16") for shape in SHAPES] + [
-        Row(group="lowp", shape=label(big), type="f8e4m3", steps=(Step(EXAMPLE, "matmul", {"tf32": 0}),),
+        Row(group="lowp", shape=label(big), type="f8e4m3", steps=(Step(EXAMPLE, "matmul", {"tf32": 0, "fast": 0}),),
             types={"T": "f8e4m3", "O": "bf16"}, output="C", reference="matmul",
-            peers=("cuBLAS fast accumulation", "cuBLAS", "Triton"), quick=True, **work(big, "f8e4m3", "bf16")),
-        Row(group="lowp", shape=label(big), type="i8", steps=(Step(EXAMPLE, "matmul", {"tf32": 0}),), types={"T": "i8", "O": "i32"},
+            peers=("cuBLAS",), quick=True, **work(big, "f8e4m3", "bf16")),
+        # All sums are left to the tensor cores, as Triton does unless it is told otherwise.
+        Row(group="lowp", shape=label(big) + " fast", type="f8e4m3",
+            steps=(Step(EXAMPLE, "matmul", {"tf32": 0, "fast": 1}),), types={"T": "f8e4m3", "O": "bf16"}, output="C",
+            reference="matmul", peers=("cuBLAS fast accumulation", "Triton"), quick=True, tolerance=3e-2,
+            **work(big, "f8e4m3", "bf16")),
+        Row(group="lowp", shape=label(big), type="i8", steps=(Step(EXAMPLE, "matmul", {"tf32": 0, "fast": 0}),), types={"T": "i8", "O": "i32"},
             output="C", reference="matmul", peers=("cuBLAS", "Triton"), **work(big, "i8", "i32")),
-        Row(group="lowp", shape=label(big), type="tf32", steps=(Step(EXAMPLE, "matmul", {"tf32": 1}),), types={"T": "f32", "O": "f32"}, output="C",
+        Row(group="lowp", shape=label(big), type="tf32", steps=(Step(EXAMPLE, "matmul", {"tf32": 1, "fast": 0}),), types={"T": "f32", "O": "f32"}, output="C",
             reference="matmul", peers=("cuBLAS", "Triton"), **work(big, "f32", "f32")),
-        Row(group="lowp", shape=label(mid), type="f32", steps=(Step(EXAMPLE, "matmul", {"tf32": 0}),),
+        Row(group="lowp", shape=label(mid), type="f32", steps=(Step(EXAMPLE, "matmul", {"tf32": 0, "fast": 0}),),
             types={"T": "f32", "O": "f32"}, output="C", reference="matmul", peers=("cuBLAS",),
             **work(mid, "f32", "f32")),
     ] + [
