@@ -213,6 +213,7 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
       }
       if (integral && kernel_.ranges.of(e->args[1]).lo < 1)
         return fmt::format("kachel_{}({}, {})", op == Op::kDiv ? "div" : "mod", args[0], args[1]);
+      if (op == Op::kDiv && e->type == DType::F32) return fmt::format("kachel_divide({}, {})", args[0], args[1]);
       break;
     case Op::kShl:
     case Op::kShr:

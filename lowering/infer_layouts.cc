@@ -81,6 +81,7 @@ class Inference {
       GemmChoice choice = choose_gemm(*gemm, target_, is_fragment(gemm->a.buffer), !without_runs_.count(gemm));
       if (choice.mma && !is_fragment(gemm->c.buffer)) {
         choice.mma = nullptr;
+        choice.crowded_out = true;
         choice.reason = gemm->c.buffer->name + " is not in registers";
       }
       choices_[gemm] = choice;
@@ -113,6 +114,7 @@ class Inference {
       if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, false);
       if (choice.mma && !grid) {
         choice.mma = nullptr;
+        choice.crowded_out = true;
         choice.reason = "the block's warps cannot share the tile of C";
       }
       if (is_fragment(gemm->b.buffer)) return demote(gemm->b.buffer, "it is the right operand of a gemm");

@@ -70,6 +70,7 @@ struct Lowered {
   std::string entry;  // its symbol: the same for every kernel, so that names change nothing
   std::vector<Slot> slots;
   std::vector<TensorMap> maps;
+  std::string flaw;  // what the configuration costs that another might not: "acc is not in registers"; "" if nothing does
   int threads = 1;              // a block, those that only copy included
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none

@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> hoist reductions  each a region of its own
 //            -> unswitch masks    tiles that no mask touches
+//            -> operands in registers   left operands that the block computes
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
@@ -21,6 +22,7 @@
 #include "lowering/hoist_reductions.h"
 #include "lowering/memory_plan.h"
 #include "lowering/narrow.h"
+#include "lowering/operands_in_registers.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/simplify.h"
 #include "lowering/synchronise.h"
@@ -81,6 +83,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
   lowering.kernel = plain ? concrete : unswitch_masks(hoist_reductions(concrete));
+  if (!plain && target.group_products && has_group_mma(target.architecture))
+    lowering.kernel = operands_in_registers(lowering.kernel);
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) lowering.kernel = pipeline_tiles(lowering.kernel);
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =
@@ -120,12 +124,25 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   return lowering;
 }
 
+namespace {
+
+// A tile that is too large for its place is a matter of the configuration; what no configuration has is none.
+std::string flaw_of(const Lowering& lowering) {
+  for (const auto& [gemm, choice] : lowering.placements.gemms)
+    if (choice.crowded_out) return fmt::format("a product without tensor cores: {}", choice.reason);
+  const int64_t bytes = lowering.loops.workspace_bytes;
+  return bytes ? fmt::format("{} bytes of tiles in global memory", bytes) : "";
+}
+
+}  // namespace
+
 Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
                       const LowerOptions& options) {
   KACHEL_ASSIGN(const Lowering lowering, lower_to_loops(concrete, target, fact_mask));
   const LoopKernel& loops = lowering.loops;
   Lowered lowered;
   const bool cpu = target.kind == Target::Kind::kCpu;
+  if (!cpu && !target.generic) lowered.flaw = flaw_of(lowering);
   lowered.text = cpu ? emit_llvm(loops) : emit_cuda(loops);
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);

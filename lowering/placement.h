@@ -47,6 +47,7 @@ struct GemmChoice {
   // registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
   bool in_runs = false, widened = false;
   int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps, or warp groups, share C
+  bool crowded_out = false;          // tensor cores know the types, but this tile does not go with them
   std::string reason;                // for explain: the fact that was missing for the next better choice
 };
 

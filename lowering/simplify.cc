@@ -1,6 +1,7 @@
 #include "lowering/simplify.h"
 
 #include "ir/instantiate.h"
+#include "lowering/loop_build.h"
 
 namespace kachel::lowering {
 namespace {
@@ -16,6 +17,18 @@ class Simplifier {
   }
 
  private:
+  // From f32 to a narrower float.
+  static bool rounds(const ir::ExprRef& value) {
+    return value->kind == ir::ExprKind::kCast && value->args[0]->type == ir::DType::F32 &&
+           ir::is_float(value->cast_type.dtype) && value->cast_type.dtype != ir::DType::F32;
+  }
+  // What was rounded to `type` to give `value`; null if it was not.
+  ir::ExprRef before_rounding(const ir::ExprRef& value, ir::DType type) const {
+    if (rounds(value)) return value->cast_type.dtype == type ? value->args[0] : nullptr;
+    const auto it = value->kind == ir::ExprKind::kVar ? rounded_.find(value->var.get()) : rounded_.end();
+    return it != rounded_.end() && it->second.type == type ? it->second.exact : nullptr;
+  }
+
   ir::ExprRef expr(const ir::ExprRef& in) const {
     return ir::fold(ir::rewrite(in, [this](const ir::ExprRef& node) {
       if (node->kind != ir::ExprKind::kVar) return node;
@@ -27,13 +40,25 @@ class Simplifier {
   void statement(const LoopLet& let, LoopBlock* out) {
     ir::ExprRef value = expr(let.value);
     names_.erase(let.var.get());  // another block may have declared it too
-    if (ir::is_const(value))
+    rounded_.erase(let.var.get());
+    while (rounds(value) && before_rounding(value->args[0], value->cast_type.dtype)) value = value->args[0];  // twice
+    const bool alias = value->kind == ir::ExprKind::kVar && rounded_.count(value->var.get());
+    if (ir::is_const(value) || alias) {
       names_[let.var.get()] = value;
-    else
+    } else if (rounds(value)) {
+      const ir::ExprRef& arg = value->args[0];
+      const ir::ExprRef exact = arg->kind == ir::ExprKind::kVar ? arg : named("exact", arg, out);
+      out->push_back({LoopLet{let.var, ir::make_cast(value->cast_type, exact)}});
+      rounded_[let.var.get()] = {value->cast_type.dtype, exact};
+    } else {
       out->push_back({LoopLet{let.var, value}});
+    }
   }
+  // A store rounds by itself.
   void statement(const LoopStore& store, LoopBlock* out) {
-    out->push_back({LoopStore{store.buffer, expr(store.index), expr(store.value)}});
+    ir::ExprRef value = expr(store.value);
+    while (const ir::ExprRef exact = before_rounding(value, store.buffer->type.dtype)) value = exact;
+    out->push_back({LoopStore{store.buffer, expr(store.index), value}});
   }
   void statement(const LoopAtomic& atomic, LoopBlock* out) {
     out->push_back({LoopAtomic{atomic.buffer, expr(atomic.index), atomic.op, expr(atomic.value)}});
@@ -101,7 +126,12 @@ class Simplifier {
   }
   void statement(const LoopComment& comment, LoopBlock* out) { out->push_back({comment}); }
 
+  struct Rounded {
+    ir::DType type;
+    ir::ExprRef exact;
+  };
   std::unordered_map<const ir::Var*, ir::ExprRef> names_;
+  std::unordered_map<const ir::Var*, Rounded> rounded_;
 };
 
 }  // namespace

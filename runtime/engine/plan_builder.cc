@@ -48,10 +48,11 @@ Status generic_slots(const KernelModel& model, const ir::Kernel& concrete, std::
   return {};
 }
 
-// Only what the compiler itself says: a loaded function's local memory may as well be arrays of the program.
-std::string flaw_of(const CompileResult& compiled) {
-  std::string flaw;
-  if (compiled.usage.spill_bytes > 0) flaw = fmt::format("spills {} bytes", compiled.usage.spill_bytes);
+// Of the compiler only what it says itself: a loaded function's local memory may as well be arrays of the program.
+std::string flaw_of(const lowering::Lowered& lowered, const CompileResult& compiled) {
+  std::string flaw = lowered.flaw;
+  if (compiled.usage.spill_bytes > 0)
+    flaw += fmt::format("{}spills {} bytes", flaw.empty() ? "" : "; ", compiled.usage.spill_bytes);
   for (const std::string& loss : compiled.losses) flaw += (flaw.empty() ? "" : "; ") + loss;
   return flaw;
 }
@@ -175,7 +176,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .maps = std::move(lowered.maps),
                         .resident = lowered.resident,
                         .usage = compiled.usage,
-                        .flaw = flaw_of(compiled),
+                        .flaw = flaw_of(lowered, compiled),
                         .binary = std::move(compiled.binary)});
   const std::string bytes = encode_plan(plan);
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,

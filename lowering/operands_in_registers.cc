@@ -1,0 +1,152 @@
+#include "lowering/operands_in_registers.h"
+
+#include <map>
+#include <set>
+
+#include "lowering/placement.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::BufferRef;
+using ir::ExprRef;
+
+// Which tiles are used in no other way.
+class Uses {
+ public:
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
+  }
+  bool qualifies(const ir::Buffer* tile) const {
+    return computed_.count(tile) && multiplied_.count(tile) && !otherwise_.count(tile);
+  }
+
+ private:
+  void reads(const ExprRef& expr) {
+    if (!expr) return;
+    ir::visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ir::ExprKind::kLoad) otherwise_.insert(node->buffer.get());
+    });
+  }
+  void other(const ir::TileRef& tile) {
+    otherwise_.insert(tile.buffer.get());
+    for (const ir::AxisSpec& axis : tile.axes) {
+      reads(axis.start);
+      if (axis.gather) other(*axis.gather);
+    }
+    reads(tile.within_first);
+    reads(tile.within_length);
+  }
+
+  void statement(const ir::DeclStmt& decl) {
+    if (decl.init) otherwise_.insert(decl.buffer.get());
+  }
+  void statement(const ir::LetStmt& let) { reads(let.value); }
+  void statement(const ir::CopyStmt& copy) {
+    other(copy.src);
+    if (copy.src.buffer->scope == ir::Scope::kFragment && is_whole(copy.dst) && is_whole(copy.src))
+      computed_.insert(copy.dst.buffer.get());
+    else
+      other(copy.dst);
+  }
+  void statement(const ir::FillStmt& fill) {
+    other(fill.dst);
+    reads(fill.value);
+  }
+  void statement(const ir::GemmStmt& gemm) {
+    other(gemm.b);
+    other(gemm.c);
+    if (!gemm.transpose_a && is_whole(gemm.a))
+      multiplied_.insert(gemm.a.buffer.get());
+    else
+      other(gemm.a);
+  }
+  // An element for each iteration, all of them.
+  void statement(const ir::ParallelStmt& region) {
+    for (const ir::Stmt& stmt : region.body) {
+      const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
+      if (assign && assign->op == ir::AssignOp::kSet && covers(region, *assign)) {
+        computed_.insert(assign->buffer.get());
+        reads(assign->value);
+      } else {
+        std::visit([this](const auto& node) { statement(node); }, stmt.node);
+      }
+    }
+  }
+  static bool covers(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
+    if (assign.indices.size() != 2 || region.iters.size() != 2) return false;
+    const std::vector<int64_t> shape = tile_shape(assign.buffer);
+    for (size_t i = 0; i < 2; ++i)
+      if (assign.indices[i]->kind != ir::ExprKind::kVar || assign.indices[i]->var != region.iters[i].var ||
+          region.iters[i].extent->int_value != shape[i])
+        return false;
+    return true;
+  }
+  void statement(const ir::AssignStmt& assign) {
+    otherwise_.insert(assign.buffer.get());
+    for (const ExprRef& index : assign.indices) reads(index);
+    reads(assign.value);
+  }
+  void statement(const ir::ForStmt& loop) {
+    reads(loop.begin);
+    reads(loop.end);
+    block(loop.body);
+  }
+  void statement(const ir::IfStmt& branch) {
+    reads(branch.condition);
+    block(branch.then_body);
+    block(branch.else_body);
+  }
+
+  std::set<const ir::Buffer*> computed_, multiplied_, otherwise_;
+};
+
+class Mover {
+ public:
+  explicit Mover(const Uses& uses) : uses_(uses) {}
+
+  ir::Block block(ir::Block body) {
+    for (ir::Stmt& stmt : body) {
+      if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) move(&decl->buffer);
+      if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) move(&copy->dst.buffer);
+      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) move(&gemm->a.buffer);
+      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) move(&assign->buffer);
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) region->body = block(std::move(region->body));
+      if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(std::move(loop->body));
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        branch->then_body = block(std::move(branch->then_body));
+        branch->else_body = block(std::move(branch->else_body));
+      }
+    }
+    return body;
+  }
+
+ private:
+  void move(BufferRef* buffer) {
+    if ((*buffer)->scope != ir::Scope::kShared || ir::bits((*buffer)->type.dtype) != 16 || !ir::is_float((*buffer)->type.dtype) ||
+        !uses_.qualifies(buffer->get()))
+      return;
+    BufferRef& moved = moved_[buffer->get()];
+    if (!moved) {
+      ir::Buffer fragment = **buffer;
+      fragment.scope = ir::Scope::kFragment;
+      moved = std::make_shared<const ir::Buffer>(std::move(fragment));
+    }
+    *buffer = moved;
+  }
+
+  const Uses& uses_;
+  std::map<const ir::Buffer*, BufferRef> moved_;
+};
+
+}  // namespace
+
+ir::Kernel operands_in_registers(const ir::Kernel& kernel) {
+  Uses uses;
+  uses.block(kernel.body);
+  ir::Kernel out = kernel;
+  out.body = Mover(uses).block(kernel.body);
+  return out;
+}
+
+}  // namespace kachel::lowering
