@@ -24,18 +24,18 @@ bool same_indices(const std::vector<ExprRef>& a, const std::vector<ExprRef>& b) 
 
 // The factors, if the region does nothing but scale a fragment by those of another fragment; else null.
 ir::BufferRef TileLowering::mostly_ones(const ir::ParallelStmt& stmt) const {
-  if (on_cpu() || stmt.body.size() != 1) return nullptr;
-  const auto* assign = std::get_if<ir::AssignStmt>(&stmt.body[0].node);
-  if (!assign || assign->atomic != ir::AtomicOp::kNone || assign->buffer->type.dtype != DType::F32) return nullptr;
+  // As hoist_reductions() writes it: `let new = o[i, j] * f[i]  o[i, j] = new`.
+  if (on_cpu() || stmt.body.size() != 2) return nullptr;
+  const auto* let = std::get_if<ir::LetStmt>(&stmt.body[0].node);
+  const auto* assign = std::get_if<ir::AssignStmt>(&stmt.body[1].node);
+  if (!let || !assign || assign->op != ir::AssignOp::kSet || assign->atomic != ir::AtomicOp::kNone) return nullptr;
+  if (assign->value->kind != ExprKind::kVar || assign->value->var != let->var) return nullptr;
+  if (let->value->kind != ExprKind::kApply || let->value->op != Op::kMul || let->value->type != DType::F32) return nullptr;
   ExprRef factor;
-  if (assign->op == ir::AssignOp::kMul) {
-    factor = assign->value;
-  } else if (assign->op == ir::AssignOp::kSet && assign->value->kind == ExprKind::kApply && assign->value->op == Op::kMul) {
-    for (size_t i = 0; i < 2; ++i) {
-      const ExprRef& self = assign->value->args[i];
-      if (self->kind == ExprKind::kLoad && self->buffer == assign->buffer && same_indices(self->args, assign->indices))
-        factor = assign->value->args[1 - i];
-    }
+  for (size_t i = 0; i < 2; ++i) {
+    const ExprRef& self = let->value->args[i];
+    if (self->kind == ExprKind::kLoad && self->buffer == assign->buffer && same_indices(self->args, assign->indices))
+      factor = let->value->args[1 - i];
   }
   if (!factor || factor->kind != ExprKind::kLoad || factor->buffer == assign->buffer || factor->type != DType::F32) return nullptr;
   auto held = [&](const ir::BufferRef& tile) {

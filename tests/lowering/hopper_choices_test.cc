@@ -1,0 +1,117 @@
+// What sm_90a's schedule makes of programs whose blocks go from tile to tile, read off its printed values.
+#include <doctest/doctest.h>
+
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+// Rows of Q against all of K: `causal` ends the loop where the rows do.
+std::string attend(bool causal) {
+  return std::string(R"(tile 1
+kernel attend(Q: f16[B, M, 64], K: f16[B, N, 64], V: f16[B, N, 64], O: out f16[B, M, 64])
+tune BM = 128 | 64, stages = 2 | 3
+grid i < ceildiv(M, BM), b < B
+{
+  shared q: f16[BM, 64], k: f16[64, 64], v: f16[64, 64]
+  fragment s: f32[BM, 64], p: f16[BM, 64], o: f32[BM, 64] = 0, m: f32[BM] = -1e30, a: f32[BM]
+  q = Q[b, i*BM +: BM, :]
+  pipelined n < ceildiv()") +
+         (causal ? "min(N, (i + 1) * BM)" : "N") + R"(, 64), stages {
+    k = K[b, n*64 +: 64, :]
+    v = V[b, n*64 +: 64, :]
+    s = q @ k^T
+    parallel r < BM { let next = max(m[r], max[c < 64](s[r, c]))  a[r] = exp2(m[r] - next)  m[r] = next }
+    parallel r < BM, c < 64 { s[r, c] = exp2(s[r, c] - m[r]) }
+    parallel r < BM, c < 64 { o[r, c] *= a[r] }
+    p = s
+    o += p @ v
+  }
+  O[b, i*BM +: BM, :] = o
+}
+)";
+}
+
+Lowered on_hopper(const std::string& text, std::map<std::string, int64_t> tunables = {}) {
+  Request request{text, std::move(tunables)};
+  request.target.architecture = 90;
+  return lowered(request);
+}
+
+TEST_CASE("what a block loads once is loaded for the next tile, as long as there is memory") {
+  const Lowered both = on_hopper(attend(false));
+  CAPTURE(both.notes);
+  CHECK(has(both.notes, "pipeline once: depth 2, the copy engine into {q}"));
+  CHECK(has(both.notes, "pipeline n: depth 2, the copy engine into {k, v}"));
+  CHECK(both.resident);
+  CHECK(both.maps.size() == 3);
+  // The outer pipeline gives way first: the program asks for the stages of the inner one.
+  Request small{attend(false), {{"stages", 3}}};
+  small.target.architecture = 90;
+  small.target.shared_limit = (16 + 3 * 16 + 8) * 1024;
+  CHECK(has(lowered(small).notes, "pipeline once: depth 1, in order (shared memory holds no more stages)"));
+  CHECK(has(lowered(small).notes, "pipeline n: depth 3, the copy engine into {k, v}"));
+  // Rows that the copy engine cannot read leave both to the threads.
+  Request unaligned{attend(false)};
+  unaligned.target.architecture = 90;
+  unaligned.facts = 1;
+  CHECK(lowered(unaligned).maps.empty());
+}
+
+TEST_CASE("tiles that read the same follow each other; from the end, as many rows as the L2 holds") {
+  const Lowered full = on_hopper(attend(false)), causal = on_hopper(attend(true));
+  CHECK(has(full.notes, "grid: axis 0 fastest, whose tiles read the same"));
+  CHECK(!has(full.notes, "rows of tiles together"));
+  CHECK(has(causal.notes, "grid axis 0: from its end, where loops are longer"));
+  CHECK(has(causal.notes, "grid: 64 rows of tiles together"));
+  CHECK(has(causal.loop_ir, "let most_rows: i64 = "));
+}
+
+TEST_CASE("warp groups take turns, and a tile is scaled only where a factor is not 1") {
+  const Lowered result = on_hopper(attend(false));
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.loop_ir, "phases turn: 2 of 4 arrivals"));
+  CHECK(has(result.loop_ir, "phase_wait turn[thread / 128 +: 1]"));
+  CHECK(has(result.loop_ir, "any_lane a[0] != 1.0 || a[1] != 1.0"));
+  CHECK(!has(on_hopper(attend(false), {{"BM", 64}}).loop_ir, "phase_wait turn"));
+}
+
+std::string scaled(const std::string& use) {
+  return R"(tile 1
+kernel scaled(X: f16[M, K], B: f16[N, K], G: f32[M], C: out f16[M, N])
+tune BN = 256 | 1024
+grid i < ceildiv(M, 128), j < ceildiv(N, BN)
+{
+  shared x: f16[128, 64], b: f16[BN, 64], a: f16[128, 64]
+  fragment g: f32[128], c: f32[128, BN] = 0
+  g = G[i*128 +: 128]
+  pipelined k < ceildiv(K, 64), 3 {
+    x = X[i*128 +: 128, k*64 +: 64]
+    b = B[j*BN +: BN, k*64 +: 64]
+    parallel r < 128, d < 64 { a[r, d] = x[r, d] * g[r] }
+)" + use + R"(
+  }
+  C[i*128 +: 128, j*BN +: BN] = c
+}
+)";
+}
+
+TEST_CASE("a left operand that the block computes is held in registers, rounded once") {
+  const Lowered result = on_hopper(scaled("c += a @ b^T"));
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "tile a: f16 in registers"));
+  CHECK(has(result.notes, "gemm c: wgmma.m64k16, 2 x 1 warp groups, A in registers"));
+  CHECK(!has(result.loop_ir, "f16(f16("));
+  // Not where it is used in another way as well.
+  CHECK(has(on_hopper(scaled("c += a @ b^T  parallel r < 128, d < 64 { c[r, d] += a[r, d] }")).notes, "tile a: f16 in memory"));
+}
+
+TEST_CASE("a configuration that loses the tensor cores says so") {
+  CHECK(on_hopper(scaled("c += a @ b^T")).flaw.empty());
+  const std::string flaw = on_hopper(scaled("c += a @ b^T"), {{"BN", 1024}}).flaw;
+  CAPTURE(flaw);
+  CHECK(has(flaw, "a product without tensor cores: c is not in registers"));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
