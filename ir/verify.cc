@@ -68,6 +68,7 @@ std::vector<Diagnostic> verify(const Module& module) {
       check_shapes(kernel, found);
       check_access(kernel, found);
       check_writes(kernel, found);
+      check_expansion(kernel, found);
       check_all_types(kernel, found);
     }
     std::stable_sort(found.begin(), found.end(), before);

@@ -19,6 +19,8 @@ void check_shapes(const Kernel& kernel, Diagnostics& out);
 void check_access(const Kernel& kernel, Diagnostics& out);
 // Distinct iterations and distinct blocks write distinct elements.
 void check_writes(const Kernel& kernel, Diagnostics& out);
+// Reductions that are too much once the names in them are written out.
+void check_expansion(const Kernel& kernel, Diagnostics& out);
 // Type rules, for every choice of types.
 void check_all_types(const Kernel& kernel, Diagnostics& out);
 

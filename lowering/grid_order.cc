@@ -20,7 +20,7 @@ class Slopes {
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
-        lets_[let->var.get()] = let->value;
+        lets_[let->var.get()] = slope(let->value);
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         note(slope(loop->end));
         auto begin = slope(loop->begin);
@@ -45,7 +45,7 @@ class Slopes {
     if (expr->kind == ExprKind::kVar) {
       if (expr->var == axis_) return 1;
       auto it = lets_.find(expr->var.get());
-      return it == lets_.end() ? 0 : slope(it->second);
+      return it == lets_.end() ? 0 : it->second;
     }
     std::vector<std::optional<int>> parts;
     bool constant = true;
@@ -82,7 +82,7 @@ class Slopes {
   }
 
   const ir::VarRef axis_;
-  std::unordered_map<const ir::Var*, ExprRef> lets_;
+  std::unordered_map<const ir::Var*, std::optional<int>> lets_;
   bool rises_ = false, falls_ = false;
 };
 
@@ -132,19 +132,27 @@ class Readers {
   void count(const ir::ForStmt& loop) {
     int64_t once = 0;
     for (const ir::Stmt& stmt : loop.body)
-      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && copy->src.buffer->scope == ir::Scope::kGlobal)
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+          copy && copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope != ir::Scope::kGlobal)
         once += product(tile_shape(copy->dst.buffer)) * ir::bits(copy->dst.buffer->type.dtype) / 8;
     auto wide = [](const ExprRef& value) { return ir::make_cast({ir::DType::I64, nullptr}, value); };
     const ExprRef trips = ir::make_typed(Op::kSub, {wide(inlined(loop.end)), wide(inlined(loop.begin))});
     const ExprRef all = ir::make_typed(Op::kMul, {trips, ir::make_int(once, ir::DType::I64)});
     bytes = bytes ? ir::make_typed(Op::kAdd, {bytes, all}) : all;
+    countable_ &= inlined_ <= kMostInlined;
+    if (!countable_) bytes = nullptr;
   }
-  ExprRef inlined(const ExprRef& value) const {
+  // Names that use a name several times multiply: there is an end to it.
+  ExprRef inlined(const ExprRef& value) {
     return ir::rewrite(value, [this](const ExprRef& node) {
       auto let = node->kind == ExprKind::kVar ? lets_.find(node->var.get()) : lets_.end();
-      return let == lets_.end() ? node : inlined(let->second);
+      return let == lets_.end() || ++inlined_ > kMostInlined ? node : inlined(let->second);
     });
   }
+
+  static constexpr int kMostInlined = 64;
+  int inlined_ = 0;
+  bool countable_ = true;
 
   std::unordered_map<const ir::Var*, ExprRef> lets_;
 };

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "ir/instantiate.h"
@@ -57,6 +58,8 @@ class Unswitcher {
 
   void region(ir::Loc loc, const ir::ParallelStmt& region, ir::Block* out) {
     lets_.clear();
+    sizes_.clear();
+    opaque_.clear();
     iters_.clear();
     for (const ir::IterVar& iter : region.iters) {
       iters_[iter.var.get()] = iter.extent->int_value;
@@ -75,7 +78,18 @@ class Unswitcher {
         always = always ? ir::make_typed(Op::kAnd, {always, holds}) : holds;
         return node->args[1];
       });
-      lets_[let->var.get()] = inlined(std::get<ir::LetStmt>(stmt.node).value);
+      const ExprRef value = inlined(std::get<ir::LetStmt>(stmt.node).value);
+      uint64_t size = 0;
+      const ir::Var* var = let->var.get();
+      ir::visit(std::get<ir::LetStmt>(stmt.node).value, [&](const ExprRef& node) {
+        const auto named = node->kind == ExprKind::kVar ? sizes_.find(node->var.get()) : sizes_.end();
+        size += named == sizes_.end() ? 1 : named->second;
+      });
+      // Names that use a name several times multiply: of such a value nothing is known.
+      if (size > kMostInlined)
+        opaque_.insert(var);
+      else
+        lets_[var] = value, sizes_[var] = size;
     }
     if (!always) {
       out->push_back({loc, region});
@@ -98,7 +112,7 @@ class Unswitcher {
     bool uniform = true;
     ir::visit(expr, [&](const ExprRef& node) {
       uniform &= node->kind != ExprKind::kLoad && node->kind != ExprKind::kReduce;
-      uniform &= node->kind != ExprKind::kVar || !iters_.count(node->var.get());
+      uniform &= node->kind != ExprKind::kVar || (!iters_.count(node->var.get()) && !opaque_.count(node->var.get()));
     });
     return uniform;
   }
@@ -138,6 +152,7 @@ class Unswitcher {
 
   std::optional<Linear> linear(const ExprRef& expr) {
     if (is_uniform(expr)) return Linear{{}, expr};
+    if (expr->kind == ExprKind::kVar && opaque_.count(expr->var.get())) return std::nullopt;
     if (expr->kind == ExprKind::kVar) return Linear{{{expr->var.get(), 1}}, ir::make_int(0, expr->type)};
     if (expr->kind != ExprKind::kApply) return std::nullopt;
     constexpr int64_t kMost = int64_t{1} << 30;  // of a coefficient, so that sums of products stay exact
@@ -166,7 +181,10 @@ class Unswitcher {
   }
 
   Ranges ranges_;
+  static constexpr uint64_t kMostInlined = 256;       // nodes
   std::unordered_map<const ir::Var*, ExprRef> lets_;  // of the region, inlined
+  std::unordered_map<const ir::Var*, uint64_t> sizes_;
+  std::set<const ir::Var*> opaque_;                   // those that are not
   std::map<const ir::Var*, int64_t> iters_;           // of the region, with their extents
 };
 

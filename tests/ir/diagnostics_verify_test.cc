@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "diagnostics_table.h"
 
 namespace kachel::ir {
@@ -184,6 +186,29 @@ TEST_CASE("iterations and blocks that are apart") {
     CAPTURE(all);
     CHECK(found.empty());
   }
+}
+
+// Each name uses the one before three times: written out, the last would be more than anything can do.
+TEST_CASE("names that multiply are accepted, but not in a reduction") {
+  auto kernel = [](int names, const std::string& last) {
+    std::string text = R"(tile 1
+kernel k(A: f32[M, 64], C: out f32[M, 64])
+grid i < ceildiv(M, 64)
+{
+  fragment a: f32[64, 64]
+  a = A[i*64 +: 64, :]
+  parallel r < 64, c < 64 {
+    let x0 = a[r, c]
+)";
+    for (int n = 0; n < names; ++n) text += fmt::format("    let x{} = x{} + x{} - x{}\n", n + 1, n, n, n);
+    return text + fmt::format("    a[r, c] = {}\n  }}\n  C[i*64 +: 64, :] = a\n}}\n", last);
+  };
+  CHECK(diagnose(kernel(60, "x60")).empty());
+  CHECK(diagnose(kernel(4, "sum[k < 64](a[r, k] + x4)")).empty());
+  const std::vector<Diagnostic> found = diagnose(kernel(60, "sum[k < 64](a[r, k] + x60)"));
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].message.find("with its names written out, this reduction is more than 10000 operations") == 0);
+  CHECK(found[0].mend.find("assign an intermediate value to a tile") == 0);
 }
 
 }  // namespace kachel::ir
