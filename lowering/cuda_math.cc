@@ -3,7 +3,6 @@
 namespace kachel::lowering {
 
 const char* const kCudaMath = R"cuda(
-KACHEL_DEVICE float kachel_exp2_ftz(float a) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 KACHEL_DEVICE float kachel_rcp_ftz(float a) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; }
 )cuda"
 #define KACHEL_CUDA_MATH(...) #__VA_ARGS__ "\n"

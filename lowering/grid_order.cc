@@ -2,6 +2,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "ir/expansion.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
 #include "lowering/schedule.h"
@@ -97,6 +98,7 @@ class Readers {
     for (const ir::Stmt& stmt : body) {
       if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
         lets_[let->var.get()] = let->value;
+        expansion_.define(let->var.get(), let->value);
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         const bool innermost = loop->pipelined && !encloses_pipeline(loop->body);
         if (innermost) count(*loop);
@@ -130,6 +132,8 @@ class Readers {
   }
 
   void count(const ir::ForStmt& loop) {
+    countable_ &= expansion_.size(loop.begin) + expansion_.size(loop.end) <= kMostInlined;
+    if (!countable_) return bytes.reset();
     int64_t once = 0;
     for (const ir::Stmt& stmt : loop.body)
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
@@ -139,21 +143,17 @@ class Readers {
     const ExprRef trips = ir::make_typed(Op::kSub, {wide(inlined(loop.end)), wide(inlined(loop.begin))});
     const ExprRef all = ir::make_typed(Op::kMul, {trips, ir::make_int(once, ir::DType::I64)});
     bytes = bytes ? ir::make_typed(Op::kAdd, {bytes, all}) : all;
-    countable_ &= inlined_ <= kMostInlined;
-    if (!countable_) bytes = nullptr;
   }
-  // Names that use a name several times multiply: there is an end to it.
-  ExprRef inlined(const ExprRef& value) {
+  ExprRef inlined(const ExprRef& value) const {
     return ir::rewrite(value, [this](const ExprRef& node) {
       auto let = node->kind == ExprKind::kVar ? lets_.find(node->var.get()) : lets_.end();
-      return let == lets_.end() || ++inlined_ > kMostInlined ? node : inlined(let->second);
+      return let == lets_.end() ? node : inlined(let->second);
     });
   }
 
-  static constexpr int kMostInlined = 64;
-  int inlined_ = 0;
+  static constexpr uint64_t kMostInlined = 256;  // nodes of a loop's bounds
   bool countable_ = true;
-
+  ir::Expansion expansion_;
   std::unordered_map<const ir::Var*, ExprRef> lets_;
 };
 

@@ -40,7 +40,7 @@ std::string Schedule::print() const {
                         role.registers ? fmt::format(", {} registers", role.registers) : "");
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
-  if (raster > 1) text += fmt::format("grid: {} rows of tiles together\n", raster);
+  if (raster > 1) text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");
   for (const Pipeline& pipeline : pipelines) {
     std::string names;
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "ir/expansion.h"
 #include "ir/instantiate.h"
 #include "lowering/hoist_reductions.h"
 #include "lowering/range.h"
@@ -58,7 +59,7 @@ class Unswitcher {
 
   void region(ir::Loc loc, const ir::ParallelStmt& region, ir::Block* out) {
     lets_.clear();
-    sizes_.clear();
+    expansion_.clear();
     opaque_.clear();
     iters_.clear();
     for (const ir::IterVar& iter : region.iters) {
@@ -78,18 +79,12 @@ class Unswitcher {
         always = always ? ir::make_typed(Op::kAnd, {always, holds}) : holds;
         return node->args[1];
       });
-      const ExprRef value = inlined(std::get<ir::LetStmt>(stmt.node).value);
-      uint64_t size = 0;
-      const ir::Var* var = let->var.get();
-      ir::visit(std::get<ir::LetStmt>(stmt.node).value, [&](const ExprRef& node) {
-        const auto named = node->kind == ExprKind::kVar ? sizes_.find(node->var.get()) : sizes_.end();
-        size += named == sizes_.end() ? 1 : named->second;
-      });
-      // Names that use a name several times multiply: of such a value nothing is known.
-      if (size > kMostInlined)
-        opaque_.insert(var);
+      const ExprRef& value = std::get<ir::LetStmt>(stmt.node).value;
+      expansion_.define(let->var.get(), value);
+      if (expansion_.size(value) > kMostInlined)
+        opaque_.insert(let->var.get());
       else
-        lets_[var] = value, sizes_[var] = size;
+        lets_[let->var.get()] = inlined(value);
     }
     if (!always) {
       out->push_back({loc, region});
@@ -183,8 +178,8 @@ class Unswitcher {
   Ranges ranges_;
   static constexpr uint64_t kMostInlined = 256;       // nodes
   std::unordered_map<const ir::Var*, ExprRef> lets_;  // of the region, inlined
-  std::unordered_map<const ir::Var*, uint64_t> sizes_;
-  std::set<const ir::Var*> opaque_;                   // those that are not
+  std::set<const ir::Var*> opaque_;                   // those too large for that: nothing is known of them
+  ir::Expansion expansion_;
   std::map<const ir::Var*, int64_t> iters_;           // of the region, with their extents
 };
 

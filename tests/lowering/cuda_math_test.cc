@@ -16,7 +16,7 @@ int exp2_errs, rcp_errs;
 float flushed(float x) { return std::abs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 // At most 2^-22 of the result.
-float kachel_exp2_ftz(float x) {
+float kachel_exp2(float x) {
   return flushed(static_cast<float>(std::exp2(static_cast<double>(flushed(x))) * (1 + exp2_errs * 0x1p-22)));
 }
 // At most 1 ulp.
