@@ -1,0 +1,178 @@
+// Programs whose forms planted bugs change, beside examples and generated ones.
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+
+namespace kachel::lowering {
+
+inline constexpr uint64_t kPrograms = 40;
+inline constexpr const char* kExamples[] = {"histogram", "softmax", "rope", "matmul_w4", "moe_gather", "matmul_splitk"};
+// Stores of 4-bit elements, which few generated programs have.
+inline constexpr const char* kPackedProgram = R"(tile 1
+kernel pack(x: i32[M, N], y: out i4[M, N])
+grid i < ceildiv(M, 4), j < ceildiv(N, 6)
+{
+  fragment t: i32[4, 6]
+  t = x[i * 4 +: 4, j * 6 +: 6]
+  y[i * 4 +: 4, j * 6 +: 6] = t
+}
+)";
+// Tiles with a rest in every direction: of panels, vectors, rows, strips and pairs.
+inline constexpr const char* kCpuPrograms[] = {R"(tile 1
+kernel product(a: f32[M, K], b: f32[N, K], c: inout f32[M, N])
+grid i < ceildiv(M, 13), j < ceildiv(N, 80)
+{
+  shared   s: f32[13, 19], t: f32[80, 19]
+  fragment u: f32[13, 80] = 3
+  for k < ceildiv(K, 19) {
+    s = a[i * 13 +: 13, k * 19 +: 19]
+    t = b[j * 80 +: 80, k * 19 +: 19]
+    u = s @ t^T
+    atomic c[i * 13 +: 13, j * 80 +: 80] += u
+  }
+}
+)",
+                                        R"(tile 1
+kernel sums(a: f32[M, K], b: f32[K, N], c: out f32[M, N], d: out f32[M])
+grid i < ceildiv(M, 13)
+{
+  shared   s: f32[13, 19], t: f32[19, 80]
+  fragment u: f32[13, 80] = 0, v: f32[13] = 0
+  for k < ceildiv(K, 19) {
+    s = a[i * 13 +: 13, k * 19 +: 19]
+    t = b[k * 19 +: 19, 0 +: 80]
+    u += s @ t
+  }
+  parallel x < 13 { v[x] = sum[y < 80](u[x, y]) }
+  d[i * 13 +: 13] = v
+  c[i * 13 +: 13, 0 +: 80] = u
+}
+)",
+                                        R"(tile 1
+kernel rows(a: f32[M, K], c: out f32[M, K])
+grid i < ceildiv(M, 2), j < ceildiv(K, 300)
+{
+  fragment u: f32[2, 300]
+  u = a[i * 2 +: 2, j * 300 +: 300]
+  parallel x < 2, y < 300 { u[x, y] = u[x, y] + 1 }
+  c[i * 2 +: 2, j * 300 +: 300] = u
+}
+)",
+                                        R"(tile 1
+kernel integers(a: i8[M, K], b: u8[K, N], c: out i32[M, N])
+grid i < ceildiv(M, 13), j < ceildiv(N, 20)
+{
+  shared   s: i8[13, 19], t: u8[19, 20]
+  fragment u: i32[13, 20] = 0
+  for k < ceildiv(K, 19) {
+    s = a[i * 13 +: 13, k * 19 +: 19]
+    t = b[k * 19 +: 19, j * 20 +: 20]
+    u += s @ t
+  }
+  c[i * 13 +: 13, j * 20 +: 20] = u
+}
+)"};
+// Tensor cores: a product that is an operand in registers, and one whose operands lie with k down their rows.
+inline constexpr const char* kChain = R"(tile 1
+kernel chain(Q: f16[64, 32], K: f16[S, 32], V: f16[S, 16], O: out f16[64, 16], L: out f32[64])
+{
+  shared q: f16[64, 32], k: f16[32, 32], v: f16[32, 16]
+  fragment s: f32[64, 32], p: f16[64, 32], o: f32[64, 16] = 0, m: f32[64], l: f32[64] = 0
+  q = Q
+  pipelined n < ceildiv(S, 32), 3 {
+    k = K[n*32 +: 32, :]
+    v = V[n*32 +: 32, :]
+    s = q @ k^T
+    parallel i < 64 { m[i] = max[j < 32](s[i, j]) }
+    parallel i < 64, j < 32 { s[i, j] = n*32 + j < S ? (s[i, j] - m[i]) * 0.125 : 0 }
+    parallel i < 64 { l[i] += sum[j < 32](s[i, j]) }
+    p = s
+    o += p @ v
+  }
+  O = o
+  L = l
+}
+)";
+inline constexpr const char* kProduct = R"(tile 1
+kernel product(A: bf16[K, 64], B: bf16[K, 40], C: out f32[64, 40], R: out f32[40], T: out f32[32])
+{
+  shared a: bf16[16, 64], b: bf16[16, 40], x: f32[32, 32] = 2
+  fragment c: f32[64, 40] = 0, r: f32[40], t: f32[32]
+  pipelined k < ceildiv(K, 16), 4 {
+    a = A[k*16 +: 16, :]
+    b = B[k*16 +: 16, :]
+    c += a^T @ b
+  }
+  parallel j < 40 { r[j] = sum[i < 64](c[i, j]) }
+  C = c
+  R = r
+  parallel i < 32, j < 32 { x[i, j] = i - 2 * j }
+  parallel i < 32 { t[i] = max[j < 32](x[i, j]) }
+  T = t
+}
+)";
+// Warp groups: two of them, slabs of both operands, and products that run on from one iteration to the next.
+inline constexpr const char* kGroups = R"(tile 1
+kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: out f32[128, 128], F: out i32[128, 32])
+{
+  shared a: f16[32, 128], b: f16[32, 128], d: i8[128, 32], e: i8[32, 32]
+  fragment c: f32[128, 128] = 0, f: i32[128, 32] = 0
+  pipelined k < ceildiv(K, 32), 4 {
+    a = A[k*32 +: 32, :]
+    b = B[k*32 +: 32, :]
+    c += a^T @ b
+  }
+  pipelined k < ceildiv(K, 32), 3 {
+    d = D[:, k*32 +: 32]
+    e = E[:, k*32 +: 32]
+    f += d @ e^T
+  }
+  C = c
+  F = f
+}
+)";
+// A warp group for each 64 rows.
+inline std::string group_chain(int rows) {
+  return fmt::format(R"(tile 1
+kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{0}, 64])
+{{
+  shared q: f16[{0}, 128], k: f16[32, 128], v: f16[32, 64]
+  fragment s: f32[{0}, 32], p: f16[{0}, 32], o: f32[{0}, 64] = 0
+  q = Q
+  pipelined n < ceildiv(S, 32), 2 {{
+    k = K[n*32 +: 32, :]
+    v = V[n*32 +: 32, :]
+    s = q @ k^T
+    parallel i < {0}, j < 32 {{ s[i, j] = n*32 + j < S ? s[i, j] * 0.125 : 0 }}
+    p = s
+    o += p @ v
+  }}
+  O = o
+}}
+)",
+                     rows);
+}
+// Operands of which wgmma takes a part, and sums of them that it makes in runs.
+inline constexpr const char* kShortSums = R"(tile 1
+kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])
+{
+  shared a: f8e4m3[128, 256], b: f8e5m2[32, 256], d: f32[64, 64], e: f32[24, 64]
+  fragment c: f32[128, 32] = 0, f: f32[64, 24] = 0
+  pipelined k < ceildiv(K, 256), 2 {
+    a = A[:, k*256 +: 256]
+    b = B[:, k*256 +: 256]
+    c += a @ b^T
+  }
+  pipelined k < ceildiv(K, 64), 3 {
+    d = D[:, k*64 +: 64]
+    e = E[:, k*64 +: 64]
+    f += d @ e^T precision tf32
+  }
+  C = c
+  F = f
+}
+)";
+
+}  // namespace kachel::lowering
