@@ -6,6 +6,8 @@
 #include "lowering/gemm_choice.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
+#include "lowering/planted.h"
+#include "lowering/range.h"
 #include "lowering/schedule.h"
 
 namespace kachel::lowering {
@@ -14,6 +16,7 @@ namespace {
 constexpr size_t kMostAxes = 5;
 constexpr int64_t kMostBoxRows = 256;
 constexpr int kMostThreads = 1024;
+constexpr int64_t kColumnBytes = 16;  // a box begins at a multiple of it, or the copy engine traps (found on an H200)
 
 bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
   const std::vector<Fact> facts = facts_of(kernel);
@@ -22,9 +25,9 @@ bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
   return false;
 }
 
-// Registers are dealt out to warps alike when a block starts: where that is too few for the fragments, a whole warp group
-// produces and hands most of its own on. The pairs fit the 64 Ki registers of a multiprocessor; a producer that walks
-// tiles in groups needs some 40.
+// Registers are dealt out to warps alike when a block starts: where that is too few for the fragments, a whole warp
+// group produces and hands most of its own on. The pairs fit the 64 Ki registers of a multiprocessor; a producer that
+// walks tiles in groups needs some 40.
 void share_registers(const Placements& placements, Role* consumer, Role* producer) {
   constexpr int kBesideFragments = 56;  // operands, addresses, counters
   constexpr int kLeastBeside = 16;      // where products take most of a group's time
@@ -46,17 +49,35 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
   }
 }
 
+void note_multiples(const ir::Block& body, Ranges* multiples) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node))
+      multiples->set_multiple(let->var, multiples->multiple_of(let->value));
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_multiples(loop->body, multiples);
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      note_multiples(branch->then_body, multiples);
+      note_multiples(branch->else_body, multiples);
+    }
+  }
+}
+
 // "" if the copy engine can do it.
-std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Placements& placements, uint64_t fact_mask) {
+std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Placements& placements,
+                    const Ranges& multiples, uint64_t fact_mask) {
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
   const Placement& placement = placements.at(to.get());
   if (placement.alignment < 1024) return fmt::format("{} does not lie in slabs", to->name);
   if (tile_shape(to)[0] > kMostBoxRows) return fmt::format("{} has more than {} rows", to->name, kMostBoxRows);
   if (from->shape.size() > kMostAxes) return fmt::format("{} has more than {} axes", from->name, kMostAxes);
-  if (vector_bytes(kernel, fact_mask, from) < 16) return fmt::format("the facts allow no 16-byte rows of {}", from->name);
+  if (vector_bytes(kernel, fact_mask, from) < 16)
+    return fmt::format("the facts allow no 16-byte rows of {}", from->name);
   if (copy.src.within_first) return fmt::format("{} is read within bounds of its own", from->name);
   for (const ir::AxisSpec& axis : copy.src.axes)
     if (axis.gather) return fmt::format("rows of {} are gathered", from->name);
+  const ir::ExprRef& column = copy.src.axes.back().start;
+  if (column && multiples.multiple_of(column) * ir::bits(from->type.dtype) / 8 % kColumnBytes &&
+      !planted(Planted::kBulkColumn))
+    return fmt::format("columns of {} may not begin at a multiple of {} bytes", from->name, kColumnBytes);
   return "";
 }
 
@@ -90,13 +111,15 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
 void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return;
+  Ranges multiples;
+  note_multiples(kernel.body, &multiples);
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kAsyncCopies) continue;
     std::string why = has_index32(kernel, fact_mask) ? "" : "offsets may not fit in 32 bits";
     if (placements->threads + 128 > kMostThreads) why = "there is no room for another warp";
     for (const ir::Stmt* producer : pipeline.producers)
       if (const auto* copy = std::get_if<ir::CopyStmt>(&producer->node); copy && why.empty())
-        why = refuses(kernel, *copy, *placements, fact_mask);
+        why = refuses(kernel, *copy, *placements, multiples, fact_mask);
     if (!why.empty()) {
       if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;
       continue;
@@ -104,7 +127,8 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
     pipeline.realisation = Pipeline::Realisation::kBulkCopies;
   }
   for (Pipeline& pipeline : schedule->pipelines)
-    if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline)) run_in_order(&pipeline, placements);
+    if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline))
+      run_in_order(&pipeline, placements);
   const bool any = std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(), [](const Pipeline& pipeline) {
     return pipeline.realisation == Pipeline::Realisation::kBulkCopies;
   });
@@ -112,7 +136,8 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
   schedule->roles[0].name = "consumer";
   schedule->roles.push_back({"producer", placements->threads, 32, 0});
   // Both operands of a product are read again by the tiles beside it.
-  if (kernel.grid.size() >= 2 && schedule->backwards.empty() && schedule->order.empty()) schedule->raster = kRowsTogether;
+  if (kernel.grid.size() >= 2 && schedule->backwards.empty() && schedule->order.empty())
+    schedule->raster = kRowsTogether;
   share_registers(*placements, &schedule->roles[0], &schedule->roles[1]);
 }
 

@@ -1,8 +1,9 @@
 // Host cost of a warm launch: kachel_launch and kachel_call_launch beside raw cuLaunchKernel of a kernel that does the
 // same work on the same tensors with as many parameter bytes, interleaved in one run. 64 sets of tensors over 8 tuning
 // keys, M another one in every general launch. With several threads all of them do the same kind at the same time, so
-// that each kind meets the driver's lock in the same crowd. Prints medians over rounds, in ns a launch, for 1 and 4
-// threads.
+// that each kind meets the driver's lock in the same crowd. What a launch of one function costs with several threads
+// differs by up to 300 ns with where the driver has put it, raw ones alike: each kind therefore goes round among copies
+// of its function, ours by as many engines. Prints medians over rounds, in ns a launch, for 1 and 4 threads.
 //
 //   dispatch [--rounds N] [--evict KIB]
 //
@@ -12,9 +13,8 @@
 //
 // On a machine without a GPU the CPU device is used: then the figures hold the kernel's own work, and there is no raw
 // launch to compare with.
-#include <dlfcn.h>
-
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
@@ -27,10 +27,11 @@
 
 #include "capi/kachel.h"
 #include "tests/bench/evict.h"
+#include "tests/bench/raw_launch.h"
 
 namespace {
 
-constexpr int kKeys = 8, kSets = 64, kBatch = 256, kMostRows = 1000;
+constexpr int kKeys = 8, kSets = 64, kBatch = 256, kMostRows = 1000, kCopies = RawLaunch::kCopies;
 
 constexpr const char* kProgram = R"(tile 1
 kernel scale(X: f32[M, K], Y: out f32[M, K], s: f32)
@@ -44,30 +45,6 @@ grid i < ceildiv(M, 1024)
 }
 )";
 
-// What `scale` does, with as many parameter bytes as its plan passes.
-constexpr const char* kRawPtx = R"(.version 7.0
-.target sm_80
-.address_size 64
-.visible .entry raw(.param .align 8 .b8 p[80]) {
-  .reg .pred %p<2>;
-  .reg .b32 %r<2>;
-  .reg .f32 %f<4>;
-  .reg .b64 %rd<5>;
-  mov.u32 %r1, %tid.x;
-  setp.ne.u32 %p1, %r1, 0;
-  @%p1 ret;
-  ld.param.u64 %rd1, [p];
-  ld.param.u64 %rd2, [p+8];
-  ld.param.f32 %f1, [p+16];
-  cvta.to.global.u64 %rd3, %rd1;
-  cvta.to.global.u64 %rd4, %rd2;
-  ld.global.f32 %f2, [%rd3];
-  mul.f32 %f3, %f1, %f2;
-  st.global.f32 [%rd4], %f3;
-  ret;
-}
-)";
-
 using Clock = std::chrono::steady_clock;
 
 void must(kachel_status status, kachel_error* error, const char* what) {
@@ -76,31 +53,28 @@ void must(kachel_status status, kachel_error* error, const char* what) {
   std::exit(1);
 }
 
-// The four driver calls that a raw launch needs.
-struct Driver {
-  int (*module_load)(void**, const void*) = nullptr;
-  int (*get_function)(void**, void*, const char*) = nullptr;
-  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-                void**) = nullptr;
-  int (*retain)(void**, int) = nullptr;
-  int (*set_current)(void*) = nullptr;
-  void *context = nullptr, *function = nullptr;
-
-  bool open() {
-    void* library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library) return false;
-    auto find = [&](auto& pointer, const char* name) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(dlsym(library, name));
-    };
-    find(module_load, "cuModuleLoadData");
-    find(get_function, "cuModuleGetFunction");
-    find(launch, "cuLaunchKernel");
-    find(retain, "cuDevicePrimaryCtxRetain");
-    find(set_current, "cuCtxSetCurrent");
-    void* module = nullptr;
-    return retain(&context, 0) == 0 && set_current(context) == 0 && module_load(&module, kRawPtx) == 0 &&
-           get_function(&function, module, "raw") == 0;
+// An engine with the kernel, whose function the driver puts where it likes.
+struct Copy {
+  Copy() {
+    kachel_engine_options options{};
+    options.struct_size = sizeof options;
+    options.store_path = "";
+    options.policy = KACHEL_POLICY_OFF;
+    kachel_error* error = nullptr;
+    must(kachel_engine_create(&options, &engine, &error), error, "engine");
+    must(kachel_module_create(engine, kProgram, std::strlen(kProgram), "dispatch", &module, &error), error, "module");
+    must(kachel_kernel_get(module, nullptr, nullptr, 0, &kernel, &error), error, "kernel");
   }
+  ~Copy() {
+    kachel_kernel_release(kernel);
+    kachel_module_release(module);
+    kachel_engine_release(engine);
+  }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+  kachel_engine* engine = nullptr;
+  kachel_module* module = nullptr;
+  kachel_kernel* kernel = nullptr;
 };
 
 struct Tensors {
@@ -113,11 +87,18 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Of pairs from the same round, since the clock of the machine wanders more than the launches differ.
+double median_difference(const std::vector<double>& values, const std::vector<double>& base) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < values.size(); ++i) differences.push_back(values[i] - base[i]);
+  return median(std::move(differences));
+}
+
 class Worker {
  public:
-  Worker(kachel_engine* engine, kachel_kernel* kernel, kachel_device device, Driver* driver, std::barrier<>* together,
-         Evictor* evictor)
-      : engine_(engine), kernel_(kernel), device_(device), driver_(driver), together_(together), evictor_(evictor) {
+  Worker(const Copy* copies, kachel_device device, const RawLaunch* driver, std::barrier<>* together, Evictor* evictor)
+      : copies_(copies), device_(device), driver_(driver), together_(together), evictor_(evictor) {
+    kachel_engine* engine = copies->engine;
     kachel_error* error = nullptr;
     must(kachel_stream_create(engine, device, &stream_, &error), error, "stream");
     for (int i = 0; i < kSets; ++i) {
@@ -132,32 +113,54 @@ class Worker {
       sets_.push_back(std::move(tensors));
       kachel_arg args[3];
       arguments(*sets_.back(), args);
-      kachel_call* call = nullptr;
-      must(kachel_bind(kernel, args, 3, nullptr, &call, &error), error, "bind");
-      calls_.push_back(call);
+      for (std::vector<kachel_call*>& calls : calls_) {
+        kachel_call* call = nullptr;
+        must(kachel_bind(copies[&calls - calls_].kernel, args, 3, nullptr, &call, &error), error, "bind");
+        calls.push_back(call);
+      }
     }
     if (driver_) driver_->set_current(driver_->context);
   }
 
-  // Mean ns a launch in one batch of each kind.
-  void round() {
-    general_.push_back(timed([&](int i) {
+  // Mean ns a launch in one batch of each kind, another one first in every round. A raw batch comes twice, of another
+  // copy: what the two differ by is the noise of the figures.
+  void round(int number) {
+    const int kinds = driver_ ? kKinds : kRaw, copy = number % kCopies;
+    for (int i = 0; i < kinds; ++i) {
+      const int kind = (number + i) % kinds;
+      kinds_.ns[kind].push_back(kind == kGeneral ? general(copy)
+                                : kind == kBound ? bound(copy)
+                                                 : raw((copy + kind - kRaw) % kCopies));
+    }
+  }
+
+  enum { kGeneral, kBound, kRaw, kRawAgain, kKinds };
+  struct Kinds {
+    std::vector<double> ns[kKinds];
+  } kinds_;
+
+ private:
+  double general(int copy) {
+    return timed([&](int i) {
       Tensors& set = *sets_[static_cast<size_t>(i % kSets)];
       set.shape[0] = 1 + (counter_ = (counter_ * 1103515245u + 12345u) & 0x7fffffff) % kMostRows;
       kachel_arg args[3];
       arguments(set, args);
-      must(kachel_launch(kernel_, args, 3, nullptr, stream_, nullptr), nullptr, "launch");
-    }));
-    bound_.push_back(timed([&](int i) {
+      must(kachel_launch(copies_[copy].kernel, args, 3, nullptr, stream_, nullptr), nullptr, "launch");
+    });
+  }
+  double bound(int copy) {
+    return timed([&](int i) {
       const size_t at = static_cast<size_t>(i % kSets);
       void* pointers[2] = {sets_[at]->x.data, sets_[at]->y.data};
       const float s = 2.0f;
       int64_t scalars[1] = {0};
       std::memcpy(scalars, &s, 4);
-      must(kachel_call_launch(calls_[at], pointers, scalars, stream_), nullptr, "call");
-    }));
-    if (!driver_) return;
-    raw_.push_back(timed([&](int i) {
+      must(kachel_call_launch(calls_[copy][at], pointers, scalars, stream_), nullptr, "call");
+    });
+  }
+  double raw(int copy) {
+    return timed([&](int i) {
       const Tensors& set = *sets_[static_cast<size_t>(i % kSets)];
       int64_t params[10] = {};
       const float s = 2.0f;
@@ -165,13 +168,9 @@ class Worker {
       std::memcpy(&params[1], &set.y.data, 8);
       std::memcpy(&params[2], &s, 4);
       void* pointers[1] = {params};
-      if (driver_->launch(driver_->function, 1, 1, 1, 128, 1, 1, 0, stream_, pointers, nullptr)) std::exit(1);
-    }));
+      if (driver_->launch(driver_->functions[copy], 1, 1, 1, 128, 1, 1, 0, stream_, pointers, nullptr)) std::exit(1);
+    });
   }
-
-  std::vector<double> general_, bound_, raw_;
-
- private:
   static void arguments(Tensors& set, kachel_arg* args) {
     std::memset(args, 0, 3 * sizeof *args);
     args[0].u.tensor = &set.x;
@@ -181,12 +180,15 @@ class Worker {
   }
   template <class Fn>
   double timed(const Fn& launch) {
+    if (!evictor_)
+      for (int i = 0; i < kSets; ++i) launch(i);  // whose data another copy's have displaced
+    kachel_stream_synchronize(copies_->engine, device_, stream_, nullptr);
     together_->arrive_and_wait();
     if (evictor_) return timed_each(launch);
     auto begin = Clock::now();
     for (int i = 0; i < kBatch; ++i) launch(i);
     auto end = Clock::now();
-    kachel_stream_synchronize(engine_, device_, stream_, nullptr);
+    kachel_stream_synchronize(copies_->engine, device_, stream_, nullptr);
     return std::chrono::duration<double, std::nano>(end - begin).count() / kBatch;
   }
 
@@ -201,19 +203,18 @@ class Worker {
       const auto end = Clock::now();
       each.push_back(std::chrono::duration<double, std::nano>((end - middle) - (middle - begin)).count());
     }
-    kachel_stream_synchronize(engine_, device_, stream_, nullptr);
+    kachel_stream_synchronize(copies_->engine, device_, stream_, nullptr);
     return median(std::move(each));
   }
 
-  kachel_engine* engine_;
-  kachel_kernel* kernel_;
+  const Copy* copies_;
   kachel_device device_;
-  Driver* driver_;
+  const RawLaunch* driver_;
   std::barrier<>* together_;
   Evictor* evictor_;
   void* stream_ = nullptr;
   std::vector<std::unique_ptr<Tensors>> sets_;
-  std::vector<kachel_call*> calls_;
+  std::vector<kachel_call*> calls_[kCopies];
   uint32_t counter_ = 1;
 };
 
@@ -227,21 +228,12 @@ int main(int argc, char** argv) {
     if (!std::strcmp(argv[i], "--evict"))
       evictor = std::make_unique<Evictor>(std::strtoul(argv[i + 1], nullptr, 10) << 10);
   }
-  kachel_engine_options options{};
-  options.struct_size = sizeof options;
-  options.store_path = "";
-  options.policy = KACHEL_POLICY_OFF;
+  std::array<Copy, kCopies> copies;
   kachel_error* error = nullptr;
-  kachel_engine* engine = nullptr;
-  must(kachel_engine_create(&options, &engine, &error), error, "engine");
   kachel_device_info info{};
   info.struct_size = sizeof info;
-  must(kachel_engine_device_info(engine, 0, &info, &error), error, "device");
-  kachel_module* module = nullptr;
-  must(kachel_module_create(engine, kProgram, std::strlen(kProgram), "dispatch", &module, &error), error, "module");
-  kachel_kernel* kernel = nullptr;
-  must(kachel_kernel_get(module, nullptr, nullptr, 0, &kernel, &error), error, "kernel");
-  Driver driver;
+  must(kachel_engine_device_info(copies[0].engine, 0, &info, &error), error, "device");
+  RawLaunch driver;
   const bool cuda = info.device.type == KACHEL_CUDA && driver.open();
   std::printf("%s, %d rounds of %d launches, %d tensor sets, %d keys; ns a launch (median)\n", info.name, rounds,
               kBatch, kSets, kKeys);
@@ -250,32 +242,37 @@ int main(int argc, char** argv) {
     std::vector<std::thread> running;
     std::barrier<> together(threads);
     for (auto& worker : workers)
-      running.emplace_back([&worker, &driver, &together, &evictor, rounds, engine, kernel, info, cuda] {
+      running.emplace_back([&worker, &driver, &together, &evictor, &copies, rounds, info, cuda] {
         worker =
-            std::make_unique<Worker>(engine, kernel, info.device, cuda ? &driver : nullptr, &together, evictor.get());
-        for (int i = 0; i < rounds; ++i) worker->round();
+            std::make_unique<Worker>(copies.data(), info.device, cuda ? &driver : nullptr, &together, evictor.get());
+        for (int i = 0; i < rounds; ++i) worker->round(i);
       });
     for (std::thread& thread : running) thread.join();
-    std::vector<double> general, bound, raw;
-    for (auto& worker : workers) {
-      general.push_back(median(worker->general_));
-      bound.push_back(median(worker->bound_));
-      if (cuda) raw.push_back(median(worker->raw_));
-    }
-    std::printf("%d thread%s: general %.0f, bound %.0f", threads, threads > 1 ? "s" : " ", median(general),
-                median(bound));
+    // The median over threads of what `value` makes of a thread.
+    auto over_threads = [&](const auto& value) {
+      std::vector<double> values;
+      for (auto& worker : workers) values.push_back(value(worker->kinds_));
+      return median(values);
+    };
+    auto level = [&](int kind) { return over_threads([&](const auto& kinds) { return median(kinds.ns[kind]); }); };
+    auto over_raw = [&](int kind) {
+      return over_threads([&](const auto& kinds) { return median_difference(kinds.ns[kind], kinds.ns[Worker::kRaw]); });
+    };
+    std::printf("%d thread%s: general %.0f, bound %.0f", threads, threads > 1 ? "s" : " ", level(Worker::kGeneral),
+                level(Worker::kBound));
     if (cuda)
-      std::printf(", raw %.0f; over raw: general %+.0f, bound %+.0f", median(raw), median(general) - median(raw),
-                  median(bound) - median(raw));
+      std::printf(", raw %.0f; over raw of the same round: general %+.0f, bound %+.0f, raw again %+.0f",
+                  level(Worker::kRaw), over_raw(Worker::kGeneral), over_raw(Worker::kBound),
+                  over_raw(Worker::kRawAgain));
     std::printf("\n");
   }
-  kachel_stats stats{};
-  stats.struct_size = sizeof stats;
-  kachel_engine_stats(engine, &stats);
-  std::printf("%llu launches, %llu compiles, %llu loads\n", (unsigned long long)stats.launches,
-              (unsigned long long)stats.compiles, (unsigned long long)stats.loads);
-  kachel_kernel_release(kernel);
-  kachel_module_release(module);
-  kachel_engine_release(engine);
+  unsigned long long launches = 0, compiles = 0, loads = 0;
+  for (const Copy& copy : copies) {
+    kachel_stats stats{};
+    stats.struct_size = sizeof stats;
+    kachel_engine_stats(copy.engine, &stats);
+    launches += stats.launches, compiles += stats.compiles, loads += stats.loads;
+  }
+  std::printf("%llu launches, %d engines, %llu compiles, %llu loads\n", launches, kCopies, compiles, loads);
   return 0;
 }

@@ -106,6 +106,32 @@ TEST_CASE("a left operand that the block computes is held in registers, rounded 
   CHECK(has(on_hopper(scaled("c += a @ b^T  parallel r < 128, d < 64 { c[r, d] += a[r, d] }")).notes, "tile a: f16 in memory"));
 }
 
+TEST_CASE("the copy engine begins at columns that are multiples of 16 bytes") {
+  auto product = [](const std::string& start) {
+    return on_hopper(R"(tile 1
+kernel product(A: f16[M, K], B: f16[K, N], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 64)
+{
+  shared a: f16[64, 64], b: f16[64, 64]
+  fragment c: f32[64, 64] = 0
+  let column = )" + start + R"(
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[k*64 - 1 +: 64, column +: 64]
+    c += a @ b
+  }
+  C[i*64 +: 64, j*64 +: 64] = c
+}
+)").notes;
+  };
+  CHECK(has(product("j*64"), "pipeline k: depth 3, the copy engine into {a, b}"));
+  CHECK(has(product("j*64 - 8"), "pipeline k: depth 3, the copy engine into {a, b}"));
+  const std::string notes = product("j*64 - 1");
+  CAPTURE(notes);
+  CHECK(has(notes, "pipeline k: depth 3, asynchronous copies"));
+  CHECK(has(notes, "columns of B may not begin at a multiple of 16 bytes"));
+}
+
 TEST_CASE("a configuration that loses the tensor cores says so") {
   CHECK(on_hopper(scaled("c += a @ b^T")).flaw.empty());
   const std::string flaw = on_hopper(scaled("c += a @ b^T"), {{"BN", 1024}}).flaw;

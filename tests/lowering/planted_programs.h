@@ -133,6 +133,22 @@ kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: ou
   F = f
 }
 )";
+// Columns that begin where the copy engine cannot.
+inline constexpr const char* kShifted = R"(tile 1
+kernel shifted(A: f16[64, K], B: f16[K, 72], C: out f32[64, 32])
+grid j < 1
+{
+  shared a: f16[64, 16], b: f16[16, 32]
+  fragment c: f32[64, 32] = 0
+  let first = 32 * j + 4
+  pipelined k < ceildiv(K, 16), 2 {
+    a = A[:, k*16 +: 16]
+    b = B[k*16 +: 16, first +: 32]
+    c += a @ b
+  }
+  C[:, :] = c
+}
+)";
 // A warp group for each 64 rows.
 inline std::string group_chain(int rows) {
   return fmt::format(R"(tile 1

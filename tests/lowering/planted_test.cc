@@ -99,6 +99,7 @@ constexpr Row kRows[] = {
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
+    {Planted::kBulkColumn, "boxes begin at any column", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
@@ -167,6 +168,8 @@ class Suite {
     groups.threads = 128;
     add_program("group chain", group_chain(64), random, 24, groups);
     add_program("short sums", kShortSums, random, 24, groups);
+    groups.values = {{"K", 80}};
+    add_program("shifted", kShifted, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

@@ -57,6 +57,9 @@ void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
   for (int32_t extent : map.box) elements *= extent;
   if (elements != to.elements || box.coordinates.size() != map.box.size())
     return fail("a box of another size than its target");
+  const MappedTensor& tensor = maps_[static_cast<size_t>(stmt.immediate)];
+  if (box.coordinates[0] * (ir::bits(tensor.type) / 8) % 16)
+    return fail("a box that begins between two 16-byte columns");
   uint8_t* target = vector(to, box.at, 128, thread, Access::kRead);
   if (!target || !box.phase) return;
   memory_.mark_pending(to.buffer, box.at, to.elements, thread.number);
@@ -87,7 +90,8 @@ void Machine::finish_box(size_t index) {
     int64_t address = base + i * width;
     address ^= (address >> 7 & (map.swizzle / 16 - 1)) << 4;
     if (inside)
-      std::memcpy(begin + address, static_cast<const uint8_t*>(tensor.data) + offset * width, static_cast<size_t>(width));
+      std::memcpy(begin + address, static_cast<const uint8_t*>(tensor.data) + offset * width,
+                  static_cast<size_t>(width));
     else
       std::memset(begin + address, 0, static_cast<size_t>(width));
   }
