@@ -81,7 +81,8 @@ std::string Generator::slice_of(const TileBuffer& buffer, const Shape& target) {
     const size_t left = buffer.shape.size() - axis;
     const bool taken = next < target.size() && (left == target.size() - next || chance(60));
     if (!taken)
-      axes.push_back(chance(50) ? fmt::format("{}", below(buffer.shape[axis].value)) : uniform_index());
+      axes.push_back(chance(50) ? fmt::format("{}", below(std::max<int64_t>(1, buffer.shape[axis].value)))
+                                : uniform_index());
     else if (buffer.shape[axis].text == target[next].text && chance(60))
       axes.push_back(":");
     else
