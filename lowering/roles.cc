@@ -73,17 +73,23 @@ class Splitter {
         ir::make_typed(ir::Op::kBitXor, {state.parity, int32(planted(Planted::kPhaseParity) ? 0 : 1)});
     loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseWait, bulk.empty, state.stage, 0, before));
     loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseExpect, bulk.full, state.stage, bulk.bytes));
+    std::unordered_set<const ir::Var*> named;
     for (const LoopStmt& stmt : node.produce) {
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) failed |= !known(let->value);
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+        failed |= !known(let->value);
+        named.insert(let->var.get());
+      }
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
       if (copy)
         for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
       loop.body.push_back(stmt);
     }
     end_phase(bulk.producer, state, node.depth, &loop.body);
-    // Pipelines within: of the same iteration.
-    for (LoopStmt& stmt : block(substituted(node.consume, {{node.var.get(), ir::make_var(node.ahead)}})))
-      loop.body.push_back(std::move(stmt));
+    // Pipelines within: of the same iteration, whose names may be known already.
+    for (LoopStmt& stmt : block(substituted(node.consume, {{node.var.get(), ir::make_var(node.ahead)}}))) {
+      const auto* let = std::get_if<LoopLet>(&stmt.node);
+      if (!let || !named.count(let->var.get())) loop.body.push_back(std::move(stmt));
+    }
     return loop;
   }
 

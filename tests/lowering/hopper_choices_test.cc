@@ -67,6 +67,15 @@ TEST_CASE("tiles that read the same follow each other; from the end, as many row
   CHECK(has(causal.loop_ir, "let most_rows: i64 = "));
 }
 
+TEST_CASE("a name that the producer needs both for the outer pipeline and beyond it") {
+  std::string text = attend(false);
+  text.replace(text.find("  q = Q[b"), 2, "  let first = i*BM\n  ");
+  text.replace(text.find("O[b, i*BM"), 9, "O[b, first");
+  text.replace(text.find("K[b, n*64"), 9, "K[b, (first - i*BM) + n*64");
+  const Lowered result = on_hopper(text);
+  CHECK(has(result.notes, "pipeline once: depth 2, the copy engine into {q}"));
+}
+
 TEST_CASE("warp groups take turns, and a tile is scaled only where a factor is not 1") {
   const Lowered result = on_hopper(attend(false));
   CAPTURE(result.loop_ir);
