@@ -69,6 +69,7 @@ struct Buffer {
   TypeRef type;
   std::vector<ExprRef> shape;  // rank 1..5; tiles: compile-time; loop level: one flat extent, in elements
   Loc loc;
+  std::shared_ptr<const Buffer> packed;  // made by lowering: the tensor of 4-bit elements whose bytes, as u8, this is
 };
 using BufferRef = std::shared_ptr<const Buffer>;
 

@@ -36,7 +36,8 @@ int group_threads(const Choices& choices) {
 bool can_share(const Choices& choices, int64_t warps) {
   return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
     const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
-    return !entry.second.mma || warp_grid(shape[0], shape[1], warps, false);
+    const Sharing sharing = entry.second.b_in_registers ? Sharing::kColumns : Sharing::kBoth;
+    return !entry.second.mma || warp_grid(shape[0], shape[1], warps, sharing);
   });
 }
 
@@ -67,6 +68,9 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices,
       for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
       break;
     }
+  // Computing an operand is most of the work.
+  for (const auto& [gemm, choice] : choices)
+    if (choice.b_in_registers) warps = 8;
   while (warps > 1 && !can_share(choices, warps)) warps /= 2;
   // Several products side by side keep all of their sums in registers.
   int64_t total = 0;

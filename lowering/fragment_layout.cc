@@ -57,6 +57,19 @@ FragmentLayout FragmentLayout::group_accumulator(int64_t rows, int64_t columns, 
   return FragmentLayout({rows, columns}, {m, n}, 128 * groups_m * groups_n);
 }
 
+FragmentLayout FragmentLayout::right_operand(int64_t columns, int64_t k, int64_t warps) {
+  const int64_t steps = k / 16;
+  Axis n, down;
+  add(&n, 8, true, 4);
+  add(&n, columns / (8 * warps), false, 4 * steps);
+  add(&n, warps, true, 32);
+  add(&down, 2, false, 1);
+  add(&down, 4, true, 1);
+  add(&down, 2, false, planted(Planted::kRightOperand) ? 4 : 2);
+  add(&down, steps, false, planted(Planted::kRightOperand) ? 2 : 4);
+  return FragmentLayout({columns, k}, {n, down}, 32 * warps);
+}
+
 FragmentLayout FragmentLayout::blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
   const size_t rank = shape.size();
   std::vector<Axis> axes(rank);

@@ -34,6 +34,10 @@ class FragmentLayout {
   // group have 16 rows each of every 64. Source: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
   // REQUIRES: rows % (64 * groups_m) == 0, columns % (8 * groups_n) == 0, groups_m * groups_n * 128 == threads.
   static FragmentLayout group_accumulator(int64_t rows, int64_t columns, int64_t groups_m, int64_t groups_n);
+  // B of mma.m16n8k16 for 16-bit elements, as columns x k: `warps` warps with a contiguous part of the columns each. The four
+  // elements of one instruction are neighbours, after them its steps of k. Source: as accumulator().
+  // REQUIRES: columns % (8 * warps) == 0, k % 16 == 0.
+  static FragmentLayout right_operand(int64_t columns, int64_t k, int64_t warps);
   // Neighbouring threads along the last axis, `vector` elements of it each; ragged where the shape wants it.
   static FragmentLayout blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads);
 

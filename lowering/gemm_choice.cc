@@ -4,10 +4,10 @@
 
 namespace kachel::lowering {
 
-std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, bool rows_only) {
+std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing) {
   std::optional<WarpGrid> best;
   for (int64_t m = 1; m <= warps; ++m) {
-    if (warps % m || (rows_only && m != warps)) continue;
+    if (warps % m || (sharing == Sharing::kRows && m != warps) || (sharing == Sharing::kColumns && m != 1)) continue;
     const WarpGrid grid{m, warps / m};
     if (rows % (kMmaRows * grid.m) || columns % (kMmaColumns * grid.n)) continue;
     // Each warp reads its rows of A and its columns of B.
@@ -78,9 +78,9 @@ void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice)
     choice->reason = fmt::format("`precision fast` would {}", choice->group ? "leave out the runs" : "not widen");
 }
 
-GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers, bool room_for_runs) {
+GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places) {
   GemmChoice choice;
-  choice.a_in_registers = a_in_registers;
+  const bool a_in_registers = choice.a_in_registers = places.a_in_registers;
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   for (const ir::TileRef* ref : {&gemm.a, &gemm.b, &gemm.c})
     if (!is_whole(*ref) || ref->buffer->shape.size() != 2) {
@@ -106,8 +106,11 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in
   else
     choice.mma = mma;
   if (!choice.mma) return choice;
+  choice.b_in_registers = places.b_in_registers && !a_in_registers && ir::bits(a->type.dtype) == 16 &&
+                          ir::bits(b->type.dtype) == 16 && shape[0] <= kMostRowsOfColumns;
+  if (choice.b_in_registers) return choice;
   if (target.group_products && has_group_mma(target.architecture)) {
-    choice.reason = !wants_runs(gemm) || room_for_runs ? no_group(gemm, shape, a_in_registers)
+    choice.reason = !wants_runs(gemm) || places.room_for_runs ? no_group(gemm, shape, a_in_registers)
                                                        : "no registers are left for the sums of runs";
     choice.group = choice.reason.empty();
   }

@@ -10,9 +10,12 @@ namespace kachel::lowering {
 struct WarpGrid {
   int64_t m = 1, n = 1;
 };
-// How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands; along the rows alone if
-// `rows_only`. Nothing if the tile does not divide.
-std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, bool rows_only);
+// Along which axes warps share a tile.
+enum class Sharing : uint8_t { kBoth, kRows, kColumns };
+
+// How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands. Nothing if the tile does
+// not divide.
+std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing);
 
 // The same for warp groups and wgmma.m64nN, with the least reading of operands by its instructions.
 std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only);
@@ -26,9 +29,18 @@ int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice);
 // N of the wgmma for `columns` columns of a warp group: as wide as can be; 0 if they cannot be cut.
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns);
 
-// The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none.
-// `a_in_registers` as asked for: the caller knows where A lives, and whether the sum of a run has room beside C.
-GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, bool a_in_registers, bool room_for_runs = true);
+// Rows of C up to which a right operand that the block computes is better held in registers: every warp computes its
+// columns of it and multiplies them with all rows. With more rows wgmma's rate is worth the way through shared memory.
+inline constexpr int64_t kMostRowsOfColumns = 64;
+
+// What the caller knows: where the operands live, and whether the sum of a run has room beside C.
+struct GemmPlaces {
+  bool a_in_registers = false, b_in_registers = false, room_for_runs = true;
+};
+
+// The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none. B is in
+// registers where that is asked for and an instruction takes it from there.
+GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places);
 
 // What becomes of sums that the instruction makes too short, once it is known whether that is wgmma.
 void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice);

@@ -78,7 +78,8 @@ class Inference {
 
   void choose_gemms() {
     for (const ir::GemmStmt* gemm : gemms_) {
-      GemmChoice choice = choose_gemm(*gemm, target_, is_fragment(gemm->a.buffer), !without_runs_.count(gemm));
+      GemmChoice choice = choose_gemm(
+          *gemm, target_, {is_fragment(gemm->a.buffer), is_fragment(gemm->b.buffer), !without_runs_.count(gemm)});
       if (choice.mma && !is_fragment(gemm->c.buffer)) {
         choice.mma = nullptr;
         choice.crowded_out = true;
@@ -108,16 +109,20 @@ class Inference {
           settle_sums(*gemm, target_.architecture, &choice);
         }
       }
-      if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm));
+      if (choice.mma && choice.b_in_registers && !rows_only(*gemm))
+        grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kColumns);
+      if (is_fragment(gemm->b.buffer) && !(grid && choice.b_in_registers))
+        return demote(gemm->b.buffer, "it is the right operand of a gemm");
+      if (choice.mma && !grid)
+        grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm) ? Sharing::kRows : Sharing::kBoth);
       if (choice.mma && !grid && is_fragment(gemm->a.buffer))
         return demote(gemm->a.buffer, "the warps cannot share the rows of its product");
-      if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, false);
+      if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kBoth);
       if (choice.mma && !grid) {
         choice.mma = nullptr;
         choice.crowded_out = true;
         choice.reason = "the block's warps cannot share the tile of C";
       }
-      if (is_fragment(gemm->b.buffer)) return demote(gemm->b.buffer, "it is the right operand of a gemm");
       if (!choice.mma) {
         if (is_fragment(gemm->a.buffer)) return demote(gemm->a.buffer, "it is a gemm operand");
         if (is_fragment(gemm->c.buffer) && !layouts_.count(gemm->c.buffer.get()))
@@ -128,6 +133,9 @@ class Inference {
       choice.warps_n = grid->n;
       if (!assign(gemm->c.buffer, accumulator(choice.group, shape, *grid), "two gemms want it in different layouts"))
         return false;
+      if (choice.b_in_registers && !assign(gemm->b.buffer, right_operand(*gemm, grid->n),
+                                           "it is made in another layout than its gemm reads"))
+        return false;
       if (!is_fragment(gemm->a.buffer)) continue;
       const WarpGrid rows{threads_ / (choice.group ? kGroupThreads : 32), 1};
       if (!assign(gemm->a.buffer, accumulator(choice.group, tile_shape(gemm->a.buffer), rows),
@@ -137,6 +145,11 @@ class Inference {
     return true;
   }
 
+  static FragmentLayout right_operand(const ir::GemmStmt& gemm, int64_t warps) {
+    const std::vector<int64_t> shape = tile_shape(gemm.b.buffer);
+    if (gemm.transpose_b) return FragmentLayout::right_operand(shape[0], shape[1], warps);
+    return FragmentLayout::right_operand(shape[1], shape[0], warps).keep({1, 0});
+  }
   static FragmentLayout accumulator(bool group, const std::vector<int64_t>& shape, const WarpGrid& grid) {
     return group ? FragmentLayout::group_accumulator(shape[0], shape[1], grid.m, grid.n)
                  : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n);

@@ -35,6 +35,16 @@ ExprRef TileLowering::index(const ExprRef& expr, const Site* site) {
   return let("ix", value);
 }
 
+// A cast of integers that all are numbers of the narrow type: rounding changes none.
+bool TileLowering::is_exact(const ir::Expr& cast) const {
+  if (cast.kind != ExprKind::kCast || ir::is_float(cast.args[0]->type)) return false;
+  const DType to = cast.cast_type.dtype;
+  const int64_t most = to == DType::F16 ? 1 << 11 : to == DType::BF16 ? 1 << 8 : 0;
+  if (!most) return false;
+  const Interval range = out_.ranges.of(cast.args[0]);
+  return range.lo >= -most && range.hi <= most;
+}
+
 ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
   switch (expr->kind) {
     case ExprKind::kInt:
@@ -58,6 +68,7 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
   }
   auto copy = std::make_shared<ir::Expr>(*expr);
   for (ExprRef& arg : copy->args) arg = scalar(arg, site);
+  if (is_exact(*copy)) copy->cast_type.dtype = DType::F32;
   return copy;
 }
 

@@ -66,7 +66,7 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
     starts.push_back(src.starts[axis] ? coordinate(src.starts[axis]) : ir::make_int(0, DType::I32));
   }
   for (size_t i = 0; i < kernel_.params.size(); ++i)
-    if (kernel_.params[i].tensor == from) map.param = static_cast<int>(i);
+    if (kernel_.params[i].tensor == (from->packed ? from->packed : from)) map.param = static_cast<int>(i);
   size_t number = 0;
   auto same = [&](const TensorMap& other) {
     return other.param == map.param && other.box == map.box && other.swizzle == map.swizzle;

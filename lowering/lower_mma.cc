@@ -22,7 +22,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   const int64_t step = choice.mma->k, half = step / 2;  // elements of 32 and of 16 bytes
   const int64_t rows = shape[0] / choice.warps_m, columns = shape[1] / choice.warps_n;  // of a warp
   const int64_t down = rows / kMmaRows, across = columns / kMmaColumns;
-  const int64_t steps = k_extent / step - (planted(Planted::kGemmShortK) && k_extent > step ? 1 : 0);
+  const int64_t steps_of_k = k_extent / step;
+  const int64_t steps = steps_of_k - (planted(Planted::kGemmShortK) && k_extent > step ? 1 : 0);
 
   if (!gemm.accumulate || planted(Planted::kGemmNoAccumulate))
     unrolled("r", 4 * down * across, [&](ExprRef number) {
@@ -43,7 +44,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
 
   const ir::BufferRef a_part =
       choice.a_in_registers ? storage(a) : temporary("a_part", DType::U32, ir::Scope::kRegister, 4 * down);
-  const ir::BufferRef b_part = temporary("b_part", DType::U32, ir::Scope::kRegister, 2 * across);
+  const ir::BufferRef b_part =
+      choice.b_in_registers ? storage(b) : temporary("b_part", DType::U32, ir::Scope::kRegister, 2 * across);
   auto load_matrix = [&](const ir::BufferRef& tile, const ExprRef& row, const ExprRef& column, bool transpose,
                          int matrices, const ir::BufferRef& to, ExprRef at) {
     LoopIntrinsic load{Kind::kLoadMatrix, {}, nullptr};
@@ -77,8 +79,10 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         load_matrix(b, plus(k_first, plus(times(low, 8), within)), plus(n, second), true, matrices, b_part,
                     times(tile, 2));
     };
-    if (across > 1) unrolled("n_pair", across / 2, [&](ExprRef i) { load_b(times(i, 2), 4); });
-    if (across % 2) load_b(int32(across - 1), 2);
+    if (!choice.b_in_registers) {
+      if (across > 1) unrolled("n_pair", across / 2, [&](ExprRef i) { load_b(times(i, 2), 4); });
+      if (across % 2) load_b(int32(across - 1), 2);
+    }
     unrolled("m_tile", down, [&](ExprRef i) {
       unrolled("n_tile", across - (planted(Planted::kDroppedMma) && across > 1 ? 1 : 0), [&](ExprRef j) {
         const ExprRef at = times(plus(times(i, across), j), 4);
@@ -92,7 +96,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         mma.widened = choice.widened;
         mma.operands = {{storage(c), at, 4, true},
                         {a_part, a_at, choice.a_in_registers ? 8 : 4, false},
-                        {b_part, times(j, 2), 2, false}};
+                        {b_part, choice.b_in_registers ? times(plus(times(j, steps_of_k), k), 4) : times(j, 2),
+                         choice.b_in_registers ? 4 : 2, false}};
         emit({std::move(mma)});
       });
     });

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/print.h"
+#include "lowering/packed_tiles.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
@@ -49,6 +50,7 @@ Result<LoopKernel> TileLowering::run() {
 }
 
 void TileLowering::declare_params() {
+  const std::set<ir::BufferRef> byte_views = byte_tensors(kernel_);
   const Interval dim_range{0, index32_ ? (int64_t{1} << 30) - 1 : kMaxDim};
   for (size_t i = 0; i < kernel_.params.size(); ++i) {
     const ir::Param& param = kernel_.params[i];
@@ -82,6 +84,13 @@ void TileLowering::declare_params() {
           make_local(param.tensor->name + "_stride" + std::to_string(axis), DType::I64, VarKind::kScalar);
       out_.params.push_back({{Slot::Kind::kStride, index, axis}, stride, nullptr});
       strides.push_back(ir::make_var(stride));
+    }
+    for (const ir::BufferRef& view : byte_views) {
+      if (view->packed != param.tensor) continue;
+      storage_[view.get()] = flat(DType::U8, "_bytes");
+      out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, storage_[view.get()]});
+      for (const ExprRef& stride : strides_[param.tensor.get()])
+        strides_[view.get()].push_back(ir::is_int(stride, 1) ? stride : ir::make_typed(Op::kDiv, {stride, int64(2)}));
     }
   }
   for (size_t i = 0; i < kernel_.dims.size(); ++i) {

@@ -102,6 +102,7 @@ class Narrower {
     made->type = {DType::I32, nullptr};
     narrowed_[var.get()] = made;
     kernel_.ranges.set(made, kernel_.ranges.of(ir::make_var(var)));
+    kernel_.ranges.set_multiple(made, kernel_.ranges.multiple_of(ir::make_var(var)));
     return made;
   }
 

@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> hoist reductions  each a region of its own
 //            -> unswitch masks    tiles that no mask touches
+//            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   left operands that the block computes
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
@@ -11,7 +12,7 @@
 //            -> bulk copies       pipelines that the copy engine fills, for a producer
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
-//            -> simplify
+//            -> hoist invariants -> simplify
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
@@ -19,10 +20,12 @@
 
 #include "ir/print.h"
 #include "lowering/emit.h"
+#include "lowering/hoist_invariants.h"
 #include "lowering/hoist_reductions.h"
 #include "lowering/memory_plan.h"
 #include "lowering/narrow.h"
 #include "lowering/operands_in_registers.h"
+#include "lowering/packed_tiles.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/simplify.h"
 #include "lowering/synchronise.h"
@@ -45,6 +48,7 @@ Status check_target(const Target& target) {
 
 const char* sums_of(const GemmChoice& choice) {
   if (choice.a_in_registers) return ", A in registers";
+  if (choice.b_in_registers) return ", B in registers";
   if (!choice.mma->short_sums) return "";
   return choice.in_runs ? ", sums of runs of k" : choice.widened ? ", widened to f16" : ", short sums";
 }
@@ -82,7 +86,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_TRY(check_target(target));
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
-  lowering.kernel = plain ? concrete : unswitch_masks(hoist_reductions(concrete));
+  lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(concrete)), fact_mask);
   if (!plain && target.group_products && has_group_mma(target.architecture))
     lowering.kernel = operands_in_registers(lowering.kernel);
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) lowering.kernel = pipeline_tiles(lowering.kernel);
@@ -117,6 +121,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   }
   if (!plain) {
     narrow(&lowering.loops);
+    hoist_invariants(&lowering.loops);
     simplify(&lowering.loops);
   }
   if (std::string broken = verify(lowering.loops); !broken.empty())

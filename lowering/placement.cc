@@ -221,6 +221,7 @@ ir::DType storage_type(ir::DType type) {
 }
 
 int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor) {
+  if (tensor->packed) return vector_bytes(kernel, fact_mask, tensor->packed);
   int widest = std::max(1, ir::bits(tensor->type.dtype) / 8);
   const std::vector<Fact> facts = facts_of(kernel);
   for (size_t i = 0; i < facts.size(); ++i)

@@ -42,7 +42,7 @@ struct Placement {
 struct GemmChoice {
   const MmaShape* mma = nullptr;
   bool group = false;  // wgmma by warp groups, else mma by warps
-  bool a_in_registers = false;
+  bool a_in_registers = false, b_in_registers = false;
   // Of short sums. In runs: wgmma makes sums of a part of k, which are added to C in f32. Widened: operands become f16 in
   // registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
   bool in_runs = false, widened = false;

@@ -70,6 +70,7 @@ enum class Planted {
   kGroupEarlyCopy,      // copies into a stage that wgmma may still read
   kBulkSlab,            // the copy engine fills every slab with the first one's columns
   kBulkColumn,          // the copy engine reads from any column on
+  kRightOperand,        // a right operand in registers has its halves and steps of k exchanged
   kPhaseParity,         // the producer does not wait until a stage is empty
   kPhaseEarlyRelease,   // a stage is released while wgmma reads it
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products

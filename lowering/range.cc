@@ -203,6 +203,12 @@ int64_t Ranges::multiple_of(const ExprRef& expr) const {
       return std::gcd(multiple_of(expr->args[0]), multiple_of(expr->args[1]));
     case Op::kNeg:
       return multiple_of(expr->args[0]);
+    case Op::kDiv: {
+      const ExprRef& divisor = expr->args[1];
+      if (divisor->kind != ExprKind::kInt || divisor->int_value <= 0) return 1;
+      const int64_t multiple = multiple_of(expr->args[0]);
+      return multiple % divisor->int_value ? 1 : multiple / divisor->int_value;
+    }
     case Op::kSelect:
       return std::gcd(multiple_of(expr->args[1]), multiple_of(expr->args[2]));
     default:
@@ -215,6 +221,18 @@ bool Ranges::proves_less(const ExprRef& expr, const ExprRef& limit) const {
   if (expr->kind != ExprKind::kVar) return false;
   auto it = limits_.find(expr->var);
   return it != limits_.end() && ir::same(it->second, limit);
+}
+
+void note_multiples(const ir::Block& body, Ranges* multiples) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node))
+      multiples->set_multiple(let->var, multiples->multiple_of(let->value));
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_multiples(loop->body, multiples);
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      note_multiples(branch->then_body, multiples);
+      note_multiples(branch->else_body, multiples);
+    }
+  }
 }
 
 }  // namespace kachel::lowering

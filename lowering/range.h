@@ -4,7 +4,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "ir/expr.h"
+#include "ir/kernel.h"
 
 namespace kachel::lowering {
 
@@ -45,5 +45,8 @@ class Ranges {
   std::unordered_map<ir::VarRef, ir::ExprRef> limits_;
   std::unordered_map<ir::VarRef, int64_t> multiples_;
 };
+
+// Also known: what divides the names of a block, those in regions left out.
+void note_multiples(const ir::Block& body, Ranges* multiples);
 
 }  // namespace kachel::lowering

@@ -49,18 +49,6 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
   }
 }
 
-void note_multiples(const ir::Block& body, Ranges* multiples) {
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node))
-      multiples->set_multiple(let->var, multiples->multiple_of(let->value));
-    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_multiples(loop->body, multiples);
-    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      note_multiples(branch->then_body, multiples);
-      note_multiples(branch->else_body, multiples);
-    }
-  }
-}
-
 // "" if the copy engine can do it.
 std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Placements& placements,
                     const Ranges& multiples, uint64_t fact_mask) {

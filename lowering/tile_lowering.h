@@ -82,6 +82,7 @@ class TileLowering {
 
   // lower_access.cc: expressions and element access. Every access is proved or guarded.
   ir::ExprRef scalar(const ir::ExprRef& expr, const Site* site);
+  bool is_exact(const ir::Expr& cast) const;
   ir::ExprRef index(const ir::ExprRef& expr, const Site* site);  // as I64, named so that it is evaluated once
   ir::ExprRef load(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
                    ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr);

@@ -28,19 +28,21 @@ Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) 
   const DriverApi& api = context_->api();
   if (!api.tensor_map_encode) return unsupported("the CUDA driver has no cuTensorMapEncodeTiled; update it to 12.0 or newer");
   if (request.rank < 2 || request.rank > kMostAxes) return invalid("a tensor map has two to five axes");
+  const bool packed = request.element_bits == 4;
   MapExtent extents[kMostAxes], strides[kMostAxes];
   uint32_t box[kMostAxes], steps[kMostAxes];
   for (int i = 0; i < request.rank; ++i) {
     const int axis = request.rank - 1 - i;
     // No map is read of an empty tensor, and the stride of a single element says nothing.
-    extents[i] = static_cast<MapExtent>(std::max<int64_t>(request.extents[axis], 1));
-    const int64_t bytes = request.strides[axis] * request.element_bytes;
+    const int64_t extent = i == 0 && packed ? request.extents[axis] / 2 : request.extents[axis];
+    extents[i] = static_cast<MapExtent>(std::max<int64_t>(extent, 1));
+    const int64_t bytes = request.strides[axis] * request.element_bits / 8;
     if (i > 0) strides[i - 1] = static_cast<MapExtent>(request.extents[axis] > 1 ? bytes : kStrideUnit);
     box[i] = static_cast<uint32_t>(request.box[axis]);
     steps[i] = 1;
   }
-  const auto elements = request.element_bytes == 1   ? MapElements::k8Bits
-                        : request.element_bytes == 2 ? MapElements::k16Bits
+  const auto elements = request.element_bits <= 8    ? MapElements::k8Bits
+                        : request.element_bits == 16 ? MapElements::k16Bits
                                                      : MapElements::k32Bits;
   const auto swizzle = request.swizzle == 128  ? MapSwizzle::k128Bytes
                        : request.swizzle == 64 ? MapSwizzle::k64Bytes

@@ -55,7 +55,7 @@ class Run {
       const auto index = static_cast<size_t>(map.param);
       const ir::HostTensor tensor = (*tensors)[index].view();
       alignas(128) uint64_t words[runtime::kTensorMapWords];
-      const runtime::TensorMapRequest request{pointers[index],    ir::bits(tensor.type) / 8, static_cast<int32_t>(map.box.size()),
+      const runtime::TensorMapRequest request{pointers[index],    ir::bits(tensor.type), static_cast<int32_t>(map.box.size()),
                                               tensor.shape.data(),  tensor.strides.data(),     map.box.data(),
                                               map.swizzle};
       KACHEL_TRY(device_.encode_map(request, words));

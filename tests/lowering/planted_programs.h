@@ -133,6 +133,24 @@ kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: ou
   F = f
 }
 )";
+// Right operands that the block computes, of packed elements and with k down its rows.
+inline constexpr const char* kRight = R"(tile 1
+kernel right(A: f16[32, K], W: u4[64, K], S: f16[64], B: f16[K, 32], C: out f32[32, 64], D: out f32[32, 32])
+{
+  shared a: f16[32, 32], q: u4[64, 32]
+  fragment w: f16[64, 32], b: f16[32, 32], c: f32[32, 64] = 0, d: f32[32, 32] = 0
+  pipelined k < ceildiv(K, 32), 2 {
+    a = A[:, k*32 +: 32]
+    q = W[:, k*32 +: 32]
+    parallel i < 64, j < 32 { w[i, j] = (f16(q[i, j]) - 7) * S[i] }
+    c += a @ w^T
+    parallel i < 32, j < 32 { b[i, j] = k*32 + i < K ? B[k*32 + i, j] * 0.5 : 0 }
+    d += a @ b
+  }
+  C = c
+  D = d
+}
+)";
 // Columns that begin where the copy engine cannot.
 inline constexpr const char* kShifted = R"(tile 1
 kernel shifted(A: f16[64, K], B: f16[K, 72], C: out f32[64, 32])

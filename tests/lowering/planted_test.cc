@@ -100,6 +100,7 @@ constexpr Row kRows[] = {
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
     {Planted::kBulkColumn, "boxes begin at any column", OnCpu::kNotThere},
+    {Planted::kRightOperand, "steps of a right operand exchanged", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
@@ -168,6 +169,10 @@ class Suite {
     groups.threads = 128;
     add_program("group chain", group_chain(64), random, 24, groups);
     add_program("short sums", kShortSums, random, 24, groups);
+    groups.values = {{"K", 80}};
+    groups.aligned.emplace("W"), groups.aligned.emplace("S");
+    groups.values = {{"K", 96}};
+    add_program("right", kRight, random, 24, groups);
     groups.values = {{"K", 80}};
     add_program("shifted", kShifted, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {

@@ -30,7 +30,13 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   std::vector<MappedTensor> maps;
   for (const TensorMap& map : kernel.maps) {
     const ir::HostTensor tensor = tensors[static_cast<size_t>(map.param)].view();
-    maps.push_back({tensor.data, tensor.type, tensor.shape, tensor.strides});
+    MappedTensor mapped{tensor.data, tensor.type, tensor.shape, tensor.strides};
+    if (ir::bits(tensor.type) == 4) {  // by bytes
+      mapped.type = ir::DType::U8;
+      mapped.shape.back() /= 2;
+      for (int64_t& stride : mapped.strides) stride = std::max<int64_t>(stride / 2, 1);
+    }
+    maps.push_back(std::move(mapped));
   }
   std::vector<Slot> slots;
   for (const LoopParam& param : kernel.params) slots.push_back(param.slot);

@@ -1,0 +1,22 @@
+// Tile IR to tile IR: a shared tile of 4-bit elements that is filled with parts of a 4-bit tensor and then read element
+// by element,
+//
+//   q = W[n*BN +: BN, k*BK +: BK];  parallel i < BN, j < BK { ... q[i, j] ... }
+//
+// becomes a tile of bytes, filled with the bytes that the tensor is stored in: whole vectors of them can be copied, by
+// the copy engine too, and shared memory holds half as much. A read takes its nibble out of the byte.
+#pragma once
+#include <set>
+
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+// REQUIRES: a concrete kernel for a GPU, not the generic lowering. Where the facts promise no whole bytes nothing changes.
+// The result shares variables and the other buffers; tensors whose bytes are read stand in it as ir::Buffer::packed.
+ir::Kernel packed_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
+
+// The tensors of bytes that stand in it.
+std::set<ir::BufferRef> byte_tensors(const ir::Kernel& kernel);
+
+}  // namespace kachel::lowering
