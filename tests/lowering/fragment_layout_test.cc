@@ -56,6 +56,22 @@ TEST_CASE("the accumulator of mma.m16n8 is where the PTX ISA says") {
   CHECK(layout.vector() == 2);
 }
 
+TEST_CASE("the right operand of mma.m16n8k16 is where the PTX ISA says") {
+  const FragmentLayout layout = FragmentLayout::right_operand(96, 48, 4);
+  check_covers(layout);
+  CHECK(layout.threads() == 128);
+  CHECK(layout.registers() == 96 * 48 / 128);
+  for (int64_t thread = 0; thread < 128; ++thread) {
+    const int64_t lane = thread % 32, warp = thread / 32;
+    for (int64_t reg = 0; reg < layout.registers(); ++reg) {
+      // b0, b1: column lane / 4, k of 2 * (lane % 4) and one more; b2, b3: eight further on. Then steps of k, then columns.
+      const int64_t step = reg / 4 % 3, tile = reg / 12;
+      const Element expected = {warp * 24 + tile * 8 + lane / 4, step * 16 + reg % 4 / 2 * 8 + lane % 4 * 2 + reg % 2};
+      CHECK(layout.coordinates(thread, reg) == expected);
+    }
+  }
+}
+
 TEST_CASE("layouts cover every element, powers of two or not") {
   check_covers(FragmentLayout::accumulator(16, 176, 1, 1));
   check_covers(FragmentLayout::accumulator(96, 8, 3, 1));

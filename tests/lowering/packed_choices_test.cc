@@ -1,0 +1,84 @@
+// Tiles of 4-bit elements, right operands that the block computes, and loads that a loop would repeat, as printed.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+// `w` is made of `q` and multiplied with 16 or more rows.
+std::string dequantised(const std::string& type = "u4", const std::string& more = "", const std::string& start = "k*64") {
+  return fmt::format(R"(tile 1
+kernel k(A: f16[M, K], W: {0}[N, K], S: f16[N, G], C: out f16[M, N])
+tune BM = 16 | 128
+grid i < ceildiv(M, BM), j < ceildiv(N, 64)
+{{
+  shared a: f16[BM, 64], q: {0}[64, 64]
+  fragment w: f16[64, 64], c: f32[BM, 64] = 0
+  pipelined k < ceildiv(K, 64), 3 {{
+    a = A[i*BM +: BM, k*64 +: 64]
+    q = W[j*64 +: 64, {2} +: 64]
+    {1}
+    parallel n < 64, d < 64 {{ w[n, d] = (f16(q[n, d]) - 8) * S[j*64 + n, (k*64 + d) / 64] }}
+    c += a @ w^T
+  }}
+  C[i*BM +: BM, j*64 +: 64] = c
+}}
+)",
+                     type, more, start);
+}
+
+Lowered on(int architecture, const std::string& text, std::map<std::string, int64_t> tunables = {},
+           uint64_t facts = ~uint64_t{0}) {
+  Request request{text, std::move(tunables)};
+  request.target.architecture = architecture;
+  request.facts = facts;
+  return lowered(request);
+}
+
+TEST_CASE("tiles of 4-bit elements are copied ahead as the bytes they are stored in") {
+  for (const char* type : {"u4", "i4"}) {
+    const Lowered ampere = on(80, dequantised(type)), hopper = on(90, dequantised(type));
+    CHECK(has(ampere.notes, "pipeline k: depth 3, asynchronous copies into {a, q}\n"));
+    CHECK(has(hopper.notes, "pipeline k: depth 3, the copy engine into {a, q}\n"));
+    CHECK(has(hopper.notes, "tile q: u8 in memory of the block, 3 stages, layout [64, 32]"));
+    REQUIRE(hopper.maps.size() == 2);
+    CHECK(hopper.maps[1].box == std::vector<int32_t>{64, 32});
+  }
+}
+
+TEST_CASE("what keeps 4-bit elements one a byte") {
+  auto apart = [](const Lowered& result) { return has(result.notes, "tile q: u8 in memory of the block, layout [64, 64]"); };
+  CHECK(apart(on(90, dequantised(), {}, 1)));                        // rows of no whole words
+  CHECK(apart(on(90, dequantised("u4", "", "k*64 + 1"))));           // between two bytes
+  CHECK(apart(on(90, dequantised("u4", "q = 1"))));                  // filled in another way
+  CHECK(apart(on(90, dequantised("u4", "parallel n < 64, d < 64 { q[n, d] = 1 }"))));
+  CHECK(!apart(on(90, dequantised("u4", "", "k*64 + 2"))));
+}
+
+TEST_CASE("a right operand that the block computes is held in registers where few rows meet it") {
+  for (int architecture : {80, 90})
+    CHECK(has(on(architecture, dequantised()).notes, "gemm c: mma.m16n8k16, 1 x 8 warps, B in registers"));
+  const Lowered many = on(90, dequantised(), {{"BM", 128}});
+  CHECK(has(many.notes, "gemm c: wgmma.m64k16, 2 x 1 warp groups\n"));
+  CHECK(has(many.notes, "tile w: f16 in memory of the block"));
+  CHECK(has(many.notes, "(it is the right operand of a gemm)"));
+}
+
+// What comes between `parallel` and the loops of the region.
+std::string before_loops(const Lowered& result) {
+  const size_t region = result.loop_ir.find("# parallel n"), loop = result.loop_ir.find("unroll", region);
+  REQUIRE(loop != result.loop_ir.npos);
+  return result.loop_ir.substr(region, loop - region);
+}
+
+TEST_CASE("loads that no iteration changes stand before the loop") {
+  const Lowered result = on(80, dequantised());
+  CAPTURE(result.loop_ir);
+  CHECK(has(before_loops(result), "S["));
+  CHECK(!has(before_loops(result), "q["));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
