@@ -116,7 +116,10 @@ class Emitter {
   void statement(const LoopStore& store, int depth) {
     const DType type = store.buffer->type.dtype;
     std::string value = expr(store.value, false);
-    if (is_narrow_float(type))
+    const bool moves = store.value->kind == ir::ExprKind::kLoad && store.value->buffer->type.dtype == type;
+    if (is_narrow_float(type) && moves)
+      value = fmt::format("{}[{}]", name(store.value->buffer), expr(store.value->args[0], true));
+    else if (is_narrow_float(type))
       value = fmt::format("kachel_to_{}({})", ir::name(type), value);
     else if (value_type(type) != std::string_view(memory_type(type)))
       value = fmt::format("({}){}", memory_type(type), value);

@@ -248,7 +248,7 @@ class Inference {
   int64_t free_vector(const ir::Buffer* fragment, int64_t extent) const {
     int64_t vector = 0;
     for (const auto& [other, whole] : SpaceCollector::copies_of(kernel_, fragment)) {
-      if (other->scope == ir::Scope::kFragment) continue;
+      if (is_fragment(other)) continue;
       const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
       const int64_t bytes = other->scope == ir::Scope::kGlobal ? vector_bytes(kernel_, fact_mask_, other) : 16;
       vector = std::max(vector, bytes / element);

@@ -5,6 +5,7 @@
 //            -> unswitch masks    tiles that no mask touches
 //            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   left operands that the block computes
+//            -> staged operands   right ones mostly, by way of fragments
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
@@ -28,6 +29,7 @@
 #include "lowering/packed_tiles.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/simplify.h"
+#include "lowering/staged_operands.h"
 #include "lowering/synchronise.h"
 #include "lowering/tile_lowering.h"
 #include "lowering/unswitch.h"
@@ -89,6 +91,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(concrete)), fact_mask);
   if (!plain && target.group_products && has_group_mma(target.architecture))
     lowering.kernel = operands_in_registers(lowering.kernel);
+  if (!plain) lowering.kernel = staged_operands(lowering.kernel);
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) lowering.kernel = pipeline_tiles(lowering.kernel);
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =

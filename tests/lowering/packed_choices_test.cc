@@ -66,6 +66,16 @@ TEST_CASE("a right operand that the block computes is held in registers where fe
   CHECK(has(many.notes, "(it is the right operand of a gemm)"));
 }
 
+TEST_CASE("an operand in memory is computed in a fragment of wide rows, and stored as vectors") {
+  const Lowered result = on(90, dequantised(), {{"BM", 128}});
+  CHECK(has(result.notes, "tile w_part: f16 in registers, layout [64, 64] on 256 threads: 32 t8 2 r8; 8 r1 8 t1"));
+  CHECK(has(result.loop_ir, "copy_vector w["));
+  // Not where the region reads what it writes.
+  std::string symmetric = dequantised();
+  symmetric.replace(symmetric.find("w[n, d] = "), 10, "w[n, d] = w[d, n] + ");
+  CHECK(!has(on(90, symmetric, {{"BM", 128}}).notes, "w_part"));
+}
+
 // What comes between `parallel` and the loops of the region.
 std::string before_loops(const Lowered& result) {
   const size_t region = result.loop_ir.find("# parallel n"), loop = result.loop_ir.find("unroll", region);
