@@ -158,4 +158,14 @@ ForwardedRegion forward_stores(const ParallelStmt& region) {
   return Forwarder().run(region);
 }
 
+bool sets_all(const ParallelStmt& region, const AssignStmt& assign) {
+  if (assign.op != AssignOp::kSet || assign.atomic != AtomicOp::kNone) return false;
+  if (assign.indices.size() != 2 || region.iters.size() != 2) return false;
+  for (size_t i = 0; i < 2; ++i)
+    if (assign.indices[i]->kind != ExprKind::kVar || assign.indices[i]->var != region.iters[i].var ||
+        region.iters[i].extent->int_value != assign.buffer->shape[i]->int_value)
+      return false;
+  return true;
+}
+
 }  // namespace kachel::ir

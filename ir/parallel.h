@@ -32,4 +32,7 @@ struct ForwardedRegion {
 // REQUIRES: from a concrete kernel (instantiate.h).
 ForwardedRegion forward_stores(const ParallelStmt& region);
 
+// Whether the region's iterations set every element of a matrix, each its own. REQUIRES: from a concrete kernel.
+bool sets_all(const ParallelStmt& region, const AssignStmt& assign);
+
 }  // namespace kachel::ir

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "ir/parallel.h"
 #include "lowering/placement.h"
 
 namespace kachel::lowering {
@@ -65,22 +66,13 @@ class Uses {
   void statement(const ir::ParallelStmt& region) {
     for (const ir::Stmt& stmt : region.body) {
       const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
-      if (assign && assign->op == ir::AssignOp::kSet && covers(region, *assign)) {
+      if (assign && ir::sets_all(region, *assign)) {
         computed_.insert(assign->buffer.get());
         reads(assign->value);
       } else {
         std::visit([this](const auto& node) { statement(node); }, stmt.node);
       }
     }
-  }
-  static bool covers(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
-    if (assign.indices.size() != 2 || region.iters.size() != 2) return false;
-    const std::vector<int64_t> shape = tile_shape(assign.buffer);
-    for (size_t i = 0; i < 2; ++i)
-      if (assign.indices[i]->kind != ir::ExprKind::kVar || assign.indices[i]->var != region.iters[i].var ||
-          region.iters[i].extent->int_value != shape[i])
-        return false;
-    return true;
   }
   void statement(const ir::AssignStmt& assign) {
     otherwise_.insert(assign.buffer.get());

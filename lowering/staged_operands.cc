@@ -1,9 +1,9 @@
 #include "lowering/staged_operands.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
+#include "ir/parallel.h"
 #include "lowering/gemm_choice.h"
 #include "lowering/placement.h"
 
@@ -68,7 +68,7 @@ class Stager {
     std::vector<BufferRef> staged;
     for (ir::Stmt& stmt : region->body) {
       auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
-      if (!assign || !operands_.count(assign->buffer.get()) || !covers(*region, *assign)) continue;
+      if (!assign || !operands_.count(assign->buffer.get()) || !ir::sets_all(*region, *assign)) continue;
       if (touches(region->body, assign->buffer.get()) != 1) continue;
       BufferRef& part = parts_[assign->buffer.get()];
       if (!part) {
@@ -84,16 +84,6 @@ class Stager {
     return staged;
   }
 
-  static bool covers(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
-    if (assign.op != ir::AssignOp::kSet || assign.atomic != ir::AtomicOp::kNone) return false;
-    if (assign.indices.size() != 2 || region.iters.size() != 2) return false;
-    const std::vector<int64_t> shape = tile_shape(assign.buffer);
-    for (size_t i = 0; i < 2; ++i)
-      if (assign.indices[i]->kind != ir::ExprKind::kVar || assign.indices[i]->var != region.iters[i].var ||
-          region.iters[i].extent->int_value != shape[i])
-        return false;
-    return true;
-  }
   // How often a region's statements name a buffer.
   static int touches(const ir::Block& body, const ir::Buffer* buffer) {
     int found = 0;

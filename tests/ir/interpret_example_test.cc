@@ -347,7 +347,7 @@ TEST_CASE("four-bit weights with groups") {
   Bindings b;
   b.types = {{"T", DType::BF16}};
   b.int_consts = {{"group", group}};
-  b.tunables = {{"BM", 16}, {"BN", 64}, {"BK", 64}, {"stages", 3}};
+  b.tunables = {{"BM", 16}, {"BN", 64}, {"BK", 64}, {"stages", 4}};
   auto expected = output_of(concrete_kernel(read_example("matmul_w4"), b), {A, W, scale, zero, C}, 4);
   std::vector<double> reference;
   for (int64_t i = 0; i < M; ++i)
