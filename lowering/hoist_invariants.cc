@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lowering/loop_build.h"
+#include "lowering/planted.h"
 #include "lowering/simplify.h"
 
 namespace kachel::lowering {
@@ -127,10 +128,13 @@ class Hoister {
         loaded.push_back({expr, named("loaded", expr, &before)});
         return loaded.back().second;
       }
+      // What the first operand guards is not loaded where the guard is not known.
+      const bool guards = expr->kind == ExprKind::kApply && !planted(Planted::kGuardLeftBehind) &&
+                          (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
       bool changed = false;
       std::vector<ExprRef> args;
       for (const ExprRef& arg : expr->args) {
-        args.push_back(self(self, arg));
+        args.push_back(guards && !args.empty() ? arg : self(self, arg));
         changed |= args.back() != arg;
       }
       if (!changed) return expr;

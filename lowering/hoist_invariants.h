@@ -3,7 +3,7 @@
 //   for r in 0 .. 16 unroll { w[r] = q[r] * scale[row * stride + (k * 64 + r) / 128] }
 //
 // for which quotients lose the addends that do not change them. The assembler's front end does neither where a load
-// stands under a guard, as most loads of tensors do.
+// stands under a guard, as most loads of tensors do. A load leaves the loop together with its guard or not at all.
 #pragma once
 #include "lowering/loop_ir.h"
 

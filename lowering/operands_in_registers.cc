@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ir/parallel.h"
+#include "lowering/gemm_choice.h"
 #include "lowering/placement.h"
 
 namespace kachel::lowering {
@@ -15,6 +16,8 @@ using ir::ExprRef;
 // Which tiles are used in no other way.
 class Uses {
  public:
+  explicit Uses(bool left) : left_(left) {}
+
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
   }
@@ -55,12 +58,16 @@ class Uses {
     reads(fill.value);
   }
   void statement(const ir::GemmStmt& gemm) {
-    other(gemm.b);
     other(gemm.c);
-    if (!gemm.transpose_a && is_whole(gemm.a))
+    const bool right = tile_shape(gemm.c.buffer)[0] <= kMostRowsOfColumns;
+    if (left_ && !gemm.transpose_a && is_whole(gemm.a))
       multiplied_.insert(gemm.a.buffer.get());
     else
       other(gemm.a);
+    if (right && is_whole(gemm.b))
+      multiplied_.insert(gemm.b.buffer.get());
+    else
+      other(gemm.b);
   }
   // An element for each iteration, all of them.
   void statement(const ir::ParallelStmt& region) {
@@ -90,6 +97,7 @@ class Uses {
     block(branch.else_body);
   }
 
+  const bool left_;
   std::set<const ir::Buffer*> computed_, multiplied_, otherwise_;
 };
 
@@ -101,7 +109,7 @@ class Mover {
     for (ir::Stmt& stmt : body) {
       if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) move(&decl->buffer);
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) move(&copy->dst.buffer);
-      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) move(&gemm->a.buffer);
+      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) move(&gemm->a.buffer), move(&gemm->b.buffer);
       if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) move(&assign->buffer);
       if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) region->body = block(std::move(region->body));
       if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(std::move(loop->body));
@@ -133,8 +141,8 @@ class Mover {
 
 }  // namespace
 
-ir::Kernel operands_in_registers(const ir::Kernel& kernel) {
-  Uses uses;
+ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left) {
+  Uses uses(left);
   uses.block(kernel.body);
   ir::Kernel out = kernel;
   out.body = Mover(uses).block(kernel.body);

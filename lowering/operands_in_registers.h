@@ -1,15 +1,16 @@
-// Tile IR to tile IR: a shared tile that is computed by the block and then nothing but the left operand of products,
+// Tile IR to tile IR: a shared tile that is computed by the block and then nothing but an operand of products,
 //
 //   parallel i < M, k < K { a[i, k] = ... };  c += a @ b
 //
-// becomes a fragment. wgmma takes its left operand from registers: no barrier stands between computing and multiplying,
-// so one warp group computes while another multiplies.
+// becomes a fragment, so that no barrier stands between computing and multiplying. On the left wgmma takes it from
+// registers: one warp group computes while another multiplies. On the right mma.sync does, for few rows of c.
 #pragma once
 #include "ir/kernel.h"
 
 namespace kachel::lowering {
 
-// REQUIRES: a concrete kernel for an architecture with wgmma. The result shares variables and the other buffers.
-ir::Kernel operands_in_registers(const ir::Kernel& kernel);
+// `left`: left operands too, for architectures with wgmma. REQUIRES: a concrete kernel for a GPU, not the generic lowering.
+// The result shares variables and the other buffers.
+ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left);
 
 }  // namespace kachel::lowering

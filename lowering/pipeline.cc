@@ -4,7 +4,7 @@
 //            -> hoist reductions  each a region of its own
 //            -> unswitch masks    tiles that no mask touches
 //            -> packed tiles      of 4-bit elements, as bytes
-//            -> operands in registers   left operands that the block computes
+//            -> operands in registers   that the block computes
 //            -> staged operands   right ones mostly, by way of fragments
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
@@ -89,9 +89,10 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
   lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(concrete)), fact_mask);
-  if (!plain && target.group_products && has_group_mma(target.architecture))
-    lowering.kernel = operands_in_registers(lowering.kernel);
-  if (!plain) lowering.kernel = staged_operands(lowering.kernel);
+  if (!plain) {
+    const bool left = target.group_products && has_group_mma(target.architecture);
+    lowering.kernel = staged_operands(operands_in_registers(lowering.kernel, left));
+  }
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) lowering.kernel = pipeline_tiles(lowering.kernel);
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =

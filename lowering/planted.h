@@ -71,6 +71,7 @@ enum class Planted {
   kBulkSlab,            // the copy engine fills every slab with the first one's columns
   kBulkColumn,          // the copy engine reads from any column on
   kRightOperand,        // a right operand in registers has its halves and steps of k exchanged
+  kGuardLeftBehind,     // a load is hoisted out of the guard that it stands under
   kPhaseParity,         // the producer does not wait until a stage is empty
   kPhaseEarlyRelease,   // a stage is released while wgmma reads it
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products

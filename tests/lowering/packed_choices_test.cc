@@ -58,8 +58,12 @@ TEST_CASE("what keeps 4-bit elements one a byte") {
 }
 
 TEST_CASE("a right operand that the block computes is held in registers where few rows meet it") {
+  std::string shared = dequantised();
+  shared.replace(shared.find("  fragment w: f16[64, 64], c"), 28, "  shared w: f16[64, 64]\n  fragment c");
   for (int architecture : {80, 90})
-    CHECK(has(on(architecture, dequantised()).notes, "gemm c: mma.m16n8k16, 1 x 8 warps, B in registers"));
+    for (const std::string& text : {dequantised(), shared})
+      CHECK(has(on(architecture, text).notes, "gemm c: mma.m16n8k16, 1 x 8 warps, B in registers"));
+  CHECK(!has(on(90, shared, {{"BM", 128}}).notes, "B in registers"));
   const Lowered many = on(90, dequantised(), {{"BM", 128}});
   CHECK(has(many.notes, "gemm c: wgmma.m64k16, 2 x 1 warp groups\n"));
   CHECK(has(many.notes, "tile w: f16 in memory of the block"));
@@ -89,6 +93,24 @@ TEST_CASE("loads that no iteration changes stand before the loop") {
   CAPTURE(result.loop_ir);
   CHECK(has(before_loops(result), "S["));
   CHECK(!has(before_loops(result), "q["));
+}
+
+TEST_CASE("a load does not leave its guard behind") {
+  // The place is the same for every d, whether it exists is not.
+  const Lowered result = on(80, R"(tile 1
+kernel k(X: f32[64], Y: out f32[64, 64])
+grid g < 1
+{
+  shared s: f32[64, 1]
+  fragment y: f32[64, 64]
+  parallel n < 64, d < 1 { s[n, d] = X[n] }
+  parallel n < 64, d < 64 { y[n, d] = s[n - 1, d] }
+  Y = y
+}
+)");
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.loop_ir, " < 1 ? s["));
+  CHECK(!has(result.loop_ir, "let loaded"));
 }
 
 }  // namespace

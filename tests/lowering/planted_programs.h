@@ -19,6 +19,17 @@ grid i < ceildiv(M, 4), j < ceildiv(N, 6)
   y[i * 4 +: 4, j * 6 +: 6] = t
 }
 )";
+// An element at one place for all d, which does not exist for all of them.
+inline constexpr const char* kBefore = R"(tile 1
+kernel before(X: f32[64], Y: out f32[64, 64])
+{
+  shared s: f32[64, 1]
+  fragment y: f32[64, 64]
+  parallel n < 64, d < 1 { s[n, d] = X[n] }
+  parallel n < 64, d < 64 { y[n, d] = s[n - 1, d] }
+  Y = y
+}
+)";
 // Tiles with a rest in every direction: of panels, vectors, rows, strips and pairs.
 inline constexpr const char* kCpuPrograms[] = {R"(tile 1
 kernel product(a: f32[M, K], b: f32[N, K], c: inout f32[M, N])

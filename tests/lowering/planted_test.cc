@@ -101,6 +101,7 @@ constexpr Row kRows[] = {
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
     {Planted::kBulkColumn, "boxes begin at any column", OnCpu::kNotThere},
     {Planted::kRightOperand, "steps of a right operand exchanged", OnCpu::kNotThere},
+    {Planted::kGuardLeftBehind, "a load leaves its guard behind", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
@@ -149,6 +150,7 @@ class Suite {
       add_program(name, text.str(), random);
     }
     add_program("pack", kPackedProgram, random);
+    add_program("before", kBefore, random);
     // Larger than the tiles and no multiples of them, so that every tail holds elements.
     conformance::Wishes tails;
     tails.values = {{"M", 29}, {"N", 170}, {"K", 325}};
