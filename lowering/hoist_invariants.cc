@@ -52,9 +52,6 @@ struct Changes {
     if (const auto* store = std::get_if<LoopStore>(&stmt.node)) buffers.insert(store->buffer.get());
     if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) buffers.insert(atomic->buffer.get());
     if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) names.insert(shuffle->var.get());
-    if (const auto* node = std::get_if<LoopIntrinsic>(&stmt.node))
-      for (const LoopIntrinsic::Operand& operand : node->operands)
-        if (operand.write) buffers.insert(operand.buffer.get());
     auto nested = [this](const LoopBlock& body) {
       for (const LoopStmt& inner : body) note(inner);
     };
@@ -67,7 +64,7 @@ struct Changes {
     } else if (!std::holds_alternative<LoopLet>(stmt.node) && !std::holds_alternative<LoopStore>(stmt.node) &&
                !std::holds_alternative<LoopComment>(stmt.node) && !std::holds_alternative<LoopShuffle>(stmt.node) &&
                !std::holds_alternative<LoopAtomic>(stmt.node)) {
-      waits = true;  // or is not looked into
+      waits = true;  // or, as intrinsics, is not looked into
     }
   }
 };

@@ -1,11 +1,11 @@
 #include "lowering/operands_in_registers.h"
 
 #include <map>
-#include <set>
 
 #include "ir/parallel.h"
 #include "lowering/gemm_choice.h"
 #include "lowering/placement.h"
+#include "lowering/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -26,21 +26,8 @@ class Uses {
   }
 
  private:
-  void reads(const ExprRef& expr) {
-    if (!expr) return;
-    ir::visit(expr, [&](const ExprRef& node) {
-      if (node->kind == ir::ExprKind::kLoad) otherwise_.insert(node->buffer.get());
-    });
-  }
-  void other(const ir::TileRef& tile) {
-    otherwise_.insert(tile.buffer.get());
-    for (const ir::AxisSpec& axis : tile.axes) {
-      reads(axis.start);
-      if (axis.gather) other(*axis.gather);
-    }
-    reads(tile.within_first);
-    reads(tile.within_length);
-  }
+  void reads(const ExprRef& expr) { note_loads(expr, &otherwise_); }
+  void other(const ir::TileRef& tile) { note_uses(tile, &otherwise_); }
 
   void statement(const ir::DeclStmt& decl) {
     if (decl.init) otherwise_.insert(decl.buffer.get());
@@ -98,7 +85,7 @@ class Uses {
   }
 
   const bool left_;
-  std::set<const ir::Buffer*> computed_, multiplied_, otherwise_;
+  BufferSet computed_, multiplied_, otherwise_;
 };
 
 class Mover {

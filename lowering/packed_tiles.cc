@@ -6,6 +6,7 @@
 
 #include "lowering/placement.h"
 #include "lowering/range.h"
+#include "lowering/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -39,21 +40,8 @@ class Uses {
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
   }
-  void other(const ExprRef& expr) {
-    if (!expr) return;
-    ir::visit(expr, [&](const ExprRef& node) {
-      if (node->kind == ir::ExprKind::kLoad) otherwise_.insert(node->buffer.get());
-    });
-  }
-  void other(const ir::TileRef& tile) {
-    otherwise_.insert(tile.buffer.get());
-    for (const ir::AxisSpec& axis : tile.axes) {
-      other(axis.start);
-      if (axis.gather) other(*axis.gather);
-    }
-    other(tile.within_first);
-    other(tile.within_length);
-  }
+  void other(const ExprRef& expr) { note_loads(expr, &otherwise_); }
+  void other(const ir::TileRef& tile) { note_uses(tile, &otherwise_); }
 
   // Whole bytes of a tensor that nothing writes.
   bool fills(const ir::CopyStmt& copy) const {
@@ -102,7 +90,7 @@ class Uses {
   const ir::Kernel& kernel_;
   const uint64_t fact_mask_;
   Ranges multiples_;
-  std::set<const ir::Buffer*> filled_, otherwise_;
+  BufferSet filled_, otherwise_;
 };
 
 ExprRef half(const ExprRef& value) {

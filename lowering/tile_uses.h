@@ -1,0 +1,16 @@
+// Which buffers an expression or a slice names, for passes that ask whether a tile is used in one way only.
+#pragma once
+#include <set>
+
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+using BufferSet = std::set<const ir::Buffer*>;
+
+// Adds what `expr` (or null) loads from.
+void note_loads(const ir::ExprRef& expr, BufferSet* buffers);
+// Adds the buffer of the slice, and what its places and bounds are read from.
+void note_uses(const ir::TileRef& tile, BufferSet* buffers);
+
+}  // namespace kachel::lowering
