@@ -16,6 +16,10 @@
 //                     products, then the second ones of the iteration before, and does its work while those run. The first
 //                     iteration's first half stands in front of the loop, the last one's second half behind it
 //   plain             what is issued in an iteration ends in it
+//
+// Where threads themselves read a stage (ldmatrix, loads), a fence stands in front of its release. Arriving at a barrier
+// orders them with each other, not with the copy engine, whose writes come another way: on a loaded SM it has overwritten a
+// stage that a load was still waiting to read. Source: PTX ISA, "Proxies"; the products of wgmma are waited for instead.
 #include "lowering/expand_pipeline.h"
 
 #include <set>
@@ -163,6 +167,25 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
   return skew;
 }
 
+// Whether a thread reads a stage otherwise than by wgmma.
+bool threads_read(const LoopPipeline& node) {
+  std::set<const ir::Buffer*> stages;
+  for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
+  bool found = false;
+  for_each_statement(node.consume, [&](const LoopStmt& stmt) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    if (intrinsic && intrinsic->kind != Kind::kGroupMma)
+      for (const LoopIntrinsic::Operand& operand : intrinsic->operands)
+        found |= !operand.write && stages.count(operand.buffer.get());
+    for_each_expr(stmt, [&](const ExprRef& expr) {
+      ir::visit(expr, [&](const ExprRef& part) {
+        found |= part->kind == ir::ExprKind::kLoad && stages.count(part->buffer.get());
+      });
+    });
+  });
+  return found && !planted(Planted::kReleaseNotFenced);
+}
+
 // The consumers' loop over the stages.
 class BulkConsumer {
  public:
@@ -192,17 +215,17 @@ class BulkConsumer {
     batches_.commit(&loop.body);
     pass_turn(&loop.body);
     batches_.leave_one(&loop.body);
-    if (early_) loop.body.push_back(release(before));
+    if (early_) release(before, &loop.body);
     synchronised_(skew.work, &loop.body);
     batches_.settle(&loop.body);
-    if (!early_) loop.body.push_back(release(before));
+    if (!early_) release(before, &loop.body);
     end_phase(bulk_.consumer, state, node_.depth, &loop.body);
     out->push_back({std::move(loop)});
 
     LoopBlock tail;
     synchronised_(second(last(), node_.end), &tail);
     batches_.settle(&tail);
-    tail.push_back(release(last()));
+    release(last(), &tail);
     out->push_back({LoopIf{runs(), std::move(tail), {}}});
   }
 
@@ -216,14 +239,19 @@ class BulkConsumer {
     if (later) {
       batches_.leave_one(&loop.body);
       const ExprRef not_first = ir::make_typed(Op::kLt, {node_.begin, ir::make_var(node_.var)});
-      loop.body.push_back({LoopIf{not_first, {release(previous(state.stage))}, {}}});
+      LoopBlock before;
+      release(previous(state.stage), &before);
+      loop.body.push_back({LoopIf{not_first, std::move(before), {}}});
     } else {
-      loop.body.push_back(release(state.stage));
+      release(state.stage, &loop.body);
     }
     end_phase(bulk_.consumer, state, node_.depth, &loop.body);
     out->push_back({std::move(loop)});
     batches_.settle(out);
-    if (later) out->push_back({LoopIf{runs(), {release(last())}, {}}});
+    if (!later) return;
+    LoopBlock rest;
+    release(last(), &rest);
+    out->push_back({LoopIf{runs(), std::move(rest), {}}});
   }
 
  private:
@@ -250,7 +278,10 @@ class BulkConsumer {
     to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.turns->over,
                                   ir::make_typed(Op::kSelect, {last, int32(0), next})));
   }
-  LoopStmt release(const ExprRef& stage) const { return phase_operation(Kind::kPhaseArrive, bulk_.empty, stage); }
+  void release(const ExprRef& stage, LoopBlock* to) const {
+    if (threads_read_) to->push_back(marker(Kind::kProxyFence));
+    to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.empty, stage));
+  }
   ExprRef runs() const { return ir::make_typed(Op::kLt, {node_.begin, node_.end}); }
   ExprRef previous(const ExprRef& stage) const {
     return ir::make_typed(Op::kSelect, {ir::make_typed(Op::kEq, {stage, int32(0)}), int32(node_.depth - 1),
@@ -264,6 +295,7 @@ class BulkConsumer {
   GroupBatches& batches_;
   const Synchronised& synchronised_;
   const bool early_ = planted(Planted::kPhaseEarlyRelease);
+  const bool threads_read_ = threads_read(node_);
 };
 
 }  // namespace

@@ -122,7 +122,9 @@ struct LoopIntrinsic {
     kGroupFence,   // [warp group] what the threads did to registers is done before the next kGroupMma
     kGroupCommit,  // [warp group] the kGroupMma since the last commit become a group
     kGroupWait,    // [warp group] until at most `immediate` groups are under way. operands: the registers waited for
-    kProxyFence,   // what this thread wrote to shared memory is seen by kGroupMma that come after a barrier
+    // What this thread wrote to shared memory is seen by kGroupMma that come after a barrier, and what it read there has been
+    // read before the copy engine writes to it.
+    kProxyFence,
     // operands[0], a box in shared memory, from the tensor operands[1] through map `immediate`, at `coordinates`, innermost
     // first; its bytes count towards the phase of barrier operands[2]. By the thread that produces.
     kBulkCopy,

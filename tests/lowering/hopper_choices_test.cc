@@ -141,6 +141,34 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   CHECK(has(notes, "columns of B may not begin at a multiple of 16 bytes"));
 }
 
+TEST_CASE("a stage that threads read is fenced before the copy engine may fill it again") {
+  auto product = [](const std::string& rows, const std::string& use) {
+    return on_hopper(R"(tile 1
+kernel product(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
+grid i < ceildiv(M, )" + rows + R"(), j < ceildiv(N, 64)
+{
+  shared a: f16[)" + rows + R"(, 64], b: f16[64, 64]
+  fragment c: f32[)" + rows + R"(, 64] = 0, v: f32[64] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*)" + rows + " +: " + rows + R"(, k*64 +: 64]
+    b = B[j*64 +: 64, k*64 +: 64]
+    c += a @ b^T
+    )" + use + R"(
+  }
+  C[i*)" + rows + " +: " + rows + R"(, j*64 +: 64] = c
+}
+)");
+  };
+  const std::string fenced = "proxy_fence\n    phase_arrive empty";
+  const Lowered by_warps = product("32", ""), by_groups = product("64", "");
+  CHECK(has(by_warps.notes, "pipeline k: depth 3, the copy engine into {a, b}"));
+  CHECK(has(by_warps.notes, "gemm c: mma.m16n8k16"));
+  CHECK(has(by_warps.loop_ir, fenced));
+  CHECK(has(by_groups.notes, "gemm c: wgmma"));
+  CHECK(!has(by_groups.loop_ir, "proxy_fence"));
+  CHECK(has(product("64", "parallel d < 64 { v[d] += f32(b[d, 0]) }").loop_ir, fenced));
+}
+
 TEST_CASE("a configuration that loses the tensor cores says so") {
   CHECK(on_hopper(scaled("c += a @ b^T")).flaw.empty());
   const std::string flaw = on_hopper(scaled("c += a @ b^T"), {{"BN", 1024}}).flaw;

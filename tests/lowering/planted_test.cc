@@ -104,6 +104,7 @@ constexpr Row kRows[] = {
     {Planted::kGuardLeftBehind, "a load leaves its guard behind", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
+    {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));

@@ -60,8 +60,9 @@ void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
   const MappedTensor& tensor = maps_[static_cast<size_t>(stmt.immediate)];
   if (box.coordinates[0] * (ir::bits(tensor.type) / 8) % 16)
     return fail("a box that begins between two 16-byte columns");
-  uint8_t* target = vector(to, box.at, 128, thread, Access::kRead);
+  uint8_t* target = vector(to, box.at, 128, thread, Access::kProduct);
   if (!target || !box.phase) return;
+  memory_.check_fenced(to.buffer, box.at, to.elements);
   memory_.mark_pending(to.buffer, box.at, to.elements, thread.number);
   std::memset(target, kPoison, static_cast<size_t>(box_bytes(stmt)));
   boxes_.push_back(std::move(box));

@@ -96,6 +96,17 @@ void SimMemory::mark_pending(int number, int64_t at, int64_t elements, int32_t t
     region_of_[static_cast<size_t>(number)]->shadows[static_cast<size_t>(first + i)].pending = thread;
 }
 
+void SimMemory::check_fenced(int number, int64_t at, int64_t elements) {
+  const SimBuffer& buffer = program_.buffers[static_cast<size_t>(number)];
+  const int64_t width = ir::bits(buffer.type) / 8, first = buffer.offset + at * width;
+  for (int64_t i = 0; i < elements * width; ++i) {
+    const Shadow& shadow = region_of_[static_cast<size_t>(number)]->shadows[static_cast<size_t>(first + i)];
+    if (shadow.last_reader < 0 || shadow.read_clock < fences_[static_cast<size_t>(shadow.last_reader)]) continue;
+    return race(fmt::format("the copy engine writes element {} of `{}` that thread {} has read and not fenced",
+                            at + i / width, buffer.name, shadow.last_reader));
+  }
+}
+
 int64_t SimMemory::shared_address(int number, int64_t at) const {
   const SimBuffer& buffer = program_.buffers[static_cast<size_t>(number)];
   return buffer.kind == SimBuffer::Kind::kShared ? buffer.offset + at * (ir::bits(buffer.type) / 8) : -1;
@@ -121,15 +132,18 @@ void SimMemory::check(const SimBuffer& buffer, Region* region, int64_t at, int64
   const char* conflict = nullptr;
   int32_t other = -1;
   const int32_t thread = agent.warp ? kMany : agent.thread;
-  for (int64_t i = 0; i < bytes; ++i)
-    note(region->shadows[static_cast<size_t>(buffer.offset + first + i)], thread, kind, &conflict, &other);
-  if (!conflict || result_.races++) return;
-  result_.first_race = fmt::format("thread {} {} element {} of `{}` that {} {}", agent.thread,
-                                   kind == Access::kRead || kind == Access::kProduct ? "reads" : "writes", at, buffer.name,
-                                   other == kMany     ? "several threads have"
-                                   : other == kAtomic ? "an atomic has"
-                                                      : fmt::format("thread {} has", other),
-                                   conflict);
+  for (int64_t i = 0; i < bytes; ++i) {
+    Shadow& shadow = region->shadows[static_cast<size_t>(buffer.offset + first + i)];
+    note(shadow, thread, kind, &conflict, &other);
+    if (kind == Access::kRead) shadow.last_reader = agent.thread, shadow.read_clock = clock_;
+  }
+  if (!conflict) return;
+  race(fmt::format("thread {} {} element {} of `{}` that {} {}", agent.thread,
+                   kind == Access::kRead || kind == Access::kProduct ? "reads" : "writes", at, buffer.name,
+                   other == kMany     ? "several threads have"
+                   : other == kAtomic ? "an atomic has"
+                                      : fmt::format("thread {} has", other),
+                   conflict));
 }
 
 // Sets `conflict` to what another thread has done to this byte.

@@ -24,7 +24,7 @@ class SimMemory {
 
   void start_block();
   void barrier() { ++barrier_; }
-  // What the thread has written so far may be read by wgmma.
+  // What the thread has written so far may be read by wgmma, and what it has read may be overwritten by the copy engine.
   void fence(int32_t thread) { fences_[static_cast<size_t>(thread)] = ++clock_; }
 
   // Where the buffer begins, after the check of an access to one element; null, and a failure, if it is outside.
@@ -33,6 +33,8 @@ class SimMemory {
   uint8_t* vector(int buffer, int64_t at, int64_t elements, int64_t alignment, const Agent& agent, Access kind);
   // Marks a vector as the target of the thread's copy under way; -1: of none.
   void mark_pending(int buffer, int64_t at, int64_t elements, int32_t thread);
+  // Before the copy engine writes to these elements: a race where a thread has read them and not fenced since.
+  void check_fenced(int buffer, int64_t at, int64_t elements);
   // Where a buffer in shared memory begins, for the copy engine, which no barrier orders.
   uint8_t* untracked(int buffer) const {
     return shared_.data + program_.buffers[static_cast<size_t>(buffer)].offset;
@@ -49,6 +51,8 @@ class SimMemory {
     uint32_t written_at = 0, read_at = 0;  // barrier number; 0: never
     int32_t writer = -1, reader = -1, pending = -1;
     uint32_t clock = 0;  // at the last write
+    uint32_t read_clock = 0;
+    int32_t last_reader = -1;  // but wgmma; of a warp its first lane
   };
   struct Region {  // memory with its shadow
     uint8_t* data = nullptr;
@@ -63,6 +67,9 @@ class SimMemory {
   void check(const SimBuffer& buffer, Region* region, int64_t at, int64_t first, int64_t bytes, const Agent& agent,
              Access kind);
   void note(Shadow& shadow, int32_t thread, Access kind, const char** conflict, int32_t* other) const;
+  void race(const std::string& message) {
+    if (result_.races++ == 0) result_.first_race = message;
+  }
 
   const SimProgram& program_;
   std::vector<Region> globals_;
