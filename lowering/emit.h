@@ -22,8 +22,9 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
 // A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
 std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
 
-// Of kernels with a producer.
+// Of kernels with a producer; of those and of kernels with wgmma.
 extern const char* const kBulkPrelude;
+extern const char* const kProxyPrelude;
 // CUDA functions of one form of kGroupMma, which begins with kGroupMmaPrelude, and a call with these operands.
 extern const char* const kGroupMmaPrelude;
 std::string group_mma_function(const LoopIntrinsic& mma);

@@ -42,6 +42,7 @@ class Emitter {
     }
     text_ += "}\n";
     std::string helpers = std::string(kCudaPrelude) + kCudaMath;
+    if (has_producer() || !group_functions_.empty()) helpers += kProxyPrelude;
     if (has_producer()) helpers += kBulkPrelude;
     if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;

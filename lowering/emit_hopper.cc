@@ -42,11 +42,14 @@ uint64_t descriptor(const LoopIntrinsic::MatrixView& view) {
 
 }  // namespace
 
+const char* const kProxyPrelude = R"cuda(
+KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+)cuda";
+
 const char* const kGroupMmaPrelude = R"cuda(
 KACHEL_DEVICE void kachel_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KACHEL_DEVICE void kachel_group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kGroups> KACHEL_DEVICE void kachel_group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kGroups) : "memory"); }
-KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // nothing that reads these registers moves to the other side
 KACHEL_DEVICE void kachel_pin(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
 KACHEL_DEVICE void kachel_pin(int& x) { asm volatile("" : "+r"(x) :: "memory"); }

@@ -1,0 +1,13 @@
+# Needs a GPU: every configuration of programs/crowded.tile gives the right result while all SMs are full.
+include(${CMAKE_CURRENT_LIST_DIR}/harness.cmake)
+fresh_folder()
+foreach(types "T=f16,O=f16" "T=i8,O=i32")
+  kachel(tune ${SOURCE}/tests/cli/programs/crowded.tile --device cuda --budget 60 --bind M=2048,N=2048,K=2048 --type ${types})
+  if(err MATCHES "there is no device")
+    message("SKIPPED: ${err}")
+    return()
+  endif()
+  if(NOT exit STREQUAL "0" OR out MATCHES "wrong result" OR NOT out MATCHES "measured")
+    message(FATAL_ERROR "exit ${exit}\n${out}${err}")
+  endif()
+endforeach()
