@@ -1,9 +1,11 @@
 // Statements of loop IR to CUDA C++. See emit.h.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "lowering/emit_cuda_expr.h"
+#include "lowering/memory_plan.h"
 
 namespace kachel::lowering {
 
@@ -94,6 +96,11 @@ class Emitter {
     }
   }
 
+  bool alone(const LoopBuffer& buffer) const {
+    return std::none_of(kernel_.buffers.begin(), kernel_.buffers.end(),
+                        [&](const LoopBuffer& other) { return &other != &buffer && share_memory(buffer, other); });
+  }
+
   void buffers() {
     if (kernel_.shared_bytes) line(1, "extern __shared__ __align__(1024) u8 kachel_shared[];");
     for (const LoopBuffer& buffer : kernel_.buffers) {
@@ -101,8 +108,8 @@ class Emitter {
       if (buffer.buffer->scope == ir::Scope::kRegister)
         line(1, "__align__(16) {} {}[{}]{};", type, name(buffer.buffer), buffer.elements, buffer.zeroed ? " = {}" : "");
       else
-        line(1, "{0}* __restrict__ {1} = ({0}*)({2} + {3});", type, name(buffer.buffer),
-             buffer.spilled ? workspace_ : "kachel_shared", buffer.byte_offset);
+        line(1, "{0}*{4} {1} = ({0}*)({2} + {3});", type, name(buffer.buffer),
+             buffer.spilled ? workspace_ : "kachel_shared", buffer.byte_offset, alone(buffer) ? " __restrict__" : "");
     }
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lowering/live_ranges.h"
 #include "lowering/loop_build.h"
 
 namespace kachel::lowering {
@@ -34,35 +35,64 @@ std::set<const ir::Buffer*> shared_only(const LoopKernel& kernel) {
   return found;
 }
 
+bool meets(const LiveRanges& ranges, const LoopBuffer& a, const LoopBuffer& b) {
+  const auto first = ranges.find(a.buffer.get()), second = ranges.find(b.buffer.get());
+  return first != ranges.end() && second != ranges.end() && first->second.meets(second->second);
+}
+
+// Gives each buffer the lowest address at which it meets none that lives when it does; the strictest alignment first.
+// Returns the end.
+int64_t place(std::vector<LoopBuffer*> buffers, const LiveRanges* ranges) {
+  std::stable_sort(buffers.begin(), buffers.end(),
+                   [](const LoopBuffer* a, const LoopBuffer* b) { return a->alignment > b->alignment; });
+  int64_t end = 0;
+  std::vector<const LoopBuffer*> placed;  // by address
+  for (LoopBuffer* buffer : buffers) {
+    buffer->byte_offset = 0;
+    for (const LoopBuffer* other : placed) {
+      if (ranges && !meets(*ranges, *buffer, *other)) continue;
+      if (buffer->byte_offset + bytes_of(*buffer) <= other->byte_offset) break;
+      buffer->byte_offset =
+          std::max(buffer->byte_offset, align(other->byte_offset + bytes_of(*other), buffer->alignment));
+    }
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer,
+                                   [](const LoopBuffer* a, const LoopBuffer* b) { return a->byte_offset < b->byte_offset; }),
+                  buffer);
+    end = std::max(end, buffer->byte_offset + bytes_of(*buffer));
+  }
+  return end;
+}
+
 }  // namespace
+
+bool share_memory(const LoopBuffer& a, const LoopBuffer& b) {
+  const auto shared = ir::Scope::kShared;
+  return a.buffer->scope == shared && b.buffer->scope == shared && a.spilled == b.spilled &&
+         a.byte_offset < b.byte_offset + bytes_of(b) && b.byte_offset < a.byte_offset + bytes_of(a);
+}
 
 bool plan_memory(LoopKernel* kernel, const Target& target) {
   const std::set<const ir::Buffer*> pinned = shared_only(*kernel);
-  int64_t total = 0;
-  for (const LoopBuffer& buffer : kernel->buffers)
-    if (buffer.buffer->scope == ir::Scope::kShared) total += bytes_of(buffer);
-  while (total > target.shared_limit) {
-    LoopBuffer* largest = nullptr;
-    for (LoopBuffer& buffer : kernel->buffers)
-      if (buffer.buffer->scope == ir::Scope::kShared && !buffer.spilled && !pinned.count(buffer.buffer.get()) &&
-          (!largest || bytes_of(buffer) > bytes_of(*largest)))
-        largest = &buffer;
-    if (!largest) return false;
-    largest->spilled = true;
-    total -= bytes_of(*largest);
-  }
-  // The strictest alignment first: sizes are multiples of it, so nothing is lost between.
-  std::vector<LoopBuffer*> order;
+  const LiveRanges ranges = live_ranges(*kernel);
+  // One thread needs no barriers, which are what keeps the lives of buffers apart.
+  const LiveRanges* together = kernel->threads > 1 ? &ranges : nullptr;
+  std::vector<LoopBuffer*> inside, spilled;
   for (LoopBuffer& buffer : kernel->buffers)
-    if (buffer.buffer->scope == ir::Scope::kShared) order.push_back(&buffer);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const LoopBuffer* a, const LoopBuffer* b) { return a->alignment > b->alignment; });
-  for (LoopBuffer* buffer : order) {
-    int64_t& end = buffer->spilled ? kernel->workspace_bytes : kernel->shared_bytes;
-    buffer->byte_offset = end;
-    end += bytes_of(*buffer);
+    if (buffer.buffer->scope == ir::Scope::kShared) inside.push_back(&buffer);
+  while ((kernel->shared_bytes = place(inside, together)) > target.shared_limit) {
+    auto largest = inside.end();
+    for (auto it = inside.begin(); it != inside.end(); ++it)
+      if (!pinned.count((*it)->buffer.get()) && (largest == inside.end() || bytes_of(**it) > bytes_of(**largest)))
+        largest = it;
+    if (largest == inside.end()) {
+      for (LoopBuffer* buffer : spilled) buffer->spilled = false;
+      return false;
+    }
+    (*largest)->spilled = true;
+    spilled.push_back(*largest);
+    inside.erase(largest);
   }
-  kernel->workspace_bytes = align(kernel->workspace_bytes, kSliceAlignment);
+  kernel->workspace_bytes = align(place(spilled, nullptr), kSliceAlignment);
   if (kernel->workspace_bytes) {
     auto workspace = std::make_shared<ir::Buffer>(
         ir::Buffer{"workspace", ir::Scope::kGlobal, ir::Direction::kInOut, {ir::DType::U8, nullptr}, {}, {}});

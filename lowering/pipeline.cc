@@ -98,7 +98,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.schedule =
       plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
-  fit_pipelines(&lowering.schedule, &lowering.placements, target);
+  fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());

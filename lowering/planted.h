@@ -74,6 +74,8 @@ enum class Planted {
   kGuardLeftBehind,     // a load is hoisted out of the guard that it stands under
   kPhaseParity,         // the producer does not wait until a stage is empty
   kPhaseEarlyRelease,   // a stage is released while wgmma reads it
+  kShortLife,           // a tile's memory is another's after its first use
+  kUnorderedLives,      // no barrier between two lives of the same memory
   kReleaseNotFenced,    // a stage that threads read is released without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
   kDroppedExchange,     // the threads of a row store each other's columns

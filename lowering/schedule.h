@@ -72,7 +72,7 @@ std::set<size_t> rising_axes(const ir::Kernel& kernel);
 
 struct Placements;
 // Lowers depths until shared memory suffices, and gives each tile its number of stages.
-void fit_pipelines(Schedule* schedule, Placements* placements, const Target& target);
+void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);
 
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
 // slabs that it fills: then a role "producer" is added. Says why not in Pipeline::reason.

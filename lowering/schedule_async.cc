@@ -5,6 +5,8 @@
 #include <functional>
 #include <set>
 
+#include "lowering/live_ranges.h"
+#include "lowering/machine.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
 #include "lowering/schedule.h"
@@ -184,13 +186,24 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
   return schedule;
 }
 
-void fit_pipelines(Schedule* schedule, Placements* placements, const Target& target) {
+void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target) {
   for (Role& role : schedule->roles) role.threads = placements->threads;
+  LiveRanges ranges = live_ranges(kernel);
+  // What the copy engine may come to fill lives throughout.
+  if (target.bulk_copies && has_group_mma(target.architecture))
+    for (const Pipeline& pipeline : schedule->pipelines)
+      for (const ir::BufferRef& buffer : pipeline.buffers) ranges[buffer.get()] = {0, kernel.body.size()};
+  // Bytes at the statement that needs most.
   auto total = [&] {
-    int64_t bytes = 0;
-    for (const auto& [tile, placement] : placements->tiles)
-      if (placement.scope == ir::Scope::kShared) bytes += tile_bytes(placement);
-    return bytes;
+    int64_t most = 0;
+    for (size_t at = 0; at <= kernel.body.size(); ++at) {
+      int64_t bytes = 0;
+      for (const auto& [tile, placement] : placements->tiles)
+        if (placement.scope == ir::Scope::kShared && ranges.count(tile) && ranges.at(tile).meets({at, at}))
+          bytes += tile_bytes(placement);
+      most = std::max(most, bytes);
+    }
+    return most;
   };
   auto apply = [&] {
     for (const Pipeline& pipeline : schedule->pipelines)

@@ -2,13 +2,15 @@
 // barrier on some path; a statement that conflicts with it gets a barrier in front. A loop's state at entry includes
 // its state at exit (the back edge), found by iterating: states only grow, so this ends. The whole body is such a loop
 // too, since a block goes on to its next tile. All block-level control flow is uniform, so a barrier may stand anywhere
-// in it.
+// in it. Buffers that share memory conflict as one buffer does with itself.
 #include "lowering/synchronise.h"
 
+#include <map>
 #include <set>
 
 #include "lowering/expand_pipeline.h"
 #include "lowering/group_batches.h"
+#include "lowering/memory_plan.h"
 #include "lowering/planted.h"
 #include "lowering/roles.h"
 
@@ -29,15 +31,14 @@ bool is_private(const ir::Buffer& buffer) {
   return buffer.scope == ir::Scope::kRegister;
 }
 
-bool intersects(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b) {
-  for (const ir::Buffer* buffer : a)
-    if (b.count(buffer)) return true;
-  return false;
-}
-
-bool conflict(const Accesses& before, const Accesses& now) {
-  return intersects(before.writes, now.reads) || intersects(before.writes, now.writes) ||
-         intersects(before.reads, now.writes);
+// By buffer, the others that have bytes in common with it.
+std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const LoopKernel& kernel) {
+  std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours;
+  if (planted(Planted::kUnorderedLives)) return neighbours;
+  for (const LoopBuffer& a : kernel.buffers)
+    for (const LoopBuffer& b : kernel.buffers)
+      if (&a != &b && share_memory(a, b)) neighbours[a.buffer.get()].push_back(b.buffer.get());
+  return neighbours;
 }
 
 Accesses accesses_of(const LoopBlock& block);
@@ -83,7 +84,7 @@ Accesses accesses_of(const LoopBlock& block) {
 
 class Synchroniser {
  public:
-  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel) {
+  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel), neighbours_(neighbours_of(kernel)) {
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
       const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
       if (pipeline && pipeline->bulk)
@@ -140,6 +141,20 @@ class Synchroniser {
   }
 
  private:
+  bool meets(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b) const {
+    for (const ir::Buffer* buffer : a) {
+      if (b.count(buffer)) return true;
+      const auto found = neighbours_.find(buffer);
+      if (found == neighbours_.end()) continue;
+      for (const ir::Buffer* neighbour : found->second)
+        if (b.count(neighbour)) return true;
+    }
+    return false;
+  }
+  bool conflict(const Accesses& before, const Accesses& now) const {
+    return meets(before.writes, now.reads) || meets(before.writes, now.writes) || meets(before.reads, now.writes);
+  }
+
   void barrier(const Accesses& before, LoopBlock* out) {
     batches_.settle(out);
     if (batches_.reads_any(before.writes)) out->push_back(marker(LoopIntrinsic::Kind::kProxyFence));
@@ -193,6 +208,7 @@ class Synchroniser {
   }
 
   GroupBatches batches_;
+  const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
 };
 

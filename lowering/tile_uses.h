@@ -12,5 +12,7 @@ using BufferSet = std::set<const ir::Buffer*>;
 void note_loads(const ir::ExprRef& expr, BufferSet* buffers);
 // Adds the buffer of the slice, and what its places and bounds are read from.
 void note_uses(const ir::TileRef& tile, BufferSet* buffers);
+// Adds what the statement reads or writes, nested ones included.
+void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
 
 }  // namespace kachel::lowering

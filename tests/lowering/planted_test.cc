@@ -104,6 +104,8 @@ constexpr Row kRows[] = {
     {Planted::kGuardLeftBehind, "a load leaves its guard behind", OnCpu::kNotThere},
     {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
+    {Planted::kShortLife, "memory is given away too early", OnCpu::kNotThere},
+    {Planted::kUnorderedLives, "no barrier between lives", OnCpu::kNotThere},
     {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
 };

@@ -1,0 +1,52 @@
+#include "lowering/live_ranges.h"
+
+#include "lowering/loop_build.h"
+#include "lowering/planted.h"
+#include "lowering/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+void touch(const BufferSet& buffers, size_t at, LiveRanges* ranges) {
+  for (const ir::Buffer* buffer : buffers) {
+    auto [it, fresh] = ranges->try_emplace(buffer, LiveRange{at, at});
+    if (!fresh && !planted(Planted::kShortLife)) it->second.last = at;
+  }
+}
+
+}  // namespace
+
+LiveRanges live_ranges(const ir::Kernel& kernel) {
+  LiveRanges ranges;
+  for (size_t at = 0; at < kernel.body.size(); ++at) {
+    const auto* decl = std::get_if<ir::DeclStmt>(&kernel.body[at].node);
+    if (decl && !decl->init) continue;
+    BufferSet used;
+    note_uses(kernel.body[at], &used);
+    touch(used, at, &ranges);
+  }
+  return ranges;
+}
+
+LiveRanges live_ranges(const LoopKernel& kernel) {
+  LiveRanges ranges;
+  BufferSet always;
+  for (size_t at = 0; at < kernel.body.size(); ++at) {
+    BufferSet used;
+    for_each_statement({kernel.body[at]}, [&](const LoopStmt& stmt) {
+      for_each_expr(stmt, [&](const ir::ExprRef& expr) { note_loads(expr, &used); });
+      if (const auto* store = std::get_if<LoopStore>(&stmt.node)) used.insert(store->buffer.get());
+      if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) used.insert(atomic->buffer.get());
+      if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+        for (const LoopIntrinsic::Operand& operand : intrinsic->operands) used.insert(operand.buffer.get());
+      if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node); pipeline && pipeline->bulk)
+        for (const ir::BufferRef& buffer : pipeline->buffers) always.insert(buffer.get());
+    });
+    touch(used, at, &ranges);
+  }
+  for (const LoopPhases& phases : kernel.phases) always.insert(phases.buffer.get());
+  for (const ir::Buffer* buffer : always) ranges[buffer] = {0, kernel.body.size()};
+  return ranges;
+}
+
+}  // namespace kachel::lowering
