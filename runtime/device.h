@@ -25,6 +25,7 @@ struct DeviceProperties {
   std::string model;         // what tuning results may be shared across: the name, and for a CPU its thread count
   std::string driver;        // driver version, part of tuning keys; "" on the CPU
   int32_t compute_major = 0, compute_minor = 0;  // CUDA only
+  int32_t instructions = 0;  // CUDA: lowering uses those of this architecture, 10 * major + minor, at most the device's
   int32_t multiprocessors = 1;                   // CPU: worker threads
   int32_t warp_size = 32;                        // CPU: 1
   bool tensor_maps = false;                      // Device::encode_map() works

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "runtime/cuda/cuda_module.h"
 #include "runtime/cuda/cuda_timer.h"
@@ -60,7 +61,9 @@ Status CudaDevice::read_properties(int32_t id) {
     KACHEL_DRIVER_TRY(api, api.device_get_attribute(value, attribute, ordinal), "cuDeviceGetAttribute");
   if (api.device_get_attribute(&pools, DeviceAttribute::kMemoryPoolsSupported, ordinal) != DriverResult::kSuccess)
     pools = 0;
-  properties_.tensor_maps = major >= 9 && api.tensor_map_encode && api.tensor_map_move;
+  KACHEL_ASSIGN(properties_.instructions,
+                chosen_instructions(10 * major + minor, std::getenv("KACHEL_INSTRUCTIONS")));
+  properties_.tensor_maps = properties_.instructions >= 90 && api.tensor_map_encode && api.tensor_map_move;
   has_pools_ = pools != 0 && api.mem_alloc_async && api.mem_free_async;
 
   properties_.kind = DeviceKind::kCuda;
@@ -68,6 +71,8 @@ Status CudaDevice::read_properties(int32_t id) {
   properties_.name = name;
   properties_.architecture = device_architecture(major, minor);
   properties_.model = name;
+  if (properties_.instructions < 10 * major + minor)
+    properties_.model += fmt::format(", instructions of {}", properties_.instructions);
   properties_.driver = api.version;
   properties_.compute_major = major;
   properties_.compute_minor = minor;

@@ -5,11 +5,23 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 namespace kachel::runtime::cuda {
 
 std::string device_architecture(int compute_major, int compute_minor) {
   return fmt::format("sm_{}{}{}", compute_major, compute_minor, compute_major >= 9 ? "a" : "");
+}
+
+Result<int> chosen_instructions(int architecture, const char* wanted) {
+  if (!wanted || !*wanted) return architecture;
+  const std::string_view text = wanted;
+  int chosen = 0;
+  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), chosen);
+  if (error != std::errc() || rest != text.data() + text.size() || chosen < 80)
+    return invalid(fmt::format("KACHEL_INSTRUCTIONS is \"{}\"; write the architecture whose instructions are to be used as "
+                               "80, 86, 89 or 90, or unset it", text));
+  return std::min(chosen, architecture);
 }
 
 Result<NvrtcTarget> choose_target(const std::string& architecture, const std::vector<int>& known,

@@ -1,4 +1,4 @@
-// From the architecture that a device has to one that an NVRTC knows.
+// From the architecture that a device has to one that an NVRTC knows, and to the one whose instructions are used.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,6 +9,10 @@ namespace kachel::runtime::cuda {
 
 // sm_90a for 9.0: from Hopper on, the instructions that matter exist only under the architecture-specific name.
 std::string device_architecture(int compute_major, int compute_minor);
+
+// The architecture whose instructions are used on a device of `architecture` (10 * major + minor): an older one where
+// `wanted`, the text of KACHEL_INSTRUCTIONS, says so; null or empty: the device's own. kInvalid for anything but 80 or more.
+Result<int> chosen_instructions(int architecture, const char* wanted);
 
 struct NvrtcTarget {
   std::string option;  // "-arch=sm_90a"

@@ -34,7 +34,8 @@ void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values,
 lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values) {
   lowering::Target target;
   target.kind = device.compute_major > 0 ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
-  target.architecture = 10 * device.compute_major + device.compute_minor;
+  target.architecture =
+      device.instructions ? device.instructions : 10 * device.compute_major + device.compute_minor;
   target.shared_limit = device.shared_bytes_per_block;
   target.bulk_copies = device.tensor_maps;
   describe_cpu(device.architecture, &target);
@@ -51,6 +52,7 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
   key.u64s("configuration", words(values))
       .text("architecture", device.architecture)
       .text("flags", generic ? "generic" : target.bulk_copies ? "maps" : "")
+      .i64("instructions", target.architecture)
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)
       .i64("shared_limit", target.shared_limit);

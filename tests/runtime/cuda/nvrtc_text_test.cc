@@ -149,6 +149,17 @@ TEST_CASE("the architecture of a device and what an NVRTC makes of it") {
   }
 }
 
+TEST_CASE("older instructions on a newer device") {
+  for (const char* none : {static_cast<const char*>(nullptr), ""}) CHECK(value_of(chosen_instructions(90, none)) == 90);
+  CHECK(value_of(chosen_instructions(90, "80")) == 80);
+  CHECK(value_of(chosen_instructions(89, "120")) == 89);
+  for (const char* bad : {"sm_80", "80a", "75", "-1", " "}) {
+    const Status status = chosen_instructions(90, bad).status();
+    CHECK(status.code() == Code::kInvalid);
+    CHECK(status.message().find("write the architecture") != std::string::npos);
+  }
+}
+
 TEST_CASE("ptxas's log: two kernels, a called function, both styles of versions") {
   constexpr std::string_view kLog =
       "kernel.cu(3): warning #177-D: variable \"Used 99 registers\" was declared but never referenced\n"
