@@ -146,9 +146,9 @@ KACHEL_DEVICE void kachel_zero2(void* to) { *(u16*)to = 0; }
 KACHEL_DEVICE u32 kachel_shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // nothing is read where `inside` is false: zeros are written
 #define KACHEL_COPY_ASYNC(n, cache) \
-  KACHEL_DEVICE void kachel_copy_async##n(void* to, const void* from, bool inside) { \
+  KACHEL_DEVICE void kachel_copy_async##n(u32 to, const void* from, bool inside) { \
     asm volatile("cp.async." #cache ".shared.global [%0], [%1], " #n ", %2;" \
-                 :: "r"(kachel_shared_address(to)), "l"(from), "r"(inside ? n : 0) : "memory"); \
+                 :: "r"(to), "l"(from), "r"(inside ? n : 0) : "memory"); \
   }
 KACHEL_COPY_ASYNC(16, cg)
 KACHEL_COPY_ASYNC(8, ca)
@@ -159,13 +159,13 @@ template <int kGroups> KACHEL_DEVICE void kachel_async_wait() { asm volatile("cp
 // Fragments of the tensor cores. PTX ISA: ldmatrix, mma.
 R"cuda(
 #define KACHEL_LOAD_MATRIX(suffix, trans) \
-  KACHEL_DEVICE void kachel_load_matrix##suffix##_x4(u32* d, const void* row) { \
+  KACHEL_DEVICE void kachel_load_matrix##suffix##_x4(u32* d, u32 row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0, %1, %2, %3}, [%4];" \
-                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(kachel_shared_address(row))); \
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(row)); \
   } \
-  KACHEL_DEVICE void kachel_load_matrix##suffix##_x2(u32* d, const void* row) { \
+  KACHEL_DEVICE void kachel_load_matrix##suffix##_x2(u32* d, u32 row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 {%0, %1}, [%2];" \
-                 : "=r"(d[0]), "=r"(d[1]) : "r"(kachel_shared_address(row))); \
+                 : "=r"(d[0]), "=r"(d[1]) : "r"(row)); \
   }
 KACHEL_LOAD_MATRIX(, "")
 KACHEL_LOAD_MATRIX(_trans, ".trans")

@@ -190,6 +190,12 @@ class Emitter {
       const LoopIntrinsic::Operand& operand = node.operands[i];
       return fmt::format("{} + {}", name(operand.buffer), expr(operand.index, true));
     };
+    // In bytes of the shared window, where sums of constants end up in the instruction.
+    auto address = [&](size_t i) {
+      const LoopIntrinsic::Operand& operand = node.operands[i];
+      return fmt::format("kachel_shared_address({}) + {}u * (u32){}", name(operand.buffer),
+                         ir::bits(operand.buffer->type.dtype) / 8, expr(operand.index, true));
+    };
     const std::string guard = node.guard ? expr(node.guard, false) : "true";
     const int64_t bytes =
         node.operands.empty() ? 0 : node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
@@ -201,7 +207,7 @@ class Emitter {
           line(depth, "if ({0}) kachel_copy{1}({2}, {3}); else kachel_zero{1}({2});", guard, bytes, at(0), at(1));
         break;
       case Kind::kCopyAsync:
-        line(depth, "kachel_copy_async{}({}, {}, {});", bytes, at(0), at(1), guard);
+        line(depth, "kachel_copy_async{}({}, {}, {});", bytes, address(0), at(1), guard);
         break;
       case Kind::kAsyncCommit:
         line(depth, "kachel_async_commit();");
@@ -211,7 +217,7 @@ class Emitter {
         break;
       case Kind::kLoadMatrix:
         line(depth, "kachel_load_matrix{}_x{}((u32*)({}), {});", node.transpose ? "_trans" : "", node.immediate, at(0),
-             at(1));
+             address(1));
         break;
       case Kind::kMma:
         line(depth, "kachel_mma_{}{}_{}({}, (const u32*)({}), (const u32*)({}));", node.widened ? "widened_" : "",
