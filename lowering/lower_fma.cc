@@ -81,7 +81,8 @@ void TileLowering::load_block(const BlockSide& side, const ExprRef& k_first, int
   unrolled(name, side.count / along, [&](ExprRef i) {
     const ExprRef number = times(i, along);
     ExprRef place = block_place(side, number, true);
-    if (side.ragged && !planted(Planted::kBlockEdge)) place = ir::make_typed(Op::kMin, {place, int64(side.extent - along)});  // its products go nowhere
+    if (side.ragged && !planted(Planted::kBlockEdge))  // products of what is loaded instead go nowhere
+      place = ir::make_typed(Op::kMin, {place, int64(side.extent - along)});
     place = let(name, place);
     if (place->kind == ir::ExprKind::kVar) out_.ranges.set(place->var, {0, side.extent - along});
     unrolled("k", depth / along_k, [&](ExprRef part) {

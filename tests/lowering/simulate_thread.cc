@@ -176,9 +176,9 @@ void Machine::convert_pair(const SimStmt& stmt, Thread& thread) {
 // Of words, so operands begin at multiples of four elements.
 void Machine::dot4(const SimStmt& stmt, Thread& thread) {
   const SimStmt::Operand &to = stmt.operands[0], &left = stmt.operands[1], &right = stmt.operands[2];
-  if (type_of(to.buffer) != DType::I32 || type_of(left.buffer) != stmt.type || type_of(right.buffer) != stmt.type_b ||
+  if (type_of(to.buffer) != DType::I32 || ir::bits(type_of(left.buffer)) != 8 || ir::bits(type_of(right.buffer)) != 8 ||
       left.elements != 4 || right.elements != 4)
-    return fail("dp4a of other types or numbers of elements than it takes");
+    return fail("dp4a of other than words of 8-bit integers");
   const int64_t at = eval(to.index, thread).i;
   const uint8_t* a = vector(left, eval(left.index, thread).i, 4, thread, Access::kRead);
   const uint8_t* b = vector(right, eval(right.index, thread).i, 4, thread, Access::kRead);
