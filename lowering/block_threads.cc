@@ -33,6 +33,25 @@ int group_threads(const Choices& choices) {
   return static_cast<int>(used * kGroupThreads);
 }
 
+// Sums of fma in a thread: as many as are wanted, and as there may be of all products.
+constexpr int64_t kWantedSums = 64, kMostFmaSums = 128;
+
+// Without tensor cores; 0 where no product has its sums in registers.
+int fma_threads(const Choices& choices) {
+  std::map<const ir::Buffer*, int64_t> sums;
+  int64_t largest = 0, total = 0;
+  for (const auto& [gemm, choice] : choices)
+    if (gemm->c.buffer->scope == ir::Scope::kFragment) sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
+  for (const auto& [buffer, elements] : sums) {
+    largest = std::max(largest, elements);
+    total += elements;
+  }
+  if (!largest) return 0;
+  int64_t threads = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / kWantedSums)), 128, 256);
+  while (total / threads > kMostFmaSums && threads < 512) threads *= 2;
+  return static_cast<int>(threads);
+}
+
 bool can_share(const Choices& choices, int64_t warps) {
   return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
     const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
@@ -43,8 +62,8 @@ bool can_share(const Choices& choices, int64_t warps) {
 
 }  // namespace
 
-// As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without tensor
-// cores, 32 elements of the largest tile a thread.
+// As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
+// tensor cores as fma's sums want, without products 32 elements of the largest tile a thread.
 int choose_threads(const ir::Kernel& kernel, const Choices& choices,
                    const std::function<bool(const ir::GemmStmt&)>& rows_only) {
   if (const int threads = group_threads(choices)) return threads;
@@ -58,6 +77,7 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices,
     sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
     largest = std::max(largest, sums[gemm->c.buffer.get()]);
   }
+  if (const int threads = largest ? 0 : fma_threads(choices)) return threads;
   if (!largest)
     return static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
   int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);

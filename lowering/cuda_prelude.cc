@@ -230,6 +230,15 @@ KACHEL_DEVICE void kachel_quad_exchange(u32* r) {
     }
   }
 }
+// four products of 8-bit integers
+#define KACHEL_DOT4(a_type, b_type, types) \
+  KACHEL_DEVICE void kachel_dot4_##a_type##_##b_type(int* c, const u32* a, const u32* b) { \
+    asm("dp4a." types " %0, %1, %2, %0;" : "+r"(*c) : "r"(*a), "r"(*b)); \
+  }
+KACHEL_DOT4(i8, i8, "s32.s32")
+KACHEL_DOT4(u8, u8, "u32.u32")
+KACHEL_DOT4(i8, u8, "s32.u32")
+KACHEL_DOT4(u8, i8, "u32.s32")
 // two f32 to neighbouring 16-bit elements
 KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
 KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }

@@ -259,6 +259,10 @@ class Emitter {
       case Kind::kQuadExchange:
         line(depth, "kachel_quad_exchange((u32*)({}));", at(0));
         break;
+      case Kind::kDot4:
+        line(depth, "kachel_dot4_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type),
+             ir::name(node.type_b), at(0), at(1), at(2));
+        break;
       case Kind::kConvertPair:
         line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
         break;

@@ -70,6 +70,48 @@ FragmentLayout FragmentLayout::right_operand(int64_t columns, int64_t k, int64_t
   return FragmentLayout({columns, k}, {n, down}, 32 * warps);
 }
 
+FragmentLayout FragmentLayout::outer_product(int64_t rows, int64_t columns, int64_t row_vector, int64_t column_vector,
+                                             int64_t threads) {
+  if (rows * columns < threads) return blocked({rows, columns}, 1, threads);
+  constexpr int64_t kLanes = 32;
+  const int64_t warps = threads / kLanes;
+  auto held = [](int64_t extent, int64_t vector, int64_t along) {  // strips of a thread
+    return (extent + vector * along - 1) / (vector * along);
+  };
+  struct Grid {
+    int64_t lanes_m = 1, lanes_n = 1, warps_m = 1, warps_n = 1;
+  } best;
+  // The fewest products and loads, then the fewest different places that a warp reads, then the longest rows.
+  std::vector<int64_t> least;
+  for (int64_t lanes_m = 1; lanes_m <= kLanes; lanes_m *= 2)
+    for (int64_t warps_m = 1; warps_m <= warps; ++warps_m) {
+      if (warps % warps_m) continue;
+      const Grid grid{lanes_m, kLanes / lanes_m, warps_m, warps / warps_m};
+      const int64_t down = held(rows, row_vector, grid.lanes_m * grid.warps_m) * row_vector;
+      const int64_t across = held(columns, column_vector, grid.lanes_n * grid.warps_n) * column_vector;
+      const std::vector<int64_t> cost = {down * across + down + across, grid.lanes_m + grid.lanes_n, lanes_m};
+      if (least.empty() || cost < least) least = cost, best = grid;
+    }
+  Axis m, n;
+  const int64_t strips_n = held(columns, column_vector, best.lanes_n * best.warps_n);
+  const int64_t strips_m = held(rows, row_vector, best.lanes_m * best.warps_m);
+  add(&m, row_vector, false, strips_n * column_vector);
+  add(&n, column_vector, false, 1);
+  int64_t left_m = best.lanes_m, left_n = best.lanes_n;
+  bool along_n = true;
+  for (int64_t lane = 1; lane < kLanes; lane *= 2) {
+    if (along_n ? left_n == 1 : left_m == 1) along_n = !along_n;
+    add(along_n ? &n : &m, 2, true, lane);
+    (along_n ? left_n : left_m) /= 2;
+    along_n = !along_n;
+  }
+  add(&m, best.warps_m, true, kLanes);
+  add(&n, best.warps_n, true, kLanes * best.warps_m);
+  add(&m, strips_m, false, strips_n * column_vector * row_vector);
+  add(&n, strips_n, false, column_vector);
+  return FragmentLayout({rows, columns}, {std::move(m), std::move(n)}, threads);
+}
+
 FragmentLayout FragmentLayout::blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
   const size_t rank = shape.size();
   std::vector<Axis> axes(rank);

@@ -38,6 +38,12 @@ class FragmentLayout {
   // elements of one instruction are neighbours, after them its steps of k. Source: as accumulator().
   // REQUIRES: columns % (8 * warps) == 0, k % 16 == 0.
   static FragmentLayout right_operand(int64_t columns, int64_t k, int64_t warps);
+  // C of a product by fused multiply-add: a thread holds an outer product of rows and columns, as square as the tile
+  // allows. Rows come in strips of `row_vector` neighbours, columns of `column_vector`; the next strip of a thread is
+  // behind those of all other threads. Lanes alternate between the axes, a bit each, so that of four neighbours two
+  // share a row and two a column: shared memory then serves half a warp at once. REQUIRES: threads is a multiple of 32.
+  static FragmentLayout outer_product(int64_t rows, int64_t columns, int64_t row_vector, int64_t column_vector,
+                                      int64_t threads);
   // Neighbouring threads along the last axis, `vector` elements of it each; ragged where the shape wants it.
   static FragmentLayout blocked(const std::vector<int64_t>& shape, int64_t vector, int64_t threads);
 

@@ -78,6 +78,13 @@ void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice)
     choice->reason = fmt::format("`precision fast` would {}", choice->group ? "leave out the runs" : "not widen");
 }
 
+bool takes_dot4(const ir::GemmStmt& gemm, int architecture) {
+  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer;
+  return !gemm.transpose_a && gemm.transpose_b && is_whole(gemm.a) && is_whole(gemm.b) && a->shape.size() == 2 &&
+         b->shape.size() == 2 && tile_shape(a)[1] % 4 == 0 &&
+         has_dot4(architecture, a->type.dtype, b->type.dtype, gemm.c.buffer->type.dtype);
+}
+
 GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places) {
   GemmChoice choice;
   const bool a_in_registers = choice.a_in_registers = places.a_in_registers;

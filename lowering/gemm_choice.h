@@ -42,6 +42,9 @@ struct GemmPlaces {
 // registers where that is asked for and an instruction takes it from there.
 GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places);
 
+// Whether dp4a multiplies a gemm that has no mma: both operands with k along their rows, in whole words.
+bool takes_dot4(const ir::GemmStmt& gemm, int architecture);
+
 // What becomes of sums that the instruction makes too short, once it is known whether that is wgmma.
 void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice);
 

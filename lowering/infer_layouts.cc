@@ -126,7 +126,7 @@ class Inference {
       if (!choice.mma) {
         if (is_fragment(gemm->a.buffer)) return demote(gemm->a.buffer, "it is a gemm operand");
         if (is_fragment(gemm->c.buffer) && !layouts_.count(gemm->c.buffer.get()))
-          layouts_[gemm->c.buffer.get()] = fma_layout(shape);
+          layouts_[gemm->c.buffer.get()] = fma_layout(*gemm, shape);
         continue;
       }
       choice.warps_m = grid->m;
@@ -155,9 +155,12 @@ class Inference {
                  : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n);
   }
 
-  // Neighbours along n in a thread and in neighbouring threads; square blocks of threads.
-  FragmentLayout fma_layout(const std::vector<int64_t>& shape) const {
-    return FragmentLayout::blocked(shape, shape[1] % 4 == 0 ? 4 : 1, threads_);
+  // Neighbours of an axis in one thread where an operand has them beside each other. Where rows of k are loaded
+  // neighbours are those of other threads: eight rows lie in different banks.
+  FragmentLayout fma_layout(const ir::GemmStmt& gemm, const std::vector<int64_t>& shape) const {
+    auto strip = [](bool k_down, int64_t extent) { return k_down && extent % 4 == 0 ? 4 : 1; };
+    return FragmentLayout::outer_product(shape[0], shape[1], strip(gemm.transpose_a, shape[0]),
+                                         strip(!gemm.transpose_b, shape[1]), threads_);
   }
 
   bool propagate() {
@@ -310,6 +313,13 @@ class Inference {
         for (const ir::BufferRef& tile : pipeline.buffers)
           if (fits_slabs(tile)) in_slabs(tile);
     placements.gemms = choices_;
+    for (auto& [gemm, choice] : placements.gemms) {
+      const auto layout = layouts_.find(gemm->c.buffer.get());
+      if (choice.mma || layout == layouts_.end()) continue;
+      choice.dot4 = takes_dot4(*gemm, target_.architecture);
+      choice.block_rows = layout->second.keep({0}).registers();
+      choice.block_columns = layout->second.keep({1}).registers();
+    }
     for (const Space& space : spaces_)
       if (space.region && space.layout) placements.regions[space.region] = *space.layout;
     return placements;

@@ -133,6 +133,8 @@ struct LoopIntrinsic {
     kPhaseArrive,  // each warp arrives once at barrier operands[0], when all its lanes are there
     // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of lane j.
     kQuadExchange,
+    // operands[0], an i32, += the sum of the four products of 8-bit integers in operands[1] and operands[2].
+    kDot4,
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -154,8 +156,8 @@ struct LoopIntrinsic {
   bool transpose = false;     // kLoadMatrix
   bool accumulate = true;     // kGroupMma
   bool widened = false;       // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
-  ir::DType type = ir::DType::F32;  // of mma: of A; kLoadMatrix, kConvertPair: of the elements
-  ir::DType type_b = ir::DType::F32;  // of mma: of B
+  ir::DType type = ir::DType::F32;  // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
+  ir::DType type_b = ir::DType::F32;  // of mma, kDot4: of B
   MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
 };
 // [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane, whether

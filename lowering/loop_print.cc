@@ -16,7 +16,7 @@ const char* name_of(LoopIntrinsic::Kind kind) {
                                     "load_matrix", "mma",         "convert_pair", "group_mma",
                                     "group_fence", "group_commit", "group_wait",  "proxy_fence",
                                     "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive",
-                                    "quad_exchange"};
+                                    "quad_exchange", "dot4"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -72,7 +72,7 @@ class Printer {
   void statement(const LoopIntrinsic& node, int) {
     std::string text = name_of(node.kind);
     const bool group = node.kind == LoopIntrinsic::Kind::kGroupMma;
-    if (group || node.kind == LoopIntrinsic::Kind::kMma)
+    if (group || node.kind == LoopIntrinsic::Kind::kMma || node.kind == LoopIntrinsic::Kind::kDot4)
       text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
     if (group && !node.accumulate) text += " clear";
     if (node.widened) text += " widened";

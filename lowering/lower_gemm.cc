@@ -1,8 +1,9 @@
 // gemm by fused multiply-add. See tile_lowering.h.
 //
-// GPU: the elements of C are dealt out to the threads; a C in registers keeps k outermost, so that one pass over k
-// updates all of a thread's accumulators, else each element runs its own loop over k. CPU: with B as [K, N] the loops
-// are i, k, j and the innermost is contiguous; with B transposed it is a dot product along k.
+// GPU: the elements of C are dealt out to the threads, each runs its own loop over k; a C in registers is
+// lower_fma.cc's or, in the generic lowering, keeps k outermost, so that one pass updates all of a thread's
+// accumulators. CPU: with B as [K, N] the loops are i, k, j and the innermost is contiguous; with B transposed it is a
+// dot product along k.
 #include "ir/print.h"
 #include "lowering/cpu_gemm.h"
 #include "lowering/planted.h"
@@ -24,6 +25,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
   }
   if (on_cpu() && takes_micro_kernel(gemm, placements_)) return micro_gemm(gemm);
   const ir::BufferRef& c = gemm.c.buffer;
+  if (choice != placements_.gemms.end() && choice->second.block_rows) return gemm_blocks(gemm, choice->second);
   const DType type = ir::compute_type(c->type.dtype);
   const std::vector<int64_t> shape = slice_shape(gemm.c);
   const int64_t k_extent = slice_shape(gemm.a)[gemm.transpose_a ? 0 : 1] - (planted(Planted::kGemmShortK) ? 1 : 0);

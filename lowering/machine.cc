@@ -1,5 +1,8 @@
 #include "lowering/machine.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace kachel::lowering {
 namespace {
 
@@ -26,7 +29,20 @@ constexpr MmaShape kMma[] = {
     {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false, true},
 };
 
+constexpr DotShape kDots[] = {
+    {DType::I8, DType::I8, DType::I32, 61},
+    {DType::U8, DType::U8, DType::I32, 61},
+    {DType::I8, DType::U8, DType::I32, 61},
+    {DType::U8, DType::I8, DType::I32, 61},
+};
+
 }  // namespace
+
+bool has_dot4(int architecture, DType a, DType b, DType c) {
+  return std::any_of(std::begin(kDots), std::end(kDots), [&](const DotShape& shape) {
+    return shape.a == a && shape.b == b && shape.c == c && shape.since <= architecture;
+  });
+}
 
 const Machine& machine_of(int architecture) {
   const Machine* found = &kMachines[0];

@@ -1,5 +1,5 @@
 // What the passes know of a GPU architecture, in one table. Sources: the CUDA C++ Programming Guide's table of
-// technical specifications per compute capability, and the PTX ISA's tables of mma shapes.
+// technical specifications per compute capability, and the PTX ISA's tables of mma shapes and of dp4a's types.
 #pragma once
 #include <cstdint>
 
@@ -18,6 +18,12 @@ struct MmaShape {
   bool short_sums;      // sums keep 13 bits behind the leading one of their largest term (GRAMMAR.md, "Gemm")
 };
 
+// One multiplication by dp4a, C += a row of four times a column of four.
+struct DotShape {
+  ir::DType a, b, c;
+  int since;
+};
+
 struct Machine {
   int architecture;           // 10 * major + minor, the first that this row describes
   int registers_per_sm;       // of 32 bits
@@ -34,6 +40,9 @@ const Machine& machine_of(int architecture);
 // Null, and why in `reason`, if no tensor core instruction of the architecture multiplies these types.
 const MmaShape* find_mma(int architecture, ir::DType a, ir::DType b, ir::DType c, ir::Precision precision,
                         const char** reason);
+
+// Whether an instruction adds four products of 8-bit integers to a 32-bit sum.
+bool has_dot4(int architecture, ir::DType a, ir::DType b, ir::DType c);
 
 // Whether the architecture has wgmma. Only 9.0 does; it multiplies all types of the table.
 constexpr bool has_group_mma(int architecture) {

@@ -55,6 +55,15 @@ const char* sums_of(const GemmChoice& choice) {
   return choice.in_runs ? ", sums of runs of k" : choice.widened ? ", widened to f16" : ", short sums";
 }
 
+std::string instruction_of(const GemmChoice& choice) {
+  if (choice.mma)
+    return fmt::format("{}k{}, {} x {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8", choice.mma->k, choice.warps_m,
+                       choice.warps_n, choice.group ? "warp groups" : "warps", sums_of(choice));
+  if (!choice.block_rows) return "fma";
+  return fmt::format("{} in blocks of {} x {} registers", choice.dot4 ? "dp4a" : "fma", choice.block_rows,
+                     choice.block_columns);
+}
+
 std::string notes_of(const Schedule& schedule, const Placements& placements, const ir::Kernel& kernel,
                      const LoopKernel& loops) {
   std::string text = schedule.print();
@@ -69,12 +78,7 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
                         placement.reason.empty() ? "" : " (" + placement.reason + ")");
   }
   for (const auto& [gemm, choice] : placements.gemms)
-    text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name,
-                        choice.mma ? fmt::format("{}k{}, {} x {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8",
-                                                 choice.mma->k, choice.warps_m, choice.warps_n,
-                                                 choice.group ? "warp groups" : "warps",
-                                                 sums_of(choice))
-                                   : "fma",
+    text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name, instruction_of(choice),
                         choice.reason.empty() ? "" : " (" + choice.reason + ")");
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
                       loops.workspace_bytes);

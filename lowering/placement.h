@@ -38,7 +38,7 @@ struct Placement {
   int64_t stage_elements() const;  // from one stage to the next
 };
 
-// What a gemm is made of. Without `mma` it is plain loads and fma.
+// What a gemm is made of. Without `mma` it is plain loads and fma, or dp4a.
 struct GemmChoice {
   const MmaShape* mma = nullptr;
   bool group = false;  // wgmma by warp groups, else mma by warps
@@ -47,6 +47,10 @@ struct GemmChoice {
   // registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
   bool in_runs = false, widened = false;
   int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps, or warp groups, share C
+  // Without mma: four products of 8-bit integers at once, and the rows and columns of C that a thread has; 0: C is in
+  // memory.
+  bool dot4 = false;
+  int64_t block_rows = 0, block_columns = 0;
   bool crowded_out = false;          // tensor cores know the types, but this tile does not go with them
   std::string reason;                // for explain: the fact that was missing for the next better choice
 };

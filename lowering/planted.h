@@ -79,6 +79,10 @@ enum class Planted {
   kReleaseNotFenced,    // a stage that threads read is released without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
   kDroppedExchange,     // the threads of a row store each other's columns
+  kBlockStrip,          // a thread multiplies its first strip of columns only, in place of the others
+  kBlockStep,           // a right operand in blocks of registers is one k behind
+  kBlockEdge,           // rows and columns of a thread past the edge of a tile are loaded
+  kDotSign,             // dp4a takes signed bytes for unsigned
   kCount,
 };
 

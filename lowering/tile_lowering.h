@@ -124,6 +124,23 @@ class TileLowering {
   LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
   void copy_bulk(const ir::CopyStmt& copy, const Slice& src);
 
+  // lower_fma.cc
+  struct BlockSide {  // an operand of a product whose C is in registers, as one thread reads it
+    const Slice* slice;
+    const FragmentLayout::Axis* axis;  // of C
+    int64_t extent, count;             // of the axis; rows or columns of a thread
+    bool k_last;                       // k goes along the rows of the tile
+    bool ragged;
+    ir::DType type;
+    ir::ExprRef first;     // I64: where the thread's digits point
+    int64_t width = 1;     // elements of one load, along k or along the axis
+    ir::BufferRef raw;     // what a step loads: depth of each row or column, or all of them for each k
+    ir::BufferRef values;  // of one k, converted; null where they need no conversion
+  };
+  BlockSide block_side(const Slice& slice, const FragmentLayout& layout, size_t axis, bool k_last, ir::DType sum);
+  ir::ExprRef block_place(const BlockSide& side, const ir::ExprRef& number, bool in_tile) const;
+  void load_block(const BlockSide& side, const ir::ExprRef& k_first, int64_t depth, const std::string& name);
+  void gemm_blocks(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_mma.cc
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_group_mma.cc

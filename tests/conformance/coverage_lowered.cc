@@ -70,6 +70,9 @@ class Features {
       case Kind::kGroupWait:
         if (node.immediate) names.insert("wgmma left under way");
         break;
+      case Kind::kDot4:
+        names.insert(fmt::format("dp4a {} {}", ir::name(node.type), ir::name(node.type_b)));
+        break;
       case Kind::kQuadExchange:
         names.insert("exchange in quads");
         break;

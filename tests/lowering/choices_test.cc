@@ -11,7 +11,7 @@ namespace {
 std::string product(const std::string& type, const std::string& accumulator, const std::string& multiply) {
   return fmt::format(R"(tile 1
 kernel k(A: {0}[M, K], B: {0}[N, K], Bt: {0}[K, N], C: out {1}[M, N])
-tune BM = 64 | 16 | 20, BN = 64, BK = 64, stages = 3 | 1
+tune BM = 64 | 16 | 20 | 128 | 256, BN = 64 | 128 | 256, BK = 64 | 32, stages = 3 | 1
 grid i < ceildiv(M, BM), j < ceildiv(N, BN)
 {{
   shared a: {0}[BM, BK], b: {0}[BN, BK], bt: {0}[BK, BN]
@@ -35,20 +35,52 @@ TEST_CASE("the instruction follows types, shapes and what the program allows") {
   CHECK(has(notes("f16", "f32", "a @ b^T"), "gemm c: mma.m16n8k16, 2 x 2 warps"));
   CHECK(has(notes("bf16", "f32", "a @ bt"), "gemm c: mma.m16n8k16"));
   CHECK(has(notes("i8", "i32", "a @ b^T"), "gemm c: mma.m16n8k32"));
-  CHECK(has(notes("i8", "i32", "a @ bt"), "fma (only 16-bit operands can be stored with k down their rows)"));
+  CHECK(has(notes("i8", "i32", "a @ bt"),
+            "fma in blocks of 8 x 4 registers (only 16-bit operands can be stored with k down their rows)"));
   CHECK(has(notes("f8e4m3", "f32", "a @ b^T"),
             "gemm c: mma.m16n8k32, 2 x 2 warps, widened to f16 (`precision fast` would not widen)"));
   CHECK(has(notes("f8e4m3", "f32", "a @ b^T precision fast"), "gemm c: mma.m16n8k32, 2 x 2 warps, short sums\n"));
   CHECK(has(notes("f32", "f32", "a @ b^T precision tf32"), "gemm c: mma.m16n8k8"));
-  CHECK(has(notes("f32", "f32", "a @ b^T"), "fma (f32 operands; `precision tf32` would allow tensor cores)"));
+  CHECK(has(notes("f32", "f32", "a @ b^T"),
+            "fma in blocks of 8 x 4 registers (f32 operands; `precision tf32` would allow tensor cores)"));
   CHECK(has(notes("f16", "f32", "a @ b^T", 16), "gemm c: mma.m16n8k16, 1 x 4 warps"));
-  CHECK(has(notes("f16", "f32", "a @ b^T", 20), "fma (20 x 64 x 64 is no multiple of the instruction's"));
+  CHECK(has(notes("f16", "f32", "a @ b^T", 20),
+            "fma in blocks of 5 x 2 registers (20 x 64 x 64 is no multiple of the instruction's"));
   Request old{product("f8e4m3", "f32", "a @ b^T")};
   old.target.architecture = 80;
-  CHECK(has(lowered(old).notes, "fma (the architecture's tensor cores do not know these types)"));
+  CHECK(has(lowered(old).notes, "registers (the architecture's tensor cores do not know these types)"));
   Request generic{product("f16", "f32", "a @ b^T")};
   generic.target.generic = true;
   CHECK(!has(lowered(generic).loop_ir, " mma "));
+}
+
+TEST_CASE("products without tensor cores are made in blocks of registers") {
+  auto run = [](const std::string& type, int64_t rows, int64_t columns, const std::string& multiply) {
+    const std::string sum = type == "i8" || type == "u8" || type == "i32" ? "i32" : "f32";
+    return lowered({product(type, sum, multiply), {{"BM", rows}, {"BN", columns}, {"BK", 32}}});
+  };
+  const Lowered square = run("f32", 128, 128, "a @ b^T");
+  CHECK(square.threads == 256);
+  CHECK(has(square.notes, "fma in blocks of 8 x 8 registers"));
+  CHECK(has(square.loop_ir, "copy_vector a_part[row * 4 +: 4], a["));
+  CHECK(has(square.loop_ir, "copy_vector b_part[column * 4 +: 4], b["));
+  CHECK(has(square.notes, "tile c: f32 in registers, layout [128, 128] on 256 threads: 2 t2 2 t8"));
+  // Strips of four columns where rows of the tile go along them, loaded for each k.
+  const Lowered strips = run("f32", 128, 128, "a @ bt");
+  CHECK(has(strips.notes, "2 t2 2 t8 4 t32 8 r8; 4 r1 2 t1 2 t4 2 t16 2 t128 2 r4"));
+  CHECK(has(strips.loop_ir, "copy_vector b_part[k * 8 + column * 4 +: 4], bt["));
+  const Lowered wide = run("f32", 128, 256, "a @ b^T");
+  CHECK(wide.threads == 256);
+  CHECK(has(wide.notes, "fma in blocks of 16 x 8 registers"));
+  CHECK(run("f32", 256, 256, "a @ b^T").threads == 512);
+
+  const Lowered dots = run("i8", 20, 64, "a @ b^T");
+  CHECK(has(dots.notes, "dp4a in blocks of 5 x 2 registers (20 x 64 x 32 is no multiple of"));
+  CHECK(has(dots.loop_ir, "dot4 i8 i8 c["));
+  CHECK(has(dots.text, "kachel_dot4_i8_i8(c_ + "));
+  CHECK(has(run("u8", 20, 64, "a @ b^T").loop_ir, "dot4 u8 u8 c["));
+  CHECK(!has(run("i8", 20, 64, "a @ bt").loop_ir, "dot4"));  // k goes down the rows of bt
+  CHECK(!has(run("i32", 20, 64, "a @ b^T").loop_ir, "dot4"));
 }
 
 TEST_CASE("copies run ahead as far as facts, memory and the program allow") {

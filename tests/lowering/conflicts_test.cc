@@ -13,7 +13,56 @@ struct Shape {
   const char* type;
   bool transpose_a, transpose_b;
   int step;
+  int rows = 64, columns = 64, architecture = 89;
 };
+
+std::string product_text(const Shape& shape) {
+  const bool is_float = shape.type[0] == 'f' || shape.type[0] == 'b';
+  auto tile = [&](int extent, bool k_down) {
+    return k_down ? fmt::format("{}, {}", shape.step, extent) : fmt::format("{}, {}", extent, shape.step);
+  };
+  auto tensor = [](int extent, bool k_down) {
+    return k_down ? fmt::format("K, {}", extent) : fmt::format("{}, K", extent);
+  };
+  auto slice = [&](bool k_down) {
+    return fmt::format(fmt::runtime(k_down ? "k*{0} +: {0}, :" : ":, k*{0} +: {0}"), shape.step);
+  };
+  const int m = shape.rows, n = shape.columns;
+  const bool a_down = shape.transpose_a, b_down = !shape.transpose_b;
+  return fmt::format(
+      "tile 1\nkernel product(A: {0}[{1}], B: {0}[{2}], C: out {3}[{11}, {12}])\n{{\n"
+      "  shared a: {0}[{4}], b: {0}[{5}]\n  fragment c: {3}[{11}, {12}] = 0\n"
+      "  pipelined k < ceildiv(K, {6}), 3 {{\n    a = A[{7}]\n    b = B[{8}]\n    c += a{9} @ b{10}\n  }}\n"
+      "  C = c\n}}\n",
+      shape.type, tensor(m, a_down), tensor(n, b_down), is_float ? "f32" : "i32", tile(m, a_down), tile(n, b_down),
+      shape.step, slice(a_down), slice(b_down), a_down ? "^T" : "", b_down ? "" : "^T", m, n);
+}
+
+// The counts of a product that gives the right numbers; `loops`: its loop IR.
+Simulation simulated(const Shape& shape, std::string* loops) {
+  const std::string text = product_text(shape);
+  auto module = ir::load(text, "product");
+  REQUIRE_MESSAGE(module.ok(), module.status().message() << module.status().log());
+  conformance::Random random(3);
+  conformance::Wishes wishes;
+  wishes.values = {{"K", 2 * shape.step + 16}};
+  wishes.aligned = {"A", "B"};
+  auto test = conformance::random_case(module->kernels[0], 24, random, wishes);
+  REQUIRE(test.has_value());
+  test->threads = 0;
+  test->architecture = shape.architecture;
+  test->shared_limit = 0;
+  test->fact_mask = ~uint64_t{0};
+  auto prepared = conformance::Prepared::make(*test);
+  REQUIRE(prepared.ok());
+  auto kernel = lower_case(**prepared);
+  REQUIRE(kernel.ok());
+  *loops = print(*kernel);
+  Simulation simulation;
+  const conformance::Report report = simulate_case(**prepared, *kernel, ThreadOrder::kForward, &simulation);
+  CHECK_MESSAGE(report.passed(), report.describe());
+  return simulation;
+}
 
 TEST_CASE("products meet no bank twice") {
   for (const Shape& shape : {Shape{"f16", false, true, 64}, Shape{"f16", false, false, 32}, Shape{"bf16", true, false, 64},
@@ -21,46 +70,32 @@ TEST_CASE("products meet no bank twice") {
                              Shape{"u8", false, true, 32}}) {
     CAPTURE(shape.type);
     CAPTURE(shape.step);
-    const bool is_float = shape.type[0] == 'f' || shape.type[0] == 'b';
-    const char* sum = is_float ? "f32" : "i32";
-    auto matrix = [&](const char* rows, int extent, bool transposed) {
-      return transposed ? fmt::format("{}, {}", shape.step, extent) : fmt::format("{}, {}", extent, rows);
-    };
-    const std::string step = std::to_string(shape.step);
-    auto slice = [&](bool transposed) {
-      return fmt::format(fmt::runtime(transposed ? "k*{0} +: {0}, :" : ":, k*{0} +: {0}"), step);
-    };
-    const std::string text = fmt::format(
-        "tile 1\nkernel product(A: {0}[{1}], B: {0}[{2}], C: out {3}[64, 64])\n{{\n"
-        "  shared a: {0}[{4}], b: {0}[{5}]\n  fragment c: {3}[64, 64] = 0\n"
-        "  pipelined k < ceildiv(K, {6}), 3 {{\n    a = A[{7}]\n    b = B[{8}]\n    c += a{9} @ b{10}\n  }}\n"
-        "  C = c\n}}\n",
-        shape.type, shape.transpose_a ? "K, 64" : "64, K", shape.transpose_b ? "64, K" : "K, 64", sum,
-        matrix(step.c_str(), 64, shape.transpose_a), matrix(step.c_str(), 64, !shape.transpose_b), step,
-        slice(shape.transpose_a), slice(!shape.transpose_b), shape.transpose_a ? "^T" : "", shape.transpose_b ? "^T" : "");
-    auto module = ir::load(text, "product");
-    REQUIRE_MESSAGE(module.ok(), module.status().message() << module.status().log());
-    conformance::Random random(3);
-    conformance::Wishes wishes;
-    wishes.values = {{"K", 2 * shape.step + 16}};
-    wishes.aligned = {"A", "B"};
-    auto test = conformance::random_case(module->kernels[0], 24, random, wishes);
-    REQUIRE(test.has_value());
-    test->threads = 0;
-    test->architecture = 89;
-    test->shared_limit = 0;
-    test->fact_mask = ~uint64_t{0};
-    auto prepared = conformance::Prepared::make(*test);
-    REQUIRE(prepared.ok());
-    auto kernel = lower_case(**prepared);
-    REQUIRE(kernel.ok());
-    Simulation simulation;
-    const conformance::Report report = simulate_case(**prepared, *kernel, ThreadOrder::kForward, &simulation);
-    CHECK_MESSAGE(report.passed(), report.describe());
+    std::string loops;
+    const Simulation simulation = simulated(shape, &loops);
     CHECK(simulation.matrix_loads > 0);
     CHECK(simulation.matrix_conflicts == 0);
     CHECK(simulation.vector_conflicts == 0);
   }
+}
+
+TEST_CASE("products in blocks of registers meet no bank twice") {
+  for (int architecture : {89, 90})
+    for (Shape shape : {Shape{"f32", false, true, 32, 128, 128}, Shape{"f32", false, false, 16, 128, 64},
+                        Shape{"f32", true, false, 32, 64, 128}, Shape{"f32", true, true, 8, 64, 64},
+                        Shape{"f32", false, true, 20, 64, 96}, Shape{"f32", false, true, 32, 64, 256},
+                        Shape{"f16", false, true, 32, 72, 60}, Shape{"f16", true, false, 32, 72, 120},
+                        Shape{"i8", false, true, 64, 72, 64}, Shape{"u8", false, true, 32, 40, 40}}) {
+      shape.architecture = architecture;
+      CAPTURE(shape.type);
+      CAPTURE(architecture);
+      CAPTURE(shape.step);
+      CAPTURE(shape.rows);
+      std::string loops;
+      const Simulation simulation = simulated(shape, &loops);
+      CHECK(loops.find("copy_vector a_part") != loops.npos);
+      CHECK(loops.find("copy_vector b_part") != loops.npos);
+      CHECK(simulation.vector_conflicts == 0);
+    }
 }
 
 }  // namespace

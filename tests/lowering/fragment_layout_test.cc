@@ -72,6 +72,29 @@ TEST_CASE("the right operand of mma.m16n8k16 is where the PTX ISA says") {
   }
 }
 
+TEST_CASE("a thread of an outer product has strips of rows and columns") {
+  const FragmentLayout layout = FragmentLayout::outer_product(128, 128, 1, 4, 256);
+  check_covers(layout);
+  CHECK(layout.keep({0}).registers() == 8);
+  CHECK(layout.keep({1}).registers() == 8);
+  CHECK(layout.vector() == 4);
+  for (int64_t lane = 0; lane < 32; ++lane) {
+    // Bits 0, 2, 4 of the lane are columns, 1 and 3 rows.
+    const Element expected = {(lane >> 1 & 1) + 2 * (lane >> 3 & 1),
+                              4 * ((lane & 1) + 2 * (lane >> 2 & 1) + 4 * (lane >> 4 & 1))};
+    CHECK(layout.coordinates(lane, 0) == expected);
+    CHECK(layout.coordinates(lane, 8) == Element{expected[0] + 16, expected[1]});  // the next row
+    CHECK(layout.coordinates(lane, 4) == Element{expected[0], expected[1] + 64});  // the next strip
+  }
+  for (const auto& [rows, columns] : {std::pair(128, 256), {16, 64}, {20, 64}, {37, 61}, {8, 8}, {1, 512}, {256, 4}})
+    for (int64_t threads : {32, 96, 128, 256})
+      for (int64_t vector : {1, 4}) {
+        if (rows % vector || columns % vector) continue;
+        check_covers(FragmentLayout::outer_product(rows, columns, vector, vector, threads));
+        check_covers(FragmentLayout::outer_product(rows, columns, 1, vector, threads));
+      }
+}
+
 TEST_CASE("layouts cover every element, powers of two or not") {
   check_covers(FragmentLayout::accumulator(16, 176, 1, 1));
   check_covers(FragmentLayout::accumulator(96, 8, 3, 1));

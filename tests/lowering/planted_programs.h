@@ -144,6 +144,24 @@ kernel groups(A: f16[K, 128], B: f16[K, 128], D: i8[128, K], E: i8[32, K], C: ou
   F = f
 }
 )";
+// Without tensor cores: blocks of registers at an edge, strips of columns, and dp4a.
+inline constexpr const char* kBlocks = R"(tile 1
+kernel blocks(A: f32[40, K], B: f32[K, 64], D: i8[40, K], E: u8[36, K], C: out f32[40, 64], F: out i32[40, 36])
+{
+  shared a: f32[40, 16], b: f32[16, 64], d: i8[40, 16], e: u8[36, 16]
+  fragment c: f32[40, 64] = 0, f: i32[40, 36] = 0
+  pipelined k < ceildiv(K, 16), 2 {
+    a = A[:, k*16 +: 16]
+    b = B[k*16 +: 16, :]
+    c += a @ b
+    d = D[:, k*16 +: 16]
+    e = E[:, k*16 +: 16]
+    f += d @ e^T
+  }
+  C = c
+  F = f
+}
+)";
 // Right operands that the block computes, of packed elements and with k down its rows.
 inline constexpr const char* kRight = R"(tile 1
 kernel right(A: f16[32, K], W: u4[64, K], S: f16[64], B: f16[K, 32], C: out f32[32, 64], D: out f32[32, 32])

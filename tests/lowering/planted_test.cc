@@ -108,6 +108,10 @@ constexpr Row kRows[] = {
     {Planted::kUnorderedLives, "no barrier between lives", OnCpu::kNotThere},
     {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
+    {Planted::kBlockStrip, "a thread repeats its first columns", OnCpu::kNotThere},
+    {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
+    {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
+    {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -174,6 +178,7 @@ class Suite {
     groups.threads = 128;
     add_program("group chain", group_chain(64), random, 24, groups);
     add_program("short sums", kShortSums, random, 24, groups);
+    add_program("blocks", kBlocks, random, 24, groups);
     groups.values = {{"K", 80}};
     groups.aligned.emplace("W"), groups.aligned.emplace("S");
     groups.values = {{"K", 96}};

@@ -132,6 +132,9 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kConvertPair:
       convert_pair(stmt, thread);
       break;
+    case Kind::kDot4:
+      dot4(stmt, thread);
+      break;
     case Kind::kProxyFence:
       memory_.fence(thread.number);
       break;
@@ -168,6 +171,22 @@ void Machine::convert_pair(const SimStmt& stmt, Thread& thread) {
   if (!source || !target) return;
   for (int64_t i = 0; i < 2; ++i)
     ir::store_element(stmt.type, target, i, ir::load_element(DType::F32, source, i));
+}
+
+// Of words, so operands begin at multiples of four elements.
+void Machine::dot4(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &left = stmt.operands[1], &right = stmt.operands[2];
+  if (type_of(to.buffer) != DType::I32 || ir::bits(type_of(left.buffer)) != 8 || ir::bits(type_of(right.buffer)) != 8 ||
+      left.elements != 4 || right.elements != 4)
+    return fail("dp4a of other than words of 8-bit integers");
+  const int64_t at = eval(to.index, thread).i;
+  const uint8_t* a = vector(left, eval(left.index, thread).i, 4, thread, Access::kRead);
+  const uint8_t* b = vector(right, eval(right.index, thread).i, 4, thread, Access::kRead);
+  uint8_t* c = element(to.buffer, at, thread, Access::kWrite);
+  if (!a || !b || !c) return;
+  int64_t sum = ir::load_element(DType::I32, c, at).i;
+  for (int64_t i = 0; i < 4; ++i) sum += ir::load_element(stmt.type, a, i).i * ir::load_element(stmt.type_b, b, i).i;
+  ir::store_element(DType::I32, c, at, {DType::I32, static_cast<int32_t>(sum), 0});
 }
 
 Scalar Machine::eval(int number, Thread& thread) {

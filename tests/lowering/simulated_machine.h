@@ -78,6 +78,7 @@ class Machine {
   uint8_t* element(int number, int64_t at, Thread& thread, Access kind);
   uint8_t* vector(const SimStmt::Operand& operand, int64_t at, int64_t alignment, Thread& thread, Access kind);
   void convert_pair(const SimStmt& stmt, Thread& thread);
+  void dot4(const SimStmt& stmt, Thread& thread);
 
   // simulate_async.cc
   int64_t bytes_of(const SimStmt& stmt) const;
