@@ -167,6 +167,12 @@ R"cuda(
     asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 {%0, %1}, [%2];" \
                  : "=r"(d[0]), "=r"(d[1]) : "r"(row)); \
   }
+#if __CUDA_ARCH__ >= 900
+KACHEL_DEVICE void kachel_store_matrix_x4(u32 row, const u32* s) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(row), "r"(s[0]), "r"(s[1]), "r"(s[2]), "r"(s[3]) : "memory");
+}
+#endif
 KACHEL_LOAD_MATRIX(, "")
 KACHEL_LOAD_MATRIX(_trans, ".trans")
 #define KACHEL_MMA(name, shape, constraint, c_type, types) \

@@ -256,6 +256,9 @@ class Emitter {
       case Kind::kPhaseArrive:
         line(depth, "kachel_phase_arrive({});", at(0));
         break;
+      case Kind::kStoreMatrix:
+        line(depth, "kachel_store_matrix_x4({}, (const u32*)({}));", address(0), at(1));
+        break;
       case Kind::kQuadExchange:
         line(depth, "kachel_quad_exchange((u32*)({}));", at(0));
         break;

@@ -197,13 +197,31 @@ int64_t FragmentLayout::vector() const {
   return !fastest.in_thread && fastest.stride == 1 ? fastest.radix : 1;
 }
 
-std::optional<FragmentLayout> FragmentLayout::quad_rows() const {
-  if (axes_.size() != 2 || axes_[1].size() < 3 || axes_[0].size() < 2) return std::nullopt;
+bool FragmentLayout::accumulates(int64_t tiles) const {
+  if (axes_.size() != 2 || axes_[1].size() < 3 || axes_[0].size() < 2) return false;
   const Axis &m = axes_[0], &n = axes_[1];
-  const bool accumulator = n[0] == Digit{2, false, 1} && n[1] == Digit{4, true, 1} && !n[2].in_thread &&
-                           n[2].stride == 4 && n[2].radix % 4 == 0 && m[0] == Digit{8, true, 4} &&
-                           m[1] == Digit{2, false, 2};
-  if (!accumulator) return std::nullopt;
+  return n[0] == Digit{2, false, 1} && n[1] == Digit{4, true, 1} && !n[2].in_thread && n[2].stride == 4 &&
+         n[2].radix % tiles == 0 && m[0] == Digit{8, true, 4} && m[1] == Digit{2, false, 2};
+}
+
+std::optional<FragmentLayout> FragmentLayout::matrix_rows() const {
+  if (!accumulates(2)) return std::nullopt;
+  const Axis& n = axes_[1];
+  FragmentLayout out = *this;
+  out.axes_[0][0].stride = 1;
+  out.axes_[0][1] = {2, true, 8};
+  Axis columns;
+  add(&columns, 8, false, 1);
+  add(&columns, 2, true, 16);
+  add(&columns, n[2].radix / 2, false, 8);
+  columns.insert(columns.end(), n.begin() + 3, n.end());
+  out.axes_[1] = std::move(columns);
+  return out;
+}
+
+std::optional<FragmentLayout> FragmentLayout::quad_rows() const {
+  if (!accumulates(4)) return std::nullopt;
+  const Axis& n = axes_[1];
   FragmentLayout out = *this;
   out.axes_[0][1].stride = 8;
   Axis columns;

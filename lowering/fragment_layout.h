@@ -66,6 +66,11 @@ class FragmentLayout {
   // before. Nothing for other layouts.
   std::optional<FragmentLayout> quad_rows() const;
 
+  // For accumulators of mma and wgmma: where the lanes point stmatrix. Pairs of tiles of eight columns become one vector of
+  // eight neighbours a lane: 8 lanes a matrix, two matrices down the rows, then two along the columns. Registers number the
+  // same pairs. Nothing for other layouts.
+  std::optional<FragmentLayout> matrix_rows() const;
+
   // Coordinates held by a register of a thread; may lie past the extent of a ragged axis.
   std::vector<int64_t> coordinates(int64_t thread, int64_t reg) const;
   // "[64, 128] on 128 threads: 8 t4 2 r2 4 t32; 2 r1 4 t1 16 r4"
@@ -73,6 +78,9 @@ class FragmentLayout {
   bool operator==(const FragmentLayout&) const = default;
 
  private:
+  // Whether it is that of mma's or wgmma's accumulators, a multiple of `tiles` of eight columns in a thread side by side.
+  bool accumulates(int64_t tiles) const;
+
   std::vector<int64_t> shape_;
   std::vector<Axis> axes_;
   int64_t threads_ = 1;

@@ -135,6 +135,9 @@ struct LoopIntrinsic {
     kQuadExchange,
     // operands[0], an i32, += the sum of the four products of 8-bit integers in operands[1] and operands[2].
     kDot4,
+    // [warp] the reverse of kLoadMatrix: operands[0], rows of 16 bytes in shared memory, the one whose index the lane gives,
+    // from operands[1], four registers of 32 bits, which may be pairs of 16-bit elements.
+    kStoreMatrix,
   } kind;
   struct Operand {
     ir::BufferRef buffer;

@@ -89,7 +89,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     return true;
   }
 
-  if (from_register && copy_quads(copy, dst)) return true;
+  if (from_register && (copy_quads(copy, dst) || copy_matrices(copy, dst))) return true;
   const ir::BufferRef& fragment = to_register ? to : from;
   const ir::BufferRef& memory = to_register ? from : to;
   const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;

@@ -54,6 +54,11 @@ constexpr bool has_float8_mma(int architecture) {
   return architecture == 89 || architecture >= 120;
 }
 
+// Whether a warp stores fragments to shared memory as matrices (stmatrix).
+constexpr bool has_store_matrix(int architecture) {
+  return architecture >= 90;
+}
+
 inline constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaBytes = 32;  // of one instruction: m, n, bytes of k
 inline constexpr int kGroupWarps = 4, kGroupThreads = 32 * kGroupWarps;
 inline constexpr int kGroupRows = 64, kGroupMostColumns = 256;  // of wgmma: m, the largest n

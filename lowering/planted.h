@@ -76,6 +76,7 @@ enum class Planted {
   kPhaseEarlyRelease,   // a stage is released while wgmma reads it
   kShortLife,           // a tile's memory is another's after its first use
   kUnorderedLives,      // no barrier between two lives of the same memory
+  kMatrixRow,           // stmatrix's matrices down the rows exchanged
   kReleaseNotFenced,    // a stage that threads read is released without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
   kDroppedExchange,     // the threads of a row store each other's columns

@@ -113,6 +113,7 @@ class TileLowering {
   bool copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
   bool copy_registers(const ir::CopyStmt& copy);
   bool copy_quads(const ir::CopyStmt& copy, const Slice& dst);  // lower_quads.cc
+  bool copy_matrices(const ir::CopyStmt& copy, const Slice& dst);  // lower_matrices.cc
   static std::vector<ir::ExprRef> fragment_indices(const Site& site) { return site.coords; }
   int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
   void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,

@@ -73,6 +73,9 @@ class Features {
       case Kind::kDot4:
         names.insert(fmt::format("dp4a {} {}", ir::name(node.type), ir::name(node.type_b)));
         break;
+      case Kind::kStoreMatrix:
+        names.insert("matrix stored");
+        break;
       case Kind::kQuadExchange:
         names.insert("exchange in quads");
         break;

@@ -14,6 +14,7 @@ struct Shape {
   bool transpose_a, transpose_b;
   int step;
   int rows = 64, columns = 64, architecture = 89;
+  const char* staged = nullptr;  // the type of a tile that C goes through
 };
 
 std::string product_text(const Shape& shape) {
@@ -30,12 +31,14 @@ std::string product_text(const Shape& shape) {
   const int m = shape.rows, n = shape.columns;
   const bool a_down = shape.transpose_a, b_down = !shape.transpose_b;
   return fmt::format(
-      "tile 1\nkernel product(A: {0}[{1}], B: {0}[{2}], C: out {3}[{11}, {12}])\n{{\n"
-      "  shared a: {0}[{4}], b: {0}[{5}]\n  fragment c: {3}[{11}, {12}] = 0\n"
+      "tile 1\nkernel product(A: {0}[{1}], B: {0}[{2}], C: out {15}[{11}, {12}])\n{{\n"
+      "  shared a: {0}[{4}], b: {0}[{5}]{14}\n  fragment c: {3}[{11}, {12}] = 0\n"
       "  pipelined k < ceildiv(K, {6}), 3 {{\n    a = A[{7}]\n    b = B[{8}]\n    c += a{9} @ b{10}\n  }}\n"
-      "  C = c\n}}\n",
+      "{13}\n}}\n",
       shape.type, tensor(m, a_down), tensor(n, b_down), is_float ? "f32" : "i32", tile(m, a_down), tile(n, b_down),
-      shape.step, slice(a_down), slice(b_down), a_down ? "^T" : "", b_down ? "" : "^T", m, n);
+      shape.step, slice(a_down), slice(b_down), a_down ? "^T" : "", b_down ? "" : "^T", m, n,
+      shape.staged ? "  o = c\n  C = o" : "  C = c", shape.staged ? fmt::format(", o: {}[{}, {}]", shape.staged, m, n) : "",
+      shape.staged ? shape.staged : is_float ? "f32" : "i32");
 }
 
 // The counts of a product that gives the right numbers; `loops`: its loop IR.
@@ -75,6 +78,21 @@ TEST_CASE("products meet no bank twice") {
     CHECK(simulation.matrix_loads > 0);
     CHECK(simulation.matrix_conflicts == 0);
     CHECK(simulation.vector_conflicts == 0);
+  }
+}
+
+TEST_CASE("sums stored as matrices meet no bank twice") {
+  for (Shape shape : {Shape{"f16", false, true, 64, 64, 128}, Shape{"bf16", false, true, 32, 32, 64},
+                      Shape{"f16", false, true, 32, 128, 96}, Shape{"f16", false, true, 32, 16, 64}}) {
+    shape.architecture = 90;
+    shape.staged = shape.type;
+    CAPTURE(shape.rows);
+    CAPTURE(shape.columns);
+    std::string loops;
+    const Simulation simulation = simulated(shape, &loops);
+    CAPTURE(loops);
+    CHECK(simulation.matrix_stores > 0);
+    CHECK(simulation.matrix_conflicts == 0);
   }
 }
 

@@ -169,6 +169,32 @@ grid i < ceildiv(M, )" + rows + R"(), j < ceildiv(N, 64)
   CHECK(has(product("64", "parallel d < 64 { v[d] += f32(b[d, 0]) }").loop_ir, fenced));
 }
 
+TEST_CASE("sums go to a shared tile of 16-bit elements as matrices, where the warp has an instruction for it") {
+  auto staged = [](int architecture, const std::string& type) {
+    Request request{R"(tile 1
+kernel staged(A: f16[M, K], B: f16[N, K], C: out )" + type + R"([M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 64)
+{
+  shared a: f16[64, 64], b: f16[64, 64], o: )" + type + R"([64, 64]
+  fragment c: f32[64, 64] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[j*64 +: 64, k*64 +: 64]
+    c += a @ b^T
+  }
+  o = c
+  C[i*64 +: 64, j*64 +: 64] = o
+}
+)"};
+    request.target.architecture = architecture;
+    return lowered(request);
+  };
+  CHECK(has(staged(90, "f16").loop_ir, "store_matrix 4 o["));
+  CHECK(has(staged(120, "bf16").loop_ir, "store_matrix 4 o["));
+  CHECK(!has(staged(89, "f16").loop_ir, "store_matrix"));
+  CHECK(!has(staged(90, "f32").loop_ir, "store_matrix"));
+}
+
 TEST_CASE("a configuration that loses the tensor cores says so") {
   CHECK(on_hopper(scaled("c += a @ b^T")).flaw.empty());
   const std::string flaw = on_hopper(scaled("c += a @ b^T"), {{"BN", 1024}}).flaw;

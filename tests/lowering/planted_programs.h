@@ -46,6 +46,21 @@ grid i < ceildiv(M, 13), j < ceildiv(N, 80)
 }
 )",
                                         R"(tile 1
+kernel staged(a: f16[M, K], b: f16[N, K], c: out f16[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 64)
+{
+  shared   s: f16[64, 32], t: f16[64, 32], w: f16[64, 64]
+  fragment u: f32[64, 64] = 0
+  for k < ceildiv(K, 32) {
+    s = a[i * 64 +: 64, k * 32 +: 32]
+    t = b[j * 64 +: 64, k * 32 +: 32]
+    u += s @ t^T
+  }
+  w = u
+  c[i * 64 +: 64, j * 64 +: 64] = w
+}
+)",
+                                        R"(tile 1
 kernel sums(a: f32[M, K], b: f32[K, N], c: out f32[M, N], d: out f32[M])
 grid i < ceildiv(M, 13)
 {

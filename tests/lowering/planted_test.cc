@@ -106,6 +106,7 @@ constexpr Row kRows[] = {
     {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
     {Planted::kShortLife, "memory is given away too early", OnCpu::kNotThere},
     {Planted::kUnorderedLives, "no barrier between lives", OnCpu::kNotThere},
+    {Planted::kMatrixRow, "matrices stored at each other's rows", OnCpu::kNotThere},
     {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kBlockStrip, "a thread repeats its first columns", OnCpu::kNotThere},

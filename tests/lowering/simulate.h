@@ -22,8 +22,8 @@ struct Simulation {
   int64_t races = 0;
   std::string first_race;
   // Shared memory serves 8 lanes x 16 bytes at once, or as many narrower accesses, if no bank is asked for two words.
-  // The rounds that it takes beyond that, all warps together: of kLoadMatrix, and of vector copies.
-  int64_t matrix_loads = 0, matrix_conflicts = 0;
+  // The rounds that it takes beyond that, all warps together: of kLoadMatrix and kStoreMatrix, and of vector copies.
+  int64_t matrix_loads = 0, matrix_stores = 0, matrix_conflicts = 0;
   int64_t vector_conflicts = 0;
 };
 

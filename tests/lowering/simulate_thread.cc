@@ -153,6 +153,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kGroupCommit:
     case Kind::kGroupWait:
     case Kind::kLoadMatrix:
+    case Kind::kStoreMatrix:
     case Kind::kMma:
     case Kind::kShuffle:
       fail("a barrier or an operation of the warp inside a thread loop");

@@ -35,6 +35,7 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
   if (warp.size() != kLanes) return fail("an operation of a warp that is not whole");
   if (stmt.kind == SimStmt::Kind::kShuffle) return shuffle(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kLoadMatrix) return load_matrix(stmt, warp);
+  if (stmt.kind == SimStmt::Kind::kStoreMatrix) return store_matrix(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kQuadExchange) return quad_exchange(stmt, warp);
   if (stmt.kind != SimStmt::Kind::kMma) return group_operation(stmt, warp);
   mma(stmt, warp);
@@ -66,6 +67,33 @@ void Machine::quad_exchange(const SimStmt& stmt, Warp warp) {
     }
     for (size_t q = 0; q < 4; ++q)
       for (size_t j = 0; j < 4; ++j) std::memcpy(words[j] + 4 * q, before[q] + 4 * j, 4);
+  }
+}
+
+void Machine::store_matrix(const SimStmt& stmt, Warp warp) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  if (buffer(to.buffer).kind != SimBuffer::Kind::kShared)
+    return fail(fmt::format("a matrix is stored to `{}`, which is not in shared memory", buffer(to.buffer).name));
+  if (stmt.immediate != 4 || bytes_of(stmt) != 16 || from.elements * ir::bits(type_of(from.buffer)) != 128)
+    return fail("a matrix's rows or fragments have another size than its instruction");
+  uint8_t rows[4][8][16];
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    const uint8_t* source = vector(from, eval(from.index, warp[lane]).i, 4, warp[lane], Access::kRead);
+    if (!source) return;
+    for (size_t matrix = 0; matrix < 4; ++matrix) std::memcpy(rows[matrix][lane / 4] + 4 * (lane % 4), source + 4 * matrix, 4);
+  }
+  ++result_.matrix_stores;
+  for (size_t matrix = 0; matrix < 4; ++matrix) {
+    std::array<int64_t, 8> addresses;
+    for (size_t row = 0; row < 8; ++row) {
+      Thread& lane = warp[8 * matrix + row];
+      const int64_t at = eval(to.index, lane).i;
+      uint8_t* target = memory_.vector(to.buffer, at, to.elements, 16, {lane.number, nullptr, true}, Access::kWrite);
+      if (!target) return;
+      std::memcpy(target, rows[matrix][row], 16);
+      addresses[row] = memory_.shared_address(to.buffer, at);
+    }
+    result_.matrix_conflicts += bank_conflicts(addresses, 16);
   }
 }
 

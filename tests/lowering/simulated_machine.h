@@ -95,6 +95,7 @@ class Machine {
   void shuffle(const SimStmt& stmt, Warp warp);
   void quad_exchange(const SimStmt& stmt, Warp warp);
   void load_matrix(const SimStmt& stmt, Warp warp);
+  void store_matrix(const SimStmt& stmt, Warp warp);
   void mma(const SimStmt& stmt, Warp warp);
 
   // simulate_group.cc
