@@ -1,5 +1,7 @@
 #include "lowering/machine.h"
 
+#include "lowering/rates.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -26,7 +28,29 @@ constexpr MmaShape kMma[] = {
     {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false, true},
 };
 
+// Tensor cores, issue and special functions: the white papers of the architectures and the CUDA C++ Programming Guide's
+// table of arithmetic throughput. L2: its ports are 64 bytes wide. Memory: the bandwidth of A100 40 GB, RTX 3090, Orin, RTX
+// 4090, H200, B200 and RTX 5090 by their multiprocessors and clocks. Calibrated on an H200, for want of documents: mma.sync
+// on 9.0, which reaches a quarter of wgmma beside the loads of its operands; latency and barriers. Calibrated on none:
+// the latencies of the other rows.
+constexpr Rates kRates[] = {
+    {80, {0, 0, 0, 1024, 2048, 512, 0}, 4, 0.5, 128, 64, 10, 1000, 40, 1410},
+    {86, {0, 0, 0, 256, 1024, 128, 0}, 4, 0.5, 128, 64, 6.7, 1000, 40, 1700},
+    {87, {0, 0, 0, 512, 1024, 256, 0}, 4, 0.5, 128, 64, 10, 1000, 40, 1300},
+    {89, {0, 0, 0, 512, 1024, 256, 256}, 4, 0.5, 128, 64, 3.1, 1000, 40, 2500},
+    {90, {2048, 4096, 1024, 512, 1024, 256, 300}, 4, 0.5, 128, 64, 20, 1200, 40, 1755},
+    {100, {0, 0, 0, 1024, 2048, 512, 300}, 4, 0.5, 128, 64, 28, 1200, 40, 1850},
+    {120, {0, 0, 0, 512, 1024, 256, 256}, 4, 0.5, 128, 64, 4.4, 1000, 40, 2400},
+};
+
 }  // namespace
+
+const Rates& rates_of(int architecture) {
+  const Rates* found = &kRates[0];
+  for (const Rates& rates : kRates)
+    if (rates.architecture <= architecture) found = &rates;
+  return *found;
+}
 
 const Machine& machine_of(int architecture) {
   const Machine* found = &kMachines[0];
