@@ -29,16 +29,15 @@ constexpr MmaShape kMma[] = {
 };
 
 // Tensor cores, issue and special functions: the white papers of the architectures and the CUDA C++ Programming Guide's
-// table of arithmetic throughput. L2: its ports are 64 bytes wide. Memory: the bandwidth of A100 40 GB, RTX 3090, Orin, RTX
-// 4090, H200, B200 and RTX 5090 by their multiprocessors and clocks. Calibrated on an H200, for want of documents: mma.sync
-// on 9.0, which reaches a quarter of wgmma beside the loads of its operands; latency and barriers. Calibrated on none:
-// the latencies of the other rows.
+// table of arithmetic throughput; mma.sync on 9.0 has the rates of 8.0. Ports to the L2 are 64 bytes wide. Memory: the
+// bandwidth of A100 40 GB, RTX 3090, Orin, RTX 4090, H200, B200 and RTX 5090 by their multiprocessors and clocks. Latency and
+// barriers are calibrated on an H200, those of other rows are estimates, as is what 8-bit floats by way of f16 cost.
 constexpr Rates kRates[] = {
     {80, {0, 0, 0, 1024, 2048, 512, 0}, 4, 0.5, 128, 64, 10, 1000, 40, 1410},
     {86, {0, 0, 0, 256, 1024, 128, 0}, 4, 0.5, 128, 64, 6.7, 1000, 40, 1700},
     {87, {0, 0, 0, 512, 1024, 256, 0}, 4, 0.5, 128, 64, 10, 1000, 40, 1300},
     {89, {0, 0, 0, 512, 1024, 256, 256}, 4, 0.5, 128, 64, 3.1, 1000, 40, 2500},
-    {90, {2048, 4096, 1024, 512, 1024, 256, 300}, 4, 0.5, 128, 64, 20, 1200, 40, 1755},
+    {90, {2048, 4096, 1024, 1024, 2048, 512, 300}, 4, 0.5, 128, 64, 20, 1200, 40, 1755},
     {100, {0, 0, 0, 1024, 2048, 512, 300}, 4, 0.5, 128, 64, 28, 1200, 40, 1850},
     {120, {0, 0, 0, 512, 1024, 256, 256}, 4, 0.5, 128, 64, 4.4, 1000, 40, 2400},
 };

@@ -27,6 +27,7 @@ using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
 constexpr int kWarp = 32;
+constexpr double kCacheLine = 128;
 constexpr double kBankRow = 128;  // bytes of shared memory that an access of a warp takes at least
 
 // Who runs a statement: threads and warps, each counted as often as it does, and how often the busiest thread does.
@@ -198,11 +199,17 @@ class Summary {
       case Kind::kCopyAsync:
         operate(1, runs, out);
         [[fallthrough]];
-      case Kind::kBulkCopy:
-        work(out).filled_bytes += runs.threads * bytes();
+      case Kind::kBulkCopy: {
+        const bool box = node.kind == Kind::kBulkCopy;
+        const double row = box ? kernel_.maps[static_cast<size_t>(node.immediate)].swizzle : kCacheLine;
+        const double all = runs.threads * bytes();
+        work(out).filled_bytes += all;
+        work(out).port_bytes += all * kCacheLine / row;
+        work(out).filled_port_bytes += all * kCacheLine / row;
         if (auto tensor = tensor_of_.find(operands[1].buffer.get()); tensor != tensor_of_.end())
-          work(out).read_bytes[tensor->second] += runs.threads * bytes();
+          work(out).read_bytes[tensor->second] += all;
         break;
+      }
       case Kind::kAsyncWait:
         work(out).fills += runs.each;
         work(out).rounds += runs.each / static_cast<double>(node.immediate + 1);
@@ -271,6 +278,7 @@ class Summary {
       work(out).shared_bytes += std::max(runs.threads * bytes, runs.warps * kBankRow);
       return;
     }
+    work(out).port_bytes += runs.threads * bytes;
     if (auto tensor = tensor_of_.find(buffer.get()); tensor != tensor_of_.end())
       (write ? work(out).written_bytes : work(out).read_bytes)[tensor->second] += runs.threads * bytes;
     // Loads that stand together are under way together.

@@ -37,9 +37,12 @@ struct Work {
   double special_operations = 0;  // of warps, by the special function units
   double thread_operations = 0;   // the same of the thread that has most
   double thread_specials = 0;
-  double shared_bytes = 0;     // read and written by threads; a warp's access takes a whole row of banks at least
-  double operand_bytes = 0;    // read from shared memory by wgmma
-  double filled_bytes = 0;     // written to shared memory by copies that run ahead
+  double shared_bytes = 0;   // read and written by threads; a warp's access takes a whole row of banks at least
+  double operand_bytes = 0;  // read from shared memory by wgmma
+  double filled_bytes = 0;   // written to shared memory by copies that run ahead
+  // Through the port to the L2: by all accesses, and by copies that run ahead. Shorter rows of a box than a line of the
+  // cache take as long as one.
+  double port_bytes = 0, filled_port_bytes = 0;
   double fills = 0;            // stages that those fill
   double barriers = 0;         // of the block or between its roles
   double product_batches = 0;  // times that wgmma is waited for

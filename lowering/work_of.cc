@@ -157,6 +157,8 @@ void Work::add(const Work& other, double times) {
   shared_bytes += times * other.shared_bytes;
   operand_bytes += times * other.operand_bytes;
   filled_bytes += times * other.filled_bytes;
+  port_bytes += times * other.port_bytes;
+  filled_port_bytes += times * other.filled_port_bytes;
   fills += times * other.fills;
   barriers += times * other.barriers;
   product_batches += times * other.product_batches;

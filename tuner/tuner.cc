@@ -249,7 +249,6 @@ Status Run::try_first(const std::vector<size_t>& todo, size_t count) {
   const int64_t start_ns = clock_.now_ns(), budget_ns = share_of(options_.compile_share, left_ns());
   const Deadline deadline(clock_, start_ns, budget_ns);
   if (unlimited()) count = todo.size();
-  for (size_t index : todo) record(index).message.clear();
   std::vector<size_t> batch(todo.begin(), todo.begin() + static_cast<std::ptrdiff_t>(count));
   KACHEL_TRY(compile(batch, deadline));
   const double each_ns = static_cast<double>(clock_.now_ns() - start_ns) / static_cast<double>(count);

@@ -9,12 +9,6 @@ namespace {
 constexpr int64_t kSampledTiles = 16;
 constexpr int kGroupThreads = 128;  // of a warp group
 
-double sum(const std::vector<double>& values) {
-  double total = 0;
-  for (double value : values) total += value;
-  return total;
-}
-
 double products(const lowering::Work& work, const lowering::Rates& rates) {
   double clocks = 0;
   for (size_t kind = 0; kind < lowering::kProductKinds; ++kind)
@@ -29,13 +23,13 @@ tuner::PartCost cost_of(const lowering::Work& work, const lowering::Rates& rates
   cost.shared = (work.shared_bytes + work.filled_bytes) / rates.shared_bytes;
   cost.scalar = work.scalar_operations / rates.scalar_operations;
   cost.special = work.special_operations / rates.special_operations;
-  cost.l2 = (sum(work.read_bytes) + sum(work.written_bytes)) / rates.l2_bytes;
+  cost.l2 = work.port_bytes / rates.l2_bytes;
   // A special function keeps a scheduler for two instructions' time.
   cost.thread = work.thread_operations + 2 * work.thread_specials;
   cost.barriers = work.barriers * rates.barrier_clocks;
   cost.rounds = work.rounds;
   cost.fills = work.fills;
-  cost.transfer = work.filled_bytes / rates.l2_bytes;
+  cost.transfer = work.filled_port_bytes / rates.l2_bytes;
   return cost;
 }
 

@@ -8,14 +8,14 @@ namespace {
 
 const char* const kMatmul = R"(tile 1
 kernel matmul(A: f16[M, K], B: f16[N, K], C: out f16[M, N])
-tune BM = 64 | 128 | 256, BN = 64 | 256, stages = 3 | 2 | 4
+tune BM = 64 | 128 | 256, BN = 64 | 256, BK = 64 | 32, stages = 3 | 2 | 4
 grid by < ceildiv(M, BM), bx < ceildiv(N, BN)
 {
-  shared   As: f16[BM, 64], Bs: f16[BN, 64]
+  shared   As: f16[BM, BK], Bs: f16[BN, BK]
   fragment acc: f32[BM, BN] = 0
-  pipelined k < ceildiv(K, 64), stages {
-    As = A[by*BM +: BM, k*64 +: 64]
-    Bs = B[bx*BN +: BN, k*64 +: 64]
+  pipelined k < ceildiv(K, BK), stages {
+    As = A[by*BM +: BM, k*BK +: BK]
+    Bs = B[bx*BN +: BN, k*BK +: BK]
     acc += As @ Bs^T
   }
   C[by*BM +: BM, bx*BN +: BN] = acc
@@ -127,6 +127,19 @@ TEST_CASE("what products read of shared memory") {
   CHECK(mma.all.operand_bytes == 0);
   // Four warps in two rows: each reads 32 rows of A and 32 of B.
   CHECK(mma.loops.shared_bytes == 4 * (32 + 32) * 64 * 2);
+}
+
+TEST_CASE("rows of a box shorter than a line take the port as long as a line") {
+  for (int64_t width : {64, 32}) {
+    Request request{kMatmul, {{"BK", width}}};
+    request.target = hopper();
+    const Sums at = work_at(lowering::lowered(request), {64, 256, 64}, {1, 1}, 0);
+    const double filled = 2 * 64 * 256 * 2, stored = 64 * 64 * 2, share = 64.0 / static_cast<double>(width);
+    CHECK(at.all.filled_bytes == filled);
+    CHECK(at.all.filled_port_bytes == filled * share);
+    CHECK(at.all.port_bytes == filled * share + stored);
+    CHECK(at.loops.fills == 256 / width);
+  }
 }
 
 TEST_CASE("a reduction of rows: every element once, one store a row, functions counted where they are") {

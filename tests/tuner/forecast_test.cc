@@ -23,7 +23,15 @@ TEST_CASE("by time, then the unknown, then the flawed; among equals as listed") 
   CHECK(ordered({{3}, {1}, {2}}) == std::vector<size_t>{1, 2, 0});
   CHECK(ordered({{kUnknown}, {5}, {kUnknown}, {5}, {4}}) == std::vector<size_t>{4, 1, 3, 0, 2});
   CHECK(ordered({{1, true}, {kUnknown, true}, {9}, {kUnknown}, {0.5, true}}) == std::vector<size_t>{2, 3, 4, 0, 1});
-  CHECK(ordered({{kUnknown}, {kUnknown}, {kUnknown}}) == std::vector<size_t>{0, 1, 2});
+  std::vector<Forecast> many;
+  std::vector<size_t> expected;
+  for (size_t i = 0; i < 100; ++i) many.push_back({i % 2 ? 1.0 : 2.0});
+  for (size_t first : {1, 0})
+    for (size_t i = first; i < 100; i += 2) expected.push_back(i);
+  CHECK(ordered(many) == expected);
+  many.assign(100, {});
+  std::sort(expected.begin(), expected.end());
+  CHECK(ordered(many) == expected);
 }
 
 TEST_CASE("every candidate is asked for once, on any number of threads, until the deadline") {
@@ -113,6 +121,27 @@ TEST_CASE("a budget is not spent on compiling alone: what is compiled is measure
     if (record.state == CandidateState::kMeasured) CHECK(record.message.empty());
 }
 
+TEST_CASE("batches are compared in a session of their own, whatever the clock did between them") {
+  FakeClock clock;
+  SimulatedDevice device(clock, bases(std::vector<double>(36, 15'000)));
+  for (size_t i = 0; i < 36; ++i) {
+    device.candidates[i].compile_ns = 100'000'000;
+    device.candidates[i].forecast.ns = static_cast<double>(i);
+  }
+  device.candidates[0].base_ns = 10'000;  // of the first batch
+  device.candidates[13].base_ns = 9'500;  // of the second, which is measured at a lower clock
+  const int64_t start_ns = clock.now_ns();
+  device.slowdown = [&](int64_t now_ns) { return now_ns - start_ns < 1'500'000'000 ? 1 : 1.1; };
+  TuneRequest request = request_for(36);
+  request.budget_ns = 5'000'000'000;
+  request.workers = 1;
+  TuningResult result = *Tuner().tune(request, device, clock);
+  CHECK(result.counters.measured == 36);
+  CHECK(result.winner == 13);
+  CHECK(result.best().message.empty());
+  CHECK(!result.budget_exhausted);
+}
+
 TEST_CASE("where all are measured, forecasts change no winner") {
   for (int64_t budget_ns : {Deadline::kNever, int64_t{100'000'000'000}})
     for (int wrong : {0, 1, 2}) {
@@ -130,6 +159,10 @@ TEST_CASE("where all are measured, forecasts change no winner") {
       CHECK(result.winner == 3);
       CHECK(result.counters.measured == 30);
       CHECK(!result.budget_exhausted);
+      std::string phases;  // together, as without a budget
+      for (const auto& event : device.events())
+        if (event.what != 'f' && (phases.empty() || phases.back() != event.what)) phases += event.what;
+      CHECK(phases == "cpkr");
     }
 }
 
