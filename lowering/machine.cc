@@ -28,10 +28,10 @@ constexpr MmaShape kMma[] = {
     {DType::F8E5M2, DType::F8E4M3, DType::F32, 32, 89, false, false, true},
 };
 
-// Tensor cores, issue and special functions: the white papers of the architectures and the CUDA C++ Programming Guide's
-// table of arithmetic throughput; mma.sync on 9.0 has the rates of 8.0. Ports to the L2 are 64 bytes wide. Memory: the
-// bandwidth of A100 40 GB, RTX 3090, Orin, RTX 4090, H200, B200 and RTX 5090 by their multiprocessors and clocks. Latency and
-// barriers are calibrated on an H200, those of other rows are estimates, as is what 8-bit floats by way of f16 cost.
+// The row for 9.0 alone was compared with measurements (an H200): latency and barriers are fitted, mma.sync has the rates
+// of 8.0, the port to the L2 is 64 bytes wide, and what 8-bit floats by way of f16 cost is a guess. The other rows are meant
+// to be the data sheets' (A100 40 GB, RTX 3090, Orin, RTX 4090, B200, RTX 5090), but were neither checked against them nor
+// measured.
 constexpr Rates kRates[] = {
     {80, {0, 0, 0, 1024, 2048, 512, 0}, 4, 0.5, 128, 64, 10, 1000, 40, 1410},
     {86, {0, 0, 0, 256, 1024, 128, 0}, 4, 0.5, 128, 64, 6.7, 1000, 40, 1700},
