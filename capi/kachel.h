@@ -277,6 +277,7 @@ typedef struct kachel_candidate {
   double compile_ns;                 /* 0 if it was compiled before */
   int32_t registers, reserved;
   int64_t shared_bytes, spill_bytes; /* -1 unknown */
+  double predicted_ns;               /* by the cost model; 0 if it cannot tell */
 } kachel_candidate;
 /* The tuning that decided for these arguments' key: from this process or from the store. KACHEL_E_NOT_CACHED if none. */
 KACHEL_API kachel_status kachel_tuning_get(kachel_kernel *kernel, const kachel_arg *args, size_t count,

@@ -61,6 +61,7 @@ kachel_status kachel_tuning_candidate(const kachel_tuning* tuning, int32_t index
     value.registers = candidate.usage.registers;
     value.shared_bytes = candidate.usage.shared_bytes;
     value.spill_bytes = candidate.usage.spill_bytes;
+    value.predicted_ns = candidate.predicted_ns;
     return capi::write_struct(out, value, "out");
   });
 }

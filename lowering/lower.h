@@ -2,10 +2,12 @@
 // lowering/pipeline.cc holds the order of the passes.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ir/kernel.h"
+#include "lowering/slots.h"
 #include "support/status.h"
 
 namespace kachel::lowering {
@@ -40,21 +42,6 @@ struct Fact {
 // Fixed per program, at most 64; bit i of a mask is fact i. Looks at the signature only.
 std::vector<Fact> facts_of(const ir::Kernel& kernel);
 
-// The kernel's parameters: one 8-byte slot each, in order.
-struct Slot {
-  enum class Kind : uint8_t {
-    kPointer,    // of tensor parameter `index`
-    kStride,     // of tensor parameter `index`, axis `axis`, in elements
-    kDim,        // run-time dimension `index` of the concrete kernel's `dims` (matched with the generic one's by name)
-    kScalar,     // scalar parameter `index`: integers sign- or zero-extended, f32 bits in the low half
-    kGrid,       // extent of grid axis `index`
-    kBlocks,     // product of the grid extents
-    kWorkspace,  // pointer to workspace_bytes * launched blocks of scratch
-  } kind;
-  int index = 0;
-  int axis = 0;
-};
-
 // How the copy engine walks a tensor: boxes of these extents, one an axis of parameter `param`, in the order of its axes;
 // rows of `swizzle` bytes with their 16-byte chunks exchanged as in Layout::slabs(). What lies outside of the tensor is
 // read as zero. The kernel takes maps behind the slots, from the next multiple of 128 bytes on, 128 bytes each.
@@ -64,6 +51,8 @@ struct TensorMap {
   std::vector<int32_t> box;
   int32_t swizzle = 128;
 };
+
+struct WorkProfile;
 
 struct Lowered {
   std::string text;   // CUDA C++ or LLVM IR
@@ -76,6 +65,7 @@ struct Lowered {
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   bool resident = false;        // better with no more blocks than run at once, which go on to further tiles
   bool deterministic = true;    // false: float atomics, the bits may differ between runs
+  std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.
   std::string tile_ir, loop_ir, notes;
 };

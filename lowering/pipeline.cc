@@ -33,6 +33,7 @@
 #include "lowering/synchronise.h"
 #include "lowering/tile_lowering.h"
 #include "lowering/unswitch.h"
+#include "lowering/work.h"
 
 namespace kachel::lowering {
 namespace {
@@ -166,6 +167,11 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;
+  if (!cpu) {
+    WorkProfile work = profile_of(loops, concrete);
+    work.resident = lowered.resident;
+    lowered.work = std::make_shared<const WorkProfile>(std::move(work));
+  }
   if (options.keep_stages) {
     lowered.tile_ir = ir::print(concrete);
     lowered.loop_ir = print(loops);

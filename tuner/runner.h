@@ -2,11 +2,18 @@
 // simulated one. Candidates are named by their index in TuneRequest::candidates.
 #pragma once
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "support/status.h"
 
 namespace kachel::tuner {
+
+// What is expected of a candidate before anything is compiled.
+struct Forecast {
+  double ns = std::numeric_limits<double>::quiet_NaN();  // NaN: nothing is known
+  bool flawed = false;                                   // likely to have a flaw
+};
 
 // kDeviceLost and kCancelled from any function end the whole tuning with that status; any other failure only ends the
 // candidate. The runner owes the time limits: a call that never returns is a tuning that never returns.
@@ -14,6 +21,9 @@ class CandidateRunner {
  public:
   virtual ~CandidateRunner() = default;
 
+  // In a small fraction of the time that compiling takes. Called from several threads at once. It changes the order in
+  // which candidates are tried and so what a short budget comes to, never how they compare.
+  virtual Forecast forecast([[maybe_unused]] size_t index) { return {}; }
   // Makes the candidate ready to launch, from the store or by compiling. Called from several threads at once, for
   // different candidates. May be called for a candidate whose samples are known and that is to be measured again.
   virtual Status compile(size_t index) = 0;

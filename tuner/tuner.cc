@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tuner/compile_pool.h"
+#include "tuner/forecast.h"
 #include "tuner/space.h"
 
 namespace kachel::tuner {
@@ -51,7 +52,6 @@ class Run {
         clock_(clock),
         reporter_(progress, clock),
         start_ns_(clock.now_ns()),
-        compile_deadline_(clock, start_ns_, compile_budget()),
         deadline_(clock, start_ns_, request.budget_ns),
         compiled_(request.candidates.size(), false),
         passed_(request.candidates.size(), false),
@@ -60,9 +60,16 @@ class Run {
   Result<TuningResult> run();
 
  private:
-  int64_t compile_budget() const {
-    if (request_.budget_ns == Deadline::kNever) return Deadline::kNever;
-    return static_cast<int64_t>(options_.compile_share * static_cast<double>(request_.budget_ns));
+  bool unlimited() const { return request_.budget_ns == Deadline::kNever; }
+  // What is left of the budget, at least 0.
+  int64_t left_ns() const {
+    return unlimited() ? Deadline::kNever : std::max<int64_t>(start_ns_ + request_.budget_ns - clock_.now_ns(), 0);
+  }
+  int64_t share_of(double share, int64_t ns) const {
+    return unlimited() ? Deadline::kNever : static_cast<int64_t>(share * static_cast<double>(ns));
+  }
+  unsigned workers() const {
+    return request_.workers ? request_.workers : std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
   }
   CandidateRecord& record(size_t index) { return result_.candidates[index]; }
 
@@ -71,8 +78,10 @@ class Run {
   void set_aside(size_t index);
   void take_up_again();
   bool any_served() const;
-  std::vector<size_t> missing() const;
+  std::vector<size_t> missing();
   Status try_missing();
+  Status try_first(const std::vector<size_t>& todo, size_t count);
+  size_t next_batch(size_t tried, int64_t pass_start_ns) const;
   Status contest();
   Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
   Status check(const std::vector<size_t>& indices);
@@ -87,10 +96,10 @@ class Run {
   Clock& clock_;
   Reporter reporter_;
   const int64_t start_ns_;
-  const Deadline compile_deadline_;
   const Deadline deadline_;
 
   TuningResult result_;
+  std::vector<Forecast> forecasts_;  // of all candidates, once they were asked for
   std::vector<bool> compiled_;
   std::vector<bool> passed_;
   std::vector<bool> sampled_;               // by this call
@@ -192,25 +201,73 @@ bool Run::any_served() const {
   return std::any_of(result_.candidates.begin(), result_.candidates.end(), is_served);
 }
 
-std::vector<size_t> Run::missing() const {
+// Those to try, in this order.
+std::vector<size_t> Run::missing() {
   std::vector<size_t> indices;
   for (size_t i = 0; i < result_.candidates.size(); ++i)
     if (result_.candidates[i].state == CandidateState::kUntried) indices.push_back(i);
   auto first = std::find(indices.begin(), indices.end(), request_.default_index);
   if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
+  if (indices.size() < 2) return indices;
+  if (forecasts_.empty()) {
+    forecasts_.resize(request_.candidates.size());
+    const Deadline deadline(clock_, start_ns_, share_of(options_.forecast_share, request_.budget_ns));
+    const std::vector<Forecast> found = forecast_all(indices, runner_, deadline, workers());
+    for (size_t i = 0; i < indices.size(); ++i) forecasts_[indices[i]] = found[i];
+  }
+  std::vector<Forecast> forecasts;
+  for (size_t index : indices) forecasts.push_back(forecasts_[index]);
+  order_by_forecast(forecasts, &indices);
   return indices;
 }
 
-// One pass, unless the budget cut it short before any candidate had samples: then on with those that remain, until one
-// has, or until only flaws and no time are left. Each pass takes at least one candidate out of `missing`, so this ends.
+// Pass by pass, as long as candidates are missing and there is time. Until one has samples, or until only flaws and no
+// time are left, time does not matter. Each pass takes at least one candidate out of `missing`, so this ends.
 Status Run::try_missing() {
+  size_t count = std::max<size_t>(options_.batch, workers());
   for (std::vector<size_t> todo = missing(); !todo.empty(); todo = missing()) {
-    KACHEL_TRY(compile(todo, compile_deadline_));
-    KACHEL_TRY(check(todo));
-    KACHEL_TRY(measure(todo, !known_.empty()));
-    if (any_served() || (!aside_.empty() && deadline_.passed())) break;
+    const int64_t start_ns = clock_.now_ns();
+    KACHEL_TRY(try_first(todo, std::min(count, todo.size())));
+    if (!any_served()) {
+      if (!aside_.empty() && deadline_.passed()) break;
+      continue;
+    }
+    const size_t left = missing().size();
+    count = next_batch(todo.size() - left, start_ns);
+    if (left == 0 || left == todo.size() || count == 0) break;
+    // What was measured so far stands for the candidates that are still to come.
+    KACHEL_TRY(contest());
+    known_.clear();
+    for (size_t i = 0; i < result_.candidates.size(); ++i)
+      if (is_served(record(i))) known_.push_back(i);
   }
   return {};
+}
+
+// The first `count` of `todo`, or all of them where the budget allows that.
+Status Run::try_first(const std::vector<size_t>& todo, size_t count) {
+  const int64_t start_ns = clock_.now_ns(), budget_ns = share_of(options_.compile_share, left_ns());
+  const Deadline deadline(clock_, start_ns, budget_ns);
+  if (unlimited()) count = todo.size();
+  std::vector<size_t> batch(todo.begin(), todo.begin() + static_cast<std::ptrdiff_t>(count));
+  KACHEL_TRY(compile(batch, deadline));
+  const double each_ns = static_cast<double>(clock_.now_ns() - start_ns) / static_cast<double>(count);
+  if (each_ns * static_cast<double>(todo.size()) <= static_cast<double>(budget_ns) && count < todo.size()) {
+    batch = todo;
+    KACHEL_TRY(compile(batch, deadline));
+  }
+  for (size_t i = batch.size(); i < todo.size(); ++i) record(todo[i]).message = "the budget ended before its turn";
+  KACHEL_TRY(check(batch));
+  return measure(batch, !known_.empty());
+}
+
+// How many candidates there is time for, after a pass over `tried`.
+size_t Run::next_batch(size_t tried, int64_t pass_start_ns) const {
+  if (unlimited()) return std::max<size_t>(options_.batch, workers());
+  const double each_ns =
+      static_cast<double>(clock_.now_ns() - pass_start_ns) / static_cast<double>(std::max<size_t>(tried, 1));
+  const double fit = static_cast<double>(left_ns()) / std::max(each_ns, 1.0);
+  return static_cast<size_t>(std::min(fit, static_cast<double>(std::max<size_t>(options_.batch, workers()))));
 }
 
 Status Run::contest() {
@@ -255,8 +312,6 @@ Status Run::compile(const std::vector<size_t>& indices, const Deadline& deadline
     result_.budget_exhausted = true;
     return {};
   }
-  unsigned workers = request_.workers;
-  if (workers == 0) workers = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
   size_t done = 0;
   auto on_compiled = [&](size_t at, const CompileOutcome& outcome) -> Status {
     CandidateRecord& mine = record(order[at]);
@@ -274,7 +329,7 @@ Status Run::compile(const std::vector<size_t>& indices, const Deadline& deadline
     return reporter_.report(
         {.phase = Phase::kCompiling, .done = ++done, .total = order.size(), .configuration = &mine.configuration});
   };
-  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, workers, on_compiled));
+  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, workers(), on_compiled));
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i].tried) continue;
     result_.budget_exhausted = true;
@@ -336,7 +391,7 @@ Status Run::measure(const std::vector<size_t>& indices, bool may_stop_empty) {
     CandidateRecord& mine = *trials[i].record;
     if (mine.samples.size() == sets_before[i]) {
       if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was measured";
-    } else if (std::binary_search(known_.begin(), known_.end(), trials[i].index)) {
+    } else if (!sampled_[trials[i].index] && std::binary_search(known_.begin(), known_.end(), trials[i].index)) {
       ++result_.counters.remeasured;
     } else if (!sampled_[trials[i].index]) {
       sampled_[trials[i].index] = true;
@@ -365,6 +420,8 @@ void Run::finish() {
     served.push_back(i);
     any_measured |= mine.state == CandidateState::kMeasured;
   }
+  for (const CandidateRecord& mine : result_.candidates)
+    result_.budget_exhausted |= mine.state == CandidateState::kUntried;
   // Whoever beat the pruned ones has failed since, so that they are the best there is.
   if (!any_measured)
     for (size_t index : served) {

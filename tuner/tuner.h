@@ -1,7 +1,8 @@
 // Drives one tuning: which candidates to compile, to check, to measure, and when to stop.
 //
 //   known samples ─┐
-//   candidates ────┴─► missing ─► compile (parallel) ─► check ─► measure ─► contest with the known ones? ─► rank
+//   candidates ────┴─► missing, best forecast first ─► compile (parallel) ─► check ─► measure ─► contest with the
+//                      known ones? ─► time left and candidates missing? again ─► rank
 //
 // Known samples count as measured. A sample is filed under program, configuration, shapes, device model, driver and
 // lowering version, so it is a statement about the very binary that would run, made under the same protocol; what it
@@ -20,8 +21,13 @@
 //  - A candidate that was rejected as wrong stays rejected. One that failed to compile or launch is tried again.
 //
 // Every candidate is checked against the generic lowering before it is timed, and one that fails never ranks, however
-// fast. Compiling may take half of the budget, so that something is left to measure with; when the budget is gone, the
-// best so far wins, and the default configuration, tried first, is the first to have samples.
+// fast.
+//
+// A budget that is large enough has all of them compiled, checked and measured together, whatever the order. Compiling may
+// take half of it. Where the first batch shows that compiling all would take longer, that batch is checked and measured by
+// itself, and as long as there is time for more, the next ones are compiled, with what was measured before among the
+// known. So a short budget is spent on those candidates from which the cost model (cost_model.h) expects most. Without
+// forecasts the default configuration comes first, then the others as they are listed.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -41,12 +47,14 @@ struct TunerOptions {
   MeasurementLimits limits;
   DecisionRules rules;
   double contest_band = 0.20;
-  double compile_share = 0.5;  // of the budget
+  double compile_share = 0.5;   // of the budget, or of what is left of it
+  double forecast_share = 0.1;  // of the budget
+  size_t batch = 12;            // candidates, or as many as there are compile threads if these are more
 };
 
 struct TuneRequest {
   std::vector<Configuration> candidates;  // 1 to SearchSpace::kMaxConfigurations, each once; this order breaks ties
-  size_t default_index = 0;               // tried first
+  size_t default_index = 0;               // the first of those of which nothing is forecast
   std::vector<CandidateRecord>
       known;  // of this key and device, in any order; those not among the candidates are ignored
   int64_t budget_ns = 2'000'000'000;  // of Clock time from the call on; Deadline::kNever for none

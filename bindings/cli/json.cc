@@ -43,6 +43,7 @@ Json json_of(const kachel_candidate& candidate) {
       {"median_ns", nullptr},
       {"low_ns", nullptr},
       {"high_ns", nullptr},
+      {"predicted_ns", nullptr},
       {"compile_ns", candidate.compile_ns},
       {"registers", candidate.registers},
       {"shared_bytes", candidate.shared_bytes},
@@ -54,6 +55,7 @@ Json json_of(const kachel_candidate& candidate) {
     json["low_ns"] = candidate.low_ns;
     json["high_ns"] = candidate.high_ns;
   }
+  if (candidate.predicted_ns > 0) json["predicted_ns"] = candidate.predicted_ns;
   return json;
 }
 

@@ -4,6 +4,7 @@
 
 #include "runtime/engine/configurations.h"
 #include "runtime/engine/facts.h"
+#include "runtime/engine/prediction.h"
 
 namespace kachel::runtime {
 namespace {
@@ -48,6 +49,13 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   LaunchGrid grid;
   if (evaluate_grid(model.grid, arguments.inputs(values.data()), UINT32_MAX, grid).ok())
     text += fmt::format("grid           {} blocks of {} threads\n", grid.total, lowered.threads);
+  if (const auto predicted = predict_launch(lowered, model, properties, arguments.inputs(values.data()))) {
+    const tuner::Prediction& time = predicted->time;
+    text += fmt::format("occupancy      {} blocks a multiprocessor, {:.2f} waves\n", predicted->residency.blocks,
+                        time.waves);
+    text += fmt::format("prediction     {:.2f} us; {} alone would take {:.2f} us{}\n", time.ns / 1000, time.bound,
+                        time.bound_ns / 1000, predicted->flawed ? "; likely to be set aside for a flaw" : "");
+  }
   text += fmt::format("shared memory  {} bytes\nworkspace      {} bytes a block\n", lowered.shared_bytes,
                       lowered.workspace_bytes);
   const ResourceUsage usage = kernel.engine().plans().usage({device, model, point, values});

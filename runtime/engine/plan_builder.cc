@@ -81,7 +81,8 @@ std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties
 }
 
 ResourceUsage PlanBuilder::usage(const Request& request) {
-  const cache::Key key = plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  const cache::Key key =
+      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
   if (const auto entry = entry_of(request.device.properties(), key, false)) {
     std::lock_guard lock(entry->mutex);
     if (entry->specialisation) return entry->specialisation->step().usage;
@@ -141,14 +142,27 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::from_store(const Request& r
 }
 
 Result<lowering::Lowered> PlanBuilder::lower(const Request& request, const lowering::LowerOptions& options) const {
+  services_.counters.lowerings.fetch_add(1, std::memory_order_relaxed);
+  return lower_uncounted(request, options);
+}
+
+Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
+                                                       const lowering::LowerOptions& options) const {
   KACHEL_TRY(check_threads(request));
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
-  services_.counters.lowerings.fetch_add(1, std::memory_order_relaxed);
   lowering::Target target = target_of(request.device.properties(), request.model, request.values);
   target.generic = request.generic;
   KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));
   return lowered;
+}
+
+std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) const {
+  const DeviceProperties& properties = request.device.properties();
+  if (properties.compute_major == 0) return std::nullopt;
+  const auto lowered = lower_uncounted(request, {});
+  if (!lowered.ok()) return std::nullopt;
+  return predict_launch(*lowered, request.model, properties, arguments.inputs(request.values.data()));
 }
 
 Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request& request, const cache::Key& key) {

@@ -16,6 +16,7 @@
 #include "cache/store.h"
 #include "runtime/engine/counters.h"
 #include "runtime/engine/keys.h"
+#include "runtime/engine/prediction.h"
 #include "runtime/engine/specialisation.h"
 #include "support/log.h"
 
@@ -58,6 +59,8 @@ class PlanBuilder {
   Result<const Specialisation*> get(const Request& request);
   // What the compiler said of a plan that is loaded or stored; all unknown otherwise. Builds and loads nothing.
   ResourceUsage usage(const Request& request);
+  // What the cost model expects of a launch, without compiling anything; nothing where it cannot tell.
+  std::optional<LaunchPrediction> predict(const Request& request, const BoundArguments& arguments) const;
   // The lowering alone, for `explain`.
   Result<lowering::Lowered> lower(const Request& request, const lowering::LowerOptions& options) const;
 
@@ -68,6 +71,7 @@ class PlanBuilder {
     std::unique_ptr<const Specialisation> specialisation;
     std::unique_ptr<const Status> failure;
   };
+  Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);

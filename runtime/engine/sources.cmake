@@ -18,6 +18,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/overlap.cc
   engine/plan_builder.cc
   engine/plan_record.cc
+  engine/prediction.cc
   engine/quick_binder.cc
   engine/resolver.cc
   engine/specialisation.cc

@@ -56,6 +56,13 @@ Result<const Specialisation*> TuneSession::build_generic(size_t index) {
                            .generic = true});
 }
 
+tuner::Forecast TuneSession::forecast(size_t index) {
+  const auto predicted =
+      setup_.plans.predict({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, setup_.arguments);
+  if (!predicted) return {};
+  return {predicted->time.ns, predicted->flawed};
+}
+
 Status TuneSession::compile(size_t index) {
   return build(index).status();
 }

@@ -33,6 +33,7 @@ class TuneSession final : public tuner::CandidateRunner {
   explicit TuneSession(const Setup& setup);
   ~TuneSession() override;
 
+  tuner::Forecast forecast(size_t index) override;
   Status compile(size_t index) override;
   std::string flaw(size_t index) override;
   Status prepare() override;

@@ -32,6 +32,8 @@ Result<TuningView> read_tuning(KernelHandle& kernel, std::span<const Arg> args) 
     TuningView::Candidate& candidate = view.candidates.emplace_back();
     candidate.configuration = configuration_text(model, values);
     candidate.usage = engine.plans().usage({*device, model, point, values});
+    if (const auto predicted = engine.plans().predict({*device, model, point, values}, arguments))
+      candidate.predicted_ns = predicted->time.ns;
     if (auto record = store.sample(values)) {
       record->summarize();
       candidate.message = record->message;

@@ -15,6 +15,7 @@ struct TuningView {
     uint32_t samples = 0;
     double median_ns = 0, low_ns = 0, high_ns = 0;
     double compile_ns = 0;
+    double predicted_ns = 0;  // by the cost model; 0: it cannot tell
     ResourceUsage usage;
   };
   std::vector<Candidate> candidates;  // in declared order

@@ -84,7 +84,7 @@ FIELD(kachel_launch_options, policy, 8);
 FIELD(kachel_launch_options, tune_budget_ns, 16);
 FIELD(kachel_launch_options, configuration, 24);
 
-LAYOUT(kachel_candidate, 88);
+LAYOUT(kachel_candidate, 96);
 FIELD(kachel_candidate, configuration, 8);
 FIELD(kachel_candidate, message, 16);
 FIELD(kachel_candidate, state, 24);
@@ -96,6 +96,7 @@ FIELD(kachel_candidate, compile_ns, 56);
 FIELD(kachel_candidate, registers, 64);
 FIELD(kachel_candidate, shared_bytes, 72);
 FIELD(kachel_candidate, spill_bytes, 80);
+FIELD(kachel_candidate, predicted_ns, 88);
 
 LAYOUT(kachel_check_result, 296);
 FIELD(kachel_check_result, elements, 8);

@@ -26,6 +26,7 @@ struct SimulatedCandidate {
   double base_ns = 10'000;
   double power = 0;  // slows the device down by this share when run for long
   int64_t compile_ns = 0;
+  Forecast forecast;
   Status compile;
   std::string flaw;
   Status check;
@@ -53,6 +54,7 @@ class SimulatedDevice final : public CandidateRunner {
   int64_t check_ns = 100'000;
   Status prepare_status;
 
+  Forecast forecast(size_t index) override { return candidates[index].forecast; }
   Status compile(size_t index) override;
   std::string flaw(size_t index) override { return candidates[index].flaw; }
   Status prepare() override;

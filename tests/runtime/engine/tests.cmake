@@ -11,6 +11,7 @@ kachel_test(NAME engine_test SOURCES
   engine/launch_test.cc
   engine/output_check_test.cc
   engine/plan_record_test.cc
+  engine/prediction_test.cc
   engine/trouble_test.cc
   DEPENDS engine_testing)
 kachel_test(NAME engine_stress_test SOURCES engine/stress_test.cc DEPENDS engine_testing)

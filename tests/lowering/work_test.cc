@@ -1,0 +1,215 @@
+#include "lowering/work.h"
+
+#include "lowered_text.h"
+#include "lowering/rates.h"
+
+namespace kachel::lowering {
+namespace {
+
+const char* const kMatmul = R"(tile 1
+kernel matmul(A: f16[M, K], B: f16[N, K], C: out f16[M, N])
+tune BM = 64 | 128 | 256, BN = 64 | 256, BK = 64 | 32, stages = 3 | 2 | 4
+grid by < ceildiv(M, BM), bx < ceildiv(N, BN)
+{
+  shared   As: f16[BM, BK], Bs: f16[BN, BK]
+  fragment acc: f32[BM, BN] = 0
+  pipelined k < ceildiv(K, BK), stages {
+    As = A[by*BM +: BM, k*BK +: BK]
+    Bs = B[bx*BN +: BN, k*BK +: BK]
+    acc += As @ Bs^T
+  }
+  C[by*BM +: BM, bx*BN +: BN] = acc
+}
+)";
+
+const char* const kRows = R"(tile 1
+kernel rows(X: f32[N, D], Y: out f32[N])
+tune R = 4 | 8
+grid s < ceildiv(N, R)
+{
+  fragment total: f32[R] = 0
+  for d < ceildiv(D, 256) {
+    parallel i < R { total[i] += sum[j < 256](X[s*R + i, d*256 + j]) }
+  }
+  parallel i < R { Y[s*R + i] = total[i] }
+}
+)";
+
+const char* const kAttention = R"(tile 1
+kernel attention(Q: f16[S, D], K: f16[S, D], V: f16[S, D], O: out f16[S, D])
+tune BM = 64, D_ = 64
+grid s < ceildiv(S, BM)
+{
+  shared   q: f16[BM, D_], k: f16[64, D_], v: f16[64, D_]
+  fragment S_: f32[BM, 64], P: f16[BM, 64], acc: f32[BM, D_] = 0
+  q = Q[s*BM +: BM, 0 +: D_]
+  pipelined n < s + 1, 2 {
+    k = K[n*64 +: 64, 0 +: D_]
+    v = V[n*64 +: 64, 0 +: D_]
+    S_ = q @ k^T
+    parallel i < BM, j < 64 { S_[i, j] = exp2(S_[i, j]) }
+    P = S_
+    acc += P @ v
+  }
+  O[s*BM +: BM, 0 +: D_] = acc
+}
+)";
+
+Target hopper() {
+  return {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
+}
+
+struct Sums {
+  Work all;
+  Work loops, rest;
+};
+
+Sums work_at(const Lowered& lowered, const std::vector<int64_t>& dims, const std::vector<int64_t>& grid, int64_t tile) {
+  int64_t tiles = 1;
+  for (int64_t extent : grid) tiles *= extent;
+  REQUIRE(lowered.work);
+  const auto work = work_of(*lowered.work, {dims, {}, grid, tiles}, tile);
+  REQUIRE(work);
+  Sums sums{work->loops, work->loops, work->rest};
+  sums.all.add(work->rest);
+  return sums;
+}
+
+double products_of(const Work& work, ProductKind kind) {
+  return work.multiply_adds[static_cast<size_t>(kind)];
+}
+double sum(const std::vector<double>& values) {
+  double total = 0;
+  for (double value : values) total += value;
+  return total;
+}
+
+TEST_CASE("a matmul: multiply-adds, bytes and stages of a tile, whatever the instruction") {
+  for (int architecture : {80, 89, 90}) {
+    CAPTURE(architecture);
+    Request request{kMatmul};
+    request.target = hopper();
+    request.target.architecture = architecture;
+    const Lowered lowered = lowering::lowered(request);
+    // M, K, N in the order in which shapes name them.
+    const Sums at = work_at(lowered, {128, 512, 192}, {2, 3}, 4);
+    const ProductKind kind = architecture == 90 ? ProductKind::kGroup16 : ProductKind::kWarp16;
+    CHECK(products_of(at.all, kind) == 64 * 64 * 512);
+    CHECK(products_of(at.loops, kind) == 64 * 64 * 512);
+    double others = 0;
+    for (double count : at.all.multiply_adds) others += count;
+    CHECK(others == 64 * 64 * 512);
+    CHECK(at.all.read_bytes == std::vector<double>{64 * 512 * 2, 64 * 512 * 2, 0});
+    CHECK(at.all.written_bytes == std::vector<double>{0, 0, 64 * 64 * 2});
+    CHECK(sum(at.loops.written_bytes) == 0);
+    CHECK(at.all.filled_bytes == 2 * 64 * 512 * 2);
+    CHECK(at.loops.fills == 8);
+    CHECK(at.loops.rounds == 4);  // two stages are under way while the third is in use
+    CHECK(at.all.special_operations == 0);
+    // Twice as deep, twice as much; nothing else grows.
+    const Sums deeper = work_at(lowered, {128, 1024, 192}, {2, 3}, 4);
+    CHECK(products_of(deeper.all, kind) == 2 * products_of(at.all, kind));
+    CHECK(deeper.loops.rounds == 2 * at.loops.rounds);
+    CHECK(deeper.rest.scalar_operations == at.rest.scalar_operations);
+    CHECK(tensor_bytes(*lowered.work, 2, {std::vector<int64_t>{128, 512, 192}, {}, {}, 6}) == 128 * 192 * 2);
+  }
+}
+
+TEST_CASE("what products read of shared memory") {
+  Request request{kMatmul};
+  request.target = hopper();
+  const Sums wgmma = work_at(lowering::lowered(request), {64, 64, 64}, {1, 1}, 0);
+  CHECK(wgmma.all.operand_bytes == 4 * (64 + 64) * 32);  // of both operands, each step of k once
+  CHECK(wgmma.all.shared_bytes == 0);
+  request.target.group_products = false;
+  request.target.bulk_copies = false;
+  const Sums mma = work_at(lowering::lowered(request), {64, 64, 64}, {1, 1}, 0);
+  CHECK(mma.all.operand_bytes == 0);
+  // Four warps in two rows: each reads 32 rows of A and 32 of B.
+  CHECK(mma.loops.shared_bytes == 4 * (32 + 32) * 64 * 2);
+}
+
+TEST_CASE("rows of a box shorter than a line take the port as long as a line") {
+  for (int64_t width : {64, 32}) {
+    Request request{kMatmul, {{"BK", width}}};
+    request.target = hopper();
+    const Sums at = work_at(lowering::lowered(request), {64, 256, 64}, {1, 1}, 0);
+    const double filled = 2 * 64 * 256 * 2, stored = 64 * 64 * 2, share = 64.0 / static_cast<double>(width);
+    CHECK(at.all.filled_bytes == filled);
+    CHECK(at.all.filled_port_bytes == filled * share);
+    CHECK(at.all.port_bytes == filled * share + stored);
+    CHECK(at.loops.fills == 256 / width);
+  }
+}
+
+TEST_CASE("a reduction of rows: every element once, one store a row, functions counted where they are") {
+  for (int64_t rows : {4, 8}) {
+    Request request{kRows, {{"R", rows}}};
+    request.target = hopper();
+    const Lowered lowered = lowering::lowered(request);
+    const Sums at = work_at(lowered, {64, 1024}, {64 / rows}, 1);
+    const double elements = static_cast<double>(rows) * 1024;
+    CHECK(at.all.read_bytes == std::vector<double>{elements * 4, 0});
+    CHECK(at.all.written_bytes == std::vector<double>{0, static_cast<double>(rows) * 4});
+    CHECK(at.all.fills == 0);
+    CHECK(at.all.rounds >= 4);
+    CHECK(at.all.scalar_operations >= 2 * elements / 32);  // a load and an addition each
+    const double longer = work_at(lowered, {64, 2048}, {64 / rows}, 1).all.scalar_operations;
+    const double longest = work_at(lowered, {64, 3072}, {64 / rows}, 1).all.scalar_operations;
+    CHECK(longest - longer == longer - at.all.scalar_operations);
+    CHECK(at.all.special_operations == 0);
+  }
+}
+
+TEST_CASE("an attention: trips that depend on the tile") {
+  Request request{kAttention};
+  request.target = hopper();
+  const Lowered lowered = lowering::lowered(request);
+  for (int64_t tile : {0, 1, 5, 15}) {
+    const Sums at = work_at(lowered, {1024, 64}, {16}, tile);
+    // Where loops are longer, tiles are walked from the end.
+    const double trips = static_cast<double>(16 - tile);
+    CHECK(products_of(at.all, ProductKind::kGroup16) == 2 * 64 * 64 * 64 * trips);
+    CHECK(at.all.read_bytes == std::vector<double>{64 * 64 * 2, 64 * 64 * 2 * trips, 64 * 64 * 2 * trips, 0});
+    CHECK(at.all.written_bytes[3] == 64 * 64 * 2);
+    CHECK(at.all.special_operations == 64 * 64 * trips / 32);
+    CHECK(at.loops.fills == trips);
+  }
+}
+
+TEST_CASE("trips that only the device knows, values that are missing, and the CPU: nothing is claimed") {
+  Request request{R"(tile 1
+kernel gathered(X: f32[N], first: i32[G], Y: out f32[G])
+grid g < G
+{
+  fragment total: f32[1] = 0
+  for n < i64(first[g]) { parallel i < 1 { total[i] += X[n] } }
+  parallel i < 1 { Y[g] = total[i] }
+}
+)"};
+  const Lowered gathered = lowering::lowered(request);
+  CHECK(!work_of(*gathered.work, {std::vector<int64_t>{64, 8}, {}, std::vector<int64_t>{8}, 8}, 0));
+  Request matmul{kMatmul};
+  const Lowered lowered = lowering::lowered(matmul);
+  CHECK(!work_of(*lowered.work, {std::vector<int64_t>{64}, {}, std::vector<int64_t>{1, 1}, 1}, 0));
+  matmul.target.kind = Target::Kind::kCpu;
+  CHECK(!lowering::lowered(matmul).work);
+}
+
+TEST_CASE("residency: shared memory, registers, and arrays that do not fit") {
+  auto residency = [](int64_t rows, int64_t columns, int64_t stages) {
+    Request request{kMatmul, {{"BM", rows}, {"BN", columns}, {"stages", stages}}};
+    request.target = hopper();
+    const Lowered lowered = lowering::lowered(request);
+    return residency_of(*lowered.work, 90);
+  };
+  CHECK(residency(64, 64, 4).blocks == 3);  // 64 KiB each
+  CHECK(residency(64, 64, 2).blocks > residency(64, 64, 4).blocks);
+  CHECK(residency(128, 256, 4).blocks == 1);
+  CHECK(!residency(128, 256, 4).spills);
+  CHECK(residency(256, 256, 2).spills);
+  CHECK(residency(64, 64, 4).registers < residency(64, 256, 4).registers);
+}
+
+}  // namespace
+}  // namespace kachel::lowering

@@ -1,0 +1,77 @@
+#include "tuner/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace kachel::tuner {
+namespace {
+
+// Blocks whose lengths differ by more are spread over the multiprocessors as these become free, not in waves.
+constexpr double kEvenBlocks = 1.2;
+// Of the longest block's time, what the others have to wait for at the end.
+constexpr double kUnevenTail = 0.25;
+
+double latency_of(const LaunchCost& launch, double* first_fill) {
+  const PartCost &loops = launch.loops, &rest = launch.rest;
+  const double products = loops.products, work = loops.thread;
+  const double own = products / std::max(launch.groups, 1);
+  double computing = std::max(products, work);
+  if (launch.warp_groups) computing = std::max(products, launch.releases_later ? work + own / 2 : work + own);
+  computing += loops.barriers;
+  double in_loops = computing + loops.rounds * launch.latency;
+  if (loops.fills > 0) {
+    *first_fill = launch.latency + loops.transfer / loops.fills;
+    const double held = launch.releases_later ? std::min(work, own) : computing;
+    in_loops = std::max(computing, loops.rounds * *first_fill + loops.rounds / loops.fills * held);
+  }
+  return in_loops + rest.products + rest.thread + rest.barriers + rest.rounds * launch.latency;
+}
+
+}  // namespace
+
+Prediction predict(const LaunchCost& launch) {
+  const PartCost &loops = launch.loops, &rest = launch.rest;
+  const std::pair<std::string_view, double> demands[] = {
+      {"products", loops.products + rest.products},        {"operands", loops.operands + rest.operands},
+      {"shared memory", loops.shared + rest.shared},       {"instructions", loops.scalar + rest.scalar},
+      {"special functions", loops.special + rest.special}, {"L2", loops.l2 + rest.l2},
+  };
+  const auto largest = std::max_element(std::begin(demands), std::end(demands),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  double first_fill = 0;
+  double latency = latency_of(launch, &first_fill);
+  if (!launch.persistent) latency += first_fill;
+  auto wave = [&](double blocks) { return std::max(latency, blocks * largest->second); };
+
+  const int64_t resident = std::max(launch.resident, 1), places = resident * std::max(launch.multiprocessors, 1);
+  const double blocks = static_cast<double>(launch.blocks), full_wave = wave(static_cast<double>(resident));
+  Prediction prediction;
+  prediction.waves = blocks / static_cast<double>(places);
+  double clocks = 0;
+  if (launch.longest > kEvenBlocks) {
+    clocks = std::max((prediction.waves + kUnevenTail * launch.longest) * full_wave, latency * launch.longest);
+  } else {
+    const int64_t left = launch.blocks % places;
+    const int64_t each = (left + launch.multiprocessors - 1) / std::max(launch.multiprocessors, 1);
+    clocks = static_cast<double>(launch.blocks / places) * full_wave + (left ? wave(static_cast<double>(each)) : 0);
+  }
+  if (launch.persistent) clocks += first_fill;
+
+  const double on_units = blocks / std::max(launch.multiprocessors, 1) * largest->second;
+  prediction.bound = largest->first;
+  double bound = on_units;
+  if (launch.memory >= std::max(clocks, on_units)) {
+    prediction.bound = "memory";
+    bound = launch.memory;
+  } else if (latency > static_cast<double>(resident) * largest->second) {
+    prediction.bound = "latency";
+    bound = clocks;
+  }
+  const double to_ns = 1000 / launch.clock_mhz;
+  prediction.bound_ns = bound * to_ns;
+  prediction.ns = (std::max(clocks, launch.memory) + launch.launch) * to_ns;
+  return prediction;
+}
+
+}  // namespace kachel::tuner

@@ -1,0 +1,47 @@
+#include "tuner/forecast.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <system_error>
+#include <thread>
+
+namespace kachel::tuner {
+
+std::vector<Forecast> forecast_all(const std::vector<size_t>& indices, CandidateRunner& runner,
+                                   const Deadline& deadline, unsigned workers) {
+  std::vector<Forecast> forecasts(indices.size());
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    for (size_t at = next++; at < indices.size() && !deadline.passed(); at = next++)
+      forecasts[at] = runner.forecast(indices[at]);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::min<size_t>(workers, indices.size()); ++i) {
+    try {
+      threads.emplace_back(work);
+    } catch (const std::system_error&) {  // the host is out of threads: this one is there
+      break;
+    }
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return forecasts;
+}
+
+void order_by_forecast(const std::vector<Forecast>& forecasts, std::vector<size_t>* indices) {
+  auto class_of = [](const Forecast& forecast) { return forecast.flawed ? 2 : std::isnan(forecast.ns) ? 1 : 0; };
+  std::vector<size_t> order(indices->size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const Forecast &x = forecasts[a], &y = forecasts[b];
+    if (class_of(x) != class_of(y)) return class_of(x) < class_of(y);
+    return x.ns < y.ns || (!std::isnan(x.ns) && std::isnan(y.ns));
+  });
+  std::vector<size_t> sorted;
+  for (size_t at : order) sorted.push_back((*indices)[at]);
+  *indices = std::move(sorted);
+}
+
+}  // namespace kachel::tuner
