@@ -20,8 +20,9 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
-// Products of a thread and steps that are unrolled at once: more do not fit the instruction cache.
-constexpr int64_t kMostProducts = 512, kMostSteps = 16;
+// Products and conversions of a thread, and steps, that are unrolled at once. Fewer spend more on swizzled addresses,
+// which repeat from one step of 16-byte chunks to another; more do not fit the instruction cache.
+constexpr int64_t kMostOperations = 1024, kMostSteps = 16;
 // Registers of 32 bits for what a step loads of one operand.
 constexpr int64_t kMostLoaded = 64;
 
@@ -165,7 +166,9 @@ void TileLowering::gemm_blocks(const ir::GemmStmt& gemm, const GemmChoice& choic
   };
 
   const int64_t steps = k_extent / depth - (planted(Planted::kGemmShortK) && k_extent > depth ? 1 : 0);
-  int64_t together = std::clamp<int64_t>(kMostProducts / (depth * a.count * b.count), 1, kMostSteps);
+  const int64_t operations =
+      depth * (a.count * b.count + (a.values ? a.count : 0) + (b.values ? b.count : 0)) / (dot4 ? 4 : 1);
+  int64_t together = std::clamp<int64_t>(kMostOperations / operations, 1, kMostSteps);
   while (steps % together) --together;
   serial("k_part", int64(steps / together), false, [&](ExprRef outer) {
     unrolled("k_step", together, [&](ExprRef inner) {
