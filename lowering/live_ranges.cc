@@ -1,5 +1,8 @@
 #include "lowering/live_ranges.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "lowering/loop_build.h"
 #include "lowering/planted.h"
 #include "lowering/tile_uses.h"
@@ -47,6 +50,18 @@ LiveRanges live_ranges(const LoopKernel& kernel) {
   for (const LoopPhases& phases : kernel.phases) always.insert(phases.buffer.get());
   for (const ir::Buffer* buffer : always) ranges[buffer] = {0, kernel.body.size()};
   return ranges;
+}
+
+int64_t live_registers(const LoopKernel& kernel) {
+  const LiveRanges ranges = live_ranges(kernel);
+  std::vector<int64_t> live(kernel.body.size() + 1, 0);
+  for (const LoopBuffer& buffer : kernel.buffers) {
+    const auto range = ranges.find(buffer.buffer.get());
+    if (buffer.buffer->scope != ir::Scope::kRegister || range == ranges.end()) continue;
+    const int64_t registers = (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
+    for (size_t at = range->second.first; at <= range->second.last; ++at) live[at] += registers;
+  }
+  return *std::max_element(live.begin(), live.end());
 }
 
 }  // namespace kachel::lowering

@@ -1,5 +1,5 @@
-// Accumulators to a tile of 16-bit elements by stmatrix: a warp stores four matrices of 8 x 8 at once, 16 bytes a lane. See
-// tile_lowering.h.
+// Accumulators to a tile of 16-bit elements by stmatrix: a warp stores four matrices of 8 x 8 at once, 16 bytes a lane.
+// See tile_lowering.h.
 #include "lowering/machine.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
@@ -35,7 +35,8 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
     for (int64_t pair = 0; converts && pair < kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
       two.type = type;
-      two.operands = {{packed, plus(first, int32(pair)), 2, true}, {storage(fragment), plus(first, int32(pair)), 2, false}};
+      two.operands = {{packed, plus(first, int32(pair)), 2, true},
+                      {storage(fragment), plus(first, int32(pair)), 2, false}};
       emit({std::move(two)});
     }
     Site site;
@@ -61,7 +62,8 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
     write.immediate = 4;
     write.type = type;
     ExprRef guard;  // none: the tile is whole
-    write.operands = {{storage(to), vector_at(dst, site, &guard), kNeighbours, true}, {packed, first, kNeighbours, false}};
+    write.operands = {{storage(to), vector_at(dst, site, &guard), kNeighbours, true},
+                      {packed, first, kNeighbours, false}};
     emit({std::move(write)});
   });
   return true;

@@ -13,8 +13,10 @@
 #include <unordered_map>
 
 #include "ir/instantiate.h"
+#include "lowering/live_ranges.h"
 #include "lowering/loop_build.h"
 #include "lowering/machine.h"
+#include "lowering/operation_price.h"
 #include "lowering/work_node.h"
 
 namespace kachel::lowering {
@@ -51,36 +53,6 @@ ProductKind kind_of(const LoopIntrinsic& mma) {
 
 double element_bytes(const ir::BufferRef& buffer) {
   return ir::bits(buffer->type.dtype) / 8.0;
-}
-
-// Instructions that an operation takes, and how many of them are of the special function units. Functions that are no
-// instruction are polynomials of about these lengths (cuda_math.cc).
-struct Price {
-  double scalar, special;
-};
-Price price_of(const ir::Expr& expr) {
-  switch (expr.op) {
-    case Op::kExp2:
-    case Op::kLog2:
-    case Op::kRsqrt:
-    case Op::kRcp:
-    case Op::kSqrt:
-      return {1, 1};
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kSin:
-    case Op::kCos:
-      return expr.approx ? Price{2, 1} : Price{8, 1};
-    case Op::kTanh:
-    case Op::kErf:
-      return expr.approx ? Price{0, 1} : Price{20, 1};
-    case Op::kDiv:
-      return ir::is_float(expr.type) ? Price{8, 1} : Price{12, 1};
-    case Op::kMod:
-      return {14, 1};
-    default:
-      return {1, 0};
-  }
 }
 
 class Summary {
@@ -307,7 +279,7 @@ class Summary {
                          return arg->kind == ExprKind::kApply && arg->op == Op::kMul;
                        });
     if (fused) return true;
-    const Price price = price_of(*expr);
+    const OperationPrice price = price_of(*expr);
     operate(price.scalar, runs, out);
     if (price.special == 0 || producing_) return true;
     work(out).special_operations += price.special * runs.warps;
@@ -401,40 +373,6 @@ bool releases_later(const LoopBlock& body) {
     });
   });
   return later;
-}
-
-void note_uses(const LoopStmt& stmt, const std::function<void(const ir::Buffer*)>& use) {
-  for_each_expr(stmt, [&](const ExprRef& expr) {
-    ir::visit(expr, [&](const ExprRef& part) {
-      if (part->kind == ExprKind::kLoad) use(part->buffer.get());
-    });
-  });
-  if (const auto* store = std::get_if<LoopStore>(&stmt.node)) use(store->buffer.get());
-  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) use(operand.buffer.get());
-}
-
-// Registers of 32 bits for all arrays of a thread that live at the same time, where most do. An array lives from the
-// first to the last statement of the kernel that mentions it; in loops none ends before the loop does.
-int64_t live_registers(const LoopKernel& kernel) {
-  struct Life {
-    size_t first, last;
-  };
-  std::unordered_map<const ir::Buffer*, Life> lives;
-  for (size_t at = 0; at < kernel.body.size(); ++at)
-    for_each_statement({kernel.body[at]}, [&](const LoopStmt& stmt) {
-      note_uses(stmt, [&](const ir::Buffer* buffer) {
-        lives.try_emplace(buffer, Life{at, at}).first->second.last = at;
-      });
-    });
-  std::vector<int64_t> live(kernel.body.size() + 1, 0);
-  for (const LoopBuffer& buffer : kernel.buffers) {
-    const auto life = lives.find(buffer.buffer.get());
-    if (buffer.buffer->scope != ir::Scope::kRegister || life == lives.end()) continue;
-    const int64_t registers = (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
-    for (size_t at = life->second.first; at <= life->second.last; ++at) live[at] += registers;
-  }
-  return *std::max_element(live.begin(), live.end());
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+// One call of Tuner::tune. Private to the tuner: tuner.cc has its course, run_known.cc what samples from before mean to
+// it, run_steps.cc compiles, checks and measures.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "tuner/forecast.h"
+#include "tuner/tuner.h"
+
+namespace kachel::tuner {
+
+inline bool is_served(const CandidateRecord& record) {
+  return record.state == CandidateState::kMeasured || record.state == CandidateState::kPruned;
+}
+
+class TuningRun {
+ public:
+  TuningRun(const TunerOptions& options, const TuneRequest& request, CandidateRunner& runner, Clock& clock,
+            const Progress& progress)
+      : options_(options),
+        request_(request),
+        runner_(runner),
+        clock_(clock),
+        reporter_(progress, clock),
+        start_ns_(clock.now_ns()),
+        deadline_(clock, start_ns_, request.budget_ns),
+        compiled_(request.candidates.size(), false),
+        passed_(request.candidates.size(), false),
+        sampled_(request.candidates.size(), false) {}
+
+  Result<TuningResult> run();
+
+ private:
+  bool unlimited() const { return request_.budget_ns == Deadline::kNever; }
+  // What is left of the budget, at least 0.
+  int64_t left_ns() const {
+    return unlimited() ? Deadline::kNever : std::max<int64_t>(start_ns_ + request_.budget_ns - clock_.now_ns(), 0);
+  }
+  int64_t share_of(double share, int64_t ns) const {
+    return unlimited() ? Deadline::kNever : static_cast<int64_t>(share * static_cast<double>(ns));
+  }
+  unsigned workers() const {
+    return request_.workers ? request_.workers : std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+  }
+  CandidateRecord& record(size_t index) { return result_.candidates[index]; }
+
+  void load_known();
+  void admit_known();
+  void set_aside(size_t index);
+  void take_up_again();
+  bool any_served() const;
+  std::vector<size_t> missing();
+  Status try_missing();
+  Status try_first(const std::vector<size_t>& todo, size_t count);
+  size_t next_batch(size_t tried, int64_t pass_start_ns) const;
+  Status contest();
+  Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
+  Status check(const std::vector<size_t>& indices);
+  Status measure(const std::vector<size_t>& indices, bool may_stop_empty);
+  std::vector<Standing> standings(const std::vector<size_t>& indices) const;
+  void finish();
+  Status nothing_serves() const;
+
+  const TunerOptions& options_;
+  const TuneRequest& request_;
+  CandidateRunner& runner_;
+  Clock& clock_;
+  Reporter reporter_;
+  const int64_t start_ns_;
+  const Deadline deadline_;
+
+  TuningResult result_;
+  std::vector<Forecast> forecasts_;  // of all candidates, once they were asked for
+  std::vector<bool> compiled_;
+  std::vector<bool> passed_;
+  std::vector<bool> sampled_;               // by this call
+  std::vector<size_t> known_;               // whose samples came with the request and stand
+  std::map<size_t, CandidateState> aside_;  // for their flaws; the state to which each would return
+  bool flaws_count_ = true;
+  uint64_t next_session_ = 0;
+  bool prepared_ = false;
+};
+
+}  // namespace kachel::tuner

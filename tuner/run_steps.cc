@@ -1,0 +1,113 @@
+#include "tuner/compile_pool.h"
+#include "tuner/run.h"
+
+namespace kachel::tuner {
+
+Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& deadline) {
+  std::vector<size_t> order;
+  for (size_t index : indices)
+    if (!compiled_[index]) order.push_back(index);
+  if (order.empty()) return {};
+  if (order.size() < indices.size() && deadline.passed()) {  // some are compiled, and that has to do
+    result_.budget_exhausted = true;
+    return {};
+  }
+  size_t done = 0;
+  auto on_compiled = [&](size_t at, const CompileOutcome& outcome) -> Status {
+    CandidateRecord& mine = record(order[at]);
+    mine.compile_ns = outcome.ns;
+    if (outcome.status.ok()) {
+      compiled_[order[at]] = true;
+      ++result_.counters.compiled;
+      mine.flaw = runner_.flaw(order[at]);
+      if (flaws_count_ && !mine.flaw.empty()) set_aside(order[at]);
+    } else {
+      mine.state = CandidateState::kCompileFailed;
+      mine.message = outcome.status.message();
+      ++result_.counters.compile_failed;
+    }
+    return reporter_.report(
+        {.phase = Phase::kCompiling, .done = ++done, .total = order.size(), .configuration = &mine.configuration});
+  };
+  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, workers(), on_compiled));
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].tried) continue;
+    result_.budget_exhausted = true;
+    if (record(order[i]).state == CandidateState::kUntried)
+      record(order[i]).message = "the budget ended before its turn";
+  }
+  return {};
+}
+
+Status TuningRun::check(const std::vector<size_t>& indices) {
+  std::vector<size_t> todo;
+  for (size_t index : indices)
+    if (compiled_[index] && !passed_[index] && !aside_.count(index)) todo.push_back(index);
+  bool any_passed = !known_.empty();
+  size_t done = 0;
+  for (size_t index : todo) {
+    CandidateRecord& mine = record(index);
+    if (any_passed && deadline_.passed()) {
+      result_.budget_exhausted = true;
+      if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was checked";
+      continue;
+    }
+    if (!prepared_) KACHEL_TRY(runner_.prepare());
+    prepared_ = true;
+    Status status = runner_.check(index);
+    Code code = status.code();
+    if (code == Code::kDeviceLost || code == Code::kCancelled) return status;
+    ++result_.counters.checked;
+    if (status.ok()) {
+      passed_[index] = any_passed = true;
+    } else {
+      bool could_not_run = code == Code::kLaunch || code == Code::kNoMemory;
+      mine.state = could_not_run ? CandidateState::kLaunchFailed : CandidateState::kRejectedWrong;
+      mine.message = status.message();
+      if (!could_not_run) ++result_.counters.rejected;
+    }
+    KACHEL_TRY(reporter_.report(
+        {.phase = Phase::kChecking, .done = ++done, .total = todo.size(), .configuration = &mine.configuration}));
+  }
+  return {};
+}
+
+Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empty) {
+  std::vector<Trial> trials;
+  std::vector<size_t> sets_before;
+  for (size_t index : indices) {
+    if (!passed_[index] || record(index).state == CandidateState::kLaunchFailed) continue;
+    trials.push_back({index, &record(index)});
+    sets_before.push_back(record(index).samples.size());
+  }
+  if (trials.empty()) return {};
+  Measurement measurement({runner_, clock_, reporter_, options_.limits, options_.rules, deadline_}, trials,
+                          next_session_, may_stop_empty);
+  next_session_ += 2;
+  Status status = measurement.run();
+  result_.counters.timed_runs += measurement.timed_runs();
+  result_.budget_exhausted |= measurement.cut_short();
+  for (size_t i = 0; i < trials.size(); ++i) {
+    CandidateRecord& mine = *trials[i].record;
+    if (mine.samples.size() == sets_before[i]) {
+      if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was measured";
+    } else if (!sampled_[trials[i].index] && std::binary_search(known_.begin(), known_.end(), trials[i].index)) {
+      ++result_.counters.remeasured;
+    } else if (!sampled_[trials[i].index]) {
+      sampled_[trials[i].index] = true;
+      ++result_.counters.measured;
+    }
+  }
+  return status;
+}
+
+std::vector<Standing> TuningRun::standings(const std::vector<size_t>& indices) const {
+  std::vector<Contender> contenders;
+  for (size_t index : indices) {
+    const CandidateRecord& mine = result_.candidates[index];
+    contenders.push_back({index, mine.state == CandidateState::kMeasured, &mine.samples});
+  }
+  return rank(contenders, options_.rules);
+}
+
+}  // namespace kachel::tuner
