@@ -33,19 +33,30 @@ int group_threads(const Choices& choices) {
   return static_cast<int>(used * kGroupThreads);
 }
 
+struct Sums {
+  int64_t largest = 0, total = 0;  // elements of C, each tile once
+};
+// Of the products whose choice passes.
+template <class Passes>
+Sums sums_of(const Choices& choices, const Passes& passes) {
+  std::map<const ir::Buffer*, int64_t> tiles;
+  for (const auto& [gemm, choice] : choices)
+    if (passes(*gemm, choice)) tiles[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
+  Sums sums;
+  for (const auto& [tile, elements] : tiles) {
+    sums.largest = std::max(sums.largest, elements);
+    sums.total += elements;
+  }
+  return sums;
+}
+
 // Sums of fma in a thread: as many as are wanted, and as there may be of all products.
 constexpr int64_t kWantedSums = 64, kMostFmaSums = 128;
 
 // Without tensor cores; 0 where no product has its sums in registers.
 int fma_threads(const Choices& choices) {
-  std::map<const ir::Buffer*, int64_t> sums;
-  int64_t largest = 0, total = 0;
-  for (const auto& [gemm, choice] : choices)
-    if (gemm->c.buffer->scope == ir::Scope::kFragment) sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
-  for (const auto& [buffer, elements] : sums) {
-    largest = std::max(largest, elements);
-    total += elements;
-  }
+  const auto [largest, total] = sums_of(
+      choices, [](const auto& gemm, const auto&) { return gemm.c.buffer->scope == ir::Scope::kFragment; });
   if (!largest) return 0;
   int64_t threads = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / kWantedSums)), 128, 256);
   while (total / threads > kMostFmaSums && threads < 512) threads *= 2;
@@ -67,16 +78,11 @@ bool can_share(const Choices& choices, int64_t warps) {
 int choose_threads(const ir::Kernel& kernel, const Choices& choices,
                    const std::function<bool(const ir::GemmStmt&)>& rows_only) {
   if (const int threads = group_threads(choices)) return threads;
-  int64_t largest = 0, fragment = 0;
+  int64_t fragment = 0;
   for (const ir::Stmt& stmt : kernel.body)
     if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
       fragment = std::max(fragment, product(tile_shape(decl->buffer)));
-  std::map<const ir::Buffer*, int64_t> sums;
-  for (const auto& [gemm, choice] : choices) {
-    if (!choice.mma) continue;
-    sums[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
-    largest = std::max(largest, sums[gemm->c.buffer.get()]);
-  }
+  const auto [largest, total] = sums_of(choices, [](const auto&, const auto& choice) { return choice.mma; });
   if (const int threads = largest ? 0 : fma_threads(choices)) return threads;
   if (!largest)
     return static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
@@ -93,8 +99,6 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices,
     if (choice.b_in_registers) warps = 8;
   while (warps > 1 && !can_share(choices, warps)) warps /= 2;
   // Several products side by side keep all of their sums in registers.
-  int64_t total = 0;
-  for (const auto& [buffer, elements] : sums) total += elements;
   while (total / (32 * warps) > kMostSums && warps < 16 && can_share(choices, 2 * warps)) warps *= 2;
   return static_cast<int>(32 * warps);
 }

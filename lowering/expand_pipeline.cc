@@ -173,15 +173,8 @@ bool threads_read(const LoopPipeline& node) {
   for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
   bool found = false;
   for_each_statement(node.consume, [&](const LoopStmt& stmt) {
-    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
-    if (intrinsic && intrinsic->kind != Kind::kGroupMma)
-      for (const LoopIntrinsic::Operand& operand : intrinsic->operands)
-        found |= !operand.write && stages.count(operand.buffer.get());
-    for_each_expr(stmt, [&](const ExprRef& expr) {
-      ir::visit(expr, [&](const ExprRef& part) {
-        found |= part->kind == ir::ExprKind::kLoad && stages.count(part->buffer.get());
-      });
-    });
+    if (group_mma(stmt)) return;
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { found |= !write && stages.count(buffer.get()); });
   });
   return found && !planted(Planted::kReleaseNotFenced);
 }

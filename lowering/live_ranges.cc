@@ -37,11 +37,7 @@ LiveRanges live_ranges(const LoopKernel& kernel) {
   for (size_t at = 0; at < kernel.body.size(); ++at) {
     BufferSet used;
     for_each_statement({kernel.body[at]}, [&](const LoopStmt& stmt) {
-      for_each_expr(stmt, [&](const ir::ExprRef& expr) { note_loads(expr, &used); });
-      if (const auto* store = std::get_if<LoopStore>(&stmt.node)) used.insert(store->buffer.get());
-      if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) used.insert(atomic->buffer.get());
-      if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-        for (const LoopIntrinsic::Operand& operand : intrinsic->operands) used.insert(operand.buffer.get());
+      for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { used.insert(buffer.get()); });
       if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node); pipeline && pipeline->bulk)
         for (const ir::BufferRef& buffer : pipeline->buffers) always.insert(buffer.get());
     });

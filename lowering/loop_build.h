@@ -34,4 +34,19 @@ void for_each_statement(const LoopBlock& body, const Fn& fn) {
   }
 }
 
+// Calls fn(buffer, write) on each access to a buffer that a statement makes itself, not those of nested blocks. Atomics
+// count as writes.
+template <class Fn>
+void for_each_access(const LoopStmt& stmt, const Fn& fn) {
+  for_each_expr(stmt, [&](const ir::ExprRef& expr) {
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kLoad) fn(node->buffer, false);
+    });
+  });
+  if (const auto* store = std::get_if<LoopStore>(&stmt.node)) fn(store->buffer, true);
+  if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) fn(atomic->buffer, true);
+  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.buffer, operand.write);
+}
+
 }  // namespace kachel::lowering

@@ -36,10 +36,7 @@ TileLowering::BlockSide TileLowering::block_side(const Slice& slice, const Fragm
   int64_t scale = 1, strip = 0;
   for (const FragmentLayout::Digit& digit : digits) {
     if (digit.in_thread) {
-      ExprRef part = ir::make_var(out_.thread);
-      if (digit.stride > 1) part = ir::make_typed(Op::kDiv, {part, int32(digit.stride)});
-      if (digit.stride * digit.radix < out_.threads) part = ir::make_typed(Op::kMod, {part, int32(digit.radix)});
-      first = plus(first, times(part, scale));
+      first = plus(first, times(digit_of(ir::make_var(out_.thread), digit, out_.threads), scale));
     } else {
       side.count *= digit.radix;
     }

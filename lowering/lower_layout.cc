@@ -15,12 +15,12 @@ namespace {
 // Loops longer than this stay loops: their code would not fit the instruction cache.
 constexpr int64_t kMostUnrolled = 128;
 
+}  // namespace
+
 ExprRef digit_of(const ExprRef& number, const FragmentLayout::Digit& digit, int64_t extent) {
   ExprRef value = digit.stride == 1 ? number : ir::make_typed(Op::kDiv, {number, int32(digit.stride)});
   return digit.stride * digit.radix == extent ? value : ir::make_typed(Op::kMod, {value, int32(digit.radix)});
 }
-
-}  // namespace
 
 void TileLowering::unrolled(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body) {
   if (count == 1) return body(int32(0));

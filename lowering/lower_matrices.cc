@@ -26,10 +26,6 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
 
   const ir::BufferRef packed =
       converts ? temporary("packed", type, ir::Scope::kRegister, layout.registers()) : storage(fragment);
-  auto digit = [](const ExprRef& number, const FragmentLayout::Digit& part, int64_t extent) {
-    const ExprRef value = part.stride == 1 ? number : ir::make_typed(Op::kDiv, {number, int32(part.stride)});
-    return part.stride * part.radix == extent ? value : ir::make_typed(Op::kMod, {value, int32(part.radix)});
-  };
   unrolled("matrices", layout.registers() / kNeighbours, [&](ExprRef number) {
     const ExprRef first = times(number, kNeighbours);
     for (int64_t pair = 0; converts && pair < kNeighbours; pair += 2) {
@@ -45,9 +41,9 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
       int64_t scale = 1;
       for (const FragmentLayout::Digit& part : rows->axes()[axis]) {
         if (part.in_thread)
-          place = plus(place, times(digit(ir::make_var(out_.thread), part, rows->threads()), scale));
+          place = plus(place, times(digit_of(ir::make_var(out_.thread), part, rows->threads()), scale));
         else if (part.stride >= kNeighbours)
-          place = plus(place, times(digit(first, part, layout.registers()), scale));
+          place = plus(place, times(digit_of(first, part, layout.registers()), scale));
         scale *= part.radix;
       }
       if (axis == 0 && planted(Planted::kMatrixRow)) place = ir::make_typed(Op::kBitXor, {place, int32(8)});

@@ -249,22 +249,19 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
       return ir::make_typed(Op::kMul, {at, int64(parts)});
     };
     const ExprRef thread = ir::make_var(out_.thread);
-    auto digit_of = [&](const FragmentLayout::Digit& digit) {
-      return ir::make_typed(Op::kMod, {ir::make_typed(Op::kDiv, {thread, ir::make_int(digit.stride, DType::I32)}),
-                                       ir::make_int(digit.radix, DType::I32)});
-    };
+    auto mine = [&](const FragmentLayout::Digit& digit) { return digit_of(thread, digit, layout.threads()); };
     ExprRef number = ir::make_int(0, DType::I32), writes;
     int64_t scale = 1;
     for (const FragmentLayout::Digit& digit : rest) {
-      number = ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {digit_of(digit), ir::make_int(scale, DType::I32)})});
+      number = ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {mine(digit), ir::make_int(scale, DType::I32)})});
       scale *= digit.radix;
     }
     for (int mask : masks)
-      writes = both(writes, ir::make_typed(Op::kEq, {digit_of({2, true, mask}), ir::make_int(0, DType::I32)}));
+      writes = both(writes, ir::make_typed(Op::kEq, {mine({2, true, mask}), ir::make_int(0, DType::I32)}));
     if (planted(Planted::kPartialTwice)) writes = nullptr;
     // Threads that hold nothing of their own write nothing.
     for (const FragmentLayout::Digit& digit : layout.replicas())
-      writes = both(writes, ir::make_typed(Op::kEq, {digit_of(digit), ir::make_int(0, DType::I32)}));
+      writes = both(writes, ir::make_typed(Op::kEq, {mine(digit), ir::make_int(0, DType::I32)}));
     each_in(results, outer_names, 1, [&](const Site& site) {
       ExprRef at = ir::make_typed(Op::kAdd, {flat(site), ir::make_cast({DType::I64, nullptr}, number)});
       store(partial, at, ir::make_load(sum, {register_of(results, kept, site)}), writes);

@@ -41,44 +41,24 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
   return neighbours;
 }
 
-Accesses accesses_of(const LoopBlock& block);
-
-// `deep`: with the bodies of nested statements.
-Accesses accesses_of(const LoopStmt& stmt, bool deep) {
-  Accesses accesses;
-  for_each_expr(stmt, [&](const ir::ExprRef& expr) {
-    ir::visit(expr, [&](const ir::ExprRef& node) {
-      if (node->kind == ir::ExprKind::kLoad && !is_private(*node->buffer)) accesses.reads.insert(node->buffer.get());
-    });
+void note(const LoopStmt& stmt, Accesses* accesses) {
+  for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
+    if (!is_private(*buffer)) (write ? accesses->writes : accesses->reads).insert(buffer.get());
   });
-  auto write = [&](const ir::BufferRef& buffer) {
-    if (!is_private(*buffer)) accesses.writes.insert(buffer.get());
-  };
-  if (const auto* store = std::get_if<LoopStore>(&stmt.node)) write(store->buffer);
-  // Atomics do not conflict with each other, but with reads and stores: counted as both.
-  if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) write(atomic->buffer);
-  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) {
-      if (operand.write) write(operand.buffer);
-      if (!operand.write && !is_private(*operand.buffer)) accesses.reads.insert(operand.buffer.get());
-    }
-  if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) accesses.add(accesses_of(threads->body));
-  if (!deep) return accesses;
-  if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) accesses.add(accesses_of(loop->body));
-  if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-    accesses.add(accesses_of(branch->then_body));
-    accesses.add(accesses_of(branch->else_body));
-  }
-  if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-    accesses.add(accesses_of(pipeline->produce));
-    accesses.add(accesses_of(pipeline->consume));
-  }
-  return accesses;
 }
 
 Accesses accesses_of(const LoopBlock& block) {
   Accesses accesses;
-  for (const LoopStmt& stmt : block) accesses.add(accesses_of(stmt, true));
+  for_each_statement(block, [&](const LoopStmt& stmt) { note(stmt, &accesses); });
+  return accesses;
+}
+
+// Of a statement without nested ones, but for those of a thread loop.
+Accesses accesses_of(const LoopStmt& stmt) {
+  const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+  Accesses accesses;
+  if (threads) accesses = accesses_of(threads->body);
+  note(stmt, &accesses);
   return accesses;
 }
 
@@ -95,7 +75,7 @@ class Synchroniser {
   // Returns the state at the end of the block; with `out`, also writes the block with its barriers.
   Accesses block(const LoopBlock& in, Accesses state, LoopBlock* out) {
     for (const LoopStmt& stmt : in) {
-      Accesses now = accesses_of(stmt, false);
+      Accesses now = accesses_of(stmt);
       for (const ir::Buffer* buffer : bulk_) now.reads.erase(buffer);
       if (conflict(state, now)) {
         if (out) barrier(state, out);

@@ -22,6 +22,9 @@ struct Site {
   ir::ExprRef owner;
 };
 
+// A digit of a number that counts `extent` values: of a thread's, or of a register's.
+ir::ExprRef digit_of(const ir::ExprRef& number, const FragmentLayout::Digit& digit, int64_t extent);
+
 class TileLowering {
  public:
   TileLowering(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, const Placements& placements,
