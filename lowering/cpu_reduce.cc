@@ -19,10 +19,16 @@ ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, 
   constexpr int64_t kVectors = 4;  // hides the latency of an addition
   const int64_t lanes = kVectors * cpu_machine(target_).lanes, inner = reduce.iters.back().extent->int_value;
   if (!on_cpu() || !ir::is_float(reduce.type) || inner < lanes) return nullptr;
-  bool nested_reduction = false;
-  ir::visit(reduce.args[0], [&](const ExprRef& node) { nested_reduction |= node->kind == ir::ExprKind::kReduce; });
+  bool nested_reduction = false, heavy = false;
+  ir::visit(reduce.args[0], [&](const ExprRef& node) {
+    nested_reduction |= node->kind == ir::ExprKind::kReduce;
+    heavy |= is_heavy(*node);
+  });
   if (nested_reduction) return nullptr;
 
+  std::vector<AheadPart> ahead;
+  if (site && reduce.iters.size() == 1)
+    ahead = take_ahead(site->coords.size() + 1, inner, heavy ? inner - inner / 4 : inner / 8);
   ir::BufferRef partial = temporary("partial", reduce.type, ir::Scope::kRegister, lanes);
   constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
   auto combine = [&](ExprRef kept, ExprRef value, bool skips) {
@@ -51,8 +57,10 @@ ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, 
         });
         return;
       }
-      serial("chunk", int64(inner / lanes), false,
-             [&](ExprRef chunk) { step(let("first", ir::make_typed(Op::kMul, {chunk, int64(lanes)})), lanes); });
+      serial("chunk", int64(inner / lanes), false, [&](ExprRef chunk) {
+        if (!ahead.empty()) ask_ahead(ahead, site->coords, chunk, inner / lanes);
+        step(let("first", ir::make_typed(Op::kMul, {chunk, int64(lanes)})), lanes);
+      });
       if (inner % lanes && !planted(Planted::kLanesTail)) step(int64(inner / lanes * lanes), inner % lanes);
     };
     nest(0);
@@ -78,6 +86,7 @@ ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, 
   const ir::BufferRef result = temporary("extreme", reduce.type, ir::Scope::kRegister, 1);
   const ExprRef zero = int64(0);
   const ExprRef skipping = reduced(end, true);
+  ahead.clear();
   store(result, zero, skipping, nullptr);
   LoopBlock again = nested([&] { store(result, zero, reduced(neutral, false), nullptr); });
   emit({LoopIf{ir::make_typed(Op::kEq, {skipping, end}), std::move(again), {}}});

@@ -1,8 +1,8 @@
 // Regions on the CPU in strips, so that memory is busy while they compute. See tile_lowering.h.
 //
 // Reading ahead: a worker takes tiles of the grid one after another, and the processor's own prefetching ends where a
-// copy ends. So while a region works on what was copied, the lines that the same copy reads for the next tile are asked
-// for, a few in each strip. Writing behind: see fuse_copy().
+// copy ends. So while regions and reductions work on what was copied, the lines that the same copy reads for the next
+// tile are asked for, a few in each strip. Writing behind: see fuse_copy().
 #include "ir/print.h"
 #include "lowering/cpu_machine.h"
 #include "lowering/planted.h"
@@ -117,57 +117,59 @@ bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt&
   return true;
 }
 
+// What is still to be asked for of the next tile's rows, up to a share of them; the caller asks.
+std::vector<TileLowering::AheadPart> TileLowering::take_ahead(size_t rank, int64_t columns, int64_t share) {
+  std::vector<AheadPart> parts;
+  for (Ahead& copy : ahead_) {
+    if (loop_depth_ > 0 || copy.shape.size() != rank || copy.shape.back() != columns) continue;
+    const int64_t end = std::min(columns, copy.begun + share);
+    if (end > copy.begun) parts.push_back({&copy, copy.begun, end});
+    copy.begun = end;
+  }
+  return parts;
+}
+
+// Asks for the lines of step `at` of `steps` in the row of the next tile that `coords` name.
+void TileLowering::ask_ahead(const std::vector<AheadPart>& parts, const std::vector<ExprRef>& coords, const ExprRef& at,
+                             int64_t steps) {
+  for (const AheadPart& part : parts) {
+    const ir::BufferRef& buffer = part.copy->ref->buffer;
+    const int64_t line = kCacheLine * 8 / ir::bits(buffer->type.dtype);
+    const int64_t lines = (part.end - part.begin + steps * line - 1) / (steps * line);
+    for (int64_t i = 0; i < lines; ++i) {
+      const ExprRef start = ir::make_typed(Op::kMul, {at, int64(lines * line)});
+      std::vector<ExprRef> indices;
+      size_t next = 0;
+      for (size_t axis = 0; axis < part.copy->starts.size(); ++axis) {
+        ExprRef index = part.copy->starts[axis];
+        if (part.copy->ref->axes[axis].kind != ir::AxisSpec::Kind::kIndex) {
+          const ExprRef coord = next < coords.size() ? coords[next]
+                                                     : ir::make_typed(Op::kAdd, {start, int64(part.begin + i * line)});
+          ++next;
+          index = ir::make_typed(Op::kAdd, {index, coord});
+        }
+        indices.push_back(index);
+      }
+      emit({LoopPrefetch{storage(buffer), offset(buffer, indices, nullptr)}});
+    }
+  }
+}
+
 // As each() on the CPU, in strips of the last axis where something is to be done between them; false if nothing is.
-// Prefetches are left out where a region has so little to compute that they would only stand in the way of the copies.
 bool TileLowering::each_in_strips(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                                   const std::function<void(const Site&)>& body) {
   constexpr int64_t kLines = 4, kFusedLines = 16;  // in a strip; more for a copy, which has work at its ends
   const std::unique_ptr<FusedCopy> fused = std::move(fused_);
-  // A quarter is left to a region that is written out as it is computed: reading runs beside writing too.
-  const int64_t end = fused ? shape.back() : shape.back() / 4 * 3;
-  std::vector<Ahead> ahead;
-  if (loop_depth_ == 0)
-    for (size_t i = 0; i < ahead_.size();) {
-      const bool begun = ahead_[i].begun > 0;
-      if (ahead_[i].shape != shape || !(begun ? fused != nullptr : region_is_heavy_)) {
-        ++i;
-        continue;
-      }
-      ahead.push_back(ahead_[i]);
-      ahead_[i].begun = end;
-      if (fused) ahead_.erase(ahead_.begin() + static_cast<int64_t>(i));
-      else ++i;
-    }
+  // Reading beside arithmetic costs nothing, beside writing it slows both. Reductions that follow have a share left.
+  const int64_t share = fused ? shape.back() : region_is_heavy_ ? shape.back() - shape.back() / 4 : 0;
+  const std::vector<AheadPart> ahead = take_ahead(shape.size(), shape.back(), share);
   if (ahead.empty() && !fused) return false;
   int64_t strip = (fused ? kFusedLines : kLines) * kCacheLine / 4;
   strip = std::min(strip, shape.back());
   Site site;
   const int64_t strips = shape.back() / strip, rest = shape.back() % strip, parts = strips + (rest > 0);
-  auto prefetch = [&](const ExprRef& at) {
-    for (const Ahead& copy : ahead) {
-      const ir::BufferRef& buffer = copy.ref->buffer;
-      const int64_t line = kCacheLine * 8 / ir::bits(buffer->type.dtype);
-      const int64_t lines = (end - copy.begun + parts * line - 1) / (parts * line);
-      for (int64_t i = 0; i < lines; ++i) {
-        const ExprRef start = ir::make_typed(Op::kMul, {at, int64(lines * line)});
-        std::vector<ExprRef> indices;
-        size_t next = 0;
-        for (size_t axis = 0; axis < copy.starts.size(); ++axis) {
-          ExprRef index = copy.starts[axis];
-          if (copy.ref->axes[axis].kind != ir::AxisSpec::Kind::kIndex) {
-            ExprRef coord = next + 1 < shape.size() ? site.coords[next]
-                                                    : ir::make_typed(Op::kAdd, {start, int64(copy.begun + i * line)});
-            ++next;
-            index = ir::make_typed(Op::kAdd, {index, coord});
-          }
-          indices.push_back(index);
-        }
-        emit({LoopPrefetch{storage(buffer), offset(buffer, indices, nullptr)}});
-      }
-    }
-  };
   auto run_strip = [&](const std::string& name, const ExprRef& at, int64_t width, CpuSide dst, CpuSide src) {
-    prefetch(at);
+    ask_ahead(ahead, site.coords, at, parts);
     const ExprRef first = let("first", ir::make_typed(Op::kMul, {at, int64(strip)}));
     serial("lane", int64(width), false, [&](ExprRef lane) {
       ExprRef coord = let(name, ir::make_typed(Op::kAdd, {first, lane}));

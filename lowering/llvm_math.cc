@@ -9,32 +9,29 @@
 
 namespace kachel::lowering {
 
-// 2^n is applied in two steps, since neither overflow nor subnormal results have a scale that is itself a float. Adding
-// 1.5 * 2^23 + 254 rounds to an integer and leaves n + 254 in the low bits: the sum of two biased exponents. NaN passes,
-// since the comparisons are false.
+// 2^n is added to the exponent of p: 1.5 * 2^23 added to a number rounds it to an integer and leaves n in the low bits.
+// Below `least`, where the result would be subnormal, it is 0 (ir/GRAMMAR.md allows it); from `beyond` on, and where x is
+// NaN, it is x + infinity.
 const char* const kLlvmMath = R"llvm(
-define internal float @kachel_scale(float %x, float %shifted) #0 {
-  %sum = bitcast float %shifted to i32
-  %e1 = lshr i32 %sum, 1
-  %e2 = sub i32 %sum, %e1
-  %b1 = shl i32 %e1, 23
-  %b2 = shl i32 %e2, 23
-  %s1 = bitcast i32 %b1 to float
-  %s2 = bitcast i32 %b2 to float
-  %y1 = fmul float %x, %s1
-  %y = fmul float %y1, %s2
-  ret float %y
+define internal float @kachel_scale(float %p, float %shifted, float %x, float %least, float %beyond) #0 {
+  %n = bitcast float %shifted to i32
+  %up = shl i32 %n, 23
+  %bits = bitcast float %p to i32
+  %sum = add i32 %bits, %up
+  %scaled = bitcast i32 %sum to float
+  %tiny = fcmp olt float %x, %least
+  %y = select i1 %tiny, float 0.0, float %scaled
+  %finite = fcmp olt float %x, %beyond
+  %otherwise = fadd float %x, 0x7FF0000000000000
+  %result = select i1 %finite, float %y, float %otherwise
+  ret float %result
 }
 define internal float @kachel_exp(float %x) #0 {
-  %low = fcmp olt float %x, -105.0
-  %x1 = select i1 %low, float -105.0, float %x
-  %high = fcmp ogt float %x1, 90.0
-  %x2 = select i1 %high, float 90.0, float %x1
-  %scaled = fmul contract float %x2, 0x3FF7154760000000
-  %shifted = fadd contract float %scaled, 12583166.0
-  %whole = fsub float %shifted, 12583166.0
+  %scaled = fmul contract float %x, 0x3FF7154760000000
+  %shifted = fadd contract float %scaled, 12582912.0
+  %whole = fsub float %shifted, 12582912.0
   %r0 = fmul contract float %whole, -0.693359375
-  %r1 = fadd contract float %x2, %r0
+  %r1 = fadd contract float %x, %r0
   %r2 = fmul contract float %whole, 0x3F2BD01060000000
   %r = fadd contract float %r1, %r2
   %p0 = fmul contract float %r, 0x3F810627C0000000
@@ -47,17 +44,13 @@ define internal float @kachel_exp(float %x) #0 {
   %p7 = fadd contract float %p6, 1.0
   %p8 = fmul contract float %p7, %r
   %p = fadd contract float %p8, 1.0
-  %y = call float @kachel_scale(float %p, float %shifted)
+  %y = call float @kachel_scale(float %p, float %shifted, float %x, float 0xC055D589E0000000, float 0x40562E4300000000)
   ret float %y
 }
 define internal float @kachel_exp2(float %x) #0 {
-  %low = fcmp olt float %x, -152.0
-  %x1 = select i1 %low, float -152.0, float %x
-  %high = fcmp ogt float %x1, 130.0
-  %x2 = select i1 %high, float 130.0, float %x1
-  %shifted = fadd float %x2, 12583166.0
-  %whole = fsub float %shifted, 12583166.0
-  %r = fsub float %x2, %whole
+  %shifted = fadd float %x, 12582912.0
+  %whole = fsub float %shifted, 12582912.0
+  %r = fsub float %x, %whole
   %p0 = fmul contract float %r, 0x3F55BBA140000000
   %p1 = fadd contract float %p0, 0x3F83CEA880000000
   %p2 = fmul contract float %p1, %r
@@ -68,7 +61,7 @@ define internal float @kachel_exp2(float %x) #0 {
   %p7 = fadd contract float %p6, 0x3FE62E42A0000000
   %p8 = fmul contract float %p7, %r
   %p = fadd contract float %p8, 1.0
-  %y = call float @kachel_scale(float %p, float %shifted)
+  %y = call float @kachel_scale(float %p, float %shifted, float %x, float -126.0, float 128.0)
   ret float %y
 }
 ; x = 2^e (1 + f) with 1 + f from sqrt(1/2) to sqrt(2); log(1 + f) = f + y, y = -f^2/2 + ...

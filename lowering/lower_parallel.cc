@@ -24,24 +24,6 @@ std::string headline(const ir::ParallelStmt& region) {
   return text;
 }
 
-// Some twenty instructions and more.
-bool is_heavy(const ir::Expr& expr) {
-  if (expr.kind != ir::ExprKind::kApply) return false;
-  switch (expr.op) {
-    case Op::kExp:
-    case Op::kExp2:
-    case Op::kLog:
-    case Op::kLog2:
-    case Op::kTanh:
-    case Op::kErf:
-    case Op::kSin:
-    case Op::kCos:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Some iteration may read an element that another one writes, so all reads must be done before the first write: a
 // buffer is both read and written, and not always at the place that the iteration itself writes.
 bool reads_what_others_write(const ir::ForwardedRegion& region) {
@@ -76,6 +58,23 @@ std::vector<size_t> axes_of(const FragmentLayout& layout) {
 }
 
 }  // namespace
+
+bool is_heavy(const ir::Expr& expr) {
+  if (expr.kind != ir::ExprKind::kApply) return false;
+  switch (expr.op) {
+    case Op::kExp:
+    case Op::kExp2:
+    case Op::kLog:
+    case Op::kLog2:
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSin:
+    case Op::kCos:
+      return true;
+    default:
+      return false;
+  }
+}
 
 void TileLowering::statement(const ir::ParallelStmt& stmt) {
   comment(headline(stmt));

@@ -14,12 +14,14 @@
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
 //            -> hoist invariants -> simplify
+//            -> divide by invariants   on the CPU
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
 #include <fmt/format.h>
 
 #include "ir/print.h"
+#include "lowering/divide_by_invariants.h"
 #include "lowering/emit.h"
 #include "lowering/hoist_invariants.h"
 #include "lowering/hoist_reductions.h"
@@ -133,6 +135,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     hoist_invariants(&lowering.loops);
     simplify(&lowering.loops);
   }
+  if (target.kind == Target::Kind::kCpu) divide_by_invariants(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
   return lowering;

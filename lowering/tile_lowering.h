@@ -190,7 +190,14 @@ class TileLowering {
     Slice dst_slice, src_slice;
     CpuSide dst, src;  // borrow the slices
   };
+  struct AheadPart {  // of its rows' elements: [begin, end)
+    const Ahead* copy;
+    int64_t begin, end;
+  };
   void note_ahead(const ir::CopyStmt& copy);
+  std::vector<AheadPart> take_ahead(size_t rank, int64_t columns, int64_t share);
+  void ask_ahead(const std::vector<AheadPart>& parts, const std::vector<ir::ExprRef>& coords, const ir::ExprRef& at,
+                 int64_t steps);
   bool fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt& copy);
   bool each_in_strips(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                       const std::function<void(const Site&)>& body);
@@ -236,6 +243,8 @@ class TileLowering {
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
+// Some twenty instructions and more.
+bool is_heavy(const ir::Expr& expr);
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);
 
 }  // namespace kachel::lowering

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -23,9 +24,10 @@ struct Function {
   const char* name;
   double (*exact)(double);
   double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised; finite: nor the sign of 0
+  bool flushes = false;  // results below 2^-126 may be 0
 };
 const Function kFunctions[] = {
-    {"exp", std::exp, 4, INFINITY},   {"exp2", std::exp2, 4, INFINITY}, {"log", std::log, 2, INFINITY},
+    {"exp", std::exp, 4, INFINITY, true}, {"exp2", std::exp2, 4, INFINITY, true}, {"log", std::log, 2, INFINITY},
     {"log2", std::log2, 2, INFINITY}, {"tanh", std::tanh, 4, INFINITY}, {"erf", std::erf, 4, INFINITY},
     {"sin", std::sin, 4, 1e5},        {"cos", std::cos, 4, 1e5},
 };
@@ -110,6 +112,8 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
       } else if (std::isinf(rounded) || std::isinf(y[i])) {
         // Within a few ulp of the largest float both are right.
         wrong += rounded != y[i] && std::abs(want) < 0x1.ffffe0p127;
+      } else if (y[i] == 0 && std::abs(want) < 0x1p-126 && function.flushes) {
+        continue;
       } else if (double error = std::abs(y[i] - want) / ir::ulp_at(ir::DType::F32, want); error > worst) {
         worst = error, worst_at = x[i];
       }
@@ -120,6 +124,40 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
     CHECK(worst <= function.ulps);
     MESSAGE(fmt::format("{}: {:.2f} ulp at {}", function.name, worst, worst_at));
   }
+}
+
+// Blocks of negative numbers of all magnitudes and one positive one, their largest.
+TEST_CASE("quotients by what a loop does not change are rounded to nearest, and within 1 ulp far from 1") {
+  auto cpu = runtime::open_cpu_device({});
+  REQUIRE(cpu.ok());
+  if (!compiles(**cpu)) return;
+  uint64_t state = 1;
+  auto draw = [&] { return static_cast<uint32_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33); };
+  std::vector<float> x, divisors;
+  for (uint32_t exponent = 0; exponent < 255; ++exponent)
+    for (const uint32_t mantissa : {1 + draw() % 0x7fffff, 0x7fffffu, 1u}) {
+      divisors.push_back(std::bit_cast<float>(exponent << 23 | mantissa));
+      for (int64_t i = 0; i < kBlock; ++i) x.push_back(std::bit_cast<float>(0x80000000u | draw()));
+      x[x.size() - kBlock + draw() % kBlock] = divisors.back();
+      for (int64_t i = 0; i < 8; ++i)  // of one magnitude with the divisor
+        x[x.size() - kBlock + static_cast<size_t>(draw() % kBlock)] = -std::bit_cast<float>(exponent << 23 | (draw() & 0x7fffff));
+      if (std::find(x.end() - kBlock, x.end(), divisors.back()) == x.end()) x.back() = divisors.back();
+    }
+  const std::vector<float> y = run(**cpu, fmt::format("x[i] / max[k < {}](x[k])", kBlock), x);
+  auto far = [](float value) { return std::abs(value) < 0x1p-100f || std::abs(value) > 0x1p126f; };
+  int64_t wrong = 0, corrected = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float by = divisors[i / kBlock], want = x[i] / by;
+    if (std::isnan(want) || std::isnan(y[i])) {
+      wrong += std::isnan(want) != std::isnan(y[i]);
+      continue;
+    }
+    const int64_t off = std::abs(int64_t{std::bit_cast<int32_t>(want)} - std::bit_cast<int32_t>(y[i]));
+    wrong += off > (far(x[i]) || far(by) || far(want));
+    corrected += x[i] * (1 / by) != want;
+  }
+  CHECK(wrong == 0);
+  CHECK(corrected > 1000);  // a plain reciprocal would not do
 }
 
 TEST_CASE("extremes prefer a number to NaN, and infinities are numbers") {
