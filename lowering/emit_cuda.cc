@@ -35,6 +35,8 @@ class Emitter {
       if (kernel_.registers) line(1, "kachel_more_registers<{}>();", kernel_.registers);
     }
     tiles(kernel_.body);
+    // A block's shared memory is given away when it ends.
+    if (stores_boxes()) line(1, "kachel_bulk_store_wait<0>();");
     if (has_producer()) {
       line(1, "}} else {{");
       if (kernel_.producer_registers) line(1, "kachel_fewer_registers<{}>();", kernel_.producer_registers);
@@ -44,8 +46,10 @@ class Emitter {
     }
     text_ += "}\n";
     std::string helpers = std::string(kCudaPrelude) + kCudaMath;
-    if (has_producer() || !group_functions_.empty()) helpers += kProxyPrelude;
+    if (has_producer() || stores_boxes() || !group_functions_.empty()) helpers += kProxyPrelude;
+    if (!kernel_.maps.empty()) helpers += kMapPrelude;
     if (has_producer()) helpers += kBulkPrelude;
+    if (stores_boxes()) helpers += kBulkStorePrelude;
     if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;
     return helpers + text_;
@@ -53,6 +57,9 @@ class Emitter {
 
  private:
   bool has_producer() const { return !kernel_.producer.empty(); }
+  bool stores_boxes() const {
+    return std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(), [](const LoopBuffer& buffer) { return buffer.of_warps; });
+  }
 
   void tiles(const LoopBlock& body) {
     line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", name(kernel_.tile), name(kernel_.tiles));
@@ -255,6 +262,15 @@ class Emitter {
         break;
       case Kind::kPhaseArrive:
         line(depth, "kachel_phase_arrive({});", at(0));
+        break;
+      case Kind::kBulkStore: {
+        std::string coordinates;
+        for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
+        line(depth, "kachel_bulk_store(&p.maps[{}], {}{});", node.immediate, at(1), coordinates);
+        break;
+      }
+      case Kind::kBulkStoreWait:
+        line(depth, "kachel_bulk_store_wait<{}>();", node.immediate);
         break;
       case Kind::kStoreMatrix:
         line(depth, "kachel_store_matrix_x4({}, (const u32*)({}));", address(0), at(1));

@@ -60,8 +60,11 @@ template <int kCount, class T> KACHEL_DEVICE void kachel_pin(T* x) {
 KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(kachel_shared_address(p) & 0x3ffff) >> 4); }
 )cuda";
 
-const char* const kBulkPrelude = R"cuda(
+const char* const kMapPrelude = R"cuda(
 struct __align__(128) kachel_map { u64 v[16]; };
+)cuda";
+
+const char* const kBulkPrelude = R"cuda(
 // the threads that compute
 template <int kThreads> KACHEL_DEVICE void kachel_barrier() { asm volatile("bar.sync 1, %0;" :: "n"(kThreads) : "memory"); }
 template <int kCount> KACHEL_DEVICE void kachel_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kCount)); }
@@ -90,6 +93,29 @@ KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%3, %4", KACHEL_LIST("r"(x), "r"
 KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
 KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
 KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%3, %4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+)cuda";
+
+// By the first lane, once the warp's writes can be seen by the copy engine.
+const char* const kBulkStorePrelude = R"cuda(
+#define KACHEL_BULK_STORE(rank, types, places, values) \
+  KACHEL_DEVICE void kachel_bulk_store(const kachel_map* map, const void* from, types) { \
+    kachel_proxy_fence(); \
+    __syncwarp(); \
+    if ((threadIdx.x & 31) == 0) { \
+      asm volatile("cp.async.bulk.tensor." #rank "d.global.shared::cta.tile.bulk_group [%1, {" places "}], [%0];" \
+                   :: "r"(kachel_shared_address(from)), "l"(map), values : "memory"); \
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory"); \
+    } \
+  }
+#define KACHEL_PLACES(...) __VA_ARGS__
+KACHEL_BULK_STORE(2, KACHEL_PLACES(int x, int y), "%2, %3", KACHEL_PLACES("r"(x), "r"(y)))
+KACHEL_BULK_STORE(3, KACHEL_PLACES(int x, int y, int z), "%2, %3, %4", KACHEL_PLACES("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_STORE(4, KACHEL_PLACES(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_PLACES("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_STORE(5, KACHEL_PLACES(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_PLACES("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+template <int kBoxes> KACHEL_DEVICE void kachel_bulk_store_wait() {
+  if ((threadIdx.x & 31) == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kBoxes) : "memory");
+  __syncwarp();
+}
 )cuda";
 
 std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const std::string& a, const std::string& b) {

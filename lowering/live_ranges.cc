@@ -44,6 +44,8 @@ LiveRanges live_ranges(const LoopKernel& kernel) {
     touch(used, at, &ranges);
   }
   for (const LoopPhases& phases : kernel.phases) always.insert(phases.buffer.get());
+  for (const LoopBuffer& buffer : kernel.buffers)
+    if (buffer.of_warps) always.insert(buffer.buffer.get());  // the copy engine reads it after its last use
   for (const ir::Buffer* buffer : always) ranges[buffer] = {0, kernel.body.size()};
   return ranges;
 }

@@ -138,6 +138,11 @@ struct LoopIntrinsic {
     // [warp] the reverse of kLoadMatrix: operands[0], rows of 16 bytes in shared memory, the one whose index the lane gives,
     // from operands[1], four registers of 32 bits, which may be pairs of 16-bit elements.
     kStoreMatrix,
+    // [warp] a box of the tensor operands[0], through map `immediate` at `coordinates`, innermost first, from operands[1],
+    // which only this warp has written: read at some time before the kBulkStoreWait that waits for it. Nothing else in the
+    // kernel touches the tensor.
+    kBulkStore,
+    kBulkStoreWait,  // [warp] until at most `immediate` of the warp's boxes are still to be read
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -154,7 +159,7 @@ struct LoopIntrinsic {
   };
   std::vector<Operand> operands;
   ir::ExprRef guard;          // copies; null: true
-  std::vector<ir::ExprRef> coordinates;  // kBulkCopy: I32
+  std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore: I32
   int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;     // kLoadMatrix
   bool accumulate = true;     // kGroupMma
@@ -220,6 +225,7 @@ struct LoopBuffer {
   int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace
   bool spilled = false;     // a kShared buffer that plan_memory() moved to the workspace
   bool zeroed = false;      // a kRegister buffer that is 0 when the kernel begins
+  bool of_warps = false;    // a kShared buffer of which each warp has a part of its own, and touches no other
 };
 
 // Barriers of phases in shared memory (mbarrier), one an element of the buffer; a phase ends with `arrivals` arrivals and

@@ -16,7 +16,7 @@ const char* name_of(LoopIntrinsic::Kind kind) {
                                     "load_matrix", "mma",         "convert_pair", "group_mma",
                                     "group_fence", "group_commit", "group_wait",  "proxy_fence",
                                     "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive",
-                                    "quad_exchange", "dot4",      "store_matrix"};
+                                    "quad_exchange", "dot4",      "store_matrix", "bulk_store", "bulk_store_wait"};
   return kNames[static_cast<int>(kind)];
 }
 

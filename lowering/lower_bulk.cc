@@ -43,40 +43,48 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   return bulk;
 }
 
-void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
-  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
-  const std::vector<int64_t> shape = tile_shape(to);
-  const Layout& layout = placements_.at(to.get()).layout;
-  const int64_t width = layout.slab_columns();
-  // Starts beyond this are outside of the tensor, whose offsets fit in 30 bits, and stay there.
+// A coordinate of a box. Starts beyond this are outside of the tensor, whose offsets fit in 30 bits, and stay there.
+ExprRef TileLowering::box_coordinate(const ExprRef& start) {
   constexpr int64_t kFar = int64_t{1} << 30;
-  auto coordinate = [&](const ExprRef& start) {
-    const Interval range = out_.ranges.of(start);
-    ExprRef at = start;
-    if (range.lo < -kFar) at = ir::make_typed(Op::kMax, {at, ir::make_int(-kFar, at->type)});
-    if (range.hi > kFar) at = ir::make_typed(Op::kMin, {at, ir::make_int(kFar, at->type)});
-    return let("at", at->type == DType::I32 ? at : ir::make_cast({DType::I32, nullptr}, at));
-  };
+  if (!start) return ir::make_int(0, DType::I32);
+  const Interval range = out_.ranges.of(start);
+  ExprRef at = start;
+  if (range.lo < -kFar) at = ir::make_typed(Op::kMax, {at, ir::make_int(-kFar, at->type)});
+  if (range.hi > kFar) at = ir::make_typed(Op::kMin, {at, ir::make_int(kFar, at->type)});
+  return let("at", at->type == DType::I32 ? at : ir::make_cast({DType::I32, nullptr}, at));
+}
+
+// The number of the map by which boxes of `rows` times `columns` elements of a slice are moved.
+int64_t TileLowering::map_of(const Slice& slice, int64_t rows, int64_t columns) {
+  const ir::BufferRef& tensor = slice.ref->buffer;
   TensorMap map;
-  map.swizzle = static_cast<int32_t>(width * ir::bits(to->type.dtype) / 8);
-  std::vector<ExprRef> starts;
-  for (size_t axis = 0; axis < from->shape.size(); ++axis) {
-    const bool last = axis + 1 == from->shape.size(), index = src.ref->axes[axis].kind == AxisSpec::Kind::kIndex;
-    map.box.push_back(static_cast<int32_t>(last ? width : index ? 1 : shape[0]));
-    starts.push_back(src.starts[axis] ? coordinate(src.starts[axis]) : ir::make_int(0, DType::I32));
+  map.swizzle = static_cast<int32_t>(columns * ir::bits(tensor->type.dtype) / 8);
+  for (size_t axis = 0; axis < tensor->shape.size(); ++axis) {
+    const bool last = axis + 1 == tensor->shape.size(), index = slice.ref->axes[axis].kind == AxisSpec::Kind::kIndex;
+    map.box.push_back(static_cast<int32_t>(last ? columns : index ? 1 : rows));
   }
   for (size_t i = 0; i < kernel_.params.size(); ++i)
-    if (kernel_.params[i].tensor == (from->packed ? from->packed : from)) map.param = static_cast<int>(i);
+    if (kernel_.params[i].tensor == (tensor->packed ? tensor->packed : tensor)) map.param = static_cast<int>(i);
   size_t number = 0;
   auto same = [&](const TensorMap& other) {
     return other.param == map.param && other.box == map.box && other.swizzle == map.swizzle;
   };
   while (number < out_.maps.size() && !same(out_.maps[number])) ++number;
   if (number == out_.maps.size()) out_.maps.push_back(map);
+  return static_cast<int64_t>(number);
+}
+
+void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  const std::vector<int64_t> shape = tile_shape(to);
+  const int64_t width = placements_.at(to.get()).layout.slab_columns();
+  std::vector<ExprRef> starts;
+  for (size_t axis = 0; axis < from->shape.size(); ++axis) starts.push_back(box_coordinate(src.starts[axis]));
+  const int64_t number = map_of(src, shape[0], width);
 
   for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
     LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
-    box.immediate = static_cast<int64_t>(number);
+    box.immediate = number;
     for (size_t axis = from->shape.size(); axis-- > 0;) box.coordinates.push_back(starts[axis]);
     if (slab && !planted(Planted::kBulkSlab))
       box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});

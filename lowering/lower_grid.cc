@@ -12,15 +12,36 @@ using ir::ExprRef;
 using ir::Op;
 using ir::VarKind;
 
-// Of numbers that are at most Schedule::raster times the number of tiles. They nearly always fit in 32 bits, where a GPU
-// divides in a fraction of the time.
-ExprRef TileLowering::part_of_tile(Op op, const ExprRef& a, const ExprRef& b) {
-  const ExprRef wide = ir::make_typed(op, {a, b});
-  if (on_cpu() || target_.generic) return wide;
+namespace {
+
+ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
+  return ir::make_typed(op, {a, b});
+}
+ExprRef as_float(const ExprRef& value) {
+  return ir::make_cast({DType::F32, nullptr}, value);
+}
+// a / b rounded down to an integer.
+ExprRef approximate_quotient(const ExprRef& a, const ExprRef& b) {
+  const ExprRef quotient = apply(Op::kMul, a, ir::make_typed(Op::kRcp, {as_float(b)}, /*approx=*/true));
+  return ir::make_cast({DType::I64, nullptr}, ir::make_cast({DType::I32, nullptr}, quotient));
+}
+
+}  // namespace
+
+// Of numbers a >= 0, b > 0 that are at most Schedule::raster times the number of tiles. A block begins with this, one
+// thread waiting for each step, and an exact division is twenty of them. Below 2^21 the approximate quotient of a + 1/2 is
+// exact when rounded down: it is off by at most 2^-22.4 of itself (rcp.approx 1 ulp, the product half of one), which is
+// less than 0.4 / b, while (a + 1/2) / b is at least 0.5 / b away from an integer.
+TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
+  const ExprRef exact = apply(Op::kDiv, a, b);
+  if (on_cpu() || target_.generic) return {exact, apply(Op::kMod, a, b)};
+  const ExprRef fits = apply(Op::kLt, ir::make_var(out_.tiles), int64((int64_t{1} << 21) / schedule_.raster));
   auto narrow = [](const ExprRef& value) { return ir::make_cast({DType::I32, nullptr}, value); };
-  const ExprRef fits = ir::make_typed(Op::kLt, {ir::make_var(out_.tiles), int64((int64_t{1} << 31) / schedule_.raster)});
-  const ExprRef small = ir::make_cast({DType::I64, nullptr}, ir::make_typed(op, {narrow(a), narrow(b)}));
-  return ir::make_typed(Op::kSelect, {fits, small, wide});
+  const ExprRef middle = apply(Op::kAdd, as_float(narrow(a)), ir::make_float(0.5));
+  const ExprRef quotient =
+      let("part", ir::make_typed(Op::kSelect, {fits, approximate_quotient(middle, narrow(b)), exact}));
+  out_.ranges.set(quotient->var, out_.ranges.of(exact));
+  return {quotient, apply(Op::kSub, a, apply(Op::kMul, quotient, b))};
 }
 
 // Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where the
@@ -29,29 +50,30 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
                                           ExprRef* rest) {
   const size_t x = order.back(), y = order[order.size() - 2];
   const bool all = !schedule_.order.empty();
-  auto apply = [&](Op op, const ExprRef& a, const ExprRef& b) {
-    return op == Op::kDiv || op == Op::kMod ? part_of_tile(op, a, b) : ir::make_typed(op, {a, b});
-  };
   ExprRef plane = *rest;
   if (order.size() > 2 && !all) {
     const ExprRef tiles = let("plane", apply(Op::kMul, extents[x], extents[y]));
-    plane = let("in_plane", apply(Op::kMod, *rest, tiles));
-    *rest = let("rest", apply(Op::kDiv, *rest, tiles));
+    const Division planes = divided(*rest, tiles);
+    plane = let("in_plane", planes.rest);
+    *rest = let("rest", planes.quotient);
   }
   ExprRef most = int64(schedule_.raster);
   if (schedule_.row_bytes) {
     const ExprRef bytes = apply(Op::kMax, index(schedule_.row_bytes, nullptr), int64(1));
-    const ExprRef fit = ir::make_typed(Op::kDiv, {int64(machine_of(target_.architecture).l2_bytes * 3 / 4), bytes});
+    const auto held = static_cast<double>(machine_of(target_.architecture).l2_bytes * 3 / 4);
+    const ExprRef fit = approximate_quotient(ir::make_float(held), bytes);
     most = let("most_rows", apply(Op::kMax, apply(Op::kMin, fit, most), int64(1)));
   }
   const ExprRef group = let("group_tiles", apply(Op::kMul, extents[x], most));
-  const ExprRef first = let("first_row", apply(Op::kMul, apply(Op::kDiv, plane, group), most));
-  const ExprRef in_group = let("in_group", apply(Op::kMod, plane, group));
-  const ExprRef all_rows = all ? let("all_rows", part_of_tile(Op::kDiv, ir::make_var(out_.tiles), extents[x])) : extents[y];
+  const Division groups = divided(plane, group);
+  const ExprRef first = let("first_row", apply(Op::kMul, groups.quotient, most));
+  const ExprRef in_group = let("in_group", groups.rest);
+  const ExprRef all_rows = all ? let("all_rows", divided(ir::make_var(out_.tiles), extents[x]).quotient) : extents[y];
   const ExprRef rows = let("rows", apply(Op::kMin, apply(Op::kSub, all_rows, first), most));
-  const ExprRef row = apply(Op::kAdd, first, apply(Op::kMod, in_group, rows));
+  const Division columns = divided(in_group, rows);
+  const ExprRef row = apply(Op::kAdd, first, columns.rest);
   std::vector<ExprRef> places(extents.size());
-  places[x] = apply(Op::kDiv, in_group, rows);
+  places[x] = columns.quotient;
   if (all)
     *rest = let("row", row);
   else
@@ -85,7 +107,9 @@ void TileLowering::open_grid() {
     const size_t axis = order[i];
     const ir::VarRef& var = kernel_.grid[axis].var;
     const bool placed = !together.empty() && together[axis];
-    ExprRef value = placed ? together[axis] : i == 0 ? rest : part_of_tile(Op::kMod, rest, extents[axis]);
+    const bool last = i == 0 || placed;  // of those that count `rest`
+    const Division parts = last ? Division{nullptr, placed ? together[axis] : rest} : divided(rest, extents[axis]);
+    ExprRef value = parts.rest;
     if (schedule_.backwards.count(axis))
       value = ir::make_typed(Op::kSub, {ir::make_typed(Op::kSub, {extents[axis], int64(1)}), value});
     if (planted(Planted::kGridOrder) && i > 0) value = ir::make_typed(Op::kDiv, {rest, extents[axis]});
@@ -94,7 +118,7 @@ void TileLowering::open_grid() {
     const Interval extent = out_.ranges.of(kernel_.grid[axis].extent);
     out_.ranges.set(var, {0, std::clamp<int64_t>(extent.hi, 1, kMaxDim) - 1});
     out_.ranges.set_limit(var, kernel_.grid[axis].extent);
-    if (i > 0 && !placed) rest = let("rest", part_of_tile(Op::kDiv, rest, extents[axis]));
+    if (!last) rest = let("rest", parts.quotient);
   }
 }
 

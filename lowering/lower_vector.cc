@@ -58,6 +58,7 @@ ExprRef TileLowering::vector_at(const Slice& slice, const Site& site, ExprRef* g
 }
 
 bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src) {
+  if (store_boxes(copy, dst)) return true;
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
   if (on_cpu() || target_.generic || copy.atomic != ir::AtomicOp::kNone || copy.src.pad) return false;
   const bool to_register = in_registers(to), from_register = in_registers(from);

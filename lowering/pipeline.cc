@@ -11,6 +11,7 @@
 //            -> placement         where each tile lives, by which layout; instructions
 //            -> fit pipelines     depths that shared memory has room for
 //            -> bulk copies       pipelines that the copy engine fills, for a producer
+//            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
 //            -> hoist invariants -> simplify
@@ -21,6 +22,7 @@
 #include <fmt/format.h>
 
 #include "ir/print.h"
+#include "lowering/box_stores.h"
 #include "lowering/divide_by_invariants.h"
 #include "lowering/emit.h"
 #include "lowering/hoist_invariants.h"
@@ -83,6 +85,10 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
   for (const auto& [gemm, choice] : placements.gemms)
     text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name, instruction_of(choice),
                         choice.reason.empty() ? "" : " (" + choice.reason + ")");
+  for (const auto& [copy, box] : placements.boxes)
+    text += fmt::format("store {}: {}\n", ir::print(copy->dst),
+                        box.columns ? fmt::format("by the copy engine, {} boxes of 16 x {} a warp", box.buffers, box.columns)
+                                    : fmt::format("by threads ({})", box.reason));
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
                       loops.workspace_bytes);
   if (loops.float_atomics) text += "float atomics: the order of additions, and so the last bits, may differ between runs\n";
@@ -107,6 +113,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
+  if (!plain && target.bulk_stores) choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
@@ -116,9 +123,10 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.loops.producer_registers = lowering.schedule.roles[1].registers;
   }
   if (!plan_memory(&lowering.loops, target)) {
-    Target generic = target;
-    generic.generic = true;  // needs no shared memory that could not be elsewhere
-    return lower_to_loops(concrete, generic, fact_mask);
+    Target less = target;
+    less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
+    less.bulk_stores = false;
+    return lower_to_loops(concrete, less, fact_mask);
   }
   if (target.kind == Target::Kind::kCuda) {
     const int64_t reserved = 1024;  // of each block, for the driver; CUDA programming guide, "compute capabilities"

@@ -55,6 +55,13 @@ struct GemmChoice {
   std::string reason;                // for explain: the fact that was missing for the next better choice
 };
 
+// A fragment to a tensor by way of shared memory and the copy engine, in boxes of 16 rows a warp.
+struct BoxStore {
+  int64_t columns = 0;  // of a box; 0: not chosen
+  int64_t buffers = 0;  // boxes that a warp has room for
+  std::string reason;   // for explain: why it was not chosen
+};
+
 struct Placements {
   int threads = 1;
   std::map<const ir::Buffer*, Placement> tiles;
@@ -62,6 +69,7 @@ struct Placements {
   // Regions whose iterations are dealt out by a layout; reductions with the axes of the reduction last. The others are
   // dealt out in cyclic order.
   std::map<const ir::ParallelStmt*, FragmentLayout> regions;
+  std::map<const ir::CopyStmt*, BoxStore> boxes;  // of stores of accumulators
 
   const Placement& at(const ir::Buffer* tile) const { return tiles.at(tile); }
 };

@@ -84,6 +84,7 @@ enum class Planted {
   kBlockStep,           // a right operand in blocks of registers is one k behind
   kBlockEdge,           // rows and columns of a thread past the edge of a tile are loaded
   kDotSign,             // dp4a takes signed bytes for unsigned
+  kBoxNotAwaited,       // a box is filled again while the copy engine reads it
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kCount,
 };

@@ -74,6 +74,9 @@ struct Placements;
 // Lowers depths until shared memory suffices, and gives each tile its number of stages.
 void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);
 
+// Bytes of shared memory at the statement that needs most.
+int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target);
+
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
 // slabs that it fills: then a role "producer" is added. Says why not in Pipeline::reason.
 void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,

@@ -186,31 +186,31 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
   return schedule;
 }
 
-void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target) {
-  for (Role& role : schedule->roles) role.threads = placements->threads;
+int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target) {
   LiveRanges ranges = live_ranges(kernel);
   // What the copy engine may come to fill lives throughout.
   if (target.bulk_copies && has_group_mma(target.architecture))
-    for (const Pipeline& pipeline : schedule->pipelines)
+    for (const Pipeline& pipeline : schedule.pipelines)
       for (const ir::BufferRef& buffer : pipeline.buffers) ranges[buffer.get()] = {0, kernel.body.size()};
-  // Bytes at the statement that needs most.
-  auto total = [&] {
-    int64_t most = 0;
-    for (size_t at = 0; at <= kernel.body.size(); ++at) {
-      int64_t bytes = 0;
-      for (const auto& [tile, placement] : placements->tiles)
-        if (placement.scope == ir::Scope::kShared && ranges.count(tile) && ranges.at(tile).meets({at, at}))
-          bytes += tile_bytes(placement);
-      most = std::max(most, bytes);
-    }
-    return most;
-  };
+  int64_t most = 0;
+  for (size_t at = 0; at <= kernel.body.size(); ++at) {
+    int64_t bytes = 0;
+    for (const auto& [tile, placement] : placements.tiles)
+      if (placement.scope == ir::Scope::kShared && ranges.count(tile) && ranges.at(tile).meets({at, at}))
+        bytes += tile_bytes(placement);
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target) {
+  for (Role& role : schedule->roles) role.threads = placements->threads;
   auto apply = [&] {
     for (const Pipeline& pipeline : schedule->pipelines)
       for (const ir::BufferRef& buffer : pipeline.buffers) placements->tiles.at(buffer.get()).stages = pipeline.depth;
   };
   apply();
-  while (total() > target.shared_limit) {
+  while (peak_bytes(kernel, *schedule, *placements, target) > target.shared_limit) {
     // A pipeline around another one runs ahead less often.
     Pipeline* deepest = nullptr;
     for (Pipeline& pipeline : schedule->pipelines) {

@@ -1,8 +1,8 @@
 // Forward data flow over the block-level statements. The state is the set of buffers read and written since the last
 // barrier on some path; a statement that conflicts with it gets a barrier in front. A loop's state at entry includes
 // its state at exit (the back edge), found by iterating: states only grow, so this ends. The whole body is such a loop
-// too, since a block goes on to its next tile. All block-level control flow is uniform, so a barrier may stand anywhere
-// in it. Buffers that share memory conflict as one buffer does with itself.
+// too, since a block goes on to its next tile, but tensors are left out there: no tile reads or writes what another one
+// writes. All block-level control flow is uniform, so a barrier may stand anywhere in it. Buffers that share memory conflict as one buffer does with itself.
 #include "lowering/synchronise.h"
 
 #include <map>
@@ -27,10 +27,6 @@ struct Accesses {
   bool operator==(const Accesses&) const = default;
 };
 
-bool is_private(const ir::Buffer& buffer) {
-  return buffer.scope == ir::Scope::kRegister;
-}
-
 // By buffer, the others that have bytes in common with it.
 std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const LoopKernel& kernel) {
   std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours;
@@ -41,30 +37,11 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
   return neighbours;
 }
 
-void note(const LoopStmt& stmt, Accesses* accesses) {
-  for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
-    if (!is_private(*buffer)) (write ? accesses->writes : accesses->reads).insert(buffer.get());
-  });
-}
-
-Accesses accesses_of(const LoopBlock& block) {
-  Accesses accesses;
-  for_each_statement(block, [&](const LoopStmt& stmt) { note(stmt, &accesses); });
-  return accesses;
-}
-
-// Of a statement without nested ones, but for those of a thread loop.
-Accesses accesses_of(const LoopStmt& stmt) {
-  const auto* threads = std::get_if<LoopThreads>(&stmt.node);
-  Accesses accesses;
-  if (threads) accesses = accesses_of(threads->body);
-  note(stmt, &accesses);
-  return accesses;
-}
-
 class Synchroniser {
  public:
   explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel), neighbours_(neighbours_of(kernel)) {
+    for (const LoopBuffer& buffer : kernel.buffers)
+      if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
       const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
       if (pipeline && pipeline->bulk)
@@ -102,6 +79,18 @@ class Synchroniser {
     return state;
   }
 
+  // The state at the head of the whole body.
+  Accesses around_tiles(const LoopBlock& body) {
+    Accesses entry, wider;
+    do {
+      entry = wider;
+      wider.add(block(body, entry, nullptr));
+      for (auto* buffers : {&wider.reads, &wider.writes})
+        std::erase_if(*buffers, [](const ir::Buffer* buffer) { return buffer->scope == ir::Scope::kGlobal; });
+    } while (!(wider == entry) && !planted(Planted::kDroppedLoopBarrier));
+    return entry;
+  }
+
   // The state at the head of a loop: with what its end may leave.
   Accesses around(const LoopBlock& body, Accesses entry) {
     while (!planted(Planted::kDroppedLoopBarrier)) {
@@ -121,6 +110,28 @@ class Synchroniser {
   }
 
  private:
+  void note(const LoopStmt& stmt, Accesses* accesses) const {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    if (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kBulkStore) return;  // touches what nobody else does
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
+      if (buffer->scope != ir::Scope::kRegister && !of_warps_.count(buffer.get()))
+        (write ? accesses->writes : accesses->reads).insert(buffer.get());
+    });
+  }
+  Accesses accesses_of(const LoopBlock& block) const {
+    Accesses accesses;
+    for_each_statement(block, [&](const LoopStmt& stmt) { note(stmt, &accesses); });
+    return accesses;
+  }
+  // Of a statement without nested ones, but for those of a thread loop.
+  Accesses accesses_of(const LoopStmt& stmt) const {
+    const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+    Accesses accesses;
+    if (threads) accesses = accesses_of(threads->body);
+    note(stmt, &accesses);
+    return accesses;
+  }
+
   bool meets(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b) const {
     for (const ir::Buffer* buffer : a) {
       if (b.count(buffer)) return true;
@@ -190,6 +201,7 @@ class Synchroniser {
   GroupBatches batches_;
   const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
+  std::set<const ir::Buffer*> of_warps_;
 };
 
 }  // namespace
@@ -199,7 +211,7 @@ bool synchronise(LoopKernel* kernel) {
   if (!split_producer(kernel)) return false;
   Synchroniser pass(*kernel);
   LoopBlock body;
-  pass.nested(kernel->body, pass.around(kernel->body, {}), &body);
+  pass.nested(kernel->body, pass.around_tiles(kernel->body), &body);
   kernel->body = std::move(body);
   return true;
 }

@@ -38,7 +38,10 @@ class TileLowering {
   void declare_params();
   void declare_tiles();
   void open_grid();
-  ir::ExprRef part_of_tile(ir::Op op, const ir::ExprRef& a, const ir::ExprRef& b);
+  struct Division {
+    ir::ExprRef quotient, rest;
+  };
+  Division divided(const ir::ExprRef& a, const ir::ExprRef& b);
   std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
                                   ir::ExprRef* rest);
   void block(const ir::Block& body);
@@ -127,6 +130,9 @@ class TileLowering {
   // lower_bulk.cc
   LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
   void copy_bulk(const ir::CopyStmt& copy, const Slice& src);
+  ir::ExprRef box_coordinate(const ir::ExprRef& start);
+  int64_t map_of(const Slice& slice, int64_t rows, int64_t columns);
+  bool store_boxes(const ir::CopyStmt& copy, const Slice& dst);  // lower_boxes.cc
 
   // lower_fma.cc
   struct BlockSide {  // an operand of a product whose C is in registers, as one thread reads it

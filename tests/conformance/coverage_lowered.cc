@@ -82,6 +82,10 @@ class Features {
       case Kind::kBulkCopy:
         names.insert("bulk copies");
         break;
+      case Kind::kBulkStore:
+        names.insert("bulk stores");
+        break;
+      case Kind::kBulkStoreWait:
       case Kind::kPhaseExpect:
       case Kind::kPhaseWait:
       case Kind::kPhaseArrive:

@@ -108,6 +108,7 @@ constexpr Row kRows[] = {
     {Planted::kUnorderedLives, "no barrier between lives", OnCpu::kNotThere},
     {Planted::kMatrixRow, "matrices stored at each other's rows", OnCpu::kNotThere},
     {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
+    {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kBlockStrip, "a thread repeats its first columns", OnCpu::kNotThere},

@@ -116,6 +116,7 @@ void Machine::run_block(uint32_t block, ThreadOrder order) {
     reached = run_to_barrier(runners, order);
     count_vectors();
   } while (reached && !stopped());
+  for (size_t warp = 0; warp < stores_.size(); ++warp) finish_stores(warp, 0);
   if (!boxes_.empty()) fail("the block ends before the copies of its producer");
   for (const Thread& thread : threads)
     if (!thread.open.empty() || std::any_of(thread.groups.begin(), thread.groups.end(), [](const auto& group) {

@@ -29,7 +29,7 @@ struct Simulation {
 
 // A tensor as one of LoopKernel::maps describes it.
 struct MappedTensor {
-  const void* data = nullptr;
+  void* data = nullptr;
   ir::DType type = ir::DType::F32;
   std::vector<int64_t> shape, strides;
 };

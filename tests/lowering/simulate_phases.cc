@@ -8,10 +8,38 @@
 #include "tests/lowering/simulated_machine.h"
 
 namespace kachel::lowering {
+namespace {
+
+// Calls fn(address, element) on each element of a box: where it is in shared memory, from `base` on, and in the tensor;
+// null outside of it.
+template <class Fn>
+void for_each_in_box(const TensorMap& map, const MappedTensor& tensor, const std::vector<int64_t>& coordinates,
+                     int64_t base, const Fn& fn) {
+  const int64_t width = ir::bits(tensor.type) / 8, rank = static_cast<int64_t>(map.box.size());
+  int64_t elements = 1;
+  for (int32_t extent : map.box) elements *= extent;
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t offset = 0, rest = i;
+    bool inside = true;
+    for (int64_t axis = rank - 1; axis >= 0; --axis) {
+      const auto a = static_cast<size_t>(axis);
+      const int64_t at = coordinates[static_cast<size_t>(rank - 1 - axis)] + rest % map.box[a];
+      rest /= map.box[a];
+      inside &= at >= 0 && at < tensor.shape[a];
+      offset += at * tensor.strides[a];
+    }
+    int64_t address = base + i * width;
+    address ^= (address >> 7 & (map.swizzle / 16 - 1)) << 4;
+    fn(address, inside ? static_cast<uint8_t*>(tensor.data) + offset * width : nullptr);
+  }
+}
+
+}  // namespace
 
 void Machine::start_phases() {
   phases_.clear();
   boxes_.clear();
+  stores_.assign(groups_.size(), {});
   for (const auto& [number, phases] : program_.phases)
     for (int64_t i = 0; i < phases.count; ++i) phases_[{number, i}] = {phases.arrivals, phases.arrivals, 0, 0};
 }
@@ -47,19 +75,22 @@ int64_t Machine::box_bytes(const SimStmt& stmt) const {
   return stmt.operands[0].elements * ir::bits(type_of(stmt.operands[0].buffer)) / 8;
 }
 
+bool Machine::is_box(const SimStmt& stmt, int64_t elements, const std::vector<int64_t>& coordinates) {
+  const TensorMap& map = kernel_.maps[static_cast<size_t>(stmt.immediate)];
+  int64_t all = 1;
+  for (int32_t extent : map.box) all *= extent;
+  if (all != elements || coordinates.size() != map.box.size()) fail("a box of another size than its memory");
+  if (coordinates[0] * (ir::bits(maps_[static_cast<size_t>(stmt.immediate)].type) / 8) % 16)
+    fail("a box that begins between two 16-byte columns");
+  return !stopped();
+}
+
 // The target is written at any time from here to the end of the phase.
 void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
   const SimStmt::Operand& to = stmt.operands[0];
   Box box{&stmt, eval(to.index, thread).i, {}, phase_of(stmt.operands[2], thread)};
   for (int coordinate : stmt.coordinates) box.coordinates.push_back(eval(coordinate, thread).i);
-  const TensorMap& map = kernel_.maps[static_cast<size_t>(stmt.immediate)];
-  int64_t elements = 1;
-  for (int32_t extent : map.box) elements *= extent;
-  if (elements != to.elements || box.coordinates.size() != map.box.size())
-    return fail("a box of another size than its target");
-  const MappedTensor& tensor = maps_[static_cast<size_t>(stmt.immediate)];
-  if (box.coordinates[0] * (ir::bits(tensor.type) / 8) % 16)
-    return fail("a box that begins between two 16-byte columns");
+  if (!is_box(stmt, to.elements, box.coordinates)) return;
   uint8_t* target = vector(to, box.at, 128, thread, Access::kProduct);
   if (!target || !box.phase) return;
   memory_.check_fenced(to.buffer, box.at, to.elements);
@@ -74,30 +105,41 @@ void Machine::finish_box(size_t index) {
   const SimStmt::Operand& to = box.stmt->operands[0];
   const TensorMap& map = kernel_.maps[static_cast<size_t>(box.stmt->immediate)];
   const MappedTensor& tensor = maps_[static_cast<size_t>(box.stmt->immediate)];
-  const int64_t width = ir::bits(tensor.type) / 8, rank = static_cast<int64_t>(map.box.size());
+  const int64_t width = ir::bits(tensor.type) / 8;
   memory_.mark_pending(to.buffer, box.at, to.elements, -1);
-  const int64_t base = memory_.shared_address(to.buffer, box.at);
-  uint8_t* begin = memory_.untracked(to.buffer) - memory_.shared_address(to.buffer, 0);
-  for (int64_t i = 0; i < to.elements; ++i) {
-    int64_t offset = 0, rest = i;
-    bool inside = true;
-    for (int64_t axis = rank - 1; axis >= 0; --axis) {
-      const auto a = static_cast<size_t>(axis);
-      const int64_t at = box.coordinates[static_cast<size_t>(rank - 1 - axis)] + rest % map.box[a];
-      rest /= map.box[a];
-      inside &= at >= 0 && at < tensor.shape[a];
-      offset += at * tensor.strides[a];
-    }
-    int64_t address = base + i * width;
-    address ^= (address >> 7 & (map.swizzle / 16 - 1)) << 4;
-    if (inside)
-      std::memcpy(begin + address, static_cast<const uint8_t*>(tensor.data) + offset * width,
-                  static_cast<size_t>(width));
+  for_each_in_box(map, tensor, box.coordinates, memory_.shared_address(to.buffer, box.at), [&](int64_t address, uint8_t* element) {
+    uint8_t* target = memory_.untracked(to.buffer) - memory_.shared_address(to.buffer, 0) + address;
+    if (element)
+      std::memcpy(target, element, static_cast<size_t>(width));
     else
-      std::memset(begin + address, 0, static_cast<size_t>(width));
-  }
+      std::memset(target, 0, static_cast<size_t>(width));
+  });
   box.phase->bytes -= box_bytes(*box.stmt);
   end_phase_if_complete(*box.phase);
+}
+
+// Shared memory is read as late as it may be.
+void Machine::bulk_store(const SimStmt& stmt, Warp warp) {
+  const SimStmt::Operand& from = stmt.operands[1];
+  StoredBox box{&stmt, eval(from.index, warp[0]).i, {}};
+  for (int coordinate : stmt.coordinates) box.coordinates.push_back(eval(coordinate, warp[0]).i);
+  if (!is_box(stmt, from.elements, box.coordinates)) return;
+  if (!memory_.vector(from.buffer, box.at, from.elements, 128, {warp[0].number, nullptr, true}, Access::kRead)) return;
+  stores_[static_cast<size_t>(warp[0].number) / kLanes].push_back(std::move(box));
+}
+
+void Machine::finish_stores(size_t warp, size_t left) {
+  for (std::deque<StoredBox>& boxes = stores_[warp]; boxes.size() > left; boxes.pop_front()) {
+    const StoredBox& box = boxes.front();
+    const auto map = static_cast<size_t>(box.stmt->immediate);
+    const int from = box.stmt->operands[1].buffer;
+    const int64_t width = ir::bits(maps_[map].type) / 8;
+    for_each_in_box(kernel_.maps[map], maps_[map], box.coordinates, memory_.shared_address(from, box.at),
+                    [&](int64_t address, uint8_t* element) {
+                      const uint8_t* source = memory_.untracked(from) - memory_.shared_address(from, 0) + address;
+                      if (element) std::memcpy(element, source, static_cast<size_t>(width));
+                    });
+  }
 }
 
 }  // namespace kachel::lowering

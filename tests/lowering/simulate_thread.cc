@@ -154,6 +154,8 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kGroupWait:
     case Kind::kLoadMatrix:
     case Kind::kStoreMatrix:
+    case Kind::kBulkStore:
+    case Kind::kBulkStoreWait:
     case Kind::kMma:
     case Kind::kShuffle:
       fail("a barrier or an operation of the warp inside a thread loop");

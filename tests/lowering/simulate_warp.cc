@@ -36,6 +36,9 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
   if (stmt.kind == SimStmt::Kind::kShuffle) return shuffle(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kLoadMatrix) return load_matrix(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kStoreMatrix) return store_matrix(stmt, warp);
+  if (stmt.kind == SimStmt::Kind::kBulkStore) return bulk_store(stmt, warp);
+  if (stmt.kind == SimStmt::Kind::kBulkStoreWait)
+    return finish_stores(static_cast<size_t>(warp[0].number) / kLanes, static_cast<size_t>(stmt.immediate));
   if (stmt.kind == SimStmt::Kind::kQuadExchange) return quad_exchange(stmt, warp);
   if (stmt.kind != SimStmt::Kind::kMma) return group_operation(stmt, warp);
   mma(stmt, warp);

@@ -135,6 +135,14 @@ class Machine {
   bool phase_over(const SimStmt& stmt, Thread& thread);
   void bulk_copy(const SimStmt& stmt, Thread& thread);
   void finish_box(size_t index);
+  bool is_box(const SimStmt& stmt, int64_t elements, const std::vector<int64_t>& coordinates);
+  struct StoredBox {  // on its way to a tensor
+    const SimStmt* stmt;
+    int64_t at;
+    std::vector<int64_t> coordinates;
+  };
+  void bulk_store(const SimStmt& stmt, Warp warp);
+  void finish_stores(size_t warp, size_t left);
   int64_t box_bytes(const SimStmt& stmt) const;
 
   // simulate.cc: a set of lanes that go on together, and what they wait for.
@@ -156,6 +164,7 @@ class Machine {
   std::vector<Group> groups_;  // by warp
   std::map<std::pair<int, int64_t>, Phase> phases_;  // by buffer and element
   std::vector<Box> boxes_;
+  std::vector<std::deque<StoredBox>> stores_;  // by warp, oldest first
   std::mt19937 random_{1};
   // Vector accesses to shared memory since the last barrier: by statement and warp, the addresses of each round.
   struct Rounds {

@@ -35,7 +35,7 @@ struct SimStmt {
     kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
     kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
     kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive,
-    kQuadExchange, kDot4, kStoreMatrix, kShuffle
+    kQuadExchange, kDot4, kStoreMatrix, kBulkStore, kBulkStoreWait, kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;
