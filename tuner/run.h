@@ -26,6 +26,7 @@ class TuningRun {
         reporter_(progress, clock),
         start_ns_(clock.now_ns()),
         deadline_(clock, start_ns_, request.budget_ns),
+        twin_(request.candidates.size(), false),
         compiled_(request.candidates.size(), false),
         passed_(request.candidates.size(), false),
         sampled_(request.candidates.size(), false) {}
@@ -49,6 +50,7 @@ class TuningRun {
   void load_known();
   void admit_known();
   void set_aside(size_t index);
+  void find_twins();
   void take_up_again();
   bool any_served() const;
   std::vector<size_t> missing();
@@ -73,6 +75,7 @@ class TuningRun {
 
   TuningResult result_;
   std::vector<Forecast> forecasts_;  // of all candidates, once they were asked for
+  std::vector<bool> twin_;  // comes to the same code as a candidate listed before it, and is left untried
   std::vector<bool> compiled_;
   std::vector<bool> passed_;
   std::vector<bool> sampled_;               // by this call

@@ -2,6 +2,7 @@
 // simulated one. Candidates are named by their index in TuneRequest::candidates.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace kachel::tuner {
 struct Forecast {
   double ns = std::numeric_limits<double>::quiet_NaN();  // NaN: nothing is known
   bool flawed = false;                                   // likely to have a flaw
+  uint64_t code = 0;  // equal for candidates that come to the same code and launch; 0: not known
 };
 
 // kDeviceLost and kCancelled from any function end the whole tuning with that status; any other failure only ends the

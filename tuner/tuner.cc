@@ -53,7 +53,7 @@ bool TuningRun::any_served() const {
 std::vector<size_t> TuningRun::missing() {
   std::vector<size_t> indices;
   for (size_t i = 0; i < result_.candidates.size(); ++i)
-    if (result_.candidates[i].state == CandidateState::kUntried) indices.push_back(i);
+    if (result_.candidates[i].state == CandidateState::kUntried && !twin_[i]) indices.push_back(i);
   auto first = std::find(indices.begin(), indices.end(), request_.default_index);
   if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
   if (indices.size() < 2) return indices;
@@ -62,11 +62,24 @@ std::vector<size_t> TuningRun::missing() {
     const Deadline deadline(clock_, start_ns_, share_of(options_.forecast_share, request_.budget_ns));
     const std::vector<Forecast> found = forecast_all(indices, runner_, deadline, workers());
     for (size_t i = 0; i < indices.size(); ++i) forecasts_[indices[i]] = found[i];
+    find_twins();
+    std::erase_if(indices, [this](size_t index) { return twin_[index]; });
   }
   std::vector<Forecast> forecasts;
   for (size_t index : indices) forecasts.push_back(forecasts_[index]);
   order_by_forecast(forecasts, &indices);
   return indices;
+}
+
+// Depths that memory has no room for, mostly.
+void TuningRun::find_twins() {
+  std::map<uint64_t, size_t> first;
+  for (size_t i = 0; i < forecasts_.size(); ++i) {
+    if (forecasts_[i].code == 0) continue;
+    const auto [twin, fresh] = first.try_emplace(forecasts_[i].code, i);
+    twin_[i] = !fresh;
+    if (!fresh) record(i).message = fmt::format("the same code as {}", record(twin->second).configuration.text());
+  }
 }
 
 // Pass by pass, as long as candidates are missing and there is time. Until one has samples, or until only flaws and no
@@ -128,8 +141,8 @@ void TuningRun::finish() {
     served.push_back(i);
     any_measured |= mine.state == CandidateState::kMeasured;
   }
-  for (const CandidateRecord& mine : result_.candidates)
-    result_.budget_exhausted |= mine.state == CandidateState::kUntried;
+  for (size_t i = 0; i < result_.candidates.size(); ++i)
+    result_.budget_exhausted |= record(i).state == CandidateState::kUntried && !twin_[i];
   // Whoever beat the pruned ones has failed since, so that they are the best there is.
   if (!any_measured)
     for (size_t index : served) {

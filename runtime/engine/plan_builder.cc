@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
+#include "cache/checksum.h"
 #include "ir/instantiate.h"
 #include "runtime/engine/configurations.h"
 #include "support/bytes.h"
@@ -34,6 +36,20 @@ ir::Bindings bindings_of(const PlanBuilder::Request& request) {
   for (size_t i = 0; i < model.static_dims.size(); ++i)
     bindings.dims[model.dims[model.static_dims[i]]] = request.point.static_dims[i];
   return bindings;
+}
+
+// Of what is compiled and how it is launched; equal extents of the grid come with equal numbers of blocks and code.
+uint64_t code_of(const lowering::Lowered& lowered, int64_t blocks) {
+  ByteWriter bytes;
+  bytes.put_bytes(lowered.text);
+  for (const lowering::Slot& slot : lowered.slots) bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
+  bytes.put(blocks);
+  bytes.put(lowered.threads);
+  bytes.put(lowered.shared_bytes);
+  const cache::Digest digest = cache::digest_of(bytes.take());
+  uint64_t code = 0;
+  std::memcpy(&code, digest.data(), sizeof code);
+  return code;
 }
 
 // Dimensions of the concrete kernel to those of the generic one, by name.
@@ -162,7 +178,9 @@ std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, con
   if (properties.compute_major == 0) return std::nullopt;
   const auto lowered = lower_uncounted(request, {});
   if (!lowered.ok()) return std::nullopt;
-  return predict_launch(*lowered, request.model, properties, arguments.inputs(request.values.data()));
+  auto prediction = predict_launch(*lowered, request.model, properties, arguments.inputs(request.values.data()));
+  if (prediction) prediction->code = code_of(*lowered, prediction->blocks);
+  return prediction;
 }
 
 Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request& request, const cache::Key& key) {

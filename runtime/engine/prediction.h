@@ -16,6 +16,7 @@ struct LaunchPrediction {
   lowering::Residency residency;
   int64_t blocks = 0;
   bool flawed = false;  // lowering has found a flaw, or the compiler is likely to find one
+  uint64_t code = 0;    // of what is compiled and launched
 };
 
 // Nothing on a device without rates (the CPU), for an empty grid, and where what a block does depends on what only the

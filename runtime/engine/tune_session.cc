@@ -60,7 +60,7 @@ tuner::Forecast TuneSession::forecast(size_t index) {
   const auto predicted =
       setup_.plans.predict({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, setup_.arguments);
   if (!predicted) return {};
-  return {predicted->time.ns, predicted->flawed};
+  return {predicted->time.ns, predicted->flawed, predicted->code};
 }
 
 Status TuneSession::compile(size_t index) {

@@ -30,8 +30,8 @@ kernel before(X: f32[64], Y: out f32[64, 64])
   Y = y
 }
 )";
-// Tiles with a rest in every direction: of panels, vectors, rows, strips and pairs.
-inline constexpr const char* kCpuPrograms[] = {R"(tile 1
+// By divisors far from 1.
+inline constexpr const char* kQuotients = R"(tile 1
 kernel quotients(a: f32[M, N], b: out f32[M, N])
 grid i < ceildiv(M, 4)
 {
@@ -40,8 +40,9 @@ grid i < ceildiv(M, 4)
   parallel r < 4, k < 64 { x[r, k] = x[r, k] / (1e33 * (2 + sum[j < 8](abs(x[r, j])))) }
   b[i * 4 +: 4, 0 +: 64] = x
 }
-)",
-                                        R"(tile 1
+)";
+// Tiles with a rest in every direction: of panels, vectors, rows, strips and pairs.
+inline constexpr const char* kCpuPrograms[] = {R"(tile 1
 kernel product(a: f32[M, K], b: f32[N, K], c: inout f32[M, N])
 grid i < ceildiv(M, 13), j < ceildiv(N, 80)
 {

@@ -188,6 +188,7 @@ class Suite {
     add_program("right", kRight, random, 24, groups);
     groups.values = {{"K", 80}};
     add_program("shifted", kShifted, random, 24, groups);
+    add_program("quotients", kQuotients, random);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

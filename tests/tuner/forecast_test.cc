@@ -142,6 +142,22 @@ TEST_CASE("batches are compared in a session of their own, whatever the clock di
   CHECK(!result.budget_exhausted);
 }
 
+TEST_CASE("of candidates that come to the same code the first alone is tried") {
+  FakeClock clock;
+  SimulatedDevice device(clock, forecast_candidates(12, 1'000'000));
+  for (size_t i = 0; i < 12; ++i) device.candidates[i].forecast.code = i % 4 ? 1 + i % 3 : 0;  // 0: not known
+  device.candidates[2].forecast.ns = kUnknown;
+  const TuningResult result = *Tuner().tune(request_for(12), device, clock);
+  for (size_t i = 0; i < 12; ++i) {
+    const bool twin = i % 4 && i > 3;
+    CAPTURE(i);
+    CHECK((result.candidates[i].state == CandidateState::kUntried) == twin);
+    CHECK(result.candidates[i].message.starts_with("the same code as") == twin);
+    CHECK(result.candidates[i].flaw.empty());
+  }
+  CHECK(!result.budget_exhausted);
+}
+
 TEST_CASE("where all are measured, forecasts change no winner") {
   for (int64_t budget_ns : {Deadline::kNever, int64_t{100'000'000'000}})
     for (int wrong : {0, 1, 2}) {
