@@ -167,16 +167,15 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
   return skew;
 }
 
-// Whether a thread reads a stage otherwise than by wgmma.
-bool threads_read(const LoopPipeline& node) {
+bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but_products) {
   std::set<const ir::Buffer*> stages;
-  for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
+  for (const ir::BufferRef& buffer : ring.buffers) stages.insert(buffer.get());
   bool found = false;
-  for_each_statement(node.consume, [&](const LoopStmt& stmt) {
-    if (group_mma(stmt)) return;
+  for_each_statement(part, [&](const LoopStmt& stmt) {
+    if (but_products && group_mma(stmt)) return;
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { found |= !write && stages.count(buffer.get()); });
   });
-  return found && !planted(Planted::kReleaseNotFenced);
+  return found;
 }
 
 // The consumers' loop over the stages.
@@ -186,11 +185,20 @@ class BulkConsumer {
       : node_(node), bulk_(*node.bulk), batches_(*batches), synchronised_(synchronised) {}
 
   void skew(const Skew& skew, LoopBlock* out) {
+    // Those that the first products alone read, the second ones alone, and the rest.
+    Rings first_only, second_only, others;
+    for (const Ring& ring : bulk_.rings) {
+      const bool first = reads(skew.first, ring, false), second = reads(skew.second, ring, false);
+      const bool both = first == second || reads(skew.work, ring, false);
+      (both ? others : first ? first_only : second_only).push_back(&ring);
+    }
     LoopBlock head;
     const PhaseState first = begin(&head);
+    for (const Rings* rings : {&others, &first_only}) wait(*rings, first, &head);
     for (const LoopBlock* part : {&skew.first, &skew.work})
       synchronised_(substituted(*part, {{node_.var.get(), node_.begin}}), &head);
     batches_.settle(&head);
+    release(first_only, first.stage, &head);
     end_phase(bulk_.consumer, first, node_.depth, &head);
     out->push_back({LoopIf{runs(), std::move(head), {}}});
 
@@ -200,58 +208,72 @@ class BulkConsumer {
     };
     LoopFor loop{node_.var, plus(node_.begin, int64(1)), node_.end, false, false, {}};
     const PhaseState state = begin(&loop.body);
-    const ExprRef before = named("before", previous(state.stage), &loop.body);
+    for (const Rings* rings : {&others, &first_only}) wait(*rings, state, &loop.body);
+    const PhaseState before = previous(state, &loop.body);
+    wait(second_only, before, &loop.body);
     take_turn(&loop.body);
     synchronised_(skew.first, &loop.body);
     batches_.commit(&loop.body);
-    synchronised_(second(before, ir::make_var(node_.var)), &loop.body);
+    synchronised_(second(before.stage, ir::make_var(node_.var)), &loop.body);
     batches_.commit(&loop.body);
     pass_turn(&loop.body);
     batches_.leave_one(&loop.body);
-    if (early_) release(before, &loop.body);
+    release(first_only, state.stage, &loop.body);
+    auto release_before = [&] {
+      for (const Rings* rings : {&others, &second_only}) release(*rings, before.stage, &loop.body);
+    };
+    if (early_) release_before();
     synchronised_(skew.work, &loop.body);
     batches_.settle(&loop.body);
-    if (!early_) release(before, &loop.body);
+    if (!early_) release_before();
     end_phase(bulk_.consumer, state, node_.depth, &loop.body);
     out->push_back({std::move(loop)});
 
     LoopBlock tail;
-    synchronised_(second(last(), node_.end), &tail);
+    const PhaseState last = this->last(&tail);
+    wait(second_only, last, &tail);
+    synchronised_(second(last.stage, node_.end), &tail);
     batches_.settle(&tail);
-    release(last(), &tail);
+    for (const Rings* rings : {&others, &second_only}) release(*rings, last.stage, &tail);
     out->push_back({LoopIf{runs(), std::move(tail), {}}});
   }
 
   void iterate(LoopBlock* out) {
     const bool overlapped = overlaps(node_), later = overlapped && !early_;
+    Rings rings;
+    for (const Ring& ring : bulk_.rings) rings.push_back(&ring);
     LoopBlock body = consume(node_, &batches_, synchronised_);
     if (overlapped) batches_.pin(out);
     LoopFor loop{node_.var, node_.begin, node_.end, false, false, {}};
     const PhaseState state = begin(&loop.body);
+    wait(rings, state, &loop.body);
     for (LoopStmt& stmt : body) loop.body.push_back(std::move(stmt));
     if (later) {
       batches_.leave_one(&loop.body);
       const ExprRef not_first = ir::make_typed(Op::kLt, {node_.begin, ir::make_var(node_.var)});
       LoopBlock before;
-      release(previous(state.stage), &before);
+      release(rings, previous(state.stage), &before);
       loop.body.push_back({LoopIf{not_first, std::move(before), {}}});
     } else {
-      release(state.stage, &loop.body);
+      release(rings, state.stage, &loop.body);
     }
     end_phase(bulk_.consumer, state, node_.depth, &loop.body);
     out->push_back({std::move(loop)});
     batches_.settle(out);
     if (!later) return;
     LoopBlock rest;
-    release(last(), &rest);
+    release(rings, last(&rest).stage, &rest);
     out->push_back({LoopIf{runs(), std::move(rest), {}}});
   }
 
  private:
-  PhaseState begin(LoopBlock* to) const {
-    const PhaseState state = begin_phase(bulk_.consumer, node_.from, to);
-    to->push_back(phase_operation(Kind::kPhaseWait, bulk_.full, state.stage, 0, state.parity));
-    return state;
+  using Ring = LoopPipeline::Bulk::Ring;
+  using Rings = std::vector<const Ring*>;
+
+  PhaseState begin(LoopBlock* to) const { return begin_phase(bulk_.consumer, node_.from, to); }
+  void wait(const Rings& rings, const PhaseState& state, LoopBlock* to) const {
+    for (const Ring* ring : rings)
+      to->push_back(phase_operation(Kind::kPhaseWait, ring->full, state.stage, 0, state.parity));
   }
   // Groups issue their products in turn, so that the tensor cores work for one while the other works on its results.
   // A phase of the first group's barrier is the last one's turn before; for the first turn there was none.
@@ -271,24 +293,36 @@ class BulkConsumer {
     to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.turns->over,
                                   ir::make_typed(Op::kSelect, {last, int32(0), next})));
   }
-  void release(const ExprRef& stage, LoopBlock* to) const {
-    if (threads_read_) to->push_back(marker(Kind::kProxyFence));
-    to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.empty, stage));
+  void release(const Rings& rings, const ExprRef& stage, LoopBlock* to) const {
+    for (const Ring* ring : rings) {
+      if (reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced)) to->push_back(marker(Kind::kProxyFence));
+      to->push_back(phase_operation(Kind::kPhaseArrive, ring->empty, stage));
+    }
   }
   ExprRef runs() const { return ir::make_typed(Op::kLt, {node_.begin, node_.end}); }
   ExprRef previous(const ExprRef& stage) const {
     return ir::make_typed(Op::kSelect, {ir::make_typed(Op::kEq, {stage, int32(0)}), int32(node_.depth - 1),
                                         ir::make_typed(Op::kSub, {stage, int32(1)})});
   }
-  // The stage that was consumed last, after end_phase().
-  ExprRef last() const { return previous(ir::make_load(bulk_.consumer.stage, {int32(0)})); }
+  // The stage before, and its parity then.
+  PhaseState previous(const PhaseState& state, LoopBlock* to) const {
+    const ExprRef wraps = ir::make_typed(Op::kEq, {state.stage, int32(0)});
+    const ExprRef other = ir::make_typed(Op::kBitXor, {state.parity, int32(1)});
+    return {named("before", previous(state.stage), to),
+            named("parity_before", ir::make_typed(Op::kSelect, {wraps, other, state.parity}), to)};
+  }
+  // What was consumed last, after end_phase().
+  PhaseState last(LoopBlock* to) const {
+    return previous({named("next", ir::make_load(bulk_.consumer.stage, {int32(0)}), to),
+                     named("parity", ir::make_load(bulk_.consumer.parity, {int32(0)}), to)},
+                    to);
+  }
 
   const LoopPipeline& node_;
   const LoopPipeline::Bulk& bulk_;
   GroupBatches& batches_;
   const Synchronised& synchronised_;
   const bool early_ = planted(Planted::kPhaseEarlyRelease);
-  const bool threads_read_ = threads_read(node_);
 };
 
 }  // namespace

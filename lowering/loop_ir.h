@@ -185,14 +185,19 @@ struct LoopPipeline {
   int64_t depth = 1;
   std::vector<ir::BufferRef> buffers;
   LoopBlock produce, consume;
-  // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. `full` and `empty` hold
-  // a barrier a stage. Producer and consumer each keep the stage that is next and its parity in registers.
+  // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. Producer and consumer
+  // each keep the stage that is next and its parity in registers.
   struct Bulk {
-    ir::BufferRef full, empty;
+    // Buffers that are waited for and released together. `full` and `empty` hold a barrier a stage.
+    struct Ring {
+      ir::BufferRef full, empty;
+      std::vector<ir::BufferRef> buffers;
+      int64_t bytes = 0;  // of a stage
+    };
+    std::vector<Ring> rings;
     struct State {
       ir::BufferRef stage, parity;
     } producer, consumer;
-    int64_t bytes = 0;  // of a stage
     // Where warp groups issue products in turn: a barrier a group, whose phases are the turns of the group before it.
     struct Turns {
       ir::BufferRef over, parity;

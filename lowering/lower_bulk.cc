@@ -5,6 +5,7 @@
 #include "lowering/machine.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
+#include "lowering/tile_uses.h"
 
 namespace kachel::lowering {
 
@@ -25,21 +26,34 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     out_.buffers.back().zeroed = true;
     return buffer;
   };
-  bulk.full = phases("full", pipeline.depth, 1);
-  bulk.empty = phases("empty", pipeline.depth, out_.threads / 32);
   bulk.producer = {state("produced"), state("produced_parity")};
   bulk.consumer = {state("consumed"), state("consumed_parity")};
-  // Products of what a product made, by way of registers: the work between them is what another group's products run beside.
-  const bool chained = std::any_of(pipeline.loop->body.begin(), pipeline.loop->body.end(), [&](const ir::Stmt& stmt) {
+  // Products of what a product made, by way of registers: the work between them is what another group's products run beside,
+  // and what they read is wanted later than what the others do.
+  BufferSet early, late;
+  for (const ir::Stmt& stmt : pipeline.loop->body) {
     const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
-    return gemm && placements_.gemms.at(gemm).group && placements_.gemms.at(gemm).a_in_registers;
-  });
-  if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && chained) {
+    if (!gemm) continue;
+    const GemmChoice& choice = placements_.gemms.at(gemm);
+    (choice.group && choice.a_in_registers ? late : early).insert(gemm->b.buffer.get());
+    early.insert(gemm->a.buffer.get());
+  }
+  if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && !late.empty()) {
     const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
     bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups};
   }
-  for (const ir::BufferRef& buffer : pipeline.buffers)
-    bulk.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
+  for (const bool later : {false, true}) {
+    LoopPipeline::Bulk::Ring ring;
+    for (const ir::BufferRef& buffer : pipeline.buffers) {
+      if ((late.count(buffer.get()) && !early.count(buffer.get())) != later) continue;
+      ring.buffers.push_back(storage(buffer));
+      ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
+    }
+    if (ring.buffers.empty()) continue;
+    ring.full = phases("full", pipeline.depth, 1);
+    ring.empty = phases("empty", pipeline.depth, out_.threads / 32);
+    bulk.rings.push_back(std::move(ring));
+  }
   return bulk;
 }
 
@@ -82,15 +96,19 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
   for (size_t axis = 0; axis < from->shape.size(); ++axis) starts.push_back(box_coordinate(src.starts[axis]));
   const int64_t number = map_of(src, shape[0], width);
 
+  const ir::BufferRef tile = storage(to);
+  const auto ring = std::find_if(bulk_->bulk->rings.begin(), bulk_->bulk->rings.end(), [&](const auto& candidate) {
+    return std::find(candidate.buffers.begin(), candidate.buffers.end(), tile) != candidate.buffers.end();
+  });
   for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
     LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
     box.immediate = number;
     for (size_t axis = from->shape.size(); axis-- > 0;) box.coordinates.push_back(starts[axis]);
     if (slab && !planted(Planted::kBulkSlab))
       box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});
-    box.operands = {{storage(to), matrix_at(to, nullptr, 0, slab * width, true), width * shape[0], true},
+    box.operands = {{tile, matrix_at(to, nullptr, 0, slab * width, true), width * shape[0], true},
                     {storage(from), ir::make_int(0, DType::I32), 1, false},
-                    {bulk_->bulk->full, ir::make_var(bulk_->into), 1, true}};
+                    {ring->full, ir::make_var(bulk_->into), 1, true}};
     emit({std::move(box)});
   }
 }

@@ -1,6 +1,6 @@
 // The producer walks the same tiles, loops and branches as the consumers, since all of them are uniform, and drops what
-// is not copied ahead. Each stage is used in turn: the producer waits until it is empty, announces the bytes of the stage
-// and starts the copies, which end the phase of its `full` barrier when they are there.
+// is not copied ahead. Each stage is used in turn: the producer waits until a ring's part of it is empty, announces its
+// bytes and starts the copies, which end the phase of its `full` barrier when they are there.
 #include "lowering/roles.h"
 
 #include <algorithm>
@@ -71,8 +71,15 @@ class Splitter {
     // An empty stage is one whose phase before this is over; the first one before all is.
     const ir::ExprRef before =
         ir::make_typed(ir::Op::kBitXor, {state.parity, int32(planted(Planted::kPhaseParity) ? 0 : 1)});
-    loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseWait, bulk.empty, state.stage, 0, before));
-    loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseExpect, bulk.full, state.stage, bulk.bytes));
+    // Each ring in front of its first copy.
+    std::unordered_set<const ir::Buffer*> announced;
+    auto announce = [&](const ir::Buffer* full) {
+      for (const LoopPipeline::Bulk::Ring& ring : bulk.rings) {
+        if (ring.full.get() != full || !announced.insert(full).second) continue;
+        loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseWait, ring.empty, state.stage, 0, before));
+        loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseExpect, ring.full, state.stage, ring.bytes));
+      }
+    };
     std::unordered_set<const ir::Var*> named;
     for (const LoopStmt& stmt : node.produce) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
@@ -80,8 +87,10 @@ class Splitter {
         named.insert(let->var.get());
       }
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
-      if (copy)
+      if (copy) {
         for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
+        announce(copy->operands[2].buffer.get());
+      }
       loop.body.push_back(stmt);
     }
     end_phase(bulk.producer, state, node.depth, &loop.body);

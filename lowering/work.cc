@@ -87,7 +87,13 @@ class Summary {
     return out->back().work;
   }
   void block(const LoopBlock& body, const Runs& runs, WorkNodes* out) {
+    const double around = rings_;
+    rings_ = static_cast<double>(std::count_if(body.begin(), body.end(), [](const LoopStmt& stmt) {
+      const auto* node = std::get_if<LoopIntrinsic>(&stmt.node);
+      return node && node->kind == Kind::kPhaseExpect;
+    }));
     for (const LoopStmt& stmt : body) std::visit([&](const auto& node) { statement(node, runs, out); }, stmt.node);
+    rings_ = around;
   }
 
   void statement(const LoopLet& let, const Runs& runs, WorkNodes* out) {
@@ -187,8 +193,8 @@ class Summary {
         work(out).rounds += runs.each / static_cast<double>(node.immediate + 1);
         break;
       case Kind::kPhaseExpect:
-        work(out).fills += runs.each;
-        work(out).rounds += runs.each / std::max(depth_[operands[0].buffer.get()] - held_, 1.0);
+        work(out).fills += runs.each / rings_;
+        work(out).rounds += runs.each / rings_ / std::max(depth_[operands[0].buffer.get()] - held_, 1.0);
         break;
       case Kind::kPhaseWait:
         if (!producing_) work(out).barriers += runs.each;
@@ -358,29 +364,38 @@ class Summary {
   std::unordered_map<const ir::Var*, int64_t> domains_;  // numbers of threads: how many there are
   std::set<const ir::Var*> data_;
   double held_ = 0;
+  double rings_ = 0;  // that the loop at hand fills
   bool producing_ = false;
   bool waits_ = false;  // the statements at hand already wait for memory
 };
 
-// Whether in some loop over stages the one that is released is not the one that was waited for.
-bool releases_later(const LoopBlock& body) {
-  bool later = false;
+// Of loops over stages: whether one releases another stage than it waits for first, and one that it does not wait for at
+// all, but has held since the iteration before.
+struct Releases {
+  bool later = false, held = false;
+};
+Releases releases_of(const LoopBlock& body) {
+  Releases releases;
   for_each_statement(body, [&](const LoopStmt& stmt) {
     const auto* loop = std::get_if<LoopFor>(&stmt.node);
     if (!loop) return;
-    const LoopIntrinsic* wait = nullptr;
+    std::vector<const LoopIntrinsic::Operand*> waits;
     for (const LoopStmt& part : loop->body) {
       const auto* node = std::get_if<LoopIntrinsic>(&part.node);
-      if (node && node->kind == Kind::kPhaseWait && !wait) wait = node;
+      if (node && node->kind == Kind::kPhaseWait) waits.push_back(&node->operands[0]);
     }
-    if (!wait) return;
+    if (waits.empty()) return;
     for_each_statement(loop->body, [&](const LoopStmt& part) {
       const auto* node = std::get_if<LoopIntrinsic>(&part.node);
-      if (node && node->kind == Kind::kPhaseArrive && node->operands[0].buffer != wait->operands[0].buffer)
-        later |= !ir::same(node->operands[0].index, wait->operands[0].index);
+      if (!node || node->kind != Kind::kPhaseArrive) return;
+      const LoopIntrinsic::Operand& released = node->operands[0];
+      const auto same = [&](const LoopIntrinsic::Operand* wait) { return ir::same(released.index, wait->index); };
+      if (std::any_of(waits.begin(), waits.end(), [&](const auto* wait) { return wait->buffer == released.buffer; })) return;
+      releases.later |= !same(waits[0]);
+      releases.held |= std::none_of(waits.begin(), waits.end(), same);
     });
   });
-  return later;
+  return releases;
 }
 
 }  // namespace
@@ -407,10 +422,11 @@ WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete) {
   profile.consumer_registers = kernel.registers;
   profile.alone = kernel.alone;
   profile.fragment_registers = live_registers(kernel);
-  profile.releases_later = releases_later(kernel.body);
+  const Releases releases = releases_of(kernel.body);
+  profile.releases_later = releases.later;
 
   Summary summary(kernel, tensor_of, profile.tensors.size());
-  summary.hold_longer(profile.releases_later);
+  summary.hold_longer(releases.held);
   auto nodes = std::make_shared<WorkNodes>();
   summary.consumers(nodes.get());
   summary.producer(nodes.get());
