@@ -62,7 +62,15 @@ class Emitter {
   }
 
   void tiles(const LoopBlock& body) {
-    line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", name(kernel_.tile), name(kernel_.tiles));
+    const std::string &tile = name(kernel_.tile), &count = name(kernel_.tiles);
+    if (kernel_.back_and_forth) {
+      line(1, "bool kachel_back = false;");
+      line(1, "for (i64 kachel_round = 0; kachel_round + blockIdx.x < {}; kachel_round += gridDim.x, kachel_back = !kachel_back) {{", count);
+      line(2, "const i64 kachel_last = kachel_min((i64)gridDim.x, {} - kachel_round) - 1;", count);
+      line(2, "const i64 {} = kachel_round + (kachel_back ? kachel_last - blockIdx.x : blockIdx.x);", tile);
+    } else {
+      line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", tile, count);
+    }
     block(body, 2);
     line(1, "}}");
   }

@@ -248,6 +248,9 @@ struct LoopKernel {
   bool alone = false;  // one block fills a multiprocessor: the compiler need not save registers for a second one
   // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
   // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
+  // `back_and_forth`: every second round of the blocks walks its tiles from the last one, so that a block whose tile was
+  // among the longest of a round has one of the shortest of the next.
+  bool back_and_forth = false;
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
   ir::VarRef thread;       // I32, the thread's number in its block; null on the CPU
   LoopBlock body;

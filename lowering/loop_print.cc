@@ -158,7 +158,7 @@ std::string print(const LoopKernel& kernel) {
                                  fmt::join(kernel.maps[i].box, ", "), kernel.maps[i].swizzle);
   for (const LoopPhases& phases : kernel.phases)
     printer.text_ += fmt::format("phases {}: {} of {} arrivals\n", phases.buffer->name, phases.count, phases.arrivals);
-  printer.text_ += fmt::format("for tile {} {{\n", kernel.tile->name);
+  printer.text_ += fmt::format("for tile {}{} {{\n", kernel.tile->name, kernel.back_and_forth ? ", back and forth" : "");
   printer.block(kernel.body, 1);
   if (!kernel.producer.empty()) {
     printer.text_ += fmt::format("}}\nproducer, for tile {} {{\n", kernel.tile->name);

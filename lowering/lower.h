@@ -2,6 +2,7 @@
 // lowering/pipeline.cc holds the order of the passes.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 13;
+inline constexpr uint32_t kLoweringVersion = 14;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
@@ -53,6 +54,8 @@ struct TensorMap {
   int32_t swizzle = 128;
 };
 
+inline constexpr int32_t kAlwaysResident = std::numeric_limits<int32_t>::max();
+
 struct WorkProfile;
 
 struct Lowered {
@@ -64,7 +67,9 @@ struct Lowered {
   int threads = 1;              // a block, those that only copy included
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
-  bool resident = false;        // better with no more blocks than run at once, which go on to further tiles
+  // A grid of at most this many tiles for each block that runs at once is better launched with no more blocks than
+  // that, which go on to further tiles. 0: a block a tile.
+  int32_t resident_tiles = 0;
   bool deterministic = true;    // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.

@@ -11,6 +11,9 @@ namespace {
 constexpr double kEvenBlocks = 1.2;
 // Of the longest block's time, what the others have to wait for at the end.
 constexpr double kUnevenTail = 0.25;
+// Of products and the work beside them, whichever is shorter, what is lost where blocks have one warp group each: they
+// take no turns, and several of them get in each other's way.
+constexpr double kOutOfTurn = 0.5;
 
 double latency_of(const LaunchCost& launch, double* first_fill) {
   const PartCost &loops = launch.loops, &rest = launch.rest;
@@ -42,7 +45,9 @@ Prediction predict(const LaunchCost& launch) {
   double first_fill = 0;
   double latency = latency_of(launch, &first_fill);
   if (!launch.persistent) latency += first_fill;
-  auto wave = [&](double blocks) { return std::max(latency, blocks * largest->second); };
+  const bool alone = launch.warp_groups && launch.releases_later && launch.groups == 1 && launch.resident > 1;
+  const double lost = alone ? kOutOfTurn * std::min(loops.products, loops.thread) : 0;
+  auto wave = [&](double blocks) { return std::max(latency + lost, blocks * (largest->second + lost)); };
 
   const int64_t resident = std::max(launch.resident, 1), places = resident * std::max(launch.multiprocessors, 1);
   const double blocks = static_cast<double>(launch.blocks), full_wave = wave(static_cast<double>(resident));

@@ -47,7 +47,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   text += fmt::format("configuration  {}: {}\n", values.empty() ? "(none)" : configuration_text(model, values),
                       reason(kernel, settings, admitted.ok() ? admitted->size() : 0, store));
   LaunchGrid grid;
-  if (evaluate_grid(model.grid, arguments.inputs(values.data()), UINT32_MAX, grid).ok())
+  if (evaluate_grid(model.grid, arguments.inputs(values.data()), {}, grid).ok())
     text += fmt::format("grid           {} blocks of {} threads\n", grid.total, lowered.threads);
   if (const auto predicted = predict_launch(lowered, model, properties, arguments.inputs(values.data()))) {
     const tuner::Prediction& time = predicted->time;

@@ -206,7 +206,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .workspace_bytes = lowered.workspace_bytes,
                         .slots = std::move(lowered.slots),
                         .maps = std::move(lowered.maps),
-                        .resident = lowered.resident,
+                        .resident_tiles = lowered.resident_tiles,
                         .usage = compiled.usage,
                         .flaw = flaw_of(lowered, compiled),
                         .binary = std::move(compiled.binary)});

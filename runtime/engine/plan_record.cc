@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -67,7 +67,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
     out.put<uint64_t>(map.box.size());
     for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
-  out.put<uint8_t>(step.resident ? 1 : 0);
+  out.put(step.resident_tiles);
   out.put(step.usage.registers);
   out.put(step.usage.spill_bytes);
   out.put(step.usage.shared_bytes);
@@ -102,9 +102,8 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
     if (in.ok() && !map_is_valid(map, model)) return damaged("a tensor map describes nothing");
     step.maps.push_back(std::move(map));
   }
-  const uint8_t resident = in.get<uint8_t>();
-  if (resident > 1) return damaged("a flag that is neither 0 nor 1");
-  step.resident = resident == 1;
+  step.resident_tiles = in.get<int32_t>();
+  if (step.resident_tiles < 0) return damaged("its tiles a block");
   step.usage.registers = in.get<int32_t>();
   step.usage.spill_bytes = in.get<int64_t>();
   step.usage.shared_bytes = in.get<int64_t>();

@@ -21,7 +21,7 @@ struct PlanStep {
   int64_t workspace_bytes = 0;  // per launched block
   std::vector<lowering::Slot> slots;
   std::vector<lowering::TensorMap> maps;
-  bool resident = false;  // launched with no more blocks than run at once
+  int32_t resident_tiles = 0;  // see lowering::Lowered
   ResourceUsage usage;
   std::string flaw;  // what the compiler holds against it, for the tuner (tuner/runner.h)
   std::string binary;

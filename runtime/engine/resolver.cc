@@ -44,7 +44,7 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
 
 bool Resolver::grid_is_empty() const {
   LaunchGrid grid;
-  return evaluate_grid(model_.grid, arguments_.inputs(candidates_[0].data()), 1, grid).ok() && grid.total == 0;
+  return evaluate_grid(model_.grid, arguments_.inputs(candidates_[0].data()), {}, grid).ok() && grid.total == 0;
 }
 
 Result<Resolver::Outcome> Resolver::run() {

@@ -16,7 +16,7 @@ using SlotKind = lowering::Slot::Kind;
 namespace {
 
 // False where the total cannot be counted.
-inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& inputs, uint64_t block_limit,
+inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& inputs, const BlockLimit& limit,
                      LaunchGrid& out) {
   uint64_t total = 1;
   bool empty = false, overflow = false;
@@ -27,7 +27,8 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
     overflow |= __builtin_mul_overflow(total, static_cast<uint64_t>(extent), &total);
   }
   out.total = empty ? 0 : total;
-  out.blocks = static_cast<uint32_t>(std::min(out.total, block_limit));
+  const uint64_t most = out.total <= limit.tiles ? limit.blocks : BlockLimit().blocks;
+  out.blocks = static_cast<uint32_t>(std::min(out.total, most));
   return empty || !(overflow || total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
 }
 
@@ -37,11 +38,11 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
 
 }  // namespace
 
-Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, uint64_t block_limit,
+Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, const BlockLimit& limit,
                      LaunchGrid& out) {
   HostForm forms[kMaxGrid];
   for (size_t i = 0; i < extents.size(); ++i) forms[i] = extents[i].form();
-  return evaluate(forms, extents.size(), inputs, block_limit, out) ? Status() : too_many_blocks();
+  return evaluate(forms, extents.size(), inputs, limit, out) ? Status() : too_many_blocks();
 }
 
 Specialisation::Specialisation(Device& device, PlanRecord plan, TunableValues values)
@@ -77,12 +78,15 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
-  if (step.workspace_bytes > 0 || step.resident) {
+  if (step.workspace_bytes > 0 || step.resident_tiles > 0) {
     // Scratch is per launched block, so no more are launched than can run at once.
     KACHEL_ASSIGN(int32_t resident, made->function_->occupancy(static_cast<uint32_t>(step.threads),
                                                                static_cast<uint32_t>(step.shared_bytes)));
-    made->hot_.block_limit =
+    const uint64_t blocks =
         static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(std::max(properties.multiprocessors, 1));
+    made->hot_.limit.blocks = blocks;
+    if (step.workspace_bytes == 0 && step.resident_tiles != lowering::kAlwaysResident)
+      made->hot_.limit.tiles = blocks * static_cast<uint64_t>(step.resident_tiles);
   }
   return made;
 }
@@ -125,7 +129,7 @@ uint16_t Specialisation::source_of(const lowering::Slot& slot) {
 }
 
 Status Specialisation::grid(const HostInputs& inputs, LaunchGrid& out) const {
-  return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.block_limit, out) ? Status() : too_many_blocks();
+  return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.limit, out) ? Status() : too_many_blocks();
 }
 
 Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const {
@@ -154,7 +158,7 @@ Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid&
 
 [[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream) const {
   LaunchGrid grid;
-  if (!evaluate(hot_.grid, hot_.grid_rank, arguments.inputs(), hot_.block_limit, grid)) [[unlikely]]
+  if (!evaluate(hot_.grid, hot_.grid_rank, arguments.inputs(), hot_.limit, grid)) [[unlikely]]
     return too_many_blocks();
   return launch(arguments, grid, stream);
 }

@@ -22,8 +22,13 @@ struct LaunchGrid {
   void* workspace = nullptr;  // scratch of that launch, 256-byte aligned
 };
 
-// Evaluates grid extents; `blocks` is the total, at most `block_limit`.
-Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, uint64_t block_limit,
+// Of a grid of at most `tiles`, no more than `blocks` blocks are launched.
+struct BlockLimit {
+  uint64_t blocks = std::numeric_limits<int32_t>::max(), tiles = std::numeric_limits<uint64_t>::max();
+};
+
+// Evaluates grid extents; `blocks` is the total as far as the limit allows.
+Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, const BlockLimit& limit,
                      LaunchGrid& out);
 
 class Specialisation {
@@ -54,7 +59,7 @@ class Specialisation {
   const PlanStep& step() const { return step_; }    // without its binary
   const PlanRecord& plan() const { return plan_; }  // without its steps
   const TunableValues& values() const { return values_; }
-  uint64_t block_limit() const { return hot_.block_limit; }
+  uint64_t block_limit() const { return hot_.limit.blocks; }
 
   // Set once a caller's launch may refer to the loaded code (a captured graph does so for ever): it is then never
   // unloaded on devices where that would hurt.
@@ -69,7 +74,7 @@ class Specialisation {
   // What a launch reads, together, so that it finds it in few lines.
   struct alignas(64) Hot {
     const DeviceFunction* function = nullptr;
-    uint64_t block_limit = std::numeric_limits<int32_t>::max();
+    BlockLimit limit;
     int64_t workspace_bytes = 0;
     uint32_t threads = 1, shared_bytes = 0;
     uint32_t slots = 0, grid_rank = 0;

@@ -30,7 +30,7 @@ PlanRecord plan() {
                            {Slot::Kind::kBlocks, 0, 0},
                            {Slot::Kind::kWorkspace, 0, 0}},
                           {{0, {64, 32}, 64}},
-                          true,
+                          8,
                           {42, 0, 4096},
                           "spills",
                           std::string("bin\0ary", 7)});
@@ -47,7 +47,7 @@ TEST_CASE("a plan survives its encoding") {
   REQUIRE(read->steps[0].maps.size() == 1);
   CHECK(read->steps[0].maps[0].box == std::vector<int32_t>{64, 32});
   CHECK(read->steps[0].maps[0].swizzle == 64);
-  CHECK(read->steps[0].resident);
+  CHECK(read->steps[0].resident_tiles == 8);
   CHECK(read->steps[0].usage.registers == 42);
   CHECK(read->steps[0].flaw == "spills");
   CHECK(read->steps[0].binary.size() == 7);
