@@ -167,7 +167,9 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
 ExprRef TileLowering::load(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site,
                            ExprRef guard, ExprRef otherwise) {
   guard = in_bounds(buffer, indices, guard);
-  ExprRef value = ir::make_load(storage(buffer), {offset(buffer, indices, site)});
+  const auto from = forwarded_.find(buffer.get());
+  ExprRef value = from == forwarded_.end() ? ir::make_load(storage(buffer), {offset(buffer, indices, site)})
+                                           : load_forwarded(from->second, indices, site);
   if (!guard) return value;
   if (!otherwise) {
     otherwise = ir::is_float(value->type)    ? ir::make_float(planted(Planted::kWrongPadding) ? 1.0 : 0.0)

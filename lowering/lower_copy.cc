@@ -102,6 +102,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   if (bulk_) return copy_bulk(copy, src);
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
   if (in_pairs(to)) return copy_pairs(copy, src);
+  if (on_cpu() && !target_.generic && loop_depth_ == 0 && forward_copy(copy, src)) return;
   if (on_cpu() ? !target_.generic && copy_rows(copy, dst, src) : copy_vectors(copy, dst, src)) return;
   const ir::BufferRef& tile = in_registers(to) ? to : copy.src.buffer;
   each_of(tile, slice_shape(copy.dst), {}, [&](const Site& site) {

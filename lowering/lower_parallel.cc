@@ -189,6 +189,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
     }
   });
   region_is_heavy_ = false;
+  for (const ir::GuardedStore& guarded : region.stores) forwarded_.erase(guarded.store.buffer.get());
   if (!two_phases) return;
   walk(!on_cpu(), [&](const Site& site) {
     for (size_t i = 0; i < region.stores.size(); ++i) {

@@ -205,6 +205,7 @@ void TileLowering::serial(const std::string& name, ExprRef extent, bool reassoci
 void TileLowering::block(const ir::Block& body) {
   for (size_t i = 0; i < body.size(); ++i) {
     if (!status_.ok()) return;
+    following_ = std::span(body).subspan(i + 1);
     if (on_cpu() && i + 1 < body.size()) {
       const auto* region = std::get_if<ir::ParallelStmt>(&body[i].node);
       const auto* copy = std::get_if<ir::CopyStmt>(&body[i + 1].node);

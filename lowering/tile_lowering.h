@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 #include "lowering/loop_build.h"
@@ -185,6 +186,9 @@ class TileLowering {
                    const std::function<ir::ExprRef(const Site&)>& value);
   bool transpose_pairs(const ir::CopyStmt& copy, const CpuSide& src);
   void copy_pairs(const ir::CopyStmt& copy, const Slice& src);
+  // cpu_forward.cc
+  bool forward_copy(const ir::CopyStmt& copy, const Slice& src);
+  ir::ExprRef load_forwarded(const Slice& from, const std::vector<ir::ExprRef>& indices, const Site* site);
   // cpu_strips.cc
   struct Ahead {  // what a copy will read for the next tile
     const ir::TileRef* ref;
@@ -240,6 +244,8 @@ class TileLowering {
   bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
   std::vector<ir::ExprRef> grid_extents_;
   std::vector<Ahead> ahead_;
+  std::span<const ir::Stmt> following_;  // the statements after the one at hand, in its block
+  std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor
   std::unique_ptr<FusedCopy> next_copy_;  // what follows the region at hand and may be fused with it
   std::unique_ptr<FusedCopy> fused_;      // for the next loop over elements
   bool region_is_heavy_ = false;  // the region at hand has functions that are no instruction
