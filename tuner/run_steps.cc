@@ -45,9 +45,10 @@ Status TuningRun::check(const std::vector<size_t>& indices) {
     if (compiled_[index] && !passed_[index] && !aside_.count(index)) todo.push_back(index);
   bool any_passed = !known_.empty();
   size_t done = 0;
+  const Deadline deadline(clock_, clock_.now_ns(), share_of(options_.check_share, left_ns()));
   for (size_t index : todo) {
     CandidateRecord& mine = record(index);
-    if (any_passed && deadline_.passed()) {
+    if (any_passed && deadline.passed()) {
       result_.budget_exhausted = true;
       if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was checked";
       continue;
