@@ -118,6 +118,70 @@ TEST_CASE("a left operand that the block computes is held in registers, rounded 
   CHECK(has(on_hopper(scaled("c += a @ b^T  parallel r < 128, d < 64 { c[r, d] += a[r, d] }")).notes, "tile a: f16 in memory"));
 }
 
+TEST_CASE("accumulators are stored by the copy engine where facts and memory allow it") {
+  // 128 x 256 in four stages: one block a multiprocessor. `end` comes behind the loop, C is written at `place`.
+  auto product = [](const std::string& end, const std::string& place = "i*128 +: 128, j*256 +: 256",
+                    const std::string& direction = "out", int64_t depth = 4) {
+    return Request{R"(tile 1
+kernel product(A: f16[M, K], B: f16[N, K], R: f16[M, N], C: )" + direction + R"( f16[M, N])
+grid i < ceildiv(M, 128), j < ceildiv(N, 256)
+{
+  shared a: f16[128, 64], b: f16[256, 64]
+  fragment c: f32[128, 256] = 0
+  pipelined k < ceildiv(K, 64), )" + std::to_string(depth) + R"( {
+    a = A[i*128 +: 128, k*64 +: 64]
+    b = B[j*256 +: 256, k*64 +: 64]
+    c += a @ b^T
+  }
+  )" + end + R"(
+  C[)" + place + R"(] = c
+}
+)",
+                   {},
+                   {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024}};
+  };
+  const std::string by_engine = "by the copy engine, 2 boxes of 16 x 64 a warp";
+  const Lowered stored = lowered(product(""));
+  CAPTURE(stored.notes);
+  CHECK(has(stored.notes, "store C[i * 128 +: 128, j * 256 +: 256]: " + by_engine));
+  CHECK(has(stored.loop_ir, "bulk_store 2 C[0 +: 1024], boxes["));
+  CHECK(has(stored.loop_ir, "map 2 of parameter 3: boxes [16, 64], 128 swizzle"));
+  CHECK(!has(stored.loop_ir, "barrier"));  // neither in front of the store nor between tiles
+  CHECK(has(lowered(product("parallel r < 128, d < 256 { c[r, d] += R[i*128 + r, j*256 + d] }")).notes, by_engine));
+  auto reason = [&](const Request& request) {
+    const Lowered result = lowered(request);
+    CHECK(!has(result.loop_ir, "bulk_store"));
+    const size_t at = result.notes.find("by threads (");
+    return at == std::string::npos ? result.notes : result.notes.substr(at, result.notes.find(')', at) + 1 - at);
+  };
+  CHECK(reason(product("", "i*128 +: 128, j*256 + 4 +: 256")) ==
+        "by threads (columns of C may not begin at a multiple of 16 bytes)");
+  CHECK(reason(product("parallel r < 128, d < 256 { c[r, d] += C[i*128 + r, j*256 + d] }", "i*128 +: 128, j*256 +: 256",
+                       "inout")) == "by threads (C is touched more than once)");
+  Request crowded = product("");
+  crowded.target.shared_limit = (4 * 48 + 4) * 1024;
+  CHECK(reason(crowded) == "by threads (shared memory has no room for its boxes)");
+  Request unaligned = product("");
+  unaligned.facts = 1;
+  CHECK(reason(unaligned) == "by threads (the facts allow no 16-byte rows of C)");
+  // With two stages there is room for two blocks, but then for one box a warp.
+  CHECK(has(lowered(product("", "i*128 +: 128, j*256 +: 256", "out", 2)).notes, "by the copy engine, 1 boxes of 16 x 64"));
+}
+
+TEST_CASE("what the first and the second products of a skewed loop read has barriers of its own") {
+  const std::string text = on_hopper(attend(false)).loop_ir;
+  CAPTURE(text);
+  size_t expects = 0;
+  for (size_t at = text.find("phase_expect 8192 full"); at != std::string::npos; at = text.find("phase_expect 8192 full", at + 1))
+    ++expects;
+  CHECK(expects == 2);  // of k and of v
+  const size_t loop = text.find("for n in 1 .. "), first = text.find("group_wait 1", loop), work = text.find("shuffle_xor", loop);
+  REQUIRE(work != std::string::npos);
+  const size_t released = text.find("phase_arrive empty", first);
+  CHECK(first < released);
+  CHECK(released < work);  // k, in front of the work on its product
+}
+
 TEST_CASE("the copy engine begins at columns that are multiples of 16 bytes") {
   auto product = [](const std::string& start) {
     return on_hopper(R"(tile 1
