@@ -92,7 +92,7 @@ TEST_CASE("division is rounded to nearest, and within 1 ulp of and in what is be
     if (std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(got)) return;
     auto far = [](float x) { return std::abs(x) < 0x1p-100f || std::abs(x) > 0x1p126f; };
     if (far(a) || far(b) || far(want)) {
-      const bool near = std::abs(std::bit_cast<int32_t>(want) - std::bit_cast<int32_t>(got)) <= 1;
+      const bool near = std::abs(int64_t{std::bit_cast<int32_t>(want)} - std::bit_cast<int32_t>(got)) <= 1;
       far_wrong += !near && std::signbit(want) == std::signbit(got);
       return;
     }
