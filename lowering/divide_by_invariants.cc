@@ -74,7 +74,7 @@ class Rewriter {
   }
 
   void rewrite(LoopFor* loop, LoopBlock* before) {
-    const Changes changes = changes_of(*loop);
+    Changes changes = changes_of(*loop);
     std::vector<Divisor> divisors;
     LoopBlock out;
     const auto quotients = [&](auto&& self, const ExprRef& expr) -> ExprRef {
@@ -93,8 +93,12 @@ class Rewriter {
         node = copy;
       }
       const bool quotient = node->kind == ExprKind::kApply && node->op == Op::kDiv && node->type == DType::F32;
-      if (!quotient || ir::is_const(node->args[0]) || !fixed(node->args[1], changes)) return node;
-      return corrected(node->args[0], divisor(node->args[1], &divisors, before), &out);
+      // What does not change at all is LLVM's to hoist.
+      if (!quotient || fixed(node->args[0], changes) || !fixed(node->args[1], changes)) return node;
+      const size_t named = out.size();
+      const ExprRef result = corrected(node->args[0], divisor(node->args[1], &divisors, before), &out);
+      for (size_t i = named; i < out.size(); ++i) changes.names.insert(std::get<LoopLet>(out[i].node).var.get());
+      return result;
     };
     for (LoopStmt& stmt : loop->body) {
       if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = quotients(quotients, let->value);

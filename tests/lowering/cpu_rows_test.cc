@@ -66,6 +66,9 @@ TEST_CASE("rows are right, whether their copies are made or not") {
       rows(kWhole, "parallel i < 1, d < 96 { if d > 3 { x[i, d] = 2 } }"),
       rows(kWhole, "z = x\n  " + kScaled + "\n  parallel i < 1, d < 96 { x[i, d] += z[i, d] }"),
       rows("r + 1 +: 1, :", kScaled),
+      // Quotients of quotients, changing and not.
+      rows(kWhole, "parallel i < 1, d < 96 { z[i, d] = x[i, d] / (1 + abs(x[i, 3] / max[k < 96](abs(x[i, k])))) }\n"
+                   "  parallel i < 1, d < 96 { x[i, d] = 3 / (2 + z[i, d] / 7) / 5 + (x[i, 1] / 3) / (1 + abs(z[i, d]) / 9) }"),
       rows(kWhole, "parallel i < 1, d < 96 { x[i, d] = x[i, d] / sum[k < 96](exp(x[i, k])) }"),
   };
   conformance::Random random(5);
@@ -88,7 +91,7 @@ TEST_CASE("rows are right, whether their copies are made or not") {
       ++run;
     }
   }
-  CHECK(run == 27);
+  CHECK(run == 30);
 }
 
 }  // namespace
