@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "lowering/box_rules.h"
 #include "lowering/machine.h"
-#include "lowering/planted.h"
 #include "lowering/range.h"
 #include "lowering/tile_uses.h"
 
@@ -13,7 +13,6 @@ namespace kachel::lowering {
 namespace {
 
 constexpr int64_t kRows = 16, kColumnStep = 16;  // of a box; what four matrices of stmatrix are
-constexpr size_t kMostAxes = 5;
 constexpr int64_t kBytes = 2;             // of an element
 constexpr int64_t kReserved = 1024;       // for barriers of phases and what reductions exchange
 constexpr int64_t kPerBlock = 1024;       // of the driver; CUDA programming guide, "compute capabilities"
@@ -85,24 +84,10 @@ class Chooser {
  private:
   std::string refuses(const ir::CopyStmt& copy) const {
     const ir::BufferRef& to = copy.dst.buffer;
-    if (!has_index32()) return "offsets may not fit in 32 bits";
-    if (vector_bytes(kernel_, fact_mask_, to) < 16) return fmt::format("the facts allow no 16-byte rows of {}", to->name);
-    if (to->shape.size() > kMostAxes) return fmt::format("{} has more than {} axes", to->name, kMostAxes);
-    if (copy.dst.within_first) return fmt::format("{} is written within bounds of its own", to->name);
-    for (const ir::AxisSpec& axis : copy.dst.axes)
-      if (axis.gather) return fmt::format("rows of {} are scattered", to->name);
     if (copy.dst.axes.back().kind == ir::AxisSpec::Kind::kIndex) return fmt::format("a column of {} is written", to->name);
-    const ir::ExprRef& column = copy.dst.axes.back().start;
-    if (column && multiples_.multiple_of(column) % (16 / kBytes) && !planted(Planted::kBulkColumn))
-      return fmt::format("columns of {} may not begin at a multiple of 16 bytes", to->name);
+    if (std::string why = refuses_boxes(kernel_, copy.dst, multiples_, fact_mask_); !why.empty()) return why;
     if (uses_of(kernel_.body, to.get()) != 1) return fmt::format("{} is touched more than once", to->name);
     return "";
-  }
-  bool has_index32() const {
-    const std::vector<Fact> facts = facts_of(kernel_);
-    for (size_t i = 0; i < facts.size(); ++i)
-      if (facts[i].kind == Fact::Kind::kIndex32) return fact_mask_ >> i & 1;
-    return false;
   }
 
   const ir::Kernel& kernel_;

@@ -62,6 +62,7 @@ KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(
 
 const char* const kMapPrelude = R"cuda(
 struct __align__(128) kachel_map { u64 v[16]; };
+#define KACHEL_LIST(...) __VA_ARGS__
 )cuda";
 
 const char* const kBulkPrelude = R"cuda(
@@ -88,7 +89,6 @@ KACHEL_DEVICE void kachel_phase_wait(u64* b, int parity) {
     asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" places "}], [%2];" \
                  :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), values : "memory"); \
   }
-#define KACHEL_LIST(...) __VA_ARGS__
 KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%3, %4", KACHEL_LIST("r"(x), "r"(y)))
 KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
 KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
@@ -107,11 +107,10 @@ const char* const kBulkStorePrelude = R"cuda(
       asm volatile("cp.async.bulk.commit_group;" ::: "memory"); \
     } \
   }
-#define KACHEL_PLACES(...) __VA_ARGS__
-KACHEL_BULK_STORE(2, KACHEL_PLACES(int x, int y), "%2, %3", KACHEL_PLACES("r"(x), "r"(y)))
-KACHEL_BULK_STORE(3, KACHEL_PLACES(int x, int y, int z), "%2, %3, %4", KACHEL_PLACES("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_STORE(4, KACHEL_PLACES(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_PLACES("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_STORE(5, KACHEL_PLACES(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_PLACES("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+KACHEL_BULK_STORE(2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_STORE(3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_STORE(4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_STORE(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 template <int kBoxes> KACHEL_DEVICE void kachel_bulk_store_wait() {
   if ((threadIdx.x & 31) == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kBoxes) : "memory");
   __syncwarp();

@@ -68,7 +68,7 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   const Division groups = divided(plane, group);
   const ExprRef first = let("first_row", apply(Op::kMul, groups.quotient, most));
   const ExprRef in_group = let("in_group", groups.rest);
-  const ExprRef all_rows = all ? let("all_rows", divided(ir::make_var(out_.tiles), extents[x]).quotient) : extents[y];
+  const ExprRef all_rows = all ? divided(ir::make_var(out_.tiles), extents[x]).quotient : extents[y];
   const ExprRef rows = let("rows", apply(Op::kMin, apply(Op::kSub, all_rows, first), most));
   const Division columns = divided(in_group, rows);
   const ExprRef row = apply(Op::kAdd, first, columns.rest);

@@ -3,27 +3,18 @@
 
 #include <algorithm>
 
+#include "lowering/box_rules.h"
 #include "lowering/gemm_choice.h"
 #include "lowering/pipeline_tiles.h"
 #include "lowering/placement.h"
-#include "lowering/planted.h"
 #include "lowering/range.h"
 #include "lowering/schedule.h"
 
 namespace kachel::lowering {
 namespace {
 
-constexpr size_t kMostAxes = 5;
 constexpr int64_t kMostBoxRows = 256;
 constexpr int kMostThreads = 1024;
-constexpr int64_t kColumnBytes = 16;  // a box begins at a multiple of it, or the copy engine traps (found on an H200)
-
-bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
-  const std::vector<Fact> facts = facts_of(kernel);
-  for (size_t i = 0; i < facts.size(); ++i)
-    if (facts[i].kind == Fact::Kind::kIndex32) return fact_mask >> i & 1;
-  return false;
-}
 
 // Registers are dealt out to warps alike when a block starts: where that is too few for the fragments, a whole warp
 // group produces and hands most of its own on. The pairs fit the 64 Ki registers of a multiprocessor; a producer that
@@ -52,21 +43,11 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
 // "" if the copy engine can do it.
 std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Placements& placements,
                     const Ranges& multiples, uint64_t fact_mask) {
-  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  const ir::BufferRef& to = copy.dst.buffer;
   const Placement& placement = placements.at(to.get());
   if (placement.alignment < 1024) return fmt::format("{} does not lie in slabs", to->name);
   if (tile_shape(to)[0] > kMostBoxRows) return fmt::format("{} has more than {} rows", to->name, kMostBoxRows);
-  if (from->shape.size() > kMostAxes) return fmt::format("{} has more than {} axes", from->name, kMostAxes);
-  if (vector_bytes(kernel, fact_mask, from) < 16)
-    return fmt::format("the facts allow no 16-byte rows of {}", from->name);
-  if (copy.src.within_first) return fmt::format("{} is read within bounds of its own", from->name);
-  for (const ir::AxisSpec& axis : copy.src.axes)
-    if (axis.gather) return fmt::format("rows of {} are gathered", from->name);
-  const ir::ExprRef& column = copy.src.axes.back().start;
-  if (column && multiples.multiple_of(column) * ir::bits(from->type.dtype) / 8 % kColumnBytes &&
-      !planted(Planted::kBulkColumn))
-    return fmt::format("columns of {} may not begin at a multiple of {} bytes", from->name, kColumnBytes);
-  return "";
+  return refuses_boxes(kernel, copy.src, multiples, fact_mask);
 }
 
 bool encloses(const ir::Block& body, const ir::ForStmt* inner) {
@@ -103,8 +84,7 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
   note_multiples(kernel.body, &multiples);
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kAsyncCopies) continue;
-    std::string why = has_index32(kernel, fact_mask) ? "" : "offsets may not fit in 32 bits";
-    if (placements->threads + 128 > kMostThreads) why = "there is no room for another warp";
+    std::string why = placements->threads + 128 > kMostThreads ? "there is no room for another warp" : "";
     for (const ir::Stmt* producer : pipeline.producers)
       if (const auto* copy = std::get_if<ir::CopyStmt>(&producer->node); copy && why.empty())
         why = refuses(kernel, *copy, *placements, multiples, fact_mask);

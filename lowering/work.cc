@@ -215,13 +215,14 @@ class Summary {
         work(out).operand_bytes += groups * kMmaBytes * (columns + (node.view_a.swizzle ? kGroupRows : 0));
         break;
       }
-      case Kind::kBulkStore:
+      case Kind::kBulkStore: {
+        const double all = runs.warps * bytes();
         operate(4, runs, out);
-        work(out).port_bytes += runs.warps * static_cast<double>(operands[1].elements) * element_bytes(operands[1].buffer);
+        work(out).port_bytes += all;
         if (auto tensor = tensor_of_.find(operands[0].buffer.get()); tensor != tensor_of_.end())
-          work(out).written_bytes[tensor->second] +=
-              runs.warps * static_cast<double>(operands[1].elements) * element_bytes(operands[1].buffer);
+          work(out).written_bytes[tensor->second] += all;
         break;
+      }
       case Kind::kGroupWait:
         work(out).product_batches += runs.each;
         break;

@@ -6,9 +6,9 @@
 #include "ir/parse.h"
 #include "lowering/cpu_machine.h"
 #include "lowering/pipeline.h"
-#include "runtime/device.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/prepared.h"
+#include "tests/lowering/cpu_device.h"
 
 namespace kachel::lowering {
 namespace {
@@ -118,13 +118,8 @@ TEST_CASE("a product becomes micro-kernels, the rest of rows and columns with sm
 }
 
 TEST_CASE("products of odd tiles are right at every vector width") {
-  auto cpu = runtime::open_cpu_device({});
-  REQUIRE(cpu.ok());
-  const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
-  if (!(*cpu)->compiler().compile({probe, "f", (*cpu)->properties().architecture, 0}).ok()) {
-    MESSAGE("no CPU compiler here");
-    return;
-  }
+  const auto cpu = compiling_cpu();
+  if (!cpu) return;
   const std::string programs[] = {
       program("M, K", "K, N", "c += a @ b"),
       program("M, K", "N, K", "c += a @ b^T"),
@@ -154,7 +149,7 @@ TEST_CASE("products of odd tiles are right at every vector width") {
       ++made;
       auto prepared = conformance::Prepared::make(*test);
       REQUIRE_MESSAGE(prepared.ok(), prepared.status().message());
-      const Target host = conformance::target_of((*cpu)->properties(), *test);
+      const Target host = conformance::target_of(cpu->properties(), *test);
       for (int variant = 0; variant < 4; ++variant) {
         Target target = host;
         target.vector_bits = variant == 3 ? host.vector_bits : std::min(host.vector_bits, 128 << variant);
@@ -163,7 +158,7 @@ TEST_CASE("products of odd tiles are right at every vector width") {
         const int bits = target.vector_bits;
         auto lowered = lower((*prepared)->kernel(), target, (*prepared)->facts());
         REQUIRE_MESSAGE(lowered.ok(), lowered.status().message());
-        conformance::Report report = conformance::run_lowered(**cpu, **prepared, *lowered);
+        conformance::Report report = conformance::run_lowered(*cpu, **prepared, *lowered);
         CAPTURE(text);
         CAPTURE(bits);
         CAPTURE(conformance::describe(*test));

@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "runtime/device.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/prepared.h"
+#include "tests/lowering/cpu_device.h"
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -50,13 +50,8 @@ TEST_CASE("what regions alone read before one of them writes it all is read from
 }
 
 TEST_CASE("rows are right, whether their copies are made or not") {
-  auto cpu = runtime::open_cpu_device({});
-  REQUIRE(cpu.ok());
-  const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
-  if (!(*cpu)->compiler().compile({probe, "f", (*cpu)->properties().architecture, 0}).ok()) {
-    MESSAGE("no CPU compiler here");
-    return;
-  }
+  const auto cpu = compiling_cpu();
+  if (!cpu) return;
   const std::string texts[] = {
       rows(kWhole, kScaled),
       rows(kWhole, "parallel i < 1, d < 96 { z[i, d] = x[i, 95 - d] }\n  parallel i < 1, d < 96 { x[i, d] = z[i, d] + x[0, 95 - d] }"),
@@ -82,9 +77,9 @@ TEST_CASE("rows are right, whether their copies are made or not") {
       ++made;
       auto prepared = conformance::Prepared::make(*test);
       REQUIRE_MESSAGE(prepared.ok(), prepared.status().message());
-      auto made_of = lower((*prepared)->kernel(), conformance::target_of((*cpu)->properties(), *test), (*prepared)->facts());
+      auto made_of = lower((*prepared)->kernel(), conformance::target_of(cpu->properties(), *test), (*prepared)->facts());
       REQUIRE_MESSAGE(made_of.ok(), made_of.status().message());
-      const conformance::Report report = conformance::run_lowered(**cpu, **prepared, *made_of);
+      const conformance::Report report = conformance::run_lowered(*cpu, **prepared, *made_of);
       CAPTURE(text);
       CAPTURE(conformance::describe(*test));
       CHECK_MESSAGE(report.passed(), report.describe());

@@ -13,7 +13,7 @@
 #include "ir/numerics.h"
 #include "ir/parse.h"
 #include "lowering/lower.h"
-#include "runtime/device.h"
+#include "tests/lowering/cpu_device.h"
 
 namespace kachel::lowering {
 namespace {
@@ -75,18 +75,9 @@ grid b < ceildiv(N, {0})
   return y;
 }
 
-bool compiles(runtime::Device& cpu) {
-  const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
-  return cpu.compiler().compile({probe, "f", cpu.properties().architecture, 0}).ok();
-}
-
 TEST_CASE("functions keep their bounds over all magnitudes") {
-  auto cpu = runtime::open_cpu_device({});
-  REQUIRE(cpu.ok());
-  if (!compiles(**cpu)) {
-    MESSAGE("no CPU compiler here");
-    return;
-  }
+  const auto cpu = compiling_cpu();
+  if (!cpu) return;
   std::vector<float> x;
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 811) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
   for (float special : {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, 0x1p-126f, 0x1.fffffep127f,
@@ -95,7 +86,7 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
   while (x.size() % kBlock) x.push_back(1.0f + static_cast<float>(x.size()) * 0x1p-23f);
   for (const Function& function : kFunctions) {
     std::vector<float> y;
-    y = run(**cpu, fmt::format("{}(x[i])", function.name), x);
+    y = run(*cpu, fmt::format("{}(x[i])", function.name), x);
     int wrong = 0;
     double worst = 0;
     float worst_at = 0;
@@ -128,9 +119,8 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
 
 // Blocks of negative numbers of all magnitudes and one positive one, their largest.
 TEST_CASE("quotients by what a loop does not change are rounded to nearest, and within 1 ulp far from 1") {
-  auto cpu = runtime::open_cpu_device({});
-  REQUIRE(cpu.ok());
-  if (!compiles(**cpu)) return;
+  const auto cpu = compiling_cpu();
+  if (!cpu) return;
   uint64_t state = 1;
   auto draw = [&] { return static_cast<uint32_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33); };
   std::vector<float> x, divisors;
@@ -143,7 +133,7 @@ TEST_CASE("quotients by what a loop does not change are rounded to nearest, and 
         x[x.size() - kBlock + static_cast<size_t>(draw() % kBlock)] = -std::bit_cast<float>(exponent << 23 | (draw() & 0x7fffff));
       if (std::find(x.end() - kBlock, x.end(), divisors.back()) == x.end()) x.back() = divisors.back();
     }
-  const std::vector<float> y = run(**cpu, fmt::format("x[i] / max[k < {}](x[k])", kBlock), x);
+  const std::vector<float> y = run(*cpu, fmt::format("x[i] / max[k < {}](x[k])", kBlock), x);
   auto far = [](float value) { return std::abs(value) < 0x1p-100f || std::abs(value) > 0x1p126f; };
   int64_t wrong = 0, corrected = 0;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -161,9 +151,8 @@ TEST_CASE("quotients by what a loop does not change are rounded to nearest, and 
 }
 
 TEST_CASE("extremes prefer a number to NaN, and infinities are numbers") {
-  auto cpu = runtime::open_cpu_device({});
-  REQUIRE(cpu.ok());
-  if (!compiles(**cpu)) return;
+  const auto cpu = compiling_cpu();
+  if (!cpu) return;
   struct Block {
     float most, one;  // what all elements are but one
   };
@@ -174,8 +163,8 @@ TEST_CASE("extremes prefer a number to NaN, and infinities are numbers") {
       x.resize(x.size() + kBlock, block.most);
       x[x.size() - kBlock + place] = block.one;
     }
-    const std::vector<float> most = run(**cpu, fmt::format("max[k < {}](x[k])", kBlock), x),
-                             least = run(**cpu, fmt::format("min[k < {}](x[k])", kBlock), x);
+    const std::vector<float> most = run(*cpu, fmt::format("max[k < {}](x[k])", kBlock), x),
+                             least = run(*cpu, fmt::format("min[k < {}](x[k])", kBlock), x);
     for (size_t i = 0; i < x.size(); ++i) {
       const Block& block = blocks[i / kBlock];
       const float max = std::fmax(block.most, block.one), min = std::fmin(block.most, block.one);

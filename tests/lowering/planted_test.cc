@@ -18,6 +18,7 @@
 #include "lowering/planted.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/generator.h"
+#include "tests/lowering/cpu_device.h"
 #include "tests/lowering/planted_programs.h"
 #include "tests/lowering/simulated_case.h"
 
@@ -148,10 +149,7 @@ Finding finding(const Entry& entry, const Report& report) {
 class Suite {
  public:
   Suite() {
-    auto cpu = runtime::open_cpu_device({});
-    const std::string probe = "define void @f(ptr %p, i64 %b, i64 %n, i64 %s, ptr %w) {\n  ret void\n}\n";
-    if (cpu.ok() && (*cpu)->compiler().compile({probe, "f", (*cpu)->properties().architecture, 0}).ok())
-      cpu_ = std::move(*cpu);
+    cpu_ = compiling_cpu();
     conformance::Random random(7);
     for (const char* name : kExamples) {
       const std::string file = fmt::format("{}/{}.tile", KACHEL_EXAMPLES, name);
@@ -295,7 +293,7 @@ TEST_CASE("one bug on the CPU" * doctest::skip(std::getenv(kChildVariable) == nu
 TEST_CASE("without a bug no case fails, and each planted bug makes one fail" *
           doctest::skip(std::getenv(kChildVariable) != nullptr)) {
   Suite suite;
-  if (!suite.has_cpu()) MESSAGE("no CPU compiler here: bugs are looked for in the simulator only");
+  if (!suite.has_cpu()) MESSAGE("bugs are looked for in the simulator only");
   const Finding clean_simulated = suite.simulated(), clean_cpu = suite.has_cpu() ? suite.on_cpu() : Finding{};
   CHECK_MESSAGE(!clean_simulated.noticed, clean_simulated.what);
   CHECK_MESSAGE(!clean_cpu.noticed, clean_cpu.what);
