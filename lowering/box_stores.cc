@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kRows = 16, kColumnStep = 16;  // of a box; what four matrices of stmatrix are
 constexpr int64_t kBytes = 2;             // of an element
 constexpr int64_t kReserved = 1024;       // for barriers of phases and what reductions exchange
-constexpr int64_t kPerBlock = 1024;       // of the driver; CUDA programming guide, "compute capabilities"
 
 // Calls fn on each copy outside of loops.
 template <class Fn>
@@ -47,10 +46,6 @@ int64_t uses_of(const ir::Block& body, const ir::Buffer* buffer) {
     }
   }
   return uses;
-}
-
-int64_t resident(int64_t bytes, const Target& target) {
-  return machine_of(target.architecture).shared_per_sm / (bytes + kPerBlock);
 }
 
 class Chooser {
@@ -106,11 +101,12 @@ void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Place
   for_each_copy(kernel.body, [&](const ir::CopyStmt& copy) {
     BoxStore box;
     if (!chooser.choose(copy, &box)) return;
-    const int64_t each = placements->threads / 32 * kRows * box.columns * kBytes;
+    const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns * kBytes;
     // Two, so that one is filled while the other one is read.
     for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)
       if (bytes + box.buffers * each <= target.shared_limit &&
-          resident(bytes + box.buffers * each, target) >= resident(bytes, target))
+          resident_by_shared(bytes + box.buffers * each, target.architecture) >=
+              resident_by_shared(bytes, target.architecture))
         break;
     if (box.columns && !box.buffers) {
       box.columns = 0;

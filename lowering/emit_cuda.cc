@@ -25,22 +25,23 @@ class Emitter {
     text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
     text_ += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
-        kernel_.threads + (has_producer() ? kernel_.producer_threads : 0), kernel_.alone ? ", 1" : "", kEntry);
+        consumers() + (has_producer() ? kernel_.producer_threads : 0), kernel_.alone ? ", 1" : "", kEntry);
     params();
     buffers();
-    if (kernel_.thread) line(1, "const int {} = threadIdx.x;", name(kernel_.thread));
+    if (kernel_.thread) line(1, "const int {} = {};", name(kernel_.thread), thread());
+    if (kernel_.team) line(1, "const int {} = threadIdx.x / {};", name(kernel_.team), kernel_.threads);
     if (has_producer()) {
       phases();
-      line(1, "if (threadIdx.x < {}) {{", kernel_.threads);
+      line(1, "if (threadIdx.x < {}) {{", consumers());
       if (kernel_.registers) line(1, "kachel_more_registers<{}>();", kernel_.registers);
     }
-    tiles(kernel_.body);
+    kernel_.teams > 1 ? tiles_in_turn() : tiles(kernel_.body);
     // A block's shared memory is given away when it ends.
     if (stores_boxes()) line(1, "kachel_bulk_store_wait<0>();");
     if (has_producer()) {
       line(1, "}} else {{");
       if (kernel_.producer_registers) line(1, "kachel_fewer_registers<{}>();", kernel_.producer_registers);
-      line(1, "if (threadIdx.x == {}) {{", kernel_.threads);
+      line(1, "if (threadIdx.x == {}) {{", consumers());
       tiles(kernel_.producer);
       line(1, "}} }}");
     }
@@ -56,6 +57,10 @@ class Emitter {
   }
 
  private:
+  int consumers() const { return kernel_.teams * kernel_.threads; }
+  std::string thread() const {
+    return kernel_.teams > 1 ? fmt::format("threadIdx.x % {}", kernel_.threads) : "threadIdx.x";
+  }
   bool has_producer() const { return !kernel_.producer.empty(); }
   bool stores_boxes() const {
     return std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(), [](const LoopBuffer& buffer) { return buffer.of_warps; });
@@ -72,6 +77,18 @@ class Emitter {
       line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x) {{", tile, count);
     }
     block(body, 2);
+    line(1, "}}");
+  }
+  void tiles_in_turn() {
+    const std::string &tile = name(kernel_.tile), &count = name(kernel_.tiles);
+    line(1, "int kachel_turn = 0;");
+    line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x, kachel_turn = kachel_turn == {2} ? 0 : kachel_turn + 1) {{",
+         tile, count, kernel_.teams - 1);
+    line(2, "if (kachel_turn == {}) {{", name(kernel_.team));
+    block(kernel_.body, 3);
+    line(2, "}} else {{");
+    block(kernel_.passed_over, 3);
+    line(2, "}}");
     line(1, "}}");
   }
   void phases() {
@@ -166,7 +183,7 @@ class Emitter {
     const int64_t rounds = (threads.extent + kernel_.threads - 1) / kernel_.threads;
     if (threads.extent == kernel_.threads) {
       line(depth, "{{");
-      line(depth + 1, "const int {} = threadIdx.x;", name(threads.index));
+      line(depth + 1, "const int {} = {};", name(threads.index), thread());
       if (threads.unroll) line(depth + 1, "const int {} = 0;", name(threads.slot));
       block(threads.body, depth + 1);
       line(depth, "}}");
@@ -177,7 +194,7 @@ class Emitter {
     constexpr int64_t kMostUnrolled = 256;
     line(depth, "#pragma unroll{}", threads.unroll && rounds <= kMostUnrolled ? "" : " 1");
     line(depth, "for (int {0} = 0; {0} < {1}; ++{0}) {{", slot, rounds);
-    line(depth + 1, "const int {} = {} * {} + (int)threadIdx.x;", index, slot, kernel_.threads);
+    line(depth + 1, "const int {} = {} * {} + (int)({});", index, slot, kernel_.threads, thread());
     const bool partial = threads.extent % kernel_.threads != 0;
     if (partial) line(depth + 1, "if ({} < {}) {{", index, threads.extent);
     block(threads.body, depth + (partial ? 2 : 1));

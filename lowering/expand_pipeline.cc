@@ -192,6 +192,7 @@ class BulkConsumer {
       const bool both = first == second || reads(skew.work, ring, false);
       (both ? others : first ? first_only : second_only).push_back(&ring);
     }
+    take_turn(true, out);
     LoopBlock head;
     const PhaseState first = begin(&head);
     for (const Rings* rings : {&others, &first_only}) wait(*rings, first, &head);
@@ -211,12 +212,12 @@ class BulkConsumer {
     for (const Rings* rings : {&others, &first_only}) wait(*rings, state, &loop.body);
     const PhaseState before = previous(state, &loop.body);
     wait(second_only, before, &loop.body);
-    take_turn(&loop.body);
+    take_turn(false, &loop.body);
     synchronised_(skew.first, &loop.body);
     batches_.commit(&loop.body);
     synchronised_(second(before.stage, ir::make_var(node_.var)), &loop.body);
     batches_.commit(&loop.body);
-    pass_turn(&loop.body);
+    pass_turn(false, &loop.body);
     batches_.leave_one(&loop.body);
     release(first_only, state.stage, &loop.body);
     auto release_before = [&] {
@@ -236,6 +237,7 @@ class BulkConsumer {
     batches_.settle(&tail);
     for (const Rings* rings : {&others, &second_only}) release(*rings, last.stage, &tail);
     out->push_back({LoopIf{runs(), std::move(tail), {}}});
+    pass_turn(true, out);
   }
 
   void iterate(LoopBlock* out) {
@@ -244,6 +246,7 @@ class BulkConsumer {
     for (const Ring& ring : bulk_.rings) rings.push_back(&ring);
     LoopBlock body = consume(node_, &batches_, synchronised_);
     if (overlapped) batches_.pin(out);
+    take_turn(true, out);
     LoopFor loop{node_.var, node_.begin, node_.end, false, false, {}};
     const PhaseState state = begin(&loop.body);
     wait(rings, state, &loop.body);
@@ -259,6 +262,7 @@ class BulkConsumer {
     }
     end_phase(bulk_.consumer, state, node_.depth, &loop.body);
     out->push_back({std::move(loop)});
+    pass_turn(true, out);
     batches_.settle(out);
     if (!later) return;
     LoopBlock rest;
@@ -275,10 +279,12 @@ class BulkConsumer {
     for (const Ring* ring : rings)
       to->push_back(phase_operation(Kind::kPhaseWait, ring->full, state.stage, 0, state.parity));
   }
-  // Groups issue their products in turn, so that the tensor cores work for one while the other works on its results.
+  // Groups issue their products in turn, so that the tensor cores work for one while the other works on its results. Where
+  // a turn is a whole loop, it also keeps a team from waiting for a stage that is still to be filled for the one before:
+  // a barrier of phases tells a phase from the next one only.
   // A phase of the first group's barrier is the last one's turn before; for the first turn there was none.
-  void take_turn(LoopBlock* to) const {
-    if (!bulk_.turns) return;
+  void take_turn(bool whole, LoopBlock* to) const {
+    if (!bulk_.turns || bulk_.turns->whole != whole || planted(Planted::kTurnNotTaken)) return;
     const ExprRef now = named("turn", ir::make_load(bulk_.turns->parity, {int32(0)}), to);
     const ExprRef after = ir::make_typed(Op::kBitXor, {now, int32(1)});
     const ExprRef first = ir::make_typed(Op::kEq, {bulk_.turns->group, int32(0)});
@@ -286,8 +292,8 @@ class BulkConsumer {
                                   ir::make_typed(Op::kSelect, {first, after, now})));
     to->push_back({LoopStore{bulk_.turns->parity, int32(0), after}});
   }
-  void pass_turn(LoopBlock* to) const {
-    if (!bulk_.turns || planted(Planted::kTurnNotPassed)) return;
+  void pass_turn(bool whole, LoopBlock* to) const {
+    if (!bulk_.turns || bulk_.turns->whole != whole || planted(Planted::kTurnNotPassed)) return;
     const ExprRef last = ir::make_typed(Op::kEq, {bulk_.turns->group, int32(bulk_.turns->groups - 1)});
     const ExprRef next = ir::make_typed(Op::kAdd, {bulk_.turns->group, int32(1)});
     to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.turns->over,

@@ -24,6 +24,15 @@ int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice) {
   return choice.mma && choice.in_runs ? group_columns(gemm, tile_shape(gemm.c.buffer)[1] / choice.warps_n) / 2 : 0;
 }
 
+int64_t fragment_registers(const Placements& placements) {
+  int64_t registers = 0;
+  for (const auto& [tile, placement] : placements.tiles)
+    if (placement.scope == ir::Scope::kRegister)
+      registers += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
+  for (const auto& [gemm, choice] : placements.gemms) registers += run_registers(*gemm, choice);
+  return registers;
+}
+
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {
   // With k down its rows B is cut at whole slabs; 8-bit integers know multiples of 16.
   const ir::DType type = gemm.b.buffer->type.dtype;

@@ -203,6 +203,7 @@ struct LoopPipeline {
       ir::BufferRef over, parity;
       ir::ExprRef group;  // I32, the thread's
       int64_t groups = 0;
+      bool whole = false;  // a turn is the whole loop, not an iteration
     };
     std::optional<Turns> turns;
   };
@@ -241,7 +242,10 @@ struct LoopPhases {
 };
 
 struct LoopKernel {
-  int threads = 1;  // 1 on the CPU, where no LoopThreads and no LoopBarrier occur
+  int threads = 1;  // of a team; 1 on the CPU, where no LoopThreads and no LoopBarrier occur
+  // Teams that compute a block's tiles in turn, so that what one does behind its products runs beside another one's. They
+  // share the pipelines' stages and each warp's memory is its own: no LoopBarrier occurs, and no other shared memory.
+  int teams = 1;
   std::vector<LoopParam> params;
   std::vector<LoopBuffer> buffers;
   int64_t shared_bytes = 0, workspace_bytes = 0;
@@ -252,8 +256,10 @@ struct LoopKernel {
   // among the longest of a round has one of the shortest of the next.
   bool back_and_forth = false;
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
-  ir::VarRef thread;       // I32, the thread's number in its block; null on the CPU
+  ir::VarRef thread;       // I32, the thread's number in its team; null on the CPU
+  ir::VarRef team;         // I32, the team's number; null where there is one
   LoopBlock body;
+  LoopBlock passed_over;  // what a team does for a tile that another one computes
   // What further threads do meanwhile: the first of them, tile by tile. Empty: there are none.
   LoopBlock producer;
   int producer_threads = 0;  // a warp, or a warp group where registers are handed on

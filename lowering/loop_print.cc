@@ -136,8 +136,9 @@ class Printer {
 
 std::string print(const LoopKernel& kernel) {
   Printer printer;
-  printer.text_ = fmt::format("threads {}, shared {} bytes, workspace {} bytes\n", kernel.threads, kernel.shared_bytes,
-                              kernel.workspace_bytes);
+  printer.text_ = fmt::format("threads {}{}, shared {} bytes, workspace {} bytes\n", kernel.threads,
+                              kernel.teams > 1 ? fmt::format(" in each of {} teams", kernel.teams) : "",
+                              kernel.shared_bytes, kernel.workspace_bytes);
   for (const LoopParam& param : kernel.params) {
     const char* slot = kSlotNames[static_cast<int>(param.slot.kind)];
     if (param.buffer)
@@ -160,6 +161,10 @@ std::string print(const LoopKernel& kernel) {
     printer.text_ += fmt::format("phases {}: {} of {} arrivals\n", phases.buffer->name, phases.count, phases.arrivals);
   printer.text_ += fmt::format("for tile {}{} {{\n", kernel.tile->name, kernel.back_and_forth ? ", back and forth" : "");
   printer.block(kernel.body, 1);
+  if (kernel.teams > 1) {
+    printer.text_ += "} of another team {\n";
+    printer.block(kernel.passed_over, 1);
+  }
   if (!kernel.producer.empty()) {
     printer.text_ += fmt::format("}}\nproducer, for tile {} {{\n", kernel.tile->name);
     printer.block(kernel.producer, 1);

@@ -5,6 +5,7 @@
 
 #include "ir/print.h"
 #include "lowering/loop_ir.h"
+#include "lowering/teams.h"
 
 namespace kachel::lowering {
 namespace {
@@ -22,10 +23,13 @@ class Verifier {
     }
     visible_.insert(kernel.tile.get());
     if (kernel.thread) visible_.insert(kernel.thread.get());
+    if (kernel.team) visible_.insert(kernel.team.get());
     cpu_ = kernel.threads == 1;
     threads_ = kernel.threads;
     block(kernel.body, false);
     block(kernel.producer, false);
+    block(kernel.passed_over, false);
+    if (kernel.teams > 1 && !keeps_to_teams(kernel)) fail("teams that meet at a barrier or share memory");
     return message_;
   }
 

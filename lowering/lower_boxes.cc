@@ -28,10 +28,10 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
   const FragmentLayout rows = *layout.matrix_rows();
   const int64_t width = chosen->second.columns, groups = width / kRows, elements = kRows * width;
-  const int64_t buffers = chosen->second.buffers, warps = out_.threads / kWarp;
+  const int64_t buffers = chosen->second.buffers, warps = out_.threads / kWarp;  // of a team
 
   const ExprRef thread = ir::make_var(out_.thread);
-  const ir::BufferRef boxes = temporary("boxes", type, ir::Scope::kShared, warps * buffers * elements);
+  const ir::BufferRef boxes = temporary("boxes", type, ir::Scope::kShared, out_.teams * warps * buffers * elements);
   out_.buffers.back().of_warps = true;
   out_.buffers.back().alignment = 1024;  // eight rows of 128 bytes, as the swizzle counts them
   const bool converts = fragment->type.dtype != type;
@@ -43,7 +43,9 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   const ExprRef half = let("half", apply(Op::kDiv, lane, kRows));
   // Of rows of 128, 64 or 32 bytes: bits 4 to 6 of the address, as many as tell the chunks apart, are exchanged with 7 to 9.
   const ExprRef exchanged = let("exchanged", apply(Op::kMod, apply(Op::kDiv, row, 4 / groups), 2 * groups));
-  const ExprRef first_box = let("box", times(apply(Op::kDiv, thread, kWarp), buffers * elements));
+  const ExprRef before = out_.team ? times(ir::make_var(out_.team), warps) : nullptr;
+  const ExprRef warp = plus(before, apply(Op::kDiv, thread, kWarp));
+  const ExprRef first_box = let("box", times(warp, buffers * elements));
 
   // Where the warp's part of the tile begins, and the tile in the tensor.
   std::vector<ExprRef> starts, places;

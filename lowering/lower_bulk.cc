@@ -38,9 +38,11 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     (choice.group && choice.a_in_registers ? late : early).insert(gemm->b.buffer.get());
     early.insert(gemm->a.buffer.get());
   }
-  if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && !late.empty()) {
+  if (out_.teams > 1) {
+    bulk.turns = {phases("turn", out_.teams, out_.threads / 32), state("turn_parity"), ir::make_var(out_.team), out_.teams, true};
+  } else if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && !late.empty()) {
     const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
-    bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups};
+    bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups, false};
   }
   for (const bool later : {false, true}) {
     LoopPipeline::Bulk::Ring ring;

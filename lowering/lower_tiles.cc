@@ -40,6 +40,11 @@ Result<LoopKernel> TileLowering::run() {
     out_.thread = make_local("thread", DType::I32, VarKind::kThread);
     out_.ranges.set(out_.thread, {0, out_.threads - 1});
   }
+  out_.teams = schedule_.teams;
+  if (out_.teams > 1) {
+    out_.team = make_local("team", DType::I32, VarKind::kThread);
+    out_.ranges.set(out_.team, {0, out_.teams - 1});
+  }
   current_ = &out_.body;
   declare_params();
   declare_tiles();

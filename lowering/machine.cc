@@ -74,6 +74,11 @@ const Machine& machine_of(int architecture) {
   return *found;
 }
 
+int64_t resident_by_shared(int64_t bytes, int architecture) {
+  constexpr int64_t kReserved = 1024;  // of each block, for the driver; CUDA programming guide, "compute capabilities"
+  return machine_of(architecture).shared_per_sm / (bytes + kReserved);
+}
+
 const MmaShape* find_mma(int architecture, DType a, DType b, DType c, ir::Precision precision,
                         const char** reason) {
   *reason = "no tensor core instruction multiplies these types";

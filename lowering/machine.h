@@ -37,6 +37,9 @@ struct Machine {
 // The row for an architecture: the last one not above it. REQUIRES: architecture >= 80.
 const Machine& machine_of(int architecture);
 
+// How many blocks of so many bytes of shared memory a multiprocessor has room for.
+int64_t resident_by_shared(int64_t bytes, int architecture);
+
 // Null, and why in `reason`, if no tensor core instruction of the architecture multiplies these types.
 const MmaShape* find_mma(int architecture, ir::DType a, ir::DType b, ir::DType c, ir::Precision precision,
                         const char** reason);

@@ -165,6 +165,7 @@ class Narrower {
 void narrow(LoopKernel* kernel) {
   Narrower(kernel).block(&kernel->body);
   Narrower(kernel).block(&kernel->producer);
+  Narrower(kernel).block(&kernel->passed_over);
 }
 
 }  // namespace kachel::lowering

@@ -11,6 +11,7 @@
 //            -> placement         where each tile lives, by which layout; instructions
 //            -> fit pipelines     depths that shared memory has room for
 //            -> bulk copies       pipelines that the copy engine fills, for a producer
+//            -> teams             of consumers, which compute tiles in turn
 //            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
@@ -35,6 +36,7 @@
 #include "lowering/simplify.h"
 #include "lowering/staged_operands.h"
 #include "lowering/synchronise.h"
+#include "lowering/teams.h"
 #include "lowering/tile_lowering.h"
 #include "lowering/unswitch.h"
 #include "lowering/work.h"
@@ -51,6 +53,12 @@ Status check_target(const Target& target) {
   if (target.threads && (target.threads < 32 || target.threads > 1024 || target.threads % 32))
     return invalid(fmt::format("{} threads a block; give a multiple of 32 from 32 to 1024", target.threads));
   return {};
+}
+
+Target without_teams(Target target) {
+  if (target.teams > 1) target.threads = 0;
+  target.teams = 1;
+  return target;
 }
 
 const char* sums_of(const GemmChoice& choice) {
@@ -113,6 +121,14 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
+  const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
+  if (teams > 1 && target.threads != kGroupThreads) {
+    Target of_groups = target;
+    of_groups.teams = teams;
+    of_groups.threads = kGroupThreads;
+    return lower_to_loops(concrete, of_groups, fact_mask);
+  }
+  part_roles(&lowering.schedule, lowering.placements, teams);
   if (!plain && target.bulk_stores) choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
@@ -123,17 +139,18 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.loops.producer_registers = lowering.schedule.roles[1].registers;
   }
   if (!plan_memory(&lowering.loops, target)) {
-    Target less = target;
+    Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
     return lower_to_loops(concrete, less, fact_mask);
   }
-  if (target.kind == Target::Kind::kCuda) {
-    const int64_t reserved = 1024;  // of each block, for the driver; CUDA programming guide, "compute capabilities"
-    lowering.loops.alone = lowering.schedule.roles.size() > 1 || 2 * (lowering.loops.shared_bytes + reserved) >
-                                                                     machine_of(target.architecture).shared_per_sm;
-  }
-  if (!synchronise(&lowering.loops)) {
+  if (target.kind == Target::Kind::kCuda)
+    lowering.loops.alone =
+        lowering.schedule.roles.size() > 1 || resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
+  const bool parted = synchronise(&lowering.loops);
+  if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
+    return lower_to_loops(concrete, without_teams(target), fact_mask);
+  if (!parted) {
     Target together = target;
     together.bulk_copies = false;
     return lower_to_loops(concrete, together, fact_mask);
@@ -180,7 +197,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.text = cpu ? emit_llvm(loops) : emit_cuda(loops);
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
-  lowered.threads = loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
+  lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
   lowered.maps = loops.maps;
   // The producer runs ahead into the next tile. Many tiles of unequal length are better dealt out by the hardware.
   if (!loops.producer.empty()) lowered.resident_tiles = loops.back_and_forth ? kEvenedTiles : kAlwaysResident;

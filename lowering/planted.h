@@ -79,6 +79,8 @@ enum class Planted {
   kMatrixRow,           // stmatrix's matrices down the rows exchanged
   kReleaseNotFenced,    // a stage that threads read is released without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
+  kTurnNotTaken,        // nor does the next one wait
+  kNotPassedOver,       // a team does not step over the stages of a tile that is not its own
   kDroppedExchange,     // the threads of a row store each other's columns
   kBlockStrip,          // a thread multiplies its first strip of columns only, in place of the others
   kBlockStep,           // a right operand in blocks of registers is one k behind

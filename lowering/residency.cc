@@ -8,13 +8,12 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr int kRegisterStep = 8;                // registers of a thread come in eights
-constexpr int64_t kReservedSharedBytes = 1024;  // of a block, for the driver; CUDA programming guide
 
 }  // namespace
 
 Residency residency_of(const WorkProfile& profile, int architecture) {
   const Machine& machine = machine_of(architecture);
-  const int threads = (profile.threads + profile.producer_threads + kWarp - 1) / kWarp * kWarp;
+  const int threads = (profile.teams * profile.threads + profile.producer_threads + kWarp - 1) / kWarp * kWarp;
   auto fit = [&](int of_threads) {
     const int each = machine.registers_per_sm / of_threads / kRegisterStep * kRegisterStep;
     return std::min(machine.registers_per_thread, each);
@@ -30,7 +29,7 @@ Residency residency_of(const WorkProfile& profile, int architecture) {
                             ? fit(threads)
                             : static_cast<int>(std::min<int64_t>(wanted / kRegisterStep * kRegisterStep, most));
   const int64_t blocks = std::min({static_cast<int64_t>(machine.threads_per_sm / threads),
-                                   machine.shared_per_sm / (profile.shared_bytes + kReservedSharedBytes),
+                                   resident_by_shared(profile.shared_bytes, architecture),
                                    static_cast<int64_t>(machine.registers_per_sm / (residency.registers * threads))});
   residency.blocks = static_cast<int>(std::max<int64_t>(blocks, 1));
   return residency;

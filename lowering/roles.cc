@@ -1,6 +1,9 @@
 // The producer walks the same tiles, loops and branches as the consumers, since all of them are uniform, and drops what
 // is not copied ahead. Each stage is used in turn: the producer waits until a ring's part of it is empty, announces its
 // bytes and starts the copies, which end the phase of its `full` barrier when they are there.
+//
+// A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages as
+// they use.
 #include "lowering/roles.h"
 
 #include <algorithm>
@@ -13,8 +16,10 @@
 namespace kachel::lowering {
 namespace {
 
-class Splitter {
+// Of the consumers' part what leads to pipelines, and something else in the place of each.
+class Slice {
  public:
+  virtual ~Slice() = default;
   bool failed = false;
 
   LoopBlock block(const LoopBlock& body) {
@@ -40,10 +45,14 @@ class Splitter {
         fills = true;
       } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
         if (pipeline->bulk) {
-          out.push_back({fill(*pipeline)});
+          failed |= !known(pipeline->begin) || !known(pipeline->end);
+          instead(*pipeline, &out);
           fills = true;
         } else {
-          failed |= !Splitter().block(pipeline->consume).empty();
+          for_each_statement(pipeline->consume, [&](const LoopStmt& inner) {
+            const auto* within = std::get_if<LoopPipeline>(&inner.node);
+            failed |= within && within->bulk;
+          });
         }
       }
     }
@@ -51,7 +60,9 @@ class Splitter {
     return out;
   }
 
- private:
+ protected:
+  virtual void instead(const LoopPipeline& node, LoopBlock* out) = 0;
+
   // Values that need neither tiles nor registers.
   bool known(const ir::ExprRef& expr) const {
     bool known = true;
@@ -63,9 +74,14 @@ class Splitter {
     return known;
   }
 
-  LoopFor fill(const LoopPipeline& node) {
+ private:
+  std::unordered_set<const ir::Var*> unknown_;
+};
+
+class Producer final : public Slice {
+ private:
+  void instead(const LoopPipeline& node, LoopBlock* out) override {
     const LoopPipeline::Bulk& bulk = *node.bulk;
-    failed |= !known(node.begin) || !known(node.end);
     LoopFor loop{node.ahead, node.begin, node.end, false, false, {}};
     const PhaseState state = begin_phase(bulk.producer, node.into, &loop.body);
     // An empty stage is one whose phase before this is over; the first one before all is.
@@ -99,18 +115,36 @@ class Splitter {
       const auto* let = std::get_if<LoopLet>(&stmt.node);
       if (!let || !named.count(let->var.get())) loop.body.push_back(std::move(stmt));
     }
-    return loop;
+    out->push_back({std::move(loop)});
   }
+};
 
-  std::unordered_set<const ir::Var*> unknown_;
+class Passing final : public Slice {
+ private:
+  void instead(const LoopPipeline& node, LoopBlock* out) override {
+    const LoopPipeline::Bulk::State& state = node.bulk->consumer;
+    auto number = [](ir::DType type, const ir::ExprRef& value) { return ir::make_cast({type, nullptr}, value); };
+    const ir::ExprRef trips = ir::make_typed(ir::Op::kMax, {ir::make_typed(ir::Op::kSub, {node.end, node.begin}), int64(0)});
+    const ir::ExprRef at = number(ir::DType::I64, ir::make_load(state.stage, {int32(0)}));
+    const ir::ExprRef next = named("next", planted(Planted::kNotPassedOver) ? at : plus(trips, at), out);
+    const ir::ExprRef rounds = number(ir::DType::I32, ir::make_typed(ir::Op::kDiv, {next, int64(node.depth)}));
+    const ir::ExprRef odd = ir::make_typed(ir::Op::kMod, {rounds, int32(2)});
+    const ir::ExprRef parity = ir::make_typed(ir::Op::kBitXor, {ir::make_load(state.parity, {int32(0)}), odd});
+    const ir::ExprRef stage = number(ir::DType::I32, ir::make_typed(ir::Op::kMod, {next, int64(node.depth)}));
+    out->push_back({LoopStore{state.parity, int32(0), parity}});
+    out->push_back({LoopStore{state.stage, int32(0), stage}});
+  }
 };
 
 }  // namespace
 
-bool split_producer(LoopKernel* kernel) {
-  Splitter splitter;
-  kernel->producer = splitter.block(kernel->body);
-  return !splitter.failed;
+bool split_roles(LoopKernel* kernel) {
+  Producer producer;
+  kernel->producer = producer.block(kernel->body);
+  if (kernel->teams < 2) return !producer.failed;
+  Passing passing;
+  kernel->passed_over = passing.block(kernel->body);
+  return !producer.failed && !passing.failed;
 }
 
 }  // namespace kachel::lowering

@@ -38,6 +38,7 @@ std::string Schedule::print() const {
   for (const Role& role : roles)
     text += fmt::format("role {}: threads {}..{}{}\n", role.name, role.first_thread, role.first_thread + role.threads,
                         role.registers ? fmt::format(", {} registers", role.registers) : "");
+  if (teams > 1) text += fmt::format("consumers: {} teams, which compute tiles in turn\n", teams);
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
   if (raster > 1) text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");

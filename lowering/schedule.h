@@ -37,6 +37,7 @@ inline constexpr int64_t kRowsTogether = 8, kShortRowsTogether = 64;
 
 struct Schedule {
   std::vector<Role> roles;
+  int teams = 1;  // of consumers, see teams.h
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
   std::set<size_t> backwards;
@@ -78,8 +79,12 @@ void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* pla
 int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target);
 
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
-// slabs that it fills: then a role "producer" is added. Says why not in Pipeline::reason.
+// slabs that it fills. Says why not in Pipeline::reason.
 void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask);
+bool has_bulk_copies(const Schedule& schedule);
+
+// With bulk copies: a role "producer" beside `teams` teams of consumers, and the registers that each is given.
+void part_roles(Schedule* schedule, const Placements& placements, int teams);
 
 }  // namespace kachel::lowering

@@ -26,13 +26,9 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
     int threads, alike, consumer, producer;
   };
   constexpr Share kShares[] = {{256, 168, 232, 40}, {256, 168, 240, 24}, {384, 128, 152, 40}, {384, 128, 160, 32}};
-  int64_t fragments = 0;
-  for (const auto& [tile, placement] : placements.tiles)
-    if (placement.scope == ir::Scope::kRegister)
-      fragments += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
-  for (const auto& [gemm, choice] : placements.gemms) fragments += run_registers(*gemm, choice);
+  const int64_t fragments = fragment_registers(placements);
   for (const Share& share : kShares) {
-    if (share.threads != placements.threads || fragments + kBesideFragments <= share.alike) continue;
+    if (share.threads != consumer->threads || fragments + kBesideFragments <= share.alike) continue;
     consumer->registers = share.consumer;
     producer->registers = share.producer;
     producer->threads = 128;
@@ -97,16 +93,24 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
   for (Pipeline& pipeline : schedule->pipelines)
     if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline))
       run_in_order(&pipeline, placements);
-  const bool any = std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(), [](const Pipeline& pipeline) {
+  // Both operands of a product are read again by the tiles beside it.
+  if (has_bulk_copies(*schedule) && kernel.grid.size() >= 2 && schedule->backwards.empty() && schedule->order.empty())
+    schedule->raster = kRowsTogether;
+}
+
+bool has_bulk_copies(const Schedule& schedule) {
+  return std::any_of(schedule.pipelines.begin(), schedule.pipelines.end(), [](const Pipeline& pipeline) {
     return pipeline.realisation == Pipeline::Realisation::kBulkCopies;
   });
-  if (!any) return;
+}
+
+void part_roles(Schedule* schedule, const Placements& placements, int teams) {
+  if (!has_bulk_copies(*schedule)) return;
+  schedule->teams = teams;
   schedule->roles[0].name = "consumer";
-  schedule->roles.push_back({"producer", placements->threads, 32, 0});
-  // Both operands of a product are read again by the tiles beside it.
-  if (kernel.grid.size() >= 2 && schedule->backwards.empty() && schedule->order.empty())
-    schedule->raster = kRowsTogether;
-  share_registers(*placements, &schedule->roles[0], &schedule->roles[1]);
+  schedule->roles[0].threads = teams * placements.threads;
+  schedule->roles.push_back({"producer", schedule->roles[0].threads, 32, 0});
+  share_registers(placements, &schedule->roles[0], &schedule->roles[1]);
 }
 
 }  // namespace kachel::lowering

@@ -143,6 +143,7 @@ LoopBlock substituted(const LoopBlock& block, std::unordered_map<const ir::Var*,
 void simplify(LoopKernel* kernel) {
   kernel->body = Simplifier().block(kernel->body);
   kernel->producer = Simplifier().block(kernel->producer);
+  kernel->passed_over = Simplifier().block(kernel->passed_over);
 }
 
 }  // namespace kachel::lowering

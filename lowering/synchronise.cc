@@ -208,7 +208,7 @@ class Synchroniser {
 
 bool synchronise(LoopKernel* kernel) {
   if (kernel->threads == 1) return true;
-  if (!split_producer(kernel)) return false;
+  if (!split_roles(kernel)) return false;
   Synchroniser pass(*kernel);
   LoopBlock body;
   pass.nested(kernel->body, pass.around_tiles(kernel->body), &body);

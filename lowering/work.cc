@@ -405,6 +405,7 @@ WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete) {
   WorkProfile profile;
   profile.tile = kernel.tile;
   profile.threads = kernel.threads;
+  profile.teams = kernel.teams;
   profile.shared_bytes = kernel.shared_bytes;
   if (!kernel.thread) return profile;
   std::unordered_map<const ir::Buffer*, size_t> tensor_of;

@@ -65,7 +65,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   launch.rest = cost_of(mean.rest, rates);
   if (fills > 0) launch.longest = longest / fills;
   launch.blocks = inputs.tiles;
-  launch.resident = prediction.residency.blocks;
+  launch.resident = prediction.residency.blocks * profile.teams;
   launch.multiprocessors = std::max(multiprocessors, 1);
   launch.persistent = profile.resident;
   launch.warp_groups = multiply_adds(ProductKind::kGroup16) + multiply_adds(ProductKind::kGroup8) +

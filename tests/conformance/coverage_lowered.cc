@@ -115,6 +115,7 @@ void Coverage::add(const lowering::LoopKernel& loops) {
   Features features;
   features.block(loops.body);
   features.block(loops.producer);
+  if (loops.teams > 1) features.names.insert("teams");
   for (const lowering::LoopBuffer& buffer : loops.buffers)
     if (buffer.buffer->name == "partial" && features.names.count("shuffle"))
       features.names.insert("reduction across warps");

@@ -151,6 +151,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   if (random() % 4 == 0) test.most_blocks = 1 + static_cast<uint32_t>(random() % 4);
   if (random() % (wishes.threads >= 0 ? 16 : 5) == 0) test.shared_limit = 1024;
   const bool old = random() % 2;  // mma where 90 has wgmma
+  test.teams = wishes.teams >= 0 ? wishes.teams : random() % 3 ? 0 : 2;
   test.architecture = wishes.architecture ? wishes.architecture : old ? 89 : 90;
   return test;
 }

@@ -18,6 +18,7 @@ struct Wishes {
   std::set<std::string> aligned;  // tensors without gaps that begin at a multiple of 16 bytes
   int threads = -1;  // of a block, if no tunable says, with room for its tiles in most cases; -1: any
   int architecture = 0;      // of a simulated GPU; 0: any
+  int teams = -1;            // of consumers, as lowering::Target has it; -1: any
   int extremes_percent = 25;                                     // of cases whose other tensors hold kExtremes
 };
 

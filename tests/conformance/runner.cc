@@ -78,8 +78,8 @@ class Run {
 }  // namespace
 
 std::string describe(const Case& test) {
-  std::string text = fmt::format("  seed {}, {} threads, facts {:#x}, shared limit {}, most blocks {}\n", test.seed,
-                                 test.threads, test.fact_mask, test.shared_limit, test.most_blocks);
+  std::string text = fmt::format("  seed {}, {} threads, {} teams, facts {:#x}, shared limit {}, most blocks {}\n", test.seed,
+                                 test.threads, test.teams, test.fact_mask, test.shared_limit, test.most_blocks);
   for (const auto& [name, type] : test.bindings.types) text += fmt::format("  {} = {}\n", name, ir::name(type));
   for (const auto& [name, value] : test.bindings.int_consts) text += fmt::format("  const {} = {}\n", name, value);
   for (const auto& [name, value] : test.bindings.tunables) text += fmt::format("  tune {} = {}\n", name, value);
@@ -108,6 +108,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.kind = cuda ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
   target.architecture = properties.compute_major * 10 + properties.compute_minor;
   target.threads = test.threads;
+  target.teams = test.teams;
   target.bulk_copies = properties.tensor_maps;
   runtime::describe_cpu(properties.architecture, &target);
   target.shared_limit = test.shared_limit ? test.shared_limit : properties.shared_bytes_per_block;

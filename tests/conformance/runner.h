@@ -24,6 +24,7 @@ struct Case {
   int64_t shared_limit = 0;           // 0: the device's
   uint32_t most_blocks = 0;           // launch fewer blocks than tiles; 0: one a tile
   int architecture = 90;              // of a simulated GPU
+  int teams = 0;                      // lowering::Target::teams
 };
 
 struct Report {

@@ -243,6 +243,22 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 )",
                      rows);
 }
+// Tiles that two teams compute in turn, with something to do behind the products.
+inline constexpr const char* kTeams = R"(tile 1
+kernel teams(A: f16[M, K], B: f16[N, K], D: f16[N], C: out f16[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 64], b: f16[32, 64]
+  fragment c: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[j*32 +: 32, k*64 +: 64]
+    c += a @ b^T
+  }
+  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // Operands of which wgmma takes a part, and sums of them that it makes in runs.
 inline constexpr const char* kShortSums = R"(tile 1
 kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])

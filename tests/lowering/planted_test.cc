@@ -112,6 +112,8 @@ constexpr Row kRows[] = {
     {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
+    {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
+    {Planted::kNotPassedOver, "a team forgets another one's stages", OnCpu::kNotThere},
     {Planted::kBlockStrip, "a thread repeats its first columns", OnCpu::kNotThere},
     {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
     {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
@@ -180,6 +182,11 @@ class Suite {
     add_program("group chain", group_chain(64), random, 24, groups);
     add_program("short sums", kShortSums, random, 24, groups);
     add_program("blocks", kBlocks, random, 24, groups);
+    groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
+    groups.teams = 2;
+    groups.aligned.emplace("C");
+    add_program("teams", kTeams, random, 24, groups);
+    groups.teams = -1;
     groups.values = {{"K", 80}};
     groups.aligned.emplace("W"), groups.aligned.emplace("S");
     groups.values = {{"K", 96}};

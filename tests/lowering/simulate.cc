@@ -36,7 +36,8 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
       value.i = ir::wrap_integer(type, params_[i]);
   }
   set(thread, program_.first_tile, {DType::I64, block, 0});
-  if (program_.thread >= 0) set(thread, program_.thread, {DType::I32, number, 0});
+  if (program_.thread >= 0) set(thread, program_.thread, {DType::I32, number % kernel_.threads, 0});
+  if (program_.team >= 0) set(thread, program_.team, {DType::I32, number / kernel_.threads, 0});
 }
 
 // True if it went on; `reached`: a barrier of the block, or null where it is done.
@@ -96,14 +97,15 @@ const SimStmt* Machine::run_to_barrier(std::vector<Runner>& runners, ThreadOrder
 
 void Machine::run_block(uint32_t block, ThreadOrder order) {
   memory_.start_block();
-  groups_.assign((static_cast<size_t>(kernel_.threads) + kLanes - 1) / kLanes, {});
+  const auto consumers = static_cast<size_t>(kernel_.teams * kernel_.threads);
+  groups_.assign((consumers + kLanes - 1) / kLanes, {});
   start_phases();
   const bool produces = !kernel_.producer.empty();
-  std::vector<Thread> threads(static_cast<size_t>(kernel_.threads) + (produces ? 1 : 0));
+  std::vector<Thread> threads(consumers + (produces ? 1 : 0));
   for (size_t i = 0; i < threads.size(); ++i) start(threads[i], static_cast<int32_t>(i), block);
   std::vector<Runner> runners;
-  for (size_t first = 0; first < static_cast<size_t>(kernel_.threads); first += kLanes)
-    runners.push_back({Warp(threads).subspan(first, std::min(kLanes, static_cast<size_t>(kernel_.threads) - first))});
+  for (size_t first = 0; first < consumers; first += kLanes)
+    runners.push_back({Warp(threads).subspan(first, std::min(kLanes, consumers - first))});
   if (produces) {
     threads.back().stack.assign(1, Level{&program_.producer});
     runners.push_back({Warp(threads).last(1), nullptr, true});

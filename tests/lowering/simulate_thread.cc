@@ -106,7 +106,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       break;
     }
     case Kind::kThreads:
-      for (int64_t slot = 0, index = thread.number; index < stmt.extent && !stopped();
+      for (int64_t slot = 0, index = thread.number % kernel_.threads; index < stmt.extent && !stopped();
            ++slot, index += kernel_.threads) {
         set(thread, stmt.slot, {DType::I32, index, 0});
         set(thread, stmt.second, {DType::I32, slot, 0});

@@ -10,6 +10,7 @@ Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
   Target target = kSimulatedGpu;
   target.architecture = prepared.test().architecture;
   target.threads = prepared.test().threads;
+  target.teams = prepared.test().teams;
   if (prepared.test().shared_limit) target.shared_limit = prepared.test().shared_limit;
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(prepared.kernel(), target, prepared.facts()));
   return std::move(lowering.loops);

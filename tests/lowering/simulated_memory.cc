@@ -25,7 +25,7 @@ SimMemory::SimMemory(const LoopKernel& kernel, const SimProgram& program, const 
     : program_(program),
       arena_(room_for(kernel.shared_bytes)),
       workspace_(room_for(kernel.workspace_bytes)),
-      fences_(static_cast<size_t>(kernel.threads)),
+      fences_(static_cast<size_t>(kernel.teams * kernel.threads)),
       result_(*result) {
   for (const Allocation& allocation : memory) {
     globals_.push_back({static_cast<uint8_t*>(allocation.data), {}});

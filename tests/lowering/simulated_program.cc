@@ -16,6 +16,7 @@ class Compiler {
     // for tile in block, block + blocks, ... while tile < tiles
     out_.first_tile = out_.slots++;
     if (kernel_.thread) out_.thread = slot(kernel_.thread);
+    if (kernel_.team) out_.team = slot(kernel_.team);
     SimNode first{ir::ExprKind::kVar};
     first.slot = out_.first_tile;
     out_.nodes.push_back(first);
@@ -26,7 +27,7 @@ class Compiler {
       walk.b = expr(ir::make_var(kernel_.tiles));
       walk.slot = slot(kernel_.tile);
       walk.step = blocks;
-      walk.body = block(*from);
+      walk.body = kernel_.teams > 1 && from == &kernel_.body ? in_turn(blocks) : block(*from);
       walk.stops = stops(walk.body);
       to->push_back(std::move(walk));
     }
@@ -34,6 +35,22 @@ class Compiler {
   }
 
  private:
+  // The block's i-th tile is that of team i % teams.
+  SimBlock in_turn(uint32_t blocks) {
+    auto apply = [](ir::Op op, const ir::ExprRef& a, int64_t b) {
+      return ir::make_typed(op, {a, ir::make_int(b, ir::DType::I64)});
+    };
+    const ir::ExprRef round = apply(ir::Op::kDiv, ir::make_var(kernel_.tile), blocks);
+    const ir::ExprRef team = ir::make_cast({ir::DType::I32, nullptr}, apply(ir::Op::kMod, round, kernel_.teams));
+    SimStmt turn{SimStmt::Kind::kIf};
+    turn.a = expr(ir::make_typed(ir::Op::kEq, {team, ir::make_var(kernel_.team)}));
+    turn.body = block(kernel_.body);
+    turn.otherwise = block(kernel_.passed_over);
+    turn.stops = stops(turn.body) || stops(turn.otherwise);
+    SimBlock both;
+    both.push_back(std::move(turn));
+    return both;
+  }
   void buffers() {
     auto add = [&](const ir::BufferRef& buffer, SimBuffer::Kind kind) -> SimBuffer& {
       numbers_[buffer.get()] = static_cast<int>(out_.buffers.size());

@@ -61,7 +61,7 @@ struct SimProgram {
   std::vector<SimBuffer> buffers;
   std::vector<int> param_slots;  // by parameter; -1: a pointer
   int slots = 0;
-  int first_tile = -1, thread = -1;  // variables that are set at the start: the block's and the thread's number
+  int first_tile = -1, thread = -1, team = -1;  // variables set at the start: the block's number, the thread's in its team
   int64_t register_bytes = 0;
   std::vector<std::pair<int, LoopPhases>> phases;  // with the number of their buffer
   SimBlock body, producer;  // with the walk over tiles around them
