@@ -48,8 +48,8 @@ class Printer {
          ir::print(atomic.index), ir::print(atomic.value));
   }
   void statement(const LoopFor& loop, int depth) {
-    line("for {} in {} .. {}{}{} {{", loop.var->name, ir::print(loop.begin), ir::print(loop.end),
-         loop.unroll ? " unroll" : "", loop.reassociate ? " reassociate" : "");
+    line("for {} in {} .. {}{}{}{} {{", loop.var->name, ir::print(loop.begin), ir::print(loop.end),
+         loop.unroll ? " unroll" : "", loop.reassociate ? " reassociate" : "", loop.apart ? " apart" : "");
     block(loop.body, depth + 1);
     close(depth);
   }

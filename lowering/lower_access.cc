@@ -56,6 +56,7 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
       return it == values_.end() ? expr : it->second;
     }
     case ExprKind::kLoad: {
+      if (const auto found = fetched_.find(expr.get()); found != fetched_.end()) return found->second(*site);
       std::vector<ExprRef> indices;
       for (const ExprRef& arg : expr->args) indices.push_back(index(arg, site));
       return load(expr->buffer, indices, site);

@@ -29,6 +29,7 @@ void TileLowering::unrolled(const std::string& name, int64_t count, const std::f
   loop.begin = int64(0);
   loop.end = int64(count);
   loop.unroll = count <= kMostUnrolled;
+  loop.apart = std::exchange(apart_, false);
   out_.ranges.set(loop.var, {0, count - 1});
   loop.body = nested([&] { body(ir::make_cast({DType::I32, nullptr}, ir::make_var(loop.var))); });
   emit({std::move(loop)});
@@ -55,6 +56,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
     int64_t stride, radix, scale;
   };
   std::vector<Walk> walks;
+  const bool apart = std::exchange(apart_, false);
   std::vector<ExprRef> base(rank);
   std::vector<std::vector<int64_t>> scales(rank);
 
@@ -85,6 +87,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
     std::function<void(size_t)> nest = [&](size_t depth) {
       if (depth < walks.size()) {
         const Walk& walk = walks[depth];
+        apart_ = apart && depth + 1 == walks.size();
         return unrolled(name_of(walk.axis) + "_r", walk.radix, [&](ExprRef value) {
           const bool part = walk.axis + 1 == rank && walk.place == 0 && vector > 1;
           site.digits[walk.axis][walk.place] = part ? times(value, vector) : value;

@@ -122,9 +122,11 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
   const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
+  const std::vector<RegionRead> reads =
+      layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
-    each_in(*layout, names, 1, [&](const Site& site) {
+    each_with_reads(reads, region.iters, *layout, names, [&](const Site& site) {
       const bool all = planted(Planted::kWrongReplica) || planted(Planted::kReplicasCompute);
       if (!site.owner || to_registers || all) return body(site);
       // One thread of each set of replicas does it all.

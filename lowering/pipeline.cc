@@ -6,6 +6,7 @@
 //            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   that the block computes
 //            -> staged operands   right ones mostly, by way of fragments
+//            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
@@ -22,10 +23,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/print.h"
 #include "lowering/box_stores.h"
 #include "lowering/divide_by_invariants.h"
 #include "lowering/emit.h"
+#include "lowering/fetched_tiles.h"
 #include "lowering/hoist_invariants.h"
 #include "lowering/hoist_reductions.h"
 #include "lowering/memory_plan.h"
@@ -103,9 +107,16 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
   return text;
 }
 
-}  // namespace
+// Whether the copy engine fills all pipelines, as many stages as are asked for.
+bool as_asked(const Schedule& schedule) {
+  return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), [](const Pipeline& pipeline) {
+    const ir::ExprRef& stages = pipeline.loop->stages;
+    return pipeline.realisation == Pipeline::Realisation::kBulkCopies && (!stages || pipeline.depth == stages->int_value);
+  });
+}
 
-Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
+// `fetches`: tiles may be loaded ahead for regions, if all else stays as it is.
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, bool fetches) {
   KACHEL_TRY(check_target(target));
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
@@ -114,19 +125,24 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = staged_operands(operands_in_registers(lowering.kernel, left));
   }
-  if (!plain && target.bulk_copies && has_group_mma(target.architecture)) lowering.kernel = pipeline_tiles(lowering.kernel);
+  if (!plain && target.bulk_copies && has_group_mma(target.architecture)) {
+    std::optional<ir::Kernel> ahead = fetches ? fetched_tiles(lowering.kernel, fact_mask) : std::nullopt;
+    fetches = ahead.has_value();
+    lowering.kernel = pipeline_tiles(ahead ? *ahead : lowering.kernel);
+  }
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =
       plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
+  if (fetches && !as_asked(lowering.schedule)) return lower_to_loops(concrete, target, fact_mask, false);
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
   if (teams > 1 && target.threads != kGroupThreads) {
     Target of_groups = target;
     of_groups.teams = teams;
     of_groups.threads = kGroupThreads;
-    return lower_to_loops(concrete, of_groups, fact_mask);
+    return lower_to_loops(concrete, of_groups, fact_mask, fetches);
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
   if (!plain && target.bulk_stores) choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
@@ -142,18 +158,18 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
-    return lower_to_loops(concrete, less, fact_mask);
+    return lower_to_loops(concrete, less, fact_mask, false);
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone =
         lowering.schedule.roles.size() > 1 || resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
-    return lower_to_loops(concrete, without_teams(target), fact_mask);
+    return lower_to_loops(concrete, without_teams(target), fact_mask, fetches);
   if (!parted) {
     Target together = target;
     together.bulk_copies = false;
-    return lower_to_loops(concrete, together, fact_mask);
+    return lower_to_loops(concrete, together, fact_mask, false);
   }
   lowering.loops.back_and_forth = !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
   if (!plain) {
@@ -165,6 +181,12 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
   return lowering;
+}
+
+}  // namespace
+
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
+  return lower_to_loops(concrete, target, fact_mask, true);
 }
 
 namespace {

@@ -80,6 +80,9 @@ enum class Planted {
   kReleaseNotFenced,    // a stage that threads read is released without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,        // nor does the next one wait
+  kReadNeighbours,      // a region takes the neighbours that it has loaded together for each other
+  kReadOnce,            // what a region reads once is read at its first place
+  kFetchedPlace,        // a tile that is fetched for a region begins a row too early
   kNotPassedOver,       // a team does not step over the stages of a tile that is not its own
   kDroppedExchange,     // the threads of a row store each other's columns
   kBlockStrip,          // a thread multiplies its first strip of columns only, in place of the others

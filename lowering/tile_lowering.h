@@ -10,6 +10,10 @@
 #include "lowering/loop_build.h"
 #include "lowering/placement.h"
 
+namespace kachel::ir {
+struct ForwardedRegion;
+}
+
 namespace kachel::lowering {
 
 // The iteration that an element access happens in.
@@ -215,6 +219,21 @@ class TileLowering {
   ir::ExprRef panel_offset(const Placement& placement, const std::vector<ir::ExprRef>& indices) const;
   static ir::ExprRef rounded(const ir::ExprRef& value, ir::DType to);  // a cast, left out where it changes nothing
 
+  // lower_reads.cc: what a region reads of tensors, loaded once and by neighbours.
+  struct RegionRead {
+    const ir::Expr* load;
+    std::vector<ir::ExprRef> indices;  // without names of the region's
+    std::vector<size_t> axes;          // of the region, by index that follows one
+    int64_t width = 1;                 // elements of one access
+    bool once = false;                 // in front of the region
+  };
+  std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
+                                   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets, const FragmentLayout& layout);
+  // each_in() with those reads in registers.
+  void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
+                       const std::vector<std::string>& names, const std::function<void(const Site&)>& body);
+  void fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
+
   // lower_parallel.cc, lower_reduce.cc
   // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
@@ -248,6 +267,9 @@ class TileLowering {
   std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor
   std::unique_ptr<FusedCopy> next_copy_;  // what follows the region at hand and may be fused with it
   std::unique_ptr<FusedCopy> fused_;      // for the next loop over elements
+  // Loads of the region at hand whose values are in registers already, as the site's thread has them.
+  std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
+  bool apart_ = false;  // LoopFor::apart of the innermost loop of the next each_in()
   bool region_is_heavy_ = false;  // the region at hand has functions that are no instruction
   int loop_depth_ = 0;  // of `for`, `pipelined` and `if` of the program
   Status status_;

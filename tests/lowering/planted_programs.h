@@ -245,7 +245,7 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 }
 // Tiles that two teams compute in turn, with something to do behind the products.
 inline constexpr const char* kTeams = R"(tile 1
-kernel teams(A: f16[M, K], B: f16[N, K], D: f16[N], C: out f16[M, N])
+kernel teams(A: f16[M, K], B: f16[N, K], D: f16[N], R: f16[M, N], C: out f16[M, N])
 grid i < ceildiv(M, 64), j < ceildiv(N, 32)
 {
   shared a: f16[64, 64], b: f16[32, 64]
@@ -255,7 +255,7 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
     b = B[j*32 +: 32, k*64 +: 64]
     c += a @ b^T
   }
-  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) }
+  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) + R[i*64 + r, j*32 + s] }
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";

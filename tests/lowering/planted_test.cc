@@ -113,6 +113,9 @@ constexpr Row kRows[] = {
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
+    {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},
+    {Planted::kReadOnce, "one element read for all columns", OnCpu::kNotThere},
+    {Planted::kFetchedPlace, "a fetched tile begins too early", OnCpu::kNotThere},
     {Planted::kNotPassedOver, "a team forgets another one's stages", OnCpu::kNotThere},
     {Planted::kBlockStrip, "a thread repeats its first columns", OnCpu::kNotThere},
     {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
@@ -184,7 +187,7 @@ class Suite {
     add_program("blocks", kBlocks, random, 24, groups);
     groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
     groups.teams = 2;
-    groups.aligned.emplace("C");
+    groups.aligned.insert({"R", "C"});
     add_program("teams", kTeams, random, 24, groups);
     groups.teams = -1;
     groups.values = {{"K", 80}};

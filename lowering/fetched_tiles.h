@@ -1,0 +1,19 @@
+// Tile IR to tile IR: what a region behind the products reads beside them,
+//
+//   pipelined k < K, 4 { ... acc += a @ b }
+//   parallel i < BM, j < BN { acc[i, j] += R[x + i, y + j] }
+//
+// becomes a tile that is loaded ahead, `pipelined fetched < 1, 2 { r = R[x +: BM, y +: BN]; parallel ... r[i, j] }`, so that
+// the copy engine fills it while the products are made.
+#pragma once
+#include <optional>
+
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+// Nothing if no region reads in that form. REQUIRES: grid kernel after instantiation, not yet with pipelines around others
+// (pipeline_tiles.h). The result shares buffers and variables with `kernel`.
+std::optional<ir::Kernel> fetched_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
+
+}  // namespace kachel::lowering

@@ -1,0 +1,150 @@
+// What regions over fragments read of tensors. See tile_lowering.h.
+//
+// An element R[x + i, y + j] of an iteration (i, j) is loaded together with its neighbours along j, where the thread has
+// those iterations too. What follows fewer axes than the region has, b[y + j], is loaded once, in front of the region, and
+// not again for every i.
+#include <algorithm>
+#include <numeric>
+
+#include "ir/parallel.h"
+#include "lowering/gemm_choice.h"
+#include "lowering/planted.h"
+#include "lowering/region_index.h"
+#include "lowering/tile_lowering.h"
+
+namespace kachel::lowering {
+
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+// Registers that the parts which are loaded in front of a region may take, each: with few fragments, and where these take
+// more registers than `kFew`.
+constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
+constexpr int64_t kWidest = 16;  // bytes of one access
+
+// Elements of one access to a row of a tile.
+int64_t row_vector(const Layout& layout, int64_t bytes) {
+  int64_t width = kWidest / bytes;
+  for (size_t axis = 0; axis + 1 < layout.shape().size(); ++axis)
+    while (layout.axis_stride(axis) % width) width /= 2;
+  while (layout.shape().back() % width) width /= 2;
+  return width;
+}
+
+}  // namespace
+
+std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region,
+                                                             const std::unordered_map<const ir::Var*, ExprRef>& lets,
+                                                             const FragmentLayout& layout) {
+  std::vector<RegionRead> reads;
+  const size_t rank = region.iters.size();
+  const RegionIndexes indexes(region.iters, lets);
+  const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
+  for (const ir::LetStmt& let : region.lets)
+    for_each_certain_load(let.value, [&](const ExprRef& load) {
+      const ir::BufferRef& tensor = load->buffer;
+      const bool tile = tensor->scope == ir::Scope::kShared && !in_registers(tensor) && layout.quad_rows();
+      if (!tile && (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn)) return;
+      const ir::DType type = tensor->type.dtype;
+      if (ir::bits(type) < 8 || type == ir::DType::Bool) return;
+      RegionRead read{load.get(), {}, {}};
+      size_t following = 0;
+      ExprRef last;  // what the index of the last axis adds to
+      for (size_t i = 0; i < load->args.size(); ++i) {
+        read.indices.push_back(indexes.inlined(load->args[i]));
+        const std::optional<RegionIndex> index = indexes.split(read.indices.back());
+        if (!index) return;
+        if (index->axis == RegionIndex::kNone) continue;
+        if (std::count(read.axes.begin(), read.axes.end(), index->axis)) return;
+        read.axes.push_back(index->axis);
+        following = i;
+        last = index->base;
+      }
+      if (read.axes.empty()) return;
+      const FragmentLayout part = layout.keep(read.axes);
+      if (read.axes.back() + 1 == rank && following + 1 == load->args.size() && !layout.ragged(rank - 1)) {
+        const int64_t bytes = ir::bits(type) / 8, neighbours = std::gcd(layout.vector(), part.vector());
+        read.width = std::min({neighbours, kWidest / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes) : vector_bytes(kernel_, fact_mask_, tensor) / bytes});
+        while (neighbours % read.width || (last && out_.ranges.multiple_of(scalar(last, nullptr)) % read.width)) --read.width;
+      }
+      const int64_t held = part.registers();
+      read.once = !tile && held < layout.registers() && held <= most_held;
+      if (read.once || read.width > 1) reads.push_back(std::move(read));
+    });
+  return reads;
+}
+
+// The elements from the site's on, as they are in the tensor, to `to` from `slot` on.
+void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const ExprRef& slot, const Site& site) {
+  const ir::BufferRef& tensor = read.load->buffer;
+  std::vector<ExprRef> indices;
+  for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
+  if (read.width == 1) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
+  const ExprRef guard = in_bounds(tensor, indices, nullptr);
+  move(LoopIntrinsic::Kind::kCopyVector, to, slot, storage(tensor), offset(tensor, indices, &site), read.width, guard);
+}
+
+void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
+                                   const FragmentLayout& layout, const std::vector<std::string>& names,
+                                   const std::function<void(const Site&)>& body) {
+  const size_t rank = iters.size();
+  std::vector<const RegionRead*> with_neighbours;
+  int64_t width = 1;
+  for (const RegionRead& read : reads) {
+    const ir::DType type = read.load->buffer->type.dtype;
+    if (!read.once) {
+      with_neighbours.push_back(&read);
+      width = std::max(width, read.width);
+      continue;
+    }
+    const FragmentLayout part = layout.keep(read.axes);
+    const ir::BufferRef held = temporary(read.load->buffer->name + "_part", type, ir::Scope::kRegister, part.registers());
+    std::vector<std::string> part_names;
+    for (size_t axis : read.axes) part_names.push_back(names[axis]);
+    std::vector<size_t> all;
+    for (size_t i = 0; i < read.axes.size(); ++i) all.push_back(i);
+    each_in(part, part_names, read.width, [&](const Site& site) {
+      for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
+      fetch(read, held, register_of(part, all, site), site);
+    });
+    fetched_[read.load] = [this, held, part, axes = read.axes](const Site& site) {
+      return ir::make_load(held, {planted(Planted::kReadOnce) ? int32(0) : register_of(part, axes, site)});
+    };
+  }
+  bool ragged = false;
+  for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
+  apart_ = width > 1 && !ragged && fragment_registers(placements_) > kFew;
+  each_in(layout, names, width, [&](const Site& first) {
+    if (width == 1) return body(first);
+    for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
+    std::vector<ir::BufferRef> raw;
+    for (const RegionRead* read : with_neighbours) {
+      raw.push_back(temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, width));
+      for (int64_t at = 0; at < width; at += read->width) {
+        Site site = first;
+        if (at) site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
+        values_[iters.back().var.get()] = site.coords.back();
+        fetch(*read, raw.back(), int32(at), site);
+      }
+    }
+    unrolled(names.back() + "_v", width, [&](ExprRef number) {
+      Site site = first;
+      site.coords.back() = let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
+      out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
+      ExprRef& digit = site.digits.back().front();
+      digit = ir::is_int(digit, 0) ? number : plus(digit, number);
+      for (size_t i = 0; i < with_neighbours.size(); ++i)
+        fetched_[with_neighbours[i]->load] = [buffer = raw[i], number, width](const Site&) {
+          const bool exchanged = planted(Planted::kReadNeighbours);
+          return ir::make_load(buffer, {exchanged ? ir::make_typed(Op::kSub, {int32(width - 1), number}) : number});
+        };
+      body(site);
+    });
+  });
+  fetched_.clear();
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,46 @@
+// Indices in regions that follow the iterations: R[x + i, y + j].
+#pragma once
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+// An iteration variable and something that all iterations share.
+struct RegionIndex {
+  static constexpr size_t kNone = ~size_t{0};
+  size_t axis = kNone;  // of the region
+  ir::ExprRef base;     // null: 0
+};
+
+class RegionIndexes {
+ public:
+  // `lets`: the region's names and what they stand for, without names of their own. Both outlive this.
+  RegionIndexes(const std::vector<ir::IterVar>& iters, const std::unordered_map<const ir::Var*, ir::ExprRef>& lets)
+      : iters_(iters), lets_(lets) {}
+
+  ir::ExprRef inlined(const ir::ExprRef& expr) const;
+  // Nothing if an inlined index is of another form.
+  std::optional<RegionIndex> split(const ir::ExprRef& index) const;
+
+ private:
+  size_t axis_of(const ir::Expr& variable) const;
+  bool is_shared(const ir::ExprRef& expr) const;
+
+  const std::vector<ir::IterVar>& iters_;
+  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets_;
+};
+
+// Calls fn(load) on each load that is evaluated wherever `expr` is.
+template <class Fn>
+void for_each_certain_load(const ir::ExprRef& expr, const Fn& fn) {
+  if (expr->kind == ir::ExprKind::kReduce) return;
+  if (expr->kind == ir::ExprKind::kLoad) fn(expr);
+  const bool lazy = expr->kind == ir::ExprKind::kApply &&
+                    (expr->op == ir::Op::kSelect || expr->op == ir::Op::kAnd || expr->op == ir::Op::kOr);
+  for (size_t i = 0; i < (lazy ? 1 : expr->args.size()); ++i) for_each_certain_load(expr->args[i], fn);
+}
+
+}  // namespace kachel::lowering

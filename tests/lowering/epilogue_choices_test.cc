@@ -1,0 +1,84 @@
+// What sm_90a's schedule makes of what comes behind the products, read off its printed values.
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+// C = A B^T and `end`, in blocks of `rows` x 128.
+Request product(const std::string& end, int64_t stages, const std::string& rows = "128", const std::string& bound = "K") {
+  return {R"(tile 1
+kernel product(A: f16[M, K], B: f16[N, K], R: f16[M, N], D: f16[N], S: f32[M], C: out f16[M, N])
+grid i < ceildiv(M, )" + rows + R"(), j < ceildiv(N, 128)
+{
+  shared a: f16[)" + rows + R"(, 64], b: f16[128, 64]
+  fragment c: f32[)" + rows + R"(, 128] = 0, m: f32[)" + rows + R"(]
+  pipelined k < ceildiv()" + bound + R"(, 64), )" + std::to_string(stages) + R"( {
+    a = A[i*)" + rows + " +: " + rows + R"(, k*64 +: 64]
+    b = B[j*128 +: 128, k*64 +: 64]
+    c += a @ b^T
+  }
+  )" + end + R"(
+  C[i*)" + rows + " +: " + rows + R"(, j*128 +: 128] = c
+}
+)",
+          {},
+          {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024}};
+}
+
+constexpr const char* kTeams = "consumers: 2 teams, which compute tiles in turn";
+
+TEST_CASE("teams compute tiles in turn where a block is alone and a warp group can hold the sums") {
+  const Lowered teams = lowered(product("", 6));
+  CAPTURE(teams.notes);
+  CAPTURE(teams.loop_ir);
+  CHECK(has(teams.notes, kTeams));
+  CHECK(has(teams.notes, "role consumer: threads 0..256, 232 registers"));
+  CHECK(teams.threads == 384);
+  CHECK(has(teams.loop_ir, "phases turn: 2 of 4 arrivals"));
+  CHECK(has(teams.loop_ir, "phases empty: 6 of 4 arrivals"));
+  // The others' stages are stepped over: by as many as the loop has iterations.
+  const size_t over = teams.loop_ir.find("} of another team {");
+  REQUIRE(over != std::string::npos);
+  CHECK(teams.loop_ir.find("consumed[0] = i32(next % 6)", over) != std::string::npos);
+  CHECK(!has(teams.loop_ir, "barrier"));
+  // A turn ends when the products are issued, in front of what is done with them.
+  const size_t passed = teams.loop_ir.find("phase_arrive turn");
+  REQUIRE(passed != std::string::npos);
+  CHECK(teams.loop_ir.find("group_wait c[", passed) < teams.loop_ir.find("# C["));
+
+  CHECK(!has(lowered(product("", 3)).notes, kTeams));         // two blocks fit
+  CHECK(!has(lowered(product("", 3, "256")).notes, kTeams));  // 256 x 128 sums are too many for a group
+  CHECK(!has(lowered(product("", 6, "128", "min(K, (i + 1) * 128)")).notes, kTeams));  // tiles of unequal length
+  // A program that wants threads in a certain number, or whose parts meet in shared memory, has them together.
+  Request told = product("", 6);
+  told.target.threads = 256;
+  CHECK(!has(lowered(told).notes, kTeams));
+  Request none = product("", 6);
+  none.target.teams = 1;
+  CHECK(!has(lowered(none).notes, kTeams));
+}
+
+TEST_CASE("what a region reads beside sums is fetched ahead where there is room, else with its neighbours") {
+  const std::string add = "parallel r < 128, d < 128 { c[r, d] = c[r, d] * S[i*128 + r] + R[i*128 + r, j*128 + d] + D[j*128 + d] }";
+  const Lowered fetched = lowered(product(add, 4));
+  CAPTURE(fetched.notes);
+  CAPTURE(fetched.loop_ir);
+  CHECK(has(fetched.notes, "pipeline fetched: depth 2, the copy engine into {R_tile}"));
+  CHECK(has(fetched.notes, kTeams));
+  CHECK(has(fetched.loop_ir, "copy_vector raw[0 +: 2], R_tile["));
+  CHECK(has(fetched.loop_ir, "copy_vector raw[0 +: 2], D["));
+  CHECK(has(fetched.loop_ir, "S_part["));  // four rows a thread, once
+
+  const Lowered direct = lowered(product(add, 6));
+  CHECK(!has(direct.notes, "pipeline fetched"));
+  CHECK(has(direct.loop_ir, "copy_vector raw[0 +: 2], R["));
+  Request unaligned = product(add, 4);
+  unaligned.facts = 1;
+  CHECK(!has(lowered(unaligned).loop_ir, "copy_vector raw"));
+  // Not what is read under a condition, in another order, or in another place for each row.
+  for (const char* other : {"(i < 3 ? R[i*128 + r, j*128 + d] : 0)", "R[i*128 + d, j*128 + r]", "R[i*128 + r, j*128 + 2*d]"})
+    CHECK(!has(lowered(product(std::string("parallel r < 128, d < 128 { c[r, d] += ") + other + " }", 4)).notes, "pipeline fetched"));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
