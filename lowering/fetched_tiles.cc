@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowering/box_rules.h"
+#include "lowering/pipeline_tiles.h"
 #include "lowering/planted.h"
 #include "lowering/region_index.h"
 #include "lowering/tile_uses.h"
@@ -13,8 +14,7 @@ namespace {
 using ir::ExprKind;
 using ir::ExprRef;
 
-constexpr int64_t kSlots = 2;  // the tile that is worked on, and the next one
-constexpr int kBits = 16;      // of an element: what there is room for
+constexpr int kBits = 16;  // of an element: what there is room for
 
 struct Fetched {
   ExprRef load;
@@ -130,12 +130,7 @@ class Reader {
 };
 
 ir::Stmt ahead(std::vector<Fetched> fetched, const ir::Stmt& stmt, const ir::ParallelStmt& region) {
-  ir::ForStmt once;
-  once.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "fetched", {ir::DType::I64, nullptr}, {}});
-  once.begin = ir::make_int(0, ir::DType::I64);
-  once.end = ir::make_int(1, ir::DType::I64);
-  once.pipelined = true;
-  once.stages = ir::make_int(kSlots, ir::DType::I64);
+  ir::ForStmt once = single_pipeline("fetched");
   ir::ParallelStmt reading{region.iters, Reader(fetched, region.iters).block(region.body)};
   for (Fetched& one : fetched) once.body.push_back({stmt.loc, std::move(one.copy)});
   once.body.push_back({stmt.loc, std::move(reading)});

@@ -42,11 +42,17 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   std::vector<RegionRead> reads;
   const size_t rank = region.iters.size();
   const RegionIndexes indexes(region.iters, lets);
+  // What is made for a product is made beside others' products already, and best in large parts.
+  const bool operand = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
+    return std::any_of(placements_.gemms.begin(), placements_.gemms.end(), [&](const auto& entry) {
+      return entry.first->a.buffer == guarded.store.buffer || entry.first->b.buffer == guarded.store.buffer;
+    });
+  });
   const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
   for (const ir::LetStmt& let : region.lets)
     for_each_certain_load(let.value, [&](const ExprRef& load) {
       const ir::BufferRef& tensor = load->buffer;
-      const bool tile = tensor->scope == ir::Scope::kShared && !in_registers(tensor) && layout.quad_rows();
+      const bool tile = tensor->scope == ir::Scope::kShared && !in_registers(tensor) && !operand && layout.quad_rows();
       if (!tile && (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn)) return;
       const ir::DType type = tensor->type.dtype;
       if (ir::bits(type) < 8 || type == ir::DType::Bool) return;

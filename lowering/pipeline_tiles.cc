@@ -7,7 +7,7 @@
 namespace kachel::lowering {
 namespace {
 
-constexpr int64_t kSlots = 2;  // the tile that is computed, and the one after it
+constexpr int64_t kSlots = 2;
 
 bool loads_once(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
@@ -30,16 +30,21 @@ bool encloses_pipeline(const ir::Block& body) {
   });
 }
 
-ir::Kernel pipeline_tiles(const ir::Kernel& kernel) {
-  const auto loop = std::find_if(kernel.body.begin(), kernel.body.end(), is_pipelined);
-  const auto first = std::find_if(kernel.body.begin(), loop, loads_once);
-  if (first == loop) return kernel;
+ir::ForStmt single_pipeline(const char* name) {
   ir::ForStmt once;
-  once.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "once", {ir::DType::I64, nullptr}, {}});
+  once.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, name, {ir::DType::I64, nullptr}, {}});
   once.begin = ir::make_int(0, ir::DType::I64);
   once.end = ir::make_int(1, ir::DType::I64);
   once.pipelined = true;
   once.stages = ir::make_int(kSlots, ir::DType::I64);
+  return once;
+}
+
+ir::Kernel pipeline_tiles(const ir::Kernel& kernel) {
+  const auto loop = std::find_if(kernel.body.begin(), kernel.body.end(), is_pipelined);
+  const auto first = std::find_if(kernel.body.begin(), loop, loads_once);
+  if (first == loop) return kernel;
+  ir::ForStmt once = single_pipeline("once");
   once.body.assign(first, kernel.body.end());
   ir::Kernel out = kernel;
   out.body.assign(kernel.body.begin(), first);

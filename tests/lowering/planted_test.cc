@@ -185,17 +185,16 @@ class Suite {
     add_program("group chain", group_chain(64), random, 24, groups);
     add_program("short sums", kShortSums, random, 24, groups);
     add_program("blocks", kBlocks, random, 24, groups);
-    groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
-    groups.teams = 2;
-    groups.aligned.insert({"R", "C"});
-    add_program("teams", kTeams, random, 24, groups);
-    groups.teams = -1;
     groups.values = {{"K", 80}};
     groups.aligned.emplace("W"), groups.aligned.emplace("S");
     groups.values = {{"K", 96}};
     add_program("right", kRight, random, 24, groups);
     groups.values = {{"K", 80}};
-    add_program("shifted", kShifted, random, 24, groups);
+    for (int twice = 0; twice < 2; ++twice) add_program("shifted", kShifted, random, 24, groups);
+    groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
+    groups.teams = 2;
+    groups.aligned.insert({"R", "C"});
+    add_program("teams", kTeams, random, 24, groups);
     add_program("quotients", kQuotients, random);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
