@@ -40,7 +40,7 @@ struct LaunchCost {
   PartCost rest;
   double longest = 1;  // the longest block's latency by the mean one's
   int64_t blocks = 0;
-  int resident = 1;  // blocks that a multiprocessor holds
+  int resident = 1;  // tiles that a multiprocessor works on at once: blocks, or teams of all blocks that it holds
   int multiprocessors = 1;
   bool persistent = false;      // a block goes on to further tiles, for which it loads ahead
   bool warp_groups = false;     // products are of warp groups, which run by themselves
