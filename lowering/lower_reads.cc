@@ -42,7 +42,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   std::vector<RegionRead> reads;
   const size_t rank = region.iters.size();
   const RegionIndexes indexes(region.iters, lets);
-  // What is made for a product is made beside others' products already, and best in large parts.
+  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an H200.
   const bool operand = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
     return std::any_of(placements_.gemms.begin(), placements_.gemms.end(), [&](const auto& entry) {
       return entry.first->a.buffer == guarded.store.buffer || entry.first->b.buffer == guarded.store.buffer;

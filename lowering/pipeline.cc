@@ -199,10 +199,6 @@ std::string flaw_of(const Lowering& lowering) {
   return bytes ? fmt::format("{} bytes of tiles in global memory", bytes) : "";
 }
 
-}  // namespace
-
-namespace {
-
 // Of unequal length, walked back and forth: as many as a block takes before those of one multiprocessor come to differ
 // more from another's than a last block does. Found on an H200.
 constexpr int32_t kEvenedTiles = 8;

@@ -7,7 +7,7 @@
 namespace kachel::lowering {
 namespace {
 
-constexpr int64_t kSlots = 2;
+constexpr int64_t kSlots = 2;  // the tile that is worked on, and the next one
 
 bool loads_once(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
