@@ -109,6 +109,18 @@ PEERS["cuDNN"] = attention_by(SDPBackend.CUDNN_ATTENTION)
 PEERS["flash"] = attention_by(SDPBackend.FLASH_ATTENTION)
 
 
+@PEERS("flash window")
+def flash_window(row, t):
+    """Torch's flash attention below its public interface, which knows no windows; nor does its cuDNN."""
+    forward = torch.ops.aten._flash_attention_forward
+    lengths = (row.dims["Sq"], row.dims["Sk"])
+
+    def run():
+        return forward(t["Q"], t["K"], t["V"], None, None, *lengths, 0.0, True, False, scale=row.scalars["scale"],
+                       window_size_left=row.scalars["window"] - 1, window_size_right=0)[0]
+    return Peer(run)
+
+
 @PEERS("copy")
 def copy(row, t):
     """A device-to-device copy that moves as many bytes as the row must: half of them read, half written."""

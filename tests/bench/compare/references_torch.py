@@ -47,7 +47,8 @@ def matmul_w4(row, t):
 def attention(row, t):
     """One batch and one key head at a time, in chunks of queries, so that 16k by 16k scores fit."""
     q, k, v, d = t["Q"], t["K"], t["V"], row.dims
-    causal = row.steps[0].consts.get("causal", False)
+    window = row.scalars.get("window")
+    causal = row.steps[0].consts.get("causal", window is not None)
     out = torch.empty(q.shape, dtype=F64, device=q.device)
     share, past, chunk = d["H"] // d["G"], d["Sk"] - d["Sq"], 2048
     columns = torch.arange(d["Sk"], device=q.device)
@@ -59,6 +60,8 @@ def attention(row, t):
                 if causal:
                     rows = torch.arange(first, first + scores.shape[0], device=q.device) + past
                     scores.masked_fill_(columns[None, :] > rows[:, None], float("-inf"))
+                    if window:
+                        scores.masked_fill_(rows[:, None] - columns[None, :] >= window, float("-inf"))
                 out[b, first:first + chunk, h] = torch.softmax(scores, dim=-1) @ values
     return out
 

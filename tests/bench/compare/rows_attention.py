@@ -16,6 +16,17 @@ def attention(length, causal, depth=128, batch=4, heads=16, groups=None, quick=F
                flops=4.0 * batch * heads * length * length * depth * (0.5 if causal else 1), bytes=size, quick=quick)
 
 
+def windowed(length, window, depth=128, batch=4, heads=16):
+    """Causal, each query with the `window` keys up to its own place."""
+    seen = sum(min(i + 1, window) for i in range(length))
+    return Row(group="attention", shape=f"{length} window {window} d{depth} b{batch} h{heads}", type="bf16",
+               steps=(Step("examples/attention_window.tile"),), types={"T": "bf16"},
+               dims={"B": batch, "Sq": length, "Sk": length, "H": heads, "G": heads, "D": depth},
+               scalars={"scale": 1 / math.sqrt(depth), "window": window}, output="O", reference="attention",
+               peers=("flash window",), flops=4.0 * batch * heads * seen * depth,
+               bytes=batch * length * depth * 2 * 4 * heads)
+
+
 def decode(batch, length=8192, heads=32, groups=8, depth=128):
     return Row(group="decode", shape=f"1x{length} d{depth} b{batch} h{heads}:{groups}", type="bf16",
                steps=(Step("examples/decode.tile", "decode_part"), Step("examples/decode.tile", "decode_join")),
@@ -32,4 +43,4 @@ def rows():
         attention(length, causal, depth=64) for causal in both for length in (1024, 4096, 8192)] + [
         attention(4096, causal, depth=256) for causal in both] + [
         attention(length, causal, batch=1 if length == 8192 else 2, heads=32, groups=8)
-        for causal in both for length in (4096, 8192)] + [decode(64), decode(1)]
+        for causal in both for length in (4096, 8192)] + [windowed(8192, 1024)] + [decode(64), decode(1), decode(1, 65536)]
