@@ -41,9 +41,11 @@ class Emitter {
     if (has_producer()) {
       line(1, "}} else {{");
       if (kernel_.producer_registers) line(1, "kachel_fewer_registers<{}>();", kernel_.producer_registers);
-      line(1, "if (threadIdx.x == {}) {{", consumers());
+      producing_ = true;
+      line(1, "if (threadIdx.x < {}) {{", consumers() + kernel_.copiers);
       tiles(kernel_.producer);
       line(1, "}} }}");
+      producing_ = false;
     }
     text_ += "}\n";
     std::string helpers = std::string(kCudaPrelude) + kCudaMath;
@@ -58,8 +60,14 @@ class Emitter {
 
  private:
   int consumers() const { return kernel_.teams * kernel_.threads; }
+  // What a thread loop is dealt out to, and the number of one of them.
+  int sharers() const { return producing_ ? kernel_.copiers : kernel_.threads; }
   std::string thread() const {
+    if (producing_) return fmt::format("threadIdx.x - {}", consumers());
     return kernel_.teams > 1 ? fmt::format("threadIdx.x % {}", kernel_.threads) : "threadIdx.x";
+  }
+  std::string first_only() const {
+    return kernel_.copiers == 1 ? "" : fmt::format("if (threadIdx.x == {}) ", consumers());
   }
   bool has_producer() const { return !kernel_.producer.empty(); }
   bool stores_boxes() const {
@@ -181,8 +189,8 @@ class Emitter {
     line(depth, "}}");
   }
   void statement(const LoopThreads& threads, int depth) {
-    const int64_t rounds = (threads.extent + kernel_.threads - 1) / kernel_.threads;
-    if (threads.extent == kernel_.threads) {
+    const int64_t rounds = (threads.extent + sharers() - 1) / sharers();
+    if (threads.extent == sharers()) {
       line(depth, "{{");
       line(depth + 1, "const int {} = {};", name(threads.index), thread());
       if (threads.unroll) line(depth + 1, "const int {} = 0;", name(threads.slot));
@@ -195,8 +203,8 @@ class Emitter {
     constexpr int64_t kMostUnrolled = 256;
     line(depth, "#pragma unroll{}", threads.unroll && rounds <= kMostUnrolled ? "" : " 1");
     line(depth, "for (int {0} = 0; {0} < {1}; ++{0}) {{", slot, rounds);
-    line(depth + 1, "const int {} = {} * {} + (int)({});", index, slot, kernel_.threads, thread());
-    const bool partial = threads.extent % kernel_.threads != 0;
+    line(depth + 1, "const int {} = {} * {} + (int)({});", index, slot, sharers(), thread());
+    const bool partial = threads.extent % sharers() != 0;
     if (partial) line(depth + 1, "if ({} < {}) {{", index, threads.extent);
     block(threads.body, depth + (partial ? 2 : 1));
     if (partial) line(depth + 1, "}}");
@@ -277,17 +285,20 @@ class Emitter {
       case Kind::kBulkCopy: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "kachel_bulk_copy({}, &p.maps[{}], {}{});", at(0), node.immediate, at(2), coordinates);
+        line(depth, "{}kachel_bulk_copy({}, &p.maps[{}], {}{});", first_only(), at(0), node.immediate, at(2), coordinates);
         break;
       }
       case Kind::kPhaseExpect:
-        line(depth, "kachel_phase_expect({}, {});", at(0), node.immediate);
+        line(depth, "{}kachel_phase_expect({}, {});", first_only(), at(0), node.immediate);
         break;
       case Kind::kPhaseWait:
         line(depth, "kachel_phase_wait({}, {});", at(0), expr(node.coordinates[0], false));
         break;
       case Kind::kPhaseArrive:
         line(depth, "kachel_phase_arrive({});", at(0));
+        break;
+      case Kind::kPhaseCopied:
+        line(depth, "kachel_phase_copied({});", at(0));
         break;
       case Kind::kBulkStore: {
         std::string coordinates;
@@ -297,6 +308,9 @@ class Emitter {
       }
       case Kind::kBulkStoreWait:
         line(depth, "kachel_bulk_store_wait<{}>();", node.immediate);
+        break;
+      case Kind::kInOrder:
+        line(depth, "kachel_in_order();");
         break;
       case Kind::kStoreMatrix:
         line(depth, "kachel_store_matrix_x4({}, (const u32*)({}));", address(0), at(1));
@@ -334,6 +348,7 @@ class Emitter {
   CudaExpressions expressions_;
   std::set<std::string> group_functions_;
   std::string text_, workspace_;
+  bool producing_ = false;
 };
 
 }  // namespace

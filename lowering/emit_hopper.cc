@@ -50,6 +50,8 @@ const char* const kGroupMmaPrelude = R"cuda(
 KACHEL_DEVICE void kachel_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KACHEL_DEVICE void kachel_group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kGroups> KACHEL_DEVICE void kachel_group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kGroups) : "memory"); }
+// A branch that is never taken, which the assembler's scheduler keeps to: grids have one dimension.
+KACHEL_DEVICE void kachel_in_order() { if (gridDim.y > 1) asm volatile("trap;"); }
 // nothing that reads these registers moves to the other side
 KACHEL_DEVICE void kachel_pin(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
 KACHEL_DEVICE void kachel_pin(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
@@ -77,6 +79,8 @@ KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
   __syncwarp();
   if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
 }
+// once this thread's cp.async are there
+KACHEL_DEVICE void kachel_phase_copied(u64* b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(kachel_shared_address(b)) : "memory"); }
 KACHEL_DEVICE void kachel_phase_wait(u64* b, int parity) {
   u32 over;
   do {

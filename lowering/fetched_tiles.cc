@@ -4,23 +4,14 @@
 
 #include "lowering/box_rules.h"
 #include "lowering/pipeline_tiles.h"
-#include "lowering/planted.h"
-#include "lowering/region_index.h"
+#include "lowering/placement.h"
+#include "lowering/tensor_reads.h"
 #include "lowering/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
 
-using ir::ExprKind;
-using ir::ExprRef;
-
 constexpr int kBits = 16;  // of an element: what there is room for
-
-struct Fetched {
-  ExprRef load;
-  ir::BufferRef tile;
-  ir::CopyStmt copy;
-};
 
 class Fetcher {
  public:
@@ -30,26 +21,17 @@ class Fetcher {
   }
 
   // What the region reads beside sums of products.
-  std::vector<Fetched> reads_of(const ir::ParallelStmt& region) {
-    std::vector<Fetched> found;
+  std::vector<TensorRead> reads_of(const ir::ParallelStmt& region) const {
     BufferSet used;
     note_uses({{}, region}, &used);
     const bool meets = std::any_of(used.begin(), used.end(), [&](const ir::Buffer* buffer) { return sums_.count(buffer) != 0; });
-    if (!meets || region.iters.size() != 2) return found;
-    std::unordered_map<const ir::Var*, ExprRef> lets;
-    const RegionIndexes indexes(region.iters, lets);
-    for (const ir::Stmt& stmt : region.body) {
-      const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
-      const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
-      if (!let && !assign) continue;
-      const ExprRef& value = let ? let->value : assign->value;
-      for_each_certain_load(value, [&](const ExprRef& load) {
-        if (std::any_of(found.begin(), found.end(), [&](const Fetched& other) { return ir::same(other.load, load); })) return;
-        if (std::optional<Fetched> fetched = fetch(region, indexes, load)) found.push_back(std::move(*fetched));
-      });
-      if (let) lets[let->var.get()] = indexes.inlined(let->value);
-    }
-    return found;
+    if (!meets || region.iters.size() != 2) return {};
+    std::vector<TensorRead> reads = tensor_reads(region);
+    std::erase_if(reads, [&](const TensorRead& read) {
+      return read.place.size() != 2 || ir::bits(read.tile->type.dtype) != kBits ||
+             !refuses_boxes(kernel_, read.copy.src, multiples_, fact_mask_).empty();
+    });
+    return reads;
   }
 
  private:
@@ -61,101 +43,110 @@ class Fetcher {
     }
   }
 
-  std::optional<Fetched> fetch(const ir::ParallelStmt& region, const RegionIndexes& indexes, const ExprRef& load) const {
-    const ir::BufferRef& tensor = load->buffer;
-    if (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn || ir::bits(tensor->type.dtype) != kBits)
-      return std::nullopt;
-    ir::Buffer tile{tensor->name + "_tile", ir::Scope::kShared, ir::Direction::kInOut, tensor->type, {}, tensor->loc};
-    Fetched fetched{load, nullptr, {}};
-    fetched.copy.src.buffer = tensor;
-    size_t next = 0;
-    for (const ExprRef& arg : load->args) {
-      const std::optional<RegionIndex> index = indexes.split(indexes.inlined(arg));
-      if (!index) return std::nullopt;
-      ir::AxisSpec axis;
-      axis.start = index->base ? index->base : ir::make_int(0, ir::DType::I64);
-      axis.kind = index->axis == RegionIndex::kNone ? ir::AxisSpec::Kind::kIndex : ir::AxisSpec::Kind::kRange;
-      if (index->axis != RegionIndex::kNone) {
-        if (index->axis != next) return std::nullopt;  // rows first, then columns
-        if (next == 0 && planted(Planted::kFetchedPlace)) axis.start = ir::make_typed(ir::Op::kSub, {axis.start, ir::make_int(1, axis.start->type)});
-        axis.extent = region.iters[next++].extent;
-        tile.shape.push_back(axis.extent);
-      }
-      fetched.copy.src.axes.push_back(std::move(axis));
-    }
-    if (next != region.iters.size() || !refuses_boxes(kernel_, fetched.copy.src, multiples_, fact_mask_).empty()) return std::nullopt;
-    fetched.tile = std::make_shared<const ir::Buffer>(std::move(tile));
-    fetched.copy.dst.buffer = fetched.tile;
-    fetched.copy.dst.axes.resize(next);
-    return fetched;
-  }
-
   const ir::Kernel& kernel_;
   const uint64_t fact_mask_;
   Ranges multiples_;
   BufferSet sums_;
 };
 
-// The region with tiles in the place of tensors.
-class Reader {
- public:
-  Reader(const std::vector<Fetched>& fetched, const std::vector<ir::IterVar>& iters) : fetched_(fetched) {
-    for (const ir::IterVar& iter : iters) place_.push_back(ir::make_var(iter.var));
-  }
-  ir::Block block(ir::Block body) const {
-    for (ir::Stmt& stmt : body) {
-      if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = expr(let->value);
-      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) assign->value = expr(assign->value);
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        branch->condition = expr(branch->condition);
-        branch->then_body = block(std::move(branch->then_body));
-        branch->else_body = block(std::move(branch->else_body));
-      }
-    }
-    return body;
-  }
-
- private:
-  ExprRef expr(const ExprRef& root) const {
-    return ir::rewrite(root, [&](const ExprRef& node) {
-      if (node->kind != ExprKind::kLoad) return node;
-      for (const Fetched& fetched : fetched_)
-        if (ir::same(node, fetched.load)) return ir::make_load(fetched.tile, place_);
-      return node;
-    });
-  }
-
-  const std::vector<Fetched>& fetched_;
-  std::vector<ExprRef> place_;
-};
-
-ir::Stmt ahead(std::vector<Fetched> fetched, const ir::Stmt& stmt, const ir::ParallelStmt& region) {
+ir::Stmt ahead(std::vector<TensorRead> reads, const ir::Stmt& stmt, const ir::ParallelStmt& region) {
   ir::ForStmt once = single_pipeline("fetched");
-  ir::ParallelStmt reading{region.iters, Reader(fetched, region.iters).block(region.body)};
-  for (Fetched& one : fetched) once.body.push_back({stmt.loc, std::move(one.copy)});
+  ir::ParallelStmt reading = with_tiles(region, reads);
+  for (TensorRead& read : reads) once.body.push_back({stmt.loc, std::move(read.copy)});
   once.body.push_back({stmt.loc, std::move(reading)});
   return {stmt.loc, std::move(once)};
+}
+
+ir::Kernel with_declarations(const ir::Kernel& kernel, ir::Block declarations, const ir::Block& body) {
+  ir::Kernel out = kernel;
+  out.body = std::move(declarations);
+  out.body.insert(out.body.end(), body.begin(), body.end());
+  return out;
 }
 
 }  // namespace
 
 std::optional<ir::Kernel> fetched_tiles(const ir::Kernel& kernel, uint64_t fact_mask) {
-  Fetcher fetcher(kernel, fact_mask);
+  const Fetcher fetcher(kernel, fact_mask);
   ir::Block declarations, body;
   bool behind_products = false;
   for (const ir::Stmt& stmt : kernel.body) {
     const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
     behind_products |= loop && loop->pipelined;
     const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
-    std::vector<Fetched> fetched = region && behind_products ? fetcher.reads_of(*region) : std::vector<Fetched>{};
-    for (const Fetched& one : fetched) declarations.push_back({stmt.loc, ir::DeclStmt{one.tile, nullptr}});
-    body.push_back(fetched.empty() ? stmt : ahead(std::move(fetched), stmt, *region));
+    std::vector<TensorRead> reads = region && behind_products ? fetcher.reads_of(*region) : std::vector<TensorRead>{};
+    for (const TensorRead& read : reads) declarations.push_back({stmt.loc, ir::DeclStmt{read.tile, nullptr}});
+    body.push_back(reads.empty() ? stmt : ahead(std::move(reads), stmt, *region));
   }
   if (declarations.empty()) return std::nullopt;
-  ir::Kernel out = kernel;
-  out.body = std::move(declarations);
-  out.body.insert(out.body.end(), body.begin(), body.end());
-  return out;
+  return with_declarations(kernel, std::move(declarations), body);
+}
+
+namespace {
+
+constexpr int64_t kAsyncBytes = 4;  // the least that cp.async copies
+
+// Rows of one axis that a copy of the loop's own could fetch ahead, and that differ between its iterations.
+std::vector<TensorRead> rows_of(const ir::ParallelStmt& region, const ir::ForStmt& loop, const ir::Kernel& kernel,
+                                const Ranges& multiples, uint64_t fact_mask) {
+  std::vector<TensorRead> reads = tensor_reads(region);
+  std::erase_if(reads, [&](const TensorRead& read) {
+    const ir::BufferRef& tensor = read.copy.src.buffer;
+    const int64_t bits = ir::bits(tensor->type.dtype);
+    const ir::AxisSpec& last = read.copy.src.axes.back();
+    if (read.place.size() != 1 || last.kind != ir::AxisSpec::Kind::kRange || bits < 8) return true;
+    const int64_t granule = kAsyncBytes * 8 / std::min<int64_t>(bits, kAsyncBytes * 8);  // elements
+    if (vector_bytes(kernel, fact_mask, tensor) < kAsyncBytes || last.extent->int_value % granule ||
+        multiples.multiple_of(last.start) % granule)
+      return true;
+    bool follows = false, known = true;
+    for (const ir::AxisSpec& axis : read.copy.src.axes)
+      ir::visit(axis.start, [&](const ir::ExprRef& node) {
+        known &= node->kind != ir::ExprKind::kLoad;
+        if (node->kind != ir::ExprKind::kVar) return;
+        follows |= node->var == loop.var;
+        known &= std::none_of(loop.body.begin(), loop.body.end(), [&](const ir::Stmt& stmt) {
+          const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
+          return let && let->var == node->var;
+        });
+      });
+    return !follows || !known;
+  });
+  return reads;
+}
+
+bool copies_ahead(const ir::ForStmt& loop) {
+  if (!loop.pipelined || !loop.stages || loop.stages->int_value < 2) return false;
+  return std::any_of(loop.body.begin(), loop.body.end(), [](const ir::Stmt& stmt) {
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    return copy && copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope == ir::Scope::kShared;
+  });
+}
+
+}  // namespace
+
+std::optional<ir::Kernel> staged_rows(const ir::Kernel& kernel, uint64_t fact_mask) {
+  Ranges multiples;
+  note_multiples(kernel.body, &multiples);
+  ir::Block declarations, body = kernel.body;
+  for (ir::Stmt& stmt : body) {
+    auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+    if (!loop || !copies_ahead(*loop)) continue;
+    ir::Block copies;
+    for (ir::Stmt& inner : loop->body) {
+      auto* region = std::get_if<ir::ParallelStmt>(&inner.node);
+      if (!region) continue;
+      std::vector<TensorRead> reads = rows_of(*region, *loop, kernel, multiples, fact_mask);
+      *region = with_tiles(*region, reads);
+      for (TensorRead& read : reads) {
+        declarations.push_back({inner.loc, ir::DeclStmt{read.tile, nullptr}});
+        copies.push_back({inner.loc, std::move(read.copy)});
+      }
+    }
+    loop->body.insert(loop->body.begin(), copies.begin(), copies.end());
+  }
+  if (declarations.empty()) return std::nullopt;
+  return with_declarations(kernel, std::move(declarations), body);
 }
 
 }  // namespace kachel::lowering

@@ -129,11 +129,13 @@ struct LoopIntrinsic {
     // read before the copy engine writes to it.
     kProxyFence,
     // operands[0], a box in shared memory, from the tensor operands[1] through map `immediate`, at `coordinates`, innermost
-    // first; its bytes count towards the phase of barrier operands[2]. By the thread that produces.
+    // first; its bytes count towards the phase of barrier operands[2]. By the first thread that produces.
     kBulkCopy,
-    kPhaseExpect,  // the current phase of barrier operands[0] awaits `immediate` bytes and this arrival
+    // The current phase of barrier operands[0] awaits `immediate` bytes and this arrival. By the first thread that produces.
+    kPhaseExpect,
     kPhaseWait,    // until the phase of barrier operands[0] with parity `coordinates[0]` is over
     kPhaseArrive,  // each warp arrives once at barrier operands[0], when all its lanes are there
+    kPhaseCopied,  // this thread arrives at barrier operands[0] when its asynchronous copies so far are there
     // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of lane j.
     kQuadExchange,
     // operands[0], an i32, += the sum of the four products of 8-bit integers in operands[1] and operands[2].
@@ -146,6 +148,7 @@ struct LoopIntrinsic {
     // kernel touches the tensor.
     kBulkStore,
     kBulkStoreWait,  // [warp] until at most `immediate` of the warp's boxes are still to be read
+    kInOrder,  // the compiler moves nothing across: it would wait for wgmma before work that needs no results of theirs
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -195,7 +198,8 @@ struct LoopPipeline {
     struct Ring {
       ir::BufferRef full, empty;
       std::vector<ir::BufferRef> buffers;
-      int64_t bytes = 0;  // of a stage
+      int64_t bytes = 0;  // of a stage, that come by kBulkCopy
+      bool by_threads = false;  // kCopyAsync fills some of it
     };
     std::vector<Ring> rings;
     struct State {
@@ -263,9 +267,11 @@ struct LoopKernel {
   ir::VarRef team;         // I32, the team's number; null where there is one
   LoopBlock body;
   LoopBlock passed_over;  // what a team does for a tile that another one computes
-  // What further threads do meanwhile: the first of them, tile by tile. Empty: there are none.
+  // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty: there are
+  // none.
   LoopBlock producer;
-  int producer_threads = 0;  // a warp, or a warp group where registers are handed on
+  int producer_threads = 0;  // a warp, or a warp group where registers are handed on or its threads copy
+  int copiers = 1;           // the first one, or all
   // Of a thread that computes and of one of the producer's, once the roles part; 0: as many as the compiler likes.
   int registers = 0, producer_registers = 0;
   std::vector<LoopPhases> phases;

@@ -16,7 +16,9 @@ const char* name_of(LoopIntrinsic::Kind kind) {
                                     "load_matrix", "mma",         "convert_pair", "group_mma",
                                     "group_fence", "group_commit", "group_wait",  "proxy_fence",
                                     "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive",
-                                    "quad_exchange", "dot4",      "store_matrix", "bulk_store", "bulk_store_wait"};
+                                    "phase_copied",
+                                    "quad_exchange", "dot4",      "store_matrix", "bulk_store", "bulk_store_wait",
+                                    "in_order"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -44,15 +44,20 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
     bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups, false};
   }
+  BufferSet copied;
+  for (const ir::Stmt* producer : pipeline.by_threads) copied.insert(std::get<ir::CopyStmt>(producer->node).dst.buffer.get());
   for (const bool later : {false, true}) {
     LoopPipeline::Bulk::Ring ring;
     for (const ir::BufferRef& buffer : pipeline.buffers) {
       if ((late.count(buffer.get()) && !early.count(buffer.get())) != later) continue;
       ring.buffers.push_back(storage(buffer));
-      ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
+      if (copied.count(buffer.get()))
+        ring.by_threads = true;
+      else
+        ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
     }
     if (ring.buffers.empty()) continue;
-    ring.full = phases("full", pipeline.depth, 1);
+    ring.full = phases("full", pipeline.depth, 1 + (ring.by_threads ? out_.copiers : 0));
     ring.empty = phases("empty", pipeline.depth, out_.threads / 32);
     bulk.rings.push_back(std::move(ring));
   }

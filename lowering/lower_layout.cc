@@ -42,8 +42,8 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
   LoopThreads threads;
   threads.index = make_local("e", DType::I32, ir::VarKind::kThread);
   threads.slot = make_local("r", DType::I32, ir::VarKind::kThread);
-  threads.extent = out_.threads;
-  out_.ranges.set(threads.index, {0, out_.threads - 1});
+  threads.extent = layout.threads();
+  out_.ranges.set(threads.index, {0, threads.extent - 1});
   out_.ranges.set(threads.slot, {0, 0});
   const ExprRef thread = ir::make_var(threads.index);
 

@@ -35,7 +35,8 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
 }
 
 Result<LoopKernel> TileLowering::run() {
-  out_.threads = placements_.threads;
+  out_.threads = copiers_ = placements_.threads;
+  out_.copiers = std::max(1, copiers_of(schedule_));
   if (!on_cpu()) {
     out_.thread = make_local("thread", DType::I32, VarKind::kThread);
     out_.ranges.set(out_.thread, {0, out_.threads - 1});
@@ -281,16 +282,20 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   };
   for (const ir::BufferRef& buffer : pipeline.buffers) node.buffers.push_back(storage(buffer));
   if (pipeline.realisation == Pipeline::Realisation::kBulkCopies) node.bulk = bulk_state(pipeline);
-  bulk_ = node.bulk ? &node : nullptr;
   node.produce = in_stage(node.into, [&] {
     runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
-    for (const ir::Stmt* producer : pipeline.producers)
+    for (const ir::Stmt* producer : pipeline.producers) {
+      const bool by_threads = pipeline.by_threads.count(producer) != 0;
+      bulk_ = node.bulk && !by_threads ? &node : nullptr;
+      copiers_ = by_threads ? out_.copiers : out_.threads;
       std::visit([this](const auto& part) { statement(part); }, producer->node);
+    }
     values_.erase(stmt.var.get());
     runs_ahead_ = false;
   });
   bulk_ = nullptr;
+  copiers_ = out_.threads;
   node.consume = in_stage(node.from, [&] {
     for (const ir::Stmt& part : stmt.body) {
       const bool copied = std::holds_alternative<ir::CopyStmt>(part.node) &&

@@ -83,7 +83,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       if (!to_guard) return emit_move();
       emit({LoopIf{to_guard, nested(emit_move), {}}});
     };
-    each_in(FragmentLayout::blocked(shape, width, out_.threads), {"row", "column"}, width, [&](const Site& site) {
+    each_in(FragmentLayout::blocked(shape, width, copiers_), {"row", "column"}, width, [&](const Site& site) {
       if (!site.owner) return one(site);
       emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});
     });

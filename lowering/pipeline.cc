@@ -6,6 +6,7 @@
 //            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   that the block computes
 //            -> staged operands   right ones mostly, by way of fragments
+//            -> staged rows       what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
@@ -24,6 +25,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/print.h"
 #include "lowering/box_stores.h"
@@ -107,16 +109,20 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
   return text;
 }
 
-// Whether the copy engine fills all pipelines, as many stages as are asked for.
-bool as_asked(const Schedule& schedule) {
-  return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), [](const Pipeline& pipeline) {
+// What is loaded ahead for regions, if all else stays as it is.
+enum class Fetches { kNothing, kRows, kTiles };
+
+// Whether pipelines overlap all the same; with tiles, whether the copy engine fills all, as many stages as are asked for.
+bool has_room(const Schedule& schedule, Fetches fetches) {
+  return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), [&](const Pipeline& pipeline) {
     const ir::ExprRef& stages = pipeline.loop->stages;
+    if (fetches == Fetches::kRows)
+      return pipeline.realisation != Pipeline::Realisation::kInOrder || !stages || stages->int_value < 2;
     return pipeline.realisation == Pipeline::Realisation::kBulkCopies && (!stages || pipeline.depth == stages->int_value);
   });
 }
 
-// `fetches`: tiles may be loaded ahead for regions, if all else stays as it is.
-Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, bool fetches) {
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches) {
   KACHEL_TRY(check_target(target));
   Lowering lowering;
   const bool plain = target.kind == Target::Kind::kCpu || target.generic;
@@ -125,10 +131,14 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = staged_operands(operands_in_registers(lowering.kernel, left));
   }
+  const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
+  auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {
+    if (ahead) lowering.kernel = std::move(*ahead), fetches = kind;
+  };
+  if (!plain && wanted >= Fetches::kRows) fetch(Fetches::kRows, staged_rows(lowering.kernel, fact_mask));
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) {
-    std::optional<ir::Kernel> ahead = fetches ? fetched_tiles(lowering.kernel, fact_mask) : std::nullopt;
-    fetches = ahead.has_value();
-    lowering.kernel = pipeline_tiles(ahead ? *ahead : lowering.kernel);
+    if (wanted == Fetches::kTiles) fetch(Fetches::kTiles, fetched_tiles(lowering.kernel, fact_mask));
+    lowering.kernel = pipeline_tiles(lowering.kernel);
   }
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule =
@@ -136,7 +146,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
-  if (fetches && !as_asked(lowering.schedule)) return lower_to_loops(concrete, target, fact_mask, false);
+  if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches))
+    return lower_to_loops(concrete, target, fact_mask, fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing);
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
   if (teams > 1 && target.threads != kGroupThreads) {
     Target of_groups = target;
@@ -158,7 +169,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
-    return lower_to_loops(concrete, less, fact_mask, false);
+    return lower_to_loops(concrete, less, fact_mask, Fetches::kNothing);
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone =
@@ -169,7 +180,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!parted) {
     Target together = target;
     together.bulk_copies = false;
-    return lower_to_loops(concrete, together, fact_mask, false);
+    return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing);
   }
   lowering.loops.back_and_forth = !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
   if (!plain) {
@@ -186,7 +197,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
 }  // namespace
 
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
-  return lower_to_loops(concrete, target, fact_mask, true);
+  return lower_to_loops(concrete, target, fact_mask, Fetches::kTiles);
 }
 
 namespace {

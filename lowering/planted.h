@@ -78,6 +78,9 @@ enum class Planted {
   kUnorderedLives,      // no barrier between two lives of the same memory
   kMatrixRow,           // stmatrix's matrices down the rows exchanged
   kReleaseNotFenced,    // a stage that threads read is released without a fence
+  kCopiesNotAwaited,    // a stage is full before the producer's threads have copied
+  kOperandNotRounded,   // a pair of a left operand is not rounded for the products that wait for it
+  kCopiesNotFenced,     // wgmma reads what they have copied without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,        // nor does the next one wait
   kReadNeighbours,      // a region takes the neighbours that it has loaded together for each other

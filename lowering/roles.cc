@@ -1,6 +1,7 @@
 // The producer walks the same tiles, loops and branches as the consumers, since all of them are uniform, and drops what
 // is not copied ahead. Each stage is used in turn: the producer waits until a ring's part of it is empty, announces its
-// bytes and starts the copies, which end the phase of its `full` barrier when they are there.
+// bytes and starts the copies, which end the phase of its `full` barrier when they are there. Where its threads copy some of
+// that themselves, each of them walks along, and arrives at the barrier by way of its own copies.
 //
 // A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages as
 // they use.
@@ -80,6 +81,24 @@ class Slice {
 
 class Producer final : public Slice {
  private:
+  using Ring = LoopPipeline::Bulk::Ring;
+
+  // Which ring a thread loop of asynchronous copies fills. Anything else has no place here.
+  const Ring* copied_by(const LoopThreads& threads, const LoopPipeline::Bulk& bulk) {
+    const ir::Buffer* to = nullptr;
+    for_each_statement(threads.body, [&](const LoopStmt& stmt) {
+      for_each_expr(stmt, [&](const ir::ExprRef& expr) { failed |= !known(expr); });
+      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+      if (copy) to = copy->operands[0].buffer.get();
+      failed |= copy ? copy->kind != LoopIntrinsic::Kind::kCopyAsync
+                     : std::holds_alternative<LoopStore>(stmt.node) || std::holds_alternative<LoopAtomic>(stmt.node);
+    });
+    for (const Ring& ring : bulk.rings)
+      for (const ir::BufferRef& buffer : ring.buffers)
+        if (buffer.get() == to) return &ring;
+    return nullptr;
+  }
+
   void instead(const LoopPipeline& node, LoopBlock* out) override {
     const LoopPipeline::Bulk& bulk = *node.bulk;
     LoopFor loop{node.ahead, node.begin, node.end, false, false, {}};
@@ -90,12 +109,18 @@ class Producer final : public Slice {
     // Each ring in front of its first copy.
     std::unordered_set<const ir::Buffer*> announced;
     auto announce = [&](const ir::Buffer* full) {
-      for (const LoopPipeline::Bulk::Ring& ring : bulk.rings) {
+      for (const Ring& ring : bulk.rings) {
         if (ring.full.get() != full || !announced.insert(full).second) continue;
         loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseWait, ring.empty, state.stage, 0, before));
         loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseExpect, ring.full, state.stage, ring.bytes));
       }
     };
+    auto copied = [&] {
+      for (const Ring& ring : bulk.rings)
+        if (ring.by_threads)
+          loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseCopied, ring.full, state.stage));
+    };
+    if (planted(Planted::kCopiesNotAwaited)) copied();
     std::unordered_set<const ir::Var*> named;
     for (const LoopStmt& stmt : node.produce) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
@@ -107,8 +132,11 @@ class Producer final : public Slice {
         for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
         announce(copy->operands[2].buffer.get());
       }
+      if (const auto* threads = std::get_if<LoopThreads>(&stmt.node))
+        if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
       loop.body.push_back(stmt);
     }
+    if (!planted(Planted::kCopiesNotAwaited)) copied();
     end_phase(bulk.producer, state, node.depth, &loop.body);
     // Pipelines within: of the same iteration, whose names may be known already.
     for (LoopStmt& stmt : block(substituted(node.consume, {{node.var.get(), ir::make_var(node.ahead)}}))) {

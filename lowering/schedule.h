@@ -28,6 +28,7 @@ struct Pipeline {
   const ir::ForStmt* loop = nullptr;
   std::vector<ir::BufferRef> buffers;
   std::vector<const ir::Stmt*> producers;  // the copies that fill the buffers, and the lets they need
+  std::set<const ir::Stmt*> by_threads;    // of kBulkCopies: copies that the producer's threads make, by cp.async
   int64_t depth = 1;
   std::string reason;  // for explain: why it is not deeper
 };
@@ -79,10 +80,13 @@ void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* pla
 int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target);
 
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
-// slabs that it fills. Says why not in Pipeline::reason.
+// slabs that it fills. What it cannot copy of a pipeline, the producer's threads do; where it can copy nothing, those that
+// compute do. Says why in Pipeline::reason.
 void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask);
 bool has_bulk_copies(const Schedule& schedule);
+// Threads of the producer that copy something themselves: none, a warp, or a warp group where that is much.
+int copiers_of(const Schedule& schedule);
 
 // With bulk copies: a role "producer" beside `teams` teams of consumers, and the registers that each is given.
 void part_roles(Schedule* schedule, const Placements& placements, int teams);

@@ -31,7 +31,7 @@ void share_registers(const Placements& placements, Role* consumer, Role* produce
     if (share.threads != consumer->threads || fragments + kBesideFragments <= share.alike) continue;
     consumer->registers = share.consumer;
     producer->registers = share.producer;
-    producer->threads = 128;
+    producer->threads = kGroupThreads;
     if (fragments + kLeastBeside <= share.consumer) return;
   }
 }
@@ -44,6 +44,16 @@ std::string refuses(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Pl
   if (placement.alignment < 1024) return fmt::format("{} does not lie in slabs", to->name);
   if (tile_shape(to)[0] > kMostBoxRows) return fmt::format("{} has more than {} rows", to->name, kMostBoxRows);
   return refuses_boxes(kernel, copy.src, multiples, fact_mask);
+}
+
+// Whether cp.async can do it, whose copies are of 4 bytes or more, where the rules of make_async_schedule() hold.
+bool suits_threads(const ir::CopyStmt& copy, const Ranges& multiples) {
+  constexpr int64_t kLeastBits = 32;
+  const ir::TileRef& from = copy.src;
+  const ir::ExprRef& column = from.axes.back().start;
+  const auto indexed = [](const ir::AxisSpec& axis) { return axis.kind == ir::AxisSpec::Kind::kIndex; };
+  if (from.within_first && std::all_of(from.axes.begin(), from.axes.end() - 1, indexed)) return false;
+  return !column || multiples.multiple_of(column) * ir::bits(from.buffer->type.dtype) % kLeastBits == 0;
 }
 
 bool encloses(const ir::Block& body, const ir::ForStmt* inner) {
@@ -69,6 +79,7 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
   pipeline->depth = 1;
   pipeline->buffers.clear();
   pipeline->producers.clear();
+  pipeline->by_threads.clear();
 }
 
 }  // namespace
@@ -80,15 +91,28 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
   note_multiples(kernel.body, &multiples);
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kAsyncCopies) continue;
-    std::string why = placements->threads + 128 > kMostThreads ? "there is no room for another warp" : "";
-    for (const ir::Stmt* producer : pipeline.producers)
-      if (const auto* copy = std::get_if<ir::CopyStmt>(&producer->node); copy && why.empty())
-        why = refuses(kernel, *copy, *placements, multiples, fact_mask);
-    if (!why.empty()) {
+    const bool room = placements->threads + kGroupThreads <= kMostThreads;
+    std::string why = room ? "" : "there is no room for another warp";
+    size_t boxes = 0;
+    bool apart = false;  // a copy in pieces that neither can move
+    for (const ir::Stmt* producer : pipeline.producers) {
+      const auto* copy = std::get_if<ir::CopyStmt>(&producer->node);
+      if (!copy || !room) continue;
+      const std::string refusal = refuses(kernel, *copy, *placements, multiples, fact_mask);
+      if (why.empty()) why = refusal;
+      refusal.empty() ? void(++boxes) : void(pipeline.by_threads.insert(producer));
+      apart |= !refusal.empty() && !suits_threads(*copy, multiples);
+    }
+    if (!boxes || apart) {
       if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;
+      pipeline.by_threads.clear();
       continue;
     }
+    if (!why.empty() && pipeline.reason.empty()) pipeline.reason = "in part by the producer's threads: " + why;
     pipeline.realisation = Pipeline::Realisation::kBulkCopies;
+    // Boxes take longest: they begin first.
+    std::stable_partition(pipeline.producers.begin(), pipeline.producers.end(),
+                          [&](const ir::Stmt* producer) { return !pipeline.by_threads.count(producer); });
   }
   for (Pipeline& pipeline : schedule->pipelines)
     if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline))
@@ -104,12 +128,23 @@ bool has_bulk_copies(const Schedule& schedule) {
   });
 }
 
+int copiers_of(const Schedule& schedule) {
+  constexpr int64_t kMostOfWarp = 4096;  // bytes of a stage: eight copies of 16 bytes a thread
+  int64_t bytes = 0;
+  for (const Pipeline& pipeline : schedule.pipelines)
+    for (const ir::Stmt* copy : pipeline.by_threads) {
+      const ir::BufferRef& tile = std::get<ir::CopyStmt>(copy->node).dst.buffer;
+      bytes = std::max(bytes, product(tile_shape(tile)) * ir::bits(tile->type.dtype) / 8);
+    }
+  return bytes == 0 ? 0 : bytes <= kMostOfWarp ? 32 : kGroupThreads;
+}
+
 void part_roles(Schedule* schedule, const Placements& placements, int teams) {
   if (!has_bulk_copies(*schedule)) return;
   schedule->teams = teams;
   schedule->roles[0].name = "consumer";
   schedule->roles[0].threads = teams * placements.threads;
-  schedule->roles.push_back({"producer", schedule->roles[0].threads, 32, 0});
+  schedule->roles.push_back({"producer", schedule->roles[0].threads, std::max(32, copiers_of(*schedule)), 0});
   share_registers(placements, &schedule->roles[0], &schedule->roles[1]);
 }
 

@@ -39,7 +39,7 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
 
 class Synchroniser {
  public:
-  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel), neighbours_(neighbours_of(kernel)) {
+  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
     for (const LoopBuffer& buffer : kernel.buffers)
       if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
@@ -109,6 +109,9 @@ class Synchroniser {
     return state;
   }
 
+  // Registers that the expanded pipelines need beside the kernel's.
+  std::vector<LoopBuffer> further_registers() const { return exact_.all(); }
+
  private:
   void note(const LoopStmt& stmt, Accesses* accesses) const {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
@@ -177,7 +180,8 @@ class Synchroniser {
     entry = around(node.consume, std::move(entry));
     Accesses exit = block(node.consume, entry, nullptr);
     exit.add(entry);
-    if (out) expand_bulk(node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); }, out);
+    const Synchronised synchronised = [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); };
+    if (out) expand_bulk(node, &batches_, synchronised, &exact_, out);
     return exit;
   }
 
@@ -199,6 +203,7 @@ class Synchroniser {
   }
 
   GroupBatches batches_;
+  ExactRegisters exact_;
   const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
   std::set<const ir::Buffer*> of_warps_;
@@ -213,6 +218,8 @@ bool synchronise(LoopKernel* kernel) {
   LoopBlock body;
   pass.nested(kernel->body, pass.around_tiles(kernel->body), &body);
   kernel->body = std::move(body);
+  const std::vector<LoopBuffer> further = pass.further_registers();
+  kernel->buffers.insert(kernel->buffers.end(), further.begin(), further.end());
   return true;
 }
 

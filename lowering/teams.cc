@@ -48,7 +48,8 @@ bool keeps_to_teams(const LoopKernel& kernel) {
   for (const LoopPhases& phases : kernel.phases) shared.erase(phases.buffer.get());
   for_each_statement(kernel.producer, [&](const LoopStmt& stmt) {
     const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
-    if (copy && copy->kind == LoopIntrinsic::Kind::kBulkCopy) shared.erase(copy->operands[0].buffer.get());
+    if (copy && (copy->kind == LoopIntrinsic::Kind::kBulkCopy || copy->kind == LoopIntrinsic::Kind::kCopyAsync))
+      shared.erase(copy->operands[0].buffer.get());
   });
   bool meet = false;
   for_each_statement(kernel.body, [&](const LoopStmt& stmt) { meet |= std::holds_alternative<LoopBarrier>(stmt.node); });

@@ -124,7 +124,12 @@ class TileLowering {
   bool copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
   bool copy_registers(const ir::CopyStmt& copy);
   bool copy_quads(const ir::CopyStmt& copy, const Slice& dst);  // lower_quads.cc
-  bool copy_matrices(const ir::CopyStmt& copy, const Slice& dst);  // lower_matrices.cc
+  // lower_matrices.cc
+  bool copy_matrices(const ir::CopyStmt& copy, const Slice& dst);
+  bool suits_matrices(const ir::BufferRef& tile, const FragmentLayout& layout);
+  ir::BufferRef load_matrices(const ir::BufferRef& tile, const FragmentLayout& layout);
+  // Where this lane points the instruction for four matrices whose first register is `first`.
+  Site matrix_row(const FragmentLayout& layout, const FragmentLayout& rows, const ir::ExprRef& first);
   static std::vector<ir::ExprRef> fragment_indices(const Site& site) { return site.coords; }
   int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
   void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,
@@ -226,6 +231,7 @@ class TileLowering {
     std::vector<size_t> axes;          // of the region, by index that follows one
     int64_t width = 1;                 // elements of one access
     bool once = false;                 // in front of the region
+    bool matrices = false;             // there too, the tile as it lies, by ldmatrix
   };
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
                                    const std::unordered_map<const ir::Var*, ir::ExprRef>& lets, const FragmentLayout& layout);
@@ -261,6 +267,7 @@ class TileLowering {
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
   const LoopPipeline* bulk_ = nullptr;  // in the part that the copy engine does: its pipeline
   bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
+  int copiers_ = 0;  // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;
   std::vector<Ahead> ahead_;
   std::span<const ir::Stmt> following_;  // the statements after the one at hand, in its block

@@ -68,12 +68,13 @@ class Summary {
   // Stages that are held for an iteration more.
   void hold_longer(bool longer) { held_ = longer ? 1 : 0; }
   void consumers(WorkNodes* out) {
-    const double threads = kernel_.threads;
+    const double threads = threads_;
     block(kernel_.body, {threads, std::ceil(threads / kWarp), 1, 1}, out);
   }
-  // One thread, whose instructions nobody waits for.
+  // A few threads, whose instructions nobody waits for.
   void producer(WorkNodes* out) {
     producing_ = true;
+    threads_ = kernel_.copiers;
     block(kernel_.producer, {1, 1, 1, 1}, out);
   }
 
@@ -134,7 +135,7 @@ class Summary {
     if (!loop.unroll) waits_ = false;
   }
   void statement(const LoopThreads& threads, const Runs& runs, WorkNodes* out) {
-    const double extent = static_cast<double>(threads.extent), slots = std::ceil(extent / kernel_.threads);
+    const double extent = static_cast<double>(threads.extent), slots = std::ceil(extent / threads_);
     domains_[threads.index.get()] = threads.extent;
     waits_ = false;
     block(threads.body,
@@ -195,6 +196,9 @@ class Summary {
       case Kind::kPhaseExpect:
         work(out).fills += runs.each / rings_;
         work(out).rounds += runs.each / rings_ / std::max(depth_[operands[0].buffer.get()] - held_, 1.0);
+        break;
+      case Kind::kPhaseCopied:
+      case Kind::kInOrder:
         break;
       case Kind::kPhaseWait:
         if (!producing_) work(out).barriers += runs.each;
@@ -367,6 +371,7 @@ class Summary {
   double held_ = 0;
   double rings_ = 0;  // that the loop at hand fills
   bool producing_ = false;
+  int threads_ = kernel_.threads;  // that thread loops are dealt out to
   bool waits_ = false;  // the statements at hand already wait for memory
 };
 

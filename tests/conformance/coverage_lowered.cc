@@ -85,6 +85,12 @@ class Features {
       case Kind::kBulkStore:
         names.insert("bulk stores");
         break;
+      case Kind::kPhaseCopied:
+        names.insert("copies by the producer's threads");
+        break;
+      case Kind::kInOrder:
+        names.insert("work beside products");
+        break;
       case Kind::kBulkStoreWait:
       case Kind::kPhaseExpect:
       case Kind::kPhaseWait:

@@ -208,6 +208,45 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   CHECK(has(notes, "columns of B may not begin at a multiple of 16 bytes"));
 }
 
+TEST_CASE("left operands are made beside the products of the iteration before, and rounded behind them") {
+  auto product = [](const std::string& operand, const std::string& work, int rows = 128) {
+    const std::string bm = std::to_string(rows);
+    return on_hopper(R"(tile 1
+kernel product(X: f16[M, K], W: f16[N, K], C: out f16[M, N])
+grid i < ceildiv(M, )" + bm + R"(), j < ceildiv(N, 128)
+{
+  shared x: f16[)" + bm + R"(, 64], w: f16[128, 64]
+  fragment a: f16[)" + bm + R"(, 64] = 0, c: f32[)" + bm + R"(, 128] = 0, s: f32[)" + bm + R"(] = 0
+  pipelined k < ceildiv(K, 64), 6 {
+    x = X[i*)" + bm + " +: " + bm + R"(, k*64 +: 64]
+    w = W[j*128 +: 128, k*64 +: 64]
+    )" + work + R"(
+    c += )" + operand + R"( @ w^T
+  }
+  parallel r < )" + bm + R"(, n < 128 { c[r, n] += s[r] }
+  C[i*)" + bm + " +: " + bm + R"(, j*128 +: 128] = c
+}
+)").loop_ir;
+  };
+  const std::string made = product("a", "parallel r < 64, d < 64 { a[r, d] = max(x[r, d], 0) }", 64);
+  CAPTURE(made);
+  const size_t loop = made.find("for k in 1 ..");
+  REQUIRE(loop != std::string::npos);
+  const std::string body = made.substr(loop, made.find("\n  }\n", loop) - loop);
+  const char* in_order[] = {"convert_pair a[", "group_mma", "group_commit", "load_matrix 4 x_part", "a_exact[", "in_order", "group_wait c["};
+  size_t at = 0;
+  for (const char* next : in_order) {
+    CAPTURE(next);
+    at = body.find(next, at);
+    REQUIRE(at != std::string::npos);
+  }
+  // Not work on the sums, nor operands that are read again.
+  for (const char* other : {"parallel r < 128, n < 128 { c[r, n] *= 0.5 }", "parallel r < 128, d < 64 { a[r, d] = max(x[r, d], a[r, d]) }"})
+    CHECK(!has(product("a", other), "in_order"));
+  // Nor much work.
+  CHECK(!has(product("a", "parallel r < 64, d < 64 { a[r, d] = f32(x[r, d]) / (1 + exp(-f32(x[r, d]))) }", 64), "in_order"));
+}
+
 TEST_CASE("a stage that threads read is fenced before the copy engine may fill it again") {
   auto product = [](const std::string& rows, const std::string& use) {
     return on_hopper(R"(tile 1

@@ -259,6 +259,24 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// Rows that an index names beside boxes, and a row that a region reads in every iteration.
+inline constexpr const char* kGathered = R"(tile 1
+kernel gathered(A: f16[R, K], index: i32[M], B: f16[N, K], D: f16[K], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 64], b: f16[32, 64], e: f16[64, 64]
+  fragment c: f32[64, 32] = 0, d: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[index[i*64 +: 64], k*64 +: 64]
+    b = B[j*32 +: 32, k*64 +: 64]
+    parallel r < 64, s < 64 { e[r, s] = f32(a[r, s]) * D[k*64 + s] }
+    c += a @ b^T
+    d += e @ b^T
+  }
+  parallel r < 64, s < 32 { c[r, s] = c[r, s] - 0.5 * d[r, s] }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // Operands of which wgmma takes a part, and sums of them that it makes in runs.
 inline constexpr const char* kShortSums = R"(tile 1
 kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])

@@ -109,6 +109,9 @@ constexpr Row kRows[] = {
     {Planted::kUnorderedLives, "no barrier between lives", OnCpu::kNotThere},
     {Planted::kMatrixRow, "matrices stored at each other's rows", OnCpu::kNotThere},
     {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
+    {Planted::kCopiesNotAwaited, "a stage counts as full before copies", OnCpu::kNotThere},
+    {Planted::kOperandNotRounded, "a part of an operand is not rounded", OnCpu::kNotThere},
+    {Planted::kCopiesNotFenced, "wgmma reads copies without a fence", OnCpu::kNotThere},
     {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
@@ -196,6 +199,9 @@ class Suite {
     groups.aligned.insert({"R", "C"});
     add_program("teams", kTeams, random, 24, groups);
     add_program("quotients", kQuotients, random);
+    groups.values = {{"M", 100}, {"N", 40}, {"K", 200}, {"R", 80}};
+    groups.teams = 0;
+    add_program("gathered", kGathered, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

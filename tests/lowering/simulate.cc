@@ -97,18 +97,19 @@ const SimStmt* Machine::run_to_barrier(std::vector<Runner>& runners, ThreadOrder
 
 void Machine::run_block(uint32_t block, ThreadOrder order) {
   memory_.start_block();
-  const auto consumers = static_cast<size_t>(kernel_.teams * kernel_.threads);
+  const auto consumers = static_cast<size_t>(this->consumers()), producers = static_cast<size_t>(kernel_.copiers);
   groups_.assign((consumers + kLanes - 1) / kLanes, {});
   start_phases();
   const bool produces = !kernel_.producer.empty();
-  std::vector<Thread> threads(consumers + (produces ? 1 : 0));
+  std::vector<Thread> threads(consumers + (produces ? producers : 0));
   for (size_t i = 0; i < threads.size(); ++i) start(threads[i], static_cast<int32_t>(i), block);
   std::vector<Runner> runners;
   for (size_t first = 0; first < consumers; first += kLanes)
     runners.push_back({Warp(threads).subspan(first, std::min(kLanes, consumers - first))});
-  if (produces) {
-    threads.back().stack.assign(1, Level{&program_.producer});
-    runners.push_back({Warp(threads).last(1), nullptr, true});
+  for (size_t first = 0; produces && first < producers; first += kLanes) {
+    const Warp warp = Warp(threads).subspan(consumers + first, std::min(kLanes, producers - first));
+    for (Thread& thread : warp) thread.stack.assign(1, Level{&program_.producer});
+    runners.push_back({warp, nullptr, true});
   }
   if (order == ThreadOrder::kReversed) std::reverse(runners.begin(), runners.end());
   const SimStmt* reached = nullptr;

@@ -63,7 +63,7 @@ void Machine::copy_async(const SimStmt& stmt, Thread& thread) {
     if (!source) return;
     std::memcpy(copy.seen.data(), source, static_cast<size_t>(bytes));
   }
-  uint8_t* target = vector(to, copy.to, bytes, thread, Access::kWrite);
+  uint8_t* target = vector(to, copy.to, bytes, thread, produces(thread) ? Access::kFill : Access::kWrite);
   if (!target) return;
   memory_.mark_pending(to.buffer, copy.to, to.elements, thread.number);
   std::memset(target, kPoison, static_cast<size_t>(bytes));
@@ -81,8 +81,8 @@ void Machine::wait(Thread& thread, size_t groups) {
 void Machine::finish(const Copy& copy, Thread& thread) {
   const SimStmt::Operand &to = copy.stmt->operands[0], &from = copy.stmt->operands[1];
   const auto bytes = static_cast<size_t>(bytes_of(*copy.stmt));
-  memory_.mark_pending(to.buffer, copy.to, to.elements, -1);
-  uint8_t* target = vector(to, copy.to, bytes_of(*copy.stmt), thread, Access::kWrite);
+  memory_.arrived(to.buffer, copy.to, to.elements, produces(thread));
+  uint8_t* target = vector(to, copy.to, bytes_of(*copy.stmt), thread, produces(thread) ? Access::kFill : Access::kWrite);
   if (!target) return;
   std::memset(target, 0, bytes);
   if (!copy.inside) return;

@@ -71,6 +71,11 @@ void Machine::phase_operation(const SimStmt& stmt, Thread& thread) {
   end_phase_if_complete(*phase);
 }
 
+void Machine::phase_copied(const SimStmt& stmt, Thread& thread) {
+  boxes_.push_back({&stmt, 0, {}, phase_of(stmt.operands[0], thread), std::move(thread.open), &thread});
+  thread.open.clear();
+}
+
 int64_t Machine::box_bytes(const SimStmt& stmt) const {
   return stmt.operands[0].elements * ir::bits(type_of(stmt.operands[0].buffer)) / 8;
 }
@@ -91,7 +96,7 @@ void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
   Box box{&stmt, eval(to.index, thread).i, {}, phase_of(stmt.operands[2], thread)};
   for (int coordinate : stmt.coordinates) box.coordinates.push_back(eval(coordinate, thread).i);
   if (!is_box(stmt, to.elements, box.coordinates)) return;
-  uint8_t* target = vector(to, box.at, 128, thread, Access::kProduct);
+  uint8_t* target = vector(to, box.at, 128, thread, Access::kFill);
   if (!target || !box.phase) return;
   memory_.check_fenced(to.buffer, box.at, to.elements);
   memory_.mark_pending(to.buffer, box.at, to.elements, thread.number);
@@ -102,11 +107,16 @@ void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
 void Machine::finish_box(size_t index) {
   const Box box = boxes_[index];
   boxes_.erase(boxes_.begin() + static_cast<std::ptrdiff_t>(index));
+  if (box.thread) {
+    for (const Copy& copy : box.copies) finish(copy, *box.thread);
+    --box.phase->awaited;
+    return end_phase_if_complete(*box.phase);
+  }
   const SimStmt::Operand& to = box.stmt->operands[0];
   const TensorMap& map = kernel_.maps[static_cast<size_t>(box.stmt->immediate)];
   const MappedTensor& tensor = maps_[static_cast<size_t>(box.stmt->immediate)];
   const int64_t width = ir::bits(tensor.type) / 8;
-  memory_.mark_pending(to.buffer, box.at, to.elements, -1);
+  memory_.arrived(to.buffer, box.at, to.elements, false);
   for_each_in_box(map, tensor, box.coordinates, memory_.shared_address(to.buffer, box.at), [&](int64_t address, uint8_t* element) {
     uint8_t* target = memory_.untracked(to.buffer) - memory_.shared_address(to.buffer, 0) + address;
     if (element)

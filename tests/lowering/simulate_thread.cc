@@ -106,8 +106,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       break;
     }
     case Kind::kThreads:
-      for (int64_t slot = 0, index = thread.number % kernel_.threads; index < stmt.extent && !stopped();
-           ++slot, index += kernel_.threads) {
+      for (int64_t slot = 0, index = place_of(thread); index < stmt.extent && !stopped(); ++slot, index += sharers(thread)) {
         set(thread, stmt.slot, {DType::I32, index, 0});
         set(thread, stmt.second, {DType::I32, slot, 0});
         execute(stmt.body, thread);
@@ -139,10 +138,15 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       memory_.fence(thread.number);
       break;
     case Kind::kBulkCopy:
-      bulk_copy(stmt, thread);
+      if (first_producer(thread)) bulk_copy(stmt, thread);
       break;
     case Kind::kPhaseExpect:
-      phase_operation(stmt, thread);
+      if (first_producer(thread)) phase_operation(stmt, thread);
+      break;
+    case Kind::kPhaseCopied:
+      phase_copied(stmt, thread);
+      break;
+    case Kind::kInOrder:
       break;
     case Kind::kBarrier:
     case Kind::kQuadExchange:

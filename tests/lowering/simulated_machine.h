@@ -67,6 +67,15 @@ class Machine {
   const SimStmt* run_to_stop(Thread& thread);
   bool together(const Thread& a, const SimStmt* at_a, const Thread& b, const SimStmt* at_b);
 
+  // Threads of a team and of the producer number from 0, and thread loops are dealt out to each of them by themselves.
+  int32_t consumers() const { return kernel_.teams * kernel_.threads; }
+  bool produces(const Thread& thread) const { return thread.number >= consumers(); }
+  bool first_producer(const Thread& thread) const { return thread.number == consumers(); }
+  int32_t sharers(const Thread& thread) const { return produces(thread) ? kernel_.copiers : kernel_.threads; }
+  int32_t place_of(const Thread& thread) const {
+    return produces(thread) ? thread.number - consumers() : thread.number % kernel_.threads;
+  }
+
   // simulate_thread.cc
   void execute(const SimBlock& block, Thread& thread);
   void execute(const SimStmt& stmt, Thread& thread);
@@ -122,17 +131,20 @@ class Machine {
   struct Phase {  // a barrier of phases
     int64_t arrivals = 0, awaited = 0, bytes = 0, over = 0;  // of a phase; still missing; still missing; phases gone by
   };
-  struct Box {  // of the copy engine, under way
+  struct Box {  // of the copy engine, under way; or copies of a thread, at the end of which it arrives
     const SimStmt* stmt;
     int64_t at;
     std::vector<int64_t> coordinates;
     Phase* phase;
+    std::vector<Copy> copies;
+    Thread* thread = nullptr;
   };
   void start_phases();
   Phase* phase_of(const SimStmt::Operand& operand, Thread& thread);
   void end_phase_if_complete(Phase& phase);
   void phase_operation(const SimStmt& stmt, Thread& thread);
   bool phase_over(const SimStmt& stmt, Thread& thread);
+  void phase_copied(const SimStmt& stmt, Thread& thread);
   void bulk_copy(const SimStmt& stmt, Thread& thread);
   void finish_box(size_t index);
   bool is_box(const SimStmt& stmt, int64_t elements, const std::vector<int64_t>& coordinates);

@@ -25,7 +25,7 @@ SimMemory::SimMemory(const LoopKernel& kernel, const SimProgram& program, const 
     : program_(program),
       arena_(room_for(kernel.shared_bytes)),
       workspace_(room_for(kernel.workspace_bytes)),
-      fences_(static_cast<size_t>(kernel.teams * kernel.threads)),
+      fences_(static_cast<size_t>(kernel.teams * kernel.threads + kernel.copiers)),
       result_(*result) {
   for (const Allocation& allocation : memory) {
     globals_.push_back({static_cast<uint8_t*>(allocation.data), {}});
@@ -96,6 +96,14 @@ void SimMemory::mark_pending(int number, int64_t at, int64_t elements, int32_t t
     region_of_[static_cast<size_t>(number)]->shadows[static_cast<size_t>(first + i)].pending = thread;
 }
 
+void SimMemory::arrived(int number, int64_t at, int64_t elements, bool by_thread) {
+  mark_pending(number, at, elements, -1);
+  const SimBuffer& buffer = program_.buffers[static_cast<size_t>(number)];
+  const int64_t width = ir::bits(buffer.type) / 8, first = buffer.offset + at * width;
+  for (int64_t i = 0; i < elements * width; ++i)
+    region_of_[static_cast<size_t>(number)]->shadows[static_cast<size_t>(first + i)].copied_clock = by_thread ? clock_ : 0;
+}
+
 void SimMemory::check_fenced(int number, int64_t at, int64_t elements) {
   const SimBuffer& buffer = program_.buffers[static_cast<size_t>(number)];
   const int64_t width = ir::bits(buffer.type) / 8, first = buffer.offset + at * width;
@@ -131,10 +139,9 @@ void SimMemory::check(const SimBuffer& buffer, Region* region, int64_t at, int64
                       const Agent& agent, Access kind) {
   const char* conflict = nullptr;
   int32_t other = -1;
-  const int32_t thread = agent.warp ? kMany : agent.thread;
   for (int64_t i = 0; i < bytes; ++i) {
     Shadow& shadow = region->shadows[static_cast<size_t>(buffer.offset + first + i)];
-    note(shadow, thread, kind, &conflict, &other);
+    note(shadow, agent, kind, &conflict, &other);
     if (kind == Access::kRead) shadow.last_reader = agent.thread, shadow.read_clock = clock_;
   }
   if (!conflict) return;
@@ -147,7 +154,8 @@ void SimMemory::check(const SimBuffer& buffer, Region* region, int64_t at, int64
 }
 
 // Sets `conflict` to what another thread has done to this byte.
-void SimMemory::note(Shadow& shadow, int32_t thread, Access kind, const char** conflict, int32_t* other) const {
+void SimMemory::note(Shadow& shadow, const Agent& agent, Access kind, const char** conflict, int32_t* other) const {
+  const int32_t thread = agent.warp ? kMany : agent.thread;
   const bool written = shadow.written_at == barrier_, read = shadow.read_at == barrier_;
   const bool both_atomic = kind == Access::kAtomic && shadow.writer == kAtomic;
   if (written && shadow.writer != thread && !both_atomic) {
@@ -162,6 +170,11 @@ void SimMemory::note(Shadow& shadow, int32_t thread, Access kind, const char** c
     *conflict = "not fenced";
     *other = shadow.writer;
   }
+  if (kind == Access::kProduct && shadow.copied_clock && shadow.copied_clock >= fences_[static_cast<size_t>(agent.thread)]) {
+    *conflict = "copied, with no fence since";
+    *other = kMany;
+  }
+  if (kind == Access::kFill) return;
   if (kind == Access::kRead || kind == Access::kProduct) {
     shadow.reader = read && shadow.reader != thread ? kMany : thread;
     shadow.read_at = barrier_;

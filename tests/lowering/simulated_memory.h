@@ -9,7 +9,8 @@ namespace kachel::lowering {
 
 class SimMemory {
  public:
-  enum class Access : uint8_t { kRead, kWrite, kAtomic, kProduct };  // kProduct: a read by wgmma
+  // kProduct: a read by wgmma. kFill: a write that barriers of phases order, by the copy engine or a thread that produces.
+  enum class Access : uint8_t { kRead, kWrite, kAtomic, kProduct, kFill };
   // Who accesses: a thread, with its registers, or all lanes of its warp together.
   struct Agent {
     int32_t thread = 0;
@@ -33,6 +34,8 @@ class SimMemory {
   uint8_t* vector(int buffer, int64_t at, int64_t elements, int64_t alignment, const Agent& agent, Access kind);
   // Marks a vector as the target of the thread's copy under way; -1: of none.
   void mark_pending(int buffer, int64_t at, int64_t elements, int32_t thread);
+  // The pending vector is there; `by_thread`: and to be seen by wgmma of those who fence after this.
+  void arrived(int buffer, int64_t at, int64_t elements, bool by_thread);
   // Before the copy engine writes to these elements: a race where a thread has read them and not fenced since.
   void check_fenced(int buffer, int64_t at, int64_t elements);
   // Where a buffer in shared memory begins, for the copy engine, which no barrier orders.
@@ -52,6 +55,7 @@ class SimMemory {
     int32_t writer = -1, reader = -1, pending = -1;
     uint32_t clock = 0;  // at the last write
     uint32_t read_clock = 0;
+    uint32_t copied_clock = 0;  // when a thread that produces had copied it; 0: it has not
     int32_t last_reader = -1;  // but wgmma; of a warp its first lane
   };
   struct Region {  // memory with its shadow
@@ -66,7 +70,7 @@ class SimMemory {
   bool inside(const SimBuffer& buffer, const Region* region, int64_t at, int64_t elements, int64_t end);
   void check(const SimBuffer& buffer, Region* region, int64_t at, int64_t first, int64_t bytes, const Agent& agent,
              Access kind);
-  void note(Shadow& shadow, int32_t thread, Access kind, const char** conflict, int32_t* other) const;
+  void note(Shadow& shadow, const Agent& agent, Access kind, const char** conflict, int32_t* other) const;
   void race(const std::string& message) {
     if (result_.races++ == 0) result_.first_race = message;
   }

@@ -168,8 +168,8 @@ class Compiler {
                                Kind::kLoadMatrix, Kind::kMma,       Kind::kConvertPair,
                                Kind::kGroupMma,   Kind::kGroupFence, Kind::kGroupCommit, Kind::kGroupWait,
                                Kind::kProxyFence, Kind::kBulkCopy,   Kind::kPhaseExpect, Kind::kPhaseWait,
-                               Kind::kPhaseArrive, Kind::kQuadExchange, Kind::kDot4, Kind::kStoreMatrix,
-                               Kind::kBulkStore, Kind::kBulkStoreWait};
+                               Kind::kPhaseArrive, Kind::kPhaseCopied, Kind::kQuadExchange, Kind::kDot4, Kind::kStoreMatrix,
+                               Kind::kBulkStore, Kind::kBulkStoreWait, Kind::kInOrder};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});

@@ -34,8 +34,8 @@ struct SimStmt {
   enum class Kind : uint8_t {
     kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
     kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
-    kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive,
-    kQuadExchange, kDot4, kStoreMatrix, kBulkStore, kBulkStoreWait, kShuffle
+    kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive, kPhaseCopied,
+    kQuadExchange, kDot4, kStoreMatrix, kBulkStore, kBulkStoreWait, kInOrder, kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;
