@@ -56,6 +56,12 @@ class BulkConsumer {
 
   void prepare(const Prepared& form, LoopBlock* out) {
     const Shares rings = shares(form.work, nullptr, form.products);
+    // The work may leave some of an operand as it was.
+    for (const ir::BufferRef& operand : form.operands) {
+      const LoopBuffer& exact = exact_.of(operand);
+      for (int64_t i = 0; i < exact.elements; ++i)
+        out->push_back({LoopStore{exact.buffer, int32(i), ir::make_load(operand, {int32(i)})}});
+    }
     take_turn(true, out);
     LoopBlock head;
     const PhaseState first = begin(&head);

@@ -277,6 +277,22 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// A left operand of which every iteration makes a part anew.
+inline constexpr const char* kMadeInPart = R"(tile 1
+kernel made_in_part(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 64], b: f16[32, 64]
+  fragment c: f32[64, 32] = 0, e: f16[64, 64] = 0.5
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[j*32 +: 32, k*64 +: 64]
+    parallel r < 64, s < 64 { if s < 24 { e[r, s] = f32(a[r, s]) * 2 } }
+    c += e @ b^T
+  }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // Operands of which wgmma takes a part, and sums of them that it makes in runs.
 inline constexpr const char* kShortSums = R"(tile 1
 kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])
