@@ -277,6 +277,22 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// What a region reads beside sums, of 32 bits: with its neighbours, not fetched ahead.
+inline constexpr const char* kResidual = R"(tile 1
+kernel residual(A: f16[M, K], B: f16[N, K], R: f32[M, N], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 64], b: f16[32, 64]
+  fragment c: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[j*32 +: 32, k*64 +: 64]
+    c += a @ b^T
+  }
+  parallel r < 64, s < 32 { c[r, s] += R[i*64 + r, j*32 + s] }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // A left operand of which every iteration makes a part anew.
 inline constexpr const char* kMadeInPart = R"(tile 1
 kernel made_in_part(A: f16[M, K], B: f16[N, K], C: out f32[M, N])

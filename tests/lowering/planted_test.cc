@@ -203,6 +203,7 @@ class Suite {
     groups.teams = 0;
     add_program("gathered", kGathered, random, 24, groups);
     add_program("made in part", kMadeInPart, random, 24, groups);
+    add_program("residual", kResidual, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
