@@ -100,8 +100,12 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
       if (!copy || !room) continue;
       const std::string refusal = refuses(kernel, *copy, *placements, multiples, fact_mask);
       if (why.empty()) why = refusal;
-      refusal.empty() ? void(++boxes) : void(pipeline.by_threads.insert(producer));
-      apart |= !refusal.empty() && !suits_threads(*copy, multiples);
+      if (refusal.empty()) {
+        ++boxes;
+        continue;
+      }
+      pipeline.by_threads.insert(producer);
+      apart |= !suits_threads(*copy, multiples);
     }
     if (!boxes || apart) {
       if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;

@@ -243,22 +243,29 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 )",
                      rows);
 }
-// Tiles that two teams compute in turn, with something to do behind the products.
-inline constexpr const char* kTeams = R"(tile 1
-kernel teams(A: f16[M, K], B: f16[N, K], D: f16[N], R: f16[M, N], C: out f16[M, N])
+// C = A B^T in blocks of 64 x 32: `further` parameters, `fragments` and `work` for `operand` in the loop, `end` behind it.
+inline std::string product_of_blocks(const char* name, const char* further, const char* type, const char* end,
+                                     const char* fragments = "", const char* work = "", const char* operand = "a") {
+  return fmt::format(R"(tile 1
+kernel {}(A: f16[M, K], B: f16[N, K]{}, C: out {}[M, N])
 grid i < ceildiv(M, 64), j < ceildiv(N, 32)
-{
+{{
   shared a: f16[64, 64], b: f16[32, 64]
-  fragment c: f32[64, 32] = 0
-  pipelined k < ceildiv(K, 64), 3 {
+  fragment c: f32[64, 32] = 0{}
+  pipelined k < ceildiv(K, 64), 3 {{
     a = A[i*64 +: 64, k*64 +: 64]
     b = B[j*32 +: 32, k*64 +: 64]
-    c += a @ b^T
-  }
-  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) + R[i*64 + r, j*32 + s] }
-  C[i*64 +: 64, j*32 +: 32] = c
+{}    c += {} @ b^T
+  }}
+{}  C[i*64 +: 64, j*32 +: 32] = c
+}}
+)",
+                     name, further, type, fragments, work, operand, end);
 }
-)";
+// Tiles that two teams compute in turn, with something to do behind the products.
+inline const std::string kTeams = product_of_blocks(
+    "teams", ", D: f16[N], R: f16[M, N]", "f16",
+    "  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) + R[i*64 + r, j*32 + s] }\n");
 // Rows that an index names beside boxes, and a row that a region reads in every iteration.
 inline constexpr const char* kGathered = R"(tile 1
 kernel gathered(A: f16[R, K], index: i32[M], B: f16[N, K], D: f16[K], C: out f32[M, N])
@@ -278,37 +285,12 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
 }
 )";
 // What a region reads beside sums, of 32 bits: with its neighbours, not fetched ahead.
-inline constexpr const char* kResidual = R"(tile 1
-kernel residual(A: f16[M, K], B: f16[N, K], R: f32[M, N], C: out f32[M, N])
-grid i < ceildiv(M, 64), j < ceildiv(N, 32)
-{
-  shared a: f16[64, 64], b: f16[32, 64]
-  fragment c: f32[64, 32] = 0
-  pipelined k < ceildiv(K, 64), 3 {
-    a = A[i*64 +: 64, k*64 +: 64]
-    b = B[j*32 +: 32, k*64 +: 64]
-    c += a @ b^T
-  }
-  parallel r < 64, s < 32 { c[r, s] += R[i*64 + r, j*32 + s] }
-  C[i*64 +: 64, j*32 +: 32] = c
-}
-)";
+inline const std::string kResidual = product_of_blocks("residual", ", R: f32[M, N]", "f32",
+                                                       "  parallel r < 64, s < 32 { c[r, s] += R[i*64 + r, j*32 + s] }\n");
 // A left operand of which every iteration makes a part anew.
-inline constexpr const char* kMadeInPart = R"(tile 1
-kernel made_in_part(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
-grid i < ceildiv(M, 64), j < ceildiv(N, 32)
-{
-  shared a: f16[64, 64], b: f16[32, 64]
-  fragment c: f32[64, 32] = 0, e: f16[64, 64] = 0.5
-  pipelined k < ceildiv(K, 64), 3 {
-    a = A[i*64 +: 64, k*64 +: 64]
-    b = B[j*32 +: 32, k*64 +: 64]
-    parallel r < 64, s < 64 { if s < 24 { e[r, s] = f32(a[r, s]) * 2 } }
-    c += e @ b^T
-  }
-  C[i*64 +: 64, j*32 +: 32] = c
-}
-)";
+inline const std::string kMadeInPart =
+    product_of_blocks("made_in_part", "", "f32", "", ", e: f16[64, 64] = 0.5",
+                      "    parallel r < 64, s < 64 { if s < 24 { e[r, s] = f32(a[r, s]) * 2 } }\n", "e");
 // Operands of which wgmma takes a part, and sums of them that it makes in runs.
 inline constexpr const char* kShortSums = R"(tile 1
 kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])
