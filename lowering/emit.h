@@ -25,6 +25,7 @@ std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& nam
 // Of kernels with a producer; of those and of kernels with wgmma.
 extern const char* const kMapPrelude;
 extern const char* const kBulkPrelude;
+extern const char* const kBulkCopyPrelude;
 extern const char* const kBulkStorePrelude;
 extern const char* const kProxyPrelude;
 // CUDA functions of one form of kGroupMma, which begins with kGroupMmaPrelude, and a call with these operands.

@@ -52,6 +52,7 @@ class Emitter {
     if (has_producer() || stores_boxes() || !group_functions_.empty()) helpers += kProxyPrelude;
     if (!kernel_.maps.empty()) helpers += kMapPrelude;
     if (has_producer()) helpers += kBulkPrelude;
+    if (has_producer() && !kernel_.maps.empty()) helpers += kBulkCopyPrelude;
     if (stores_boxes()) helpers += kBulkStorePrelude;
     if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;
@@ -311,6 +312,13 @@ class Emitter {
         break;
       case Kind::kInOrder:
         line(depth, "kachel_in_order();");
+        break;
+      case Kind::kLoadShifted:
+        line(depth, "kachel_load_shifted((u32*)({}), {}, {});", at(0), at(1), guard);
+        break;
+      case Kind::kStoreShifted:
+        line(depth, "kachel_store_shifted({}, (const u32*)({}), {}, {}, {}, {});", at(0), at(1), at(2),
+             expr(node.coordinates[0], false), expr(node.coordinates[1], false), guard);
         break;
       case Kind::kStoreMatrix:
         line(depth, "kachel_store_matrix_x4({}, (const u32*)({}));", address(0), at(1));

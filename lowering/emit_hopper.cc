@@ -81,13 +81,64 @@ KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
 }
 // once this thread's cp.async are there
 KACHEL_DEVICE void kachel_phase_copied(u64* b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(kachel_shared_address(b)) : "memory"); }
+KACHEL_DEVICE void kachel_not_for_ever(u64& since) {
+  u64 now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  if (!since) since = now;
+  if (now - since > 2000000000ull) asm volatile("trap;");
+}
 KACHEL_DEVICE void kachel_phase_wait(u64* b, int parity) {
   u32 over;
+#ifdef KACHEL_BOUNDED_WAITS
+  u64 since = 0;
+#endif
   do {
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(over) : "r"(kachel_shared_address(b)), "r"(parity) : "memory");
+#ifdef KACHEL_BOUNDED_WAITS
+    if (!over) kachel_not_for_ever(since);
+#endif
   } while (!over);
 }
+// 16 bytes from any address, by way of the 32 around them; loads stay where they are, ahead of their use
+KACHEL_DEVICE void kachel_load_shifted(u32* x, const void* from, bool whole) {
+  const u64 at = (u64)from & ~15ull;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %9, 0;\n"
+      "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%8];\n"
+      "@p ld.global.nc.v4.u32 {%4, %5, %6, %7}, [%8 + 16]; }"
+      : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]), "=r"(x[4]), "=r"(x[5]), "=r"(x[6]), "=r"(x[7]) : "l"(at), "r"((u32)whole));
+}
+template <class T> KACHEL_DEVICE u32 kachel_bits(const T* p) {
+  return sizeof(T) == 1 ? *(const u8*)p : sizeof(T) == 2 ? *(const u16*)p : *(const u32*)p;
+}
+template <class T> KACHEL_DEVICE void kachel_store_shifted(T* to, const u32* x, const T* from, int first, int end, bool whole) {
+  const u32 shift = (u32)(u64)from & 15;
+  const bool two = shift & 8, one = shift & 4;
+  u32 y[6], z[5];
+  uint4 all;
+#pragma unroll
+  for (int i = 0; i < 6; ++i) y[i] = two ? x[i + 2] : x[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) z[i] = one ? y[i + 1] : y[i];
+  all.x = __funnelshift_r(z[0], z[1], shift * 8);
+  all.y = __funnelshift_r(z[1], z[2], shift * 8);
+  all.z = __funnelshift_r(z[2], z[3], shift * 8);
+  all.w = __funnelshift_r(z[3], z[4], shift * 8);
+  if (!whole) {
+    u32 part[4] = {};
+    if (first < end) {
+      constexpr int kCount = 16 / sizeof(T), kEach = 4 / sizeof(T);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+        if (i >= first && i < end) part[i / kEach] |= kachel_bits(from + i) << i % kEach * 8 * (int)sizeof(T);
+    }
+    all = make_uint4(part[0], part[1], part[2], part[3]);
+  }
+  *(uint4*)to = all;
+}
+)cuda";
+
+const char* const kBulkCopyPrelude = R"cuda(
 #define KACHEL_BULK_COPY(rank, types, places, values) \
   KACHEL_DEVICE void kachel_bulk_copy(void* to, const kachel_map* map, u64* b, types) { \
     asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" places "}], [%2];" \

@@ -244,10 +244,10 @@ class BulkConsumer {
   void wait(const Rings& rings, const PhaseState& state, LoopBlock* to) const {
     for (const Ring* ring : rings) {
       to->push_back(phase_operation(Kind::kPhaseWait, ring->full, state.stage, 0, state.parity));
-      // Threads have copied the way that wgmma does not read.
+      // cp.async has written another way than wgmma reads; who stores has fenced.
       std::set<const ir::Buffer*> stages;
       for (const ir::BufferRef& buffer : ring->buffers) stages.insert(buffer.get());
-      if (ring->by_threads && batches_.reads_any(stages) && !planted(Planted::kCopiesNotFenced))
+      if (ring->by_threads && !ring->stored && batches_.reads_any(stages) && !planted(Planted::kCopiesNotFenced))
         to->push_back(marker(Kind::kProxyFence));
     }
   }

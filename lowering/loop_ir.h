@@ -149,6 +149,13 @@ struct LoopIntrinsic {
     kBulkStore,
     kBulkStoreWait,  // [warp] until at most `immediate` of the warp's boxes are still to be read
     kInOrder,  // the compiler moves nothing across: it would wait for wgmma before work that needs no results of theirs
+    // A copy of `elements` neighbours from any address of a tensor to 16 aligned bytes of shared memory, in two steps, so that
+    // the loads of many are under way together. First what operands[1] names is loaded into operands[0], 32 bytes of registers
+    // that nothing but the second step may read, if the guard holds: then the 32 bytes from its first one on exist.
+    kLoadShifted,
+    // Then operands[0] = those elements, from the registers operands[1]. Where the guard is false, from the tensor
+    // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
+    kStoreShifted,
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -165,7 +172,7 @@ struct LoopIntrinsic {
   };
   std::vector<Operand> operands;
   ir::ExprRef guard;          // copies; null: true
-  std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore: I32
+  std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
   int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;     // kLoadMatrix
   bool accumulate = true;     // kGroupMma
@@ -199,7 +206,8 @@ struct LoopPipeline {
       ir::BufferRef full, empty;
       std::vector<ir::BufferRef> buffers;
       int64_t bytes = 0;  // of a stage, that come by kBulkCopy
-      bool by_threads = false;  // kCopyAsync fills some of it
+      bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
+      bool stored = false;      // or by kStoreShifted and plain stores
     };
     std::vector<Ring> rings;
     struct State {
@@ -270,7 +278,7 @@ struct LoopKernel {
   // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty: there are
   // none.
   LoopBlock producer;
-  int producer_threads = 0;  // a warp, or a warp group where registers are handed on or its threads copy
+  int producer_threads = 0;  // a warp, or warp groups where registers are handed on or its threads copy
   int copiers = 1;           // the first one, or all
   // Of a thread that computes and of one of the producer's, once the roles part; 0: as many as the compiler likes.
   int registers = 0, producer_registers = 0;

@@ -18,7 +18,7 @@ const char* name_of(LoopIntrinsic::Kind kind) {
                                     "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive",
                                     "phase_copied",
                                     "quad_exchange", "dot4",      "store_matrix", "bulk_store", "bulk_store_wait",
-                                    "in_order"};
+                                    "in_order",    "load_shifted", "store_shifted"};
   return kNames[static_cast<int>(kind)];
 }
 

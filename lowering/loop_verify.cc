@@ -161,7 +161,7 @@ class Verifier {
                       node.kind == Kind::kStoreMatrix || node.kind == Kind::kBulkStore || node.kind == Kind::kBulkStoreWait;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0};
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3};
     if (node.kind != Kind::kGroupWait && node.operands.size() != arity[static_cast<int>(node.kind)])
       return fail("an intrinsic of wrong arity");
     for (const LoopIntrinsic::Operand& operand : node.operands) {
@@ -173,7 +173,9 @@ class Verifier {
     if (copy && (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
                  node.operands[0].elements != node.operands[1].elements))
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
-    if (node.guard && !copy) fail("a guard on an intrinsic that takes none");
+    const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
+    if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
+    if (node.guard && !copy && !shifted) fail("a guard on an intrinsic that takes none");
   }
 
   std::set<const ir::Var*> visible_;

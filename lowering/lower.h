@@ -14,7 +14,7 @@
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 18;
+inline constexpr uint32_t kLoweringVersion = 19;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
@@ -24,6 +24,7 @@ struct Target {
   bool group_products = true;        // wgmma may be used where the architecture has it
   bool bulk_copies = true;           // so may the copy engine
   bool bulk_stores = true;           // and for stores
+  bool bounded_waits = false;        // to find a fault: who waits for 2 s at a barrier of phases traps
   int teams = 0;                     // that compute tiles in turn, see teams.h; 0: the lowering's choice
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors

@@ -57,7 +57,8 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
         ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
     }
     if (ring.buffers.empty()) continue;
-    ring.full = phases("full", pipeline.depth, 1 + (ring.by_threads ? out_.copiers : 0));
+    ring.stored = ring.by_threads && pipeline.stored;
+    ring.full = phases("full", pipeline.depth, 1 + (ring.stored ? out_.copiers / 32 : ring.by_threads ? out_.copiers : 0));
     ring.empty = phases("empty", pipeline.depth, out_.threads / 32);
     bulk.rings.push_back(std::move(ring));
   }

@@ -36,7 +36,7 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
 
 Result<LoopKernel> TileLowering::run() {
   out_.threads = copiers_ = placements_.threads;
-  out_.copiers = std::max(1, copiers_of(schedule_));
+  out_.copiers = std::max(1, schedule_.copiers);
   if (!on_cpu()) {
     out_.thread = make_local("thread", DType::I32, VarKind::kThread);
     out_.ranges.set(out_.thread, {0, out_.threads - 1});
@@ -285,12 +285,17 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   node.produce = in_stage(node.into, [&] {
     runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
+    std::vector<const ir::CopyStmt*> stored;
     for (const ir::Stmt* producer : pipeline.producers) {
       const bool by_threads = pipeline.by_threads.count(producer) != 0;
       bulk_ = node.bulk && !by_threads ? &node : nullptr;
       copiers_ = by_threads ? out_.copiers : out_.threads;
-      std::visit([this](const auto& part) { statement(part); }, producer->node);
+      if (by_threads && pipeline.stored)
+        stored.push_back(&std::get<ir::CopyStmt>(producer->node));
+      else
+        std::visit([this](const auto& part) { statement(part); }, producer->node);
     }
+    if (!stored.empty()) copy_shifted(stored);
     values_.erase(stmt.var.get());
     runs_ahead_ = false;
   });

@@ -32,7 +32,8 @@ std::set<const ir::Buffer*> shared_only(const LoopKernel& kernel) {
     if (intrinsic->kind == Kind::kGroupMma) add(1), add(2);
     if (intrinsic->kind == Kind::kStoreMatrix) add(0);
     if (intrinsic->kind == Kind::kBulkStore) add(1);
-    if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy) add(0);
+    if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy || intrinsic->kind == Kind::kStoreShifted)
+      add(0);
   });
   return found;
 }

@@ -231,6 +231,15 @@ int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferR
   return widest;
 }
 
+bool has_unit_stride(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor) {
+  const std::vector<Fact> facts = facts_of(kernel);
+  for (size_t i = 0; i < facts.size(); ++i)
+    if (facts[i].kind == Fact::Kind::kUnitStride && fact_mask >> i & 1 &&
+        kernel.params[static_cast<size_t>(facts[i].param)].tensor == tensor)
+      return true;
+  return false;
+}
+
 Placements plain_placements(const ir::Kernel& kernel, const Target& target) {
   constexpr int kThreads = 128;
   Placements placements;

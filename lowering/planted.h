@@ -79,6 +79,8 @@ enum class Planted {
   kMatrixRow,           // stmatrix's matrices down the rows exchanged
   kReleaseNotFenced,    // a stage that threads read is released without a fence
   kCopiesNotAwaited,    // a stage is full before the producer's threads have copied
+  kStoredNotFenced,     // nor is there a fence behind what they have stored
+  kShiftedEnd,          // the end of a row that is copied from any address is not heeded
   kOperandNotRounded,   // a pair of a left operand is not rounded for the products that wait for it
   kCopiesNotFenced,     // wgmma reads what they have copied without a fence
   kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products

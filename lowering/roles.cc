@@ -1,13 +1,16 @@
 // The producer walks the same tiles, loops and branches as the consumers, since all of them are uniform, and drops what
 // is not copied ahead. Each stage is used in turn: the producer waits until a ring's part of it is empty, announces its
 // bytes and starts the copies, which end the phase of its `full` barrier when they are there. Where its threads copy some of
-// that themselves, each of them walks along, and arrives at the barrier by way of its own copies.
+// that themselves, each of them walks along, and arrives at the barrier by way of its own copies; or, if it has stored, each
+// warp does behind a fence. What goes by way of registers is loaded before the stage is waited for, an iteration ahead where
+// there are registers for all of it.
 //
 // A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages as
 // they use.
 #include "lowering/roles.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "lowering/phases.h"
@@ -83,20 +86,66 @@ class Producer final : public Slice {
  private:
   using Ring = LoopPipeline::Bulk::Ring;
 
-  // Which ring a thread loop of asynchronous copies fills. Anything else has no place here.
+  // Which ring a thread loop of copies fills: none, if registers. Anything else has no place here.
   const Ring* copied_by(const LoopThreads& threads, const LoopPipeline::Bulk& bulk) {
+    using Kind = LoopIntrinsic::Kind;
     const ir::Buffer* to = nullptr;
     for_each_statement(threads.body, [&](const LoopStmt& stmt) {
       for_each_expr(stmt, [&](const ir::ExprRef& expr) { failed |= !known(expr); });
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
       if (copy) to = copy->operands[0].buffer.get();
-      failed |= copy ? copy->kind != LoopIntrinsic::Kind::kCopyAsync
+      failed |= copy ? copy->kind != Kind::kCopyAsync && copy->kind != Kind::kLoadShifted && copy->kind != Kind::kStoreShifted
                      : std::holds_alternative<LoopStore>(stmt.node) || std::holds_alternative<LoopAtomic>(stmt.node);
     });
     for (const Ring& ring : bulk.rings)
       for (const ir::BufferRef& buffer : ring.buffers)
         if (buffer.get() == to) return &ring;
     return nullptr;
+  }
+
+  // With the registers that they fill.
+  using Loads = std::vector<std::pair<const ir::Buffer*, const LoopStmt*>>;
+
+  static const LoopIntrinsic* shifted(const LoopStmt& stmt) {
+    const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+    const LoopIntrinsic* found = nullptr;
+    if (threads)
+      for_each_statement(threads->body, [&](const LoopStmt& inner) {
+        const auto* copy = std::get_if<LoopIntrinsic>(&inner.node);
+        if (copy && copy->kind >= LoopIntrinsic::Kind::kLoadShifted) found = copy;
+      });
+    return found;
+  }
+
+  // The loads to registers, if all are there at once: those of an iteration are issued in the one before then, as soon as what is
+  // in their registers has been stored.
+  static Loads loads_ahead(const LoopBlock& produce) {
+    Loads loads;
+    bool stored = false;
+    for (const LoopStmt& stmt : produce) {
+      if (std::holds_alternative<LoopFor>(stmt.node)) return {};
+      const LoopIntrinsic* copy = shifted(stmt);
+      if (!copy) continue;
+      if (copy->kind == LoopIntrinsic::Kind::kStoreShifted) {
+        stored = true;
+      } else {
+        if (stored) return {};
+        loads.emplace_back(copy->operands[0].buffer.get(), &stmt);
+      }
+    }
+    return loads;
+  }
+
+  // One of them for an iteration, if there is one.
+  static LoopStmt loaded_for(const LoopPipeline& node, const LoopStmt* load, const ir::ExprRef& iteration) {
+    std::unordered_map<const ir::Var*, ir::ExprRef> values = {{node.ahead.get(), iteration}};
+    auto value_of = [&](const ir::ExprRef& part) {
+      const auto found = part->kind == ir::ExprKind::kVar ? values.find(part->var.get()) : values.end();
+      return found == values.end() ? part : found->second;
+    };
+    for (const LoopStmt& stmt : node.produce)
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) values[let->var.get()] = ir::rewrite(let->value, value_of);
+    return {LoopIf{ir::make_typed(ir::Op::kLt, {iteration, node.end}), substituted({*load}, values), {}}};
   }
 
   void instead(const LoopPipeline& node, LoopBlock* out) override {
@@ -116,12 +165,16 @@ class Producer final : public Slice {
       }
     };
     auto copied = [&] {
-      for (const Ring& ring : bulk.rings)
-        if (ring.by_threads)
-          loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseCopied, ring.full, state.stage));
+      for (const Ring& ring : bulk.rings) {
+        if (ring.stored && !planted(Planted::kStoredNotFenced)) loop.body.push_back(marker(LoopIntrinsic::Kind::kProxyFence));
+        const auto arrive = ring.stored ? LoopIntrinsic::Kind::kPhaseArrive : LoopIntrinsic::Kind::kPhaseCopied;
+        if (ring.by_threads) loop.body.push_back(phase_operation(arrive, ring.full, state.stage));
+      }
     };
     if (planted(Planted::kCopiesNotAwaited)) copied();
     std::unordered_set<const ir::Var*> named;
+    const Loads loads = loads_ahead(node.produce);
+    for (const auto& [registers, load] : loads) out->push_back(loaded_for(node, load, node.begin));
     for (const LoopStmt& stmt : node.produce) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
         failed |= !known(let->value);
@@ -132,9 +185,23 @@ class Producer final : public Slice {
         for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
         announce(copy->operands[2].buffer.get());
       }
-      if (const auto* threads = std::get_if<LoopThreads>(&stmt.node))
-        if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
+      auto fills = [&](const LoopStmt& part) {
+        if (const auto* inner = std::get_if<LoopLet>(&part.node)) failed |= !known(inner->value);
+        if (const auto* threads = std::get_if<LoopThreads>(&part.node))
+          if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
+      };
+      fills(stmt);
+      if (const auto* rounds = std::get_if<LoopFor>(&stmt.node)) std::for_each(rounds->body.begin(), rounds->body.end(), fills);
+      if (loads.empty()) {
+        loop.body.push_back(stmt);
+        continue;
+      }
+      const LoopIntrinsic* moved = shifted(stmt);
+      if (moved && moved->kind == LoopIntrinsic::Kind::kLoadShifted) continue;
       loop.body.push_back(stmt);
+      for (const auto& [registers, load] : loads)
+        if (moved && moved->operands[1].buffer.get() == registers)
+          loop.body.push_back(loaded_for(node, load, plus(ir::make_var(node.ahead), int64(1))));
     }
     if (!planted(Planted::kCopiesNotAwaited)) copied();
     end_phase(bulk.producer, state, node.depth, &loop.body);

@@ -29,6 +29,7 @@ struct Pipeline {
   std::vector<ir::BufferRef> buffers;
   std::vector<const ir::Stmt*> producers;  // the copies that fill the buffers, and the lets they need
   std::set<const ir::Stmt*> by_threads;    // of kBulkCopies: copies that the producer's threads make, by cp.async
+  bool stored = false;                     // or by way of their registers, where some rows are not aligned to 4 bytes
   int64_t depth = 1;
   std::string reason;  // for explain: why it is not deeper
 };
@@ -39,6 +40,7 @@ inline constexpr int64_t kRowsTogether = 8, kShortRowsTogether = 64;
 struct Schedule {
   std::vector<Role> roles;
   int teams = 1;  // of consumers, see teams.h
+  int copiers = 0;  // threads of the producer that copy something themselves
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
   std::set<size_t> backwards;
@@ -60,8 +62,9 @@ Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
 
 // Pipelines of asynchronous copies where the dependences of a loop's body allow it. A copy runs ahead if it moves
 // elements as they are from a tensor that the kernel only reads to a whole shared tile which nothing outside of the loop
-// and nothing before the copy in its body touches, and if what it is addressed by is known without the body. The depth
-// is what the loop asks for; fit_pipelines() cuts it down.
+// and nothing before the copy in its body touches, and if what it is addressed by is known without the body. Rows that are not
+// aligned to 4 bytes are for a producer's threads, where there may be one. The depth is what the loop asks for;
+// fit_pipelines() cuts it down.
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
 
 // Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops follow
@@ -85,8 +88,6 @@ int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Pla
 void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask);
 bool has_bulk_copies(const Schedule& schedule);
-// Threads of the producer that copy something themselves: none, a warp, or a warp group where that is much.
-int copiers_of(const Schedule& schedule);
 
 // With bulk copies: a role "producer" beside `teams` teams of consumers, and the registers that each is given.
 void part_roles(Schedule* schedule, const Placements& placements, int teams);

@@ -58,7 +58,8 @@ void for_each_buffer(const ir::Stmt& stmt, const Fn& fn) {
 
 class Scheduler {
  public:
-  Scheduler(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {
+  Scheduler(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask)
+      : kernel_(kernel), may_store_(target.bulk_copies && has_group_mma(target.architecture)), fact_mask_(fact_mask) {
     for (const ir::Stmt& stmt : kernel.body)
       for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool) { ++uses_[buffer.get()]; });
   }
@@ -152,10 +153,11 @@ class Scheduler {
     if (!is_whole(copy.dst)) return "it fills a part of the tile";
     if (copy.src.axes.back().kind == ir::AxisSpec::Kind::kIndex || copy.src.axes.back().kind == ir::AxisSpec::Kind::kGather)
       return "its rows are not contiguous";
-    const int bytes = std::max(1, ir::bits(from->type.dtype) / 8);
-    const int vector = vector_bytes(kernel_, fact_mask_, from);
-    if (vector < 4) return fmt::format("the facts allow no access of 4 bytes or more to {}", from->name);
-    if (tile_shape(to).back() * bytes % 4 != 0) return "its rows are not multiples of 4 bytes";
+    const int64_t row = tile_shape(to).back() * std::max(1, ir::bits(from->type.dtype) / 8);
+    const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= 4;
+    const bool stored = may_store_ && row % 16 == 0 && has_unit_stride(kernel_, fact_mask_, from);
+    if (!aligned && !stored) return fmt::format("the facts allow no access of 4 bytes or more to {}", from->name);
+    if (row % 4 != 0) return "its rows are not multiples of 4 bytes";
     if (!tile_known_ahead(copy.src, inner)) return "where it begins is known in its iteration only";
     return "";
   }
@@ -167,6 +169,7 @@ class Scheduler {
   }
 
   const ir::Kernel& kernel_;
+  const bool may_store_;  // a producer's threads may, from any address
   const uint64_t fact_mask_;
   std::map<const ir::Buffer*, int64_t> uses_;
 };
@@ -180,7 +183,7 @@ int64_t tile_bytes(const Placement& placement) {
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask) {
   Schedule schedule;
   schedule.roles.push_back({"all", 0, target.threads, 0});
-  Scheduler(kernel, fact_mask).block(kernel.body, &schedule);
+  Scheduler(kernel, target, fact_mask).block(kernel.body, &schedule);
   schedule.backwards = rising_axes(kernel);
   order_grid(kernel, &schedule);
   return schedule;

@@ -144,6 +144,16 @@ class TileLowering {
   int64_t map_of(const Slice& slice, int64_t rows, int64_t columns);
   bool store_boxes(const ir::CopyStmt& copy, const Slice& dst);  // lower_boxes.cc
 
+  // lower_shifted.cc
+  struct ShiftedPlace {  // 16 bytes of a tensor
+    ir::ExprRef at;          // offset of the first element
+    ir::ExprRef whole;       // the 32 bytes from there on exist
+    ir::ExprRef first, end;  // I32: the elements that exist
+  };
+  ShiftedPlace shifted_place(const Slice& src, const Site& site, int64_t width);
+  // Whole tiles, for the producer's threads.
+  void copy_shifted(const std::vector<const ir::CopyStmt*>& copies);
+
   // lower_fma.cc
   struct BlockSide {  // an operand of a product whose C is in registers, as one thread reads it
     const Slice* slice;

@@ -175,9 +175,12 @@ class Summary {
         access(operands[0].buffer, bytes(), true, runs, out);
         access(operands[1].buffer, bytes(), false, runs, out);
         break;
+      case Kind::kLoadShifted:
+        break;
       case Kind::kCopyAsync:
         operate(1, runs, out);
         [[fallthrough]];
+      case Kind::kStoreShifted:
       case Kind::kBulkCopy: {
         const bool box = node.kind == Kind::kBulkCopy;
         const double row = box ? kernel_.maps[static_cast<size_t>(node.immediate)].swizzle : kCacheLine;
@@ -185,7 +188,7 @@ class Summary {
         work(out).filled_bytes += all;
         work(out).port_bytes += all * kCacheLine / row;
         work(out).filled_port_bytes += all * kCacheLine / row;
-        if (auto tensor = tensor_of_.find(operands[1].buffer.get()); tensor != tensor_of_.end())
+        if (auto tensor = tensor_of_.find(operands[node.kind == Kind::kStoreShifted ? 2 : 1].buffer.get()); tensor != tensor_of_.end())
           work(out).read_bytes[tensor->second] += all;
         break;
       }

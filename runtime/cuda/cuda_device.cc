@@ -64,6 +64,8 @@ Status CudaDevice::read_properties(int32_t id) {
   KACHEL_ASSIGN(properties_.instructions,
                 chosen_instructions(10 * major + minor, std::getenv("KACHEL_INSTRUCTIONS")));
   properties_.tensor_maps = properties_.instructions >= 90 && api.tensor_map_encode && api.tensor_map_move;
+  const char* bounded = std::getenv("KACHEL_BOUNDED_WAITS");
+  properties_.bounded_waits = bounded && *bounded && *bounded != '0';
   has_pools_ = pools != 0 && api.mem_alloc_async && api.mem_free_async;
 
   properties_.kind = DeviceKind::kCuda;
@@ -73,6 +75,7 @@ Status CudaDevice::read_properties(int32_t id) {
   properties_.model = name;
   if (properties_.instructions < 10 * major + minor)
     properties_.model += fmt::format(", instructions of {}", properties_.instructions);
+  if (properties_.bounded_waits) properties_.model += ", bounded waits";
   properties_.driver = api.version;
   properties_.compute_major = major;
   properties_.compute_minor = minor;

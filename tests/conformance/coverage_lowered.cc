@@ -91,6 +91,10 @@ class Features {
       case Kind::kInOrder:
         names.insert("work beside products");
         break;
+      case Kind::kStoreShifted:
+        names.insert("copies from any address");
+        break;
+      case Kind::kLoadShifted:
       case Kind::kBulkStoreWait:
       case Kind::kPhaseExpect:
       case Kind::kPhaseWait:

@@ -204,7 +204,7 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   CHECK(has(product("j*64 - 8"), "pipeline k: depth 3, the copy engine into {a, b}"));
   const std::string notes = product("j*64 - 1");
   CAPTURE(notes);
-  CHECK(has(notes, "pipeline k: depth 3, asynchronous copies"));
+  CHECK(has(notes, "pipeline k: depth 3, the copy engine into {a, b} (in part by the producer's threads, by way of registers"));
   CHECK(has(notes, "columns of B may not begin at a multiple of 16 bytes"));
 }
 

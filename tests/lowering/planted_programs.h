@@ -284,6 +284,8 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// For rows that begin anywhere.
+inline const std::string kAnywhere = product_of_blocks("anywhere", "", "f32", "");
 // What a region reads beside sums, of 32 bits: with its neighbours, not fetched ahead.
 inline const std::string kResidual = product_of_blocks("residual", ", R: f32[M, N]", "f32",
                                                        "  parallel r < 64, s < 32 { c[r, s] += R[i*64 + r, j*32 + s] }\n");

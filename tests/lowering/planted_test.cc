@@ -112,6 +112,8 @@ constexpr Row kRows[] = {
     {Planted::kCopiesNotAwaited, "a stage counts as full before copies", OnCpu::kNotThere},
     {Planted::kOperandNotRounded, "a part of an operand is not rounded", OnCpu::kNotThere},
     {Planted::kCopiesNotFenced, "wgmma reads copies without a fence", OnCpu::kNotThere},
+    {Planted::kStoredNotFenced, "wgmma reads what is stored without a fence", OnCpu::kNotThere},
+    {Planted::kShiftedEnd, "a row that begins anywhere has no end", OnCpu::kNotThere},
     {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
@@ -204,6 +206,8 @@ class Suite {
     add_program("gathered", kGathered, random, 24, groups);
     add_program("made in part", kMadeInPart, random, 24, groups);
     add_program("residual", kResidual, random, 24, groups);
+    groups.values = {{"M", 70}, {"N", 40}, {"K", 203}};
+    add_program("anywhere", kAnywhere, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

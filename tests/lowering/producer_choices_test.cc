@@ -14,7 +14,7 @@ tune stages = 4 | 1
 grid i < ceildiv(M, 128), j < ceildiv(N, 128)
 {
   shared x: f16[128, 64], w: f16[128, 64]
-  fragment a: f16[128, 64], c: f32[128, 128] = 0
+)" + std::string(work.empty() ? "" : "  fragment a: f16[128, 64]\n") + R"(  fragment c: f32[128, 128] = 0
   pipelined k < ceildiv(K, 64), stages {
     )" + left + "\n    " + right + "\n    " + work + "\n    c += " + operand + R"( @ w^T
   }
@@ -49,6 +49,74 @@ TEST_CASE("rows that an index names are copied by the producer's threads, beside
 
   const Lowered neither = lowered(product(kGathered, kNamed));
   CHECK(has(neither.notes, "asynchronous copies into {x, w} (without the copy engine: rows of X are named by an index)"));
+}
+
+TEST_CASE("rows that begin anywhere are copied by way of registers") {
+  constexpr uint64_t kIndex32 = 1, kUnitX = 1 << 1, kUnitW = 1 << 5, kWide = 7 << 6;  // facts_of(): four a tensor, behind the first
+  Request request = product(kRows, kColumns);
+  request.facts = kIndex32 | kUnitX | kUnitW;
+  const Lowered result = lowered(request);
+  CAPTURE(result.notes);
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "the copy engine into {x, w} (all by the producer's threads, by way of registers: the facts allow no 16-byte rows of X)"));
+  CHECK(has(result.notes, "role producer: threads 256..512"));
+  CHECK(has(result.loop_ir, "phases full: 4 of 9 arrivals"));  // the first thread's, which announces nothing, and each warp's
+  const size_t producer = result.loop_ir.find("producer, for tile");
+  REQUIRE(producer != std::string::npos);
+  const std::string ahead = result.loop_ir.substr(producer);
+  // Loaded before the stage is empty; stored, fenced and passed on after it is. The next iteration's loads follow the stores.
+  const size_t empty = ahead.find("phase_wait empty"), stored = ahead.find("store_shifted x"), next = ahead.find("if k_ahead + 1 <");
+  CHECK(ahead.find("load_shifted") < ahead.find("for k_ahead"));
+  CHECK(empty < stored);
+  CHECK(stored < next);
+  CHECK(next < ahead.find("store_shifted w"));
+  CHECK(ahead.rfind("store_shifted") < ahead.find("proxy_fence"));
+  CHECK(ahead.find("proxy_fence") < ahead.find("phase_arrive full"));
+  CHECK(!has(ahead, "copy_async"));
+
+  request.facts |= kWide;  // W is aligned
+  const Lowered one = lowered(request);
+  CHECK(has(one.loop_ir, "bulk_copy w"));
+  CHECK(has(one.loop_ir, "store_shifted x"));
+  CHECK(!has(one.loop_ir, "store_shifted w"));
+  CHECK(has(one.notes, "in part by the producer's threads, by way of registers"));
+  request.facts = kIndex32;  // elements of a row are not neighbours
+  CHECK(has(lowered(request).notes, "in order"));
+  request.facts |= kUnitX | kUnitW;
+  request.target.architecture = 80;  // there is no producer
+  CHECK(has(lowered(request).notes, "in order"));
+}
+
+TEST_CASE("more than a thread has registers for is copied in rounds") {
+  Request request = {R"(tile 1
+kernel product(X: f16[M, K], W: f16[N, K], C: out f16[M, N])
+grid i < ceildiv(M, 128), j < ceildiv(N, 256)
+{
+  shared x: f16[128, 64], w: f16[256, 64]
+  fragment c: f32[128, 256] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    x = X[i*128 +: 128, k*64 +: 64]
+    w = W[j*256 +: 256, k*64 +: 64]
+    c += x @ w^T
+  }
+  C[i*128 +: 128, j*256 +: 256] = c
+}
+)",
+                     {},
+                     kHopper};
+  request.facts = 1 | 1 << 1 | 1 << 5;
+  const Lowered result = lowered(request);
+  CAPTURE(result.notes);
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "role producer: threads 256..384, 104 registers"));
+  CHECK(has(result.loop_ir, "for part in 0 .. 2 {"));  // of w
+}
+
+TEST_CASE("waits are bounded where that is asked for") {
+  Request request = product(kRows, kColumns);
+  CHECK(!lowered(request).text.starts_with("#define KACHEL_BOUNDED_WAITS"));
+  request.target.bounded_waits = true;
+  CHECK(lowered(request).text.starts_with("#define KACHEL_BOUNDED_WAITS"));
 }
 
 TEST_CASE("what a region reads in every iteration is a tile of the stages") {

@@ -49,6 +49,46 @@ void Machine::copy_vector(const SimStmt& stmt, Thread& thread) {
   note_vector(stmt, thread, memory_.shared_address(to.buffer, at));
 }
 
+// As far as anyone may rely on: the registers hold the elements, behind them nothing.
+void Machine::load_shifted(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  const int64_t width = ir::bits(type_of(from.buffer)) / 8, bytes = to.elements * width;
+  if (bytes != 32 || from.elements * 2 != to.elements) return fail("a shifted load of other than 32 bytes for 16");
+  uint8_t* target = vector(to, eval(to.index, thread).i, 16, thread, Access::kWrite);
+  if (!target) return;
+  std::memset(target, kPoison, static_cast<size_t>(bytes));
+  if (!guarded(stmt, thread)) return;
+  // All that the guard says is there is looked at.
+  const uint8_t* source = memory_.vector(from.buffer, eval(from.index, thread).i, to.elements, width,
+                                         {thread.number, thread.registers.data(), false}, Access::kRead);
+  if (source) std::memcpy(target, source, static_cast<size_t>(bytes / 2));
+}
+
+void Machine::store_shifted(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &loaded = stmt.operands[1], &from = stmt.operands[2];
+  const int64_t width = ir::bits(type_of(from.buffer)) / 8;
+  if (bytes_of(stmt) != 16) return fail("a shifted store of other than 16 bytes");
+  uint8_t value[16] = {};
+  if (guarded(stmt, thread)) {
+    const uint8_t* source = vector(loaded, eval(loaded.index, thread).i, 16, thread, Access::kRead);
+    if (!source) return;
+    std::memcpy(value, source, sizeof(value));
+  } else {
+    const int64_t at = eval(from.index, thread).i;
+    const int64_t first = eval(stmt.coordinates[0], thread).i, end = eval(stmt.coordinates[1], thread).i;
+    for (int64_t i = std::max<int64_t>(first, 0); i < std::min(end, to.elements); ++i) {
+      const uint8_t* source = element(from.buffer, at + i, thread, Access::kRead);
+      if (!source) return;
+      std::memcpy(value + i * width, source + (at + i) * width, static_cast<size_t>(width));
+    }
+  }
+  const int64_t at = eval(to.index, thread).i;
+  uint8_t* target = vector(to, at, 16, thread, Access::kMake);
+  if (!target) return;
+  std::memcpy(target, value, sizeof(value));
+  note_vector(stmt, thread, memory_.shared_address(to.buffer, at));
+}
+
 // The target is written at any time from here to the wait: nobody else may touch it now, nobody at all until then.
 void Machine::copy_async(const SimStmt& stmt, Thread& thread) {
   const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];

@@ -148,6 +148,12 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       break;
     case Kind::kInOrder:
       break;
+    case Kind::kLoadShifted:
+      load_shifted(stmt, thread);
+      break;
+    case Kind::kStoreShifted:
+      store_shifted(stmt, thread);
+      break;
     case Kind::kBarrier:
     case Kind::kQuadExchange:
     case Kind::kPhaseWait:

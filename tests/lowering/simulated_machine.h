@@ -94,6 +94,8 @@ class Machine {
   bool guarded(const SimStmt& stmt, Thread& thread) { return stmt.a < 0 || eval(stmt.a, thread).i; }
   void copy_vector(const SimStmt& stmt, Thread& thread);
   void copy_async(const SimStmt& stmt, Thread& thread);
+  void load_shifted(const SimStmt& stmt, Thread& thread);
+  void store_shifted(const SimStmt& stmt, Thread& thread);
   void wait(Thread& thread, size_t groups);
   void finish(const Copy& copy, Thread& thread);
   void note_vector(const SimStmt& stmt, const Thread& thread, int64_t address);

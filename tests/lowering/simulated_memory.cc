@@ -174,7 +174,15 @@ void SimMemory::note(Shadow& shadow, const Agent& agent, Access kind, const char
     *conflict = "copied, with no fence since";
     *other = kMany;
   }
-  if (kind == Access::kFill) return;
+  if (kind == Access::kProduct && shadow.maker >= 0 && shadow.made_clock >= fences_[static_cast<size_t>(shadow.maker)]) {
+    *conflict = "stored and not fenced";
+    *other = shadow.maker;
+  }
+  if (kind == Access::kFill || kind == Access::kMake) {
+    shadow.maker = kind == Access::kMake ? thread : -1;
+    shadow.made_clock = clock_;
+    return;
+  }
   if (kind == Access::kRead || kind == Access::kProduct) {
     shadow.reader = read && shadow.reader != thread ? kMany : thread;
     shadow.read_at = barrier_;

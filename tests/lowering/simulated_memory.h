@@ -10,7 +10,8 @@ namespace kachel::lowering {
 class SimMemory {
  public:
   // kProduct: a read by wgmma. kFill: a write that barriers of phases order, by the copy engine or a thread that produces.
-  enum class Access : uint8_t { kRead, kWrite, kAtomic, kProduct, kFill };
+  // kMake: such a thread's own store.
+  enum class Access : uint8_t { kRead, kWrite, kAtomic, kProduct, kFill, kMake };
   // Who accesses: a thread, with its registers, or all lanes of its warp together.
   struct Agent {
     int32_t thread = 0;
@@ -56,6 +57,8 @@ class SimMemory {
     uint32_t clock = 0;  // at the last write
     uint32_t read_clock = 0;
     uint32_t copied_clock = 0;  // when a thread that produces had copied it; 0: it has not
+    uint32_t made_clock = 0;    // at the last kMake, by
+    int32_t maker = -1;
     int32_t last_reader = -1;  // but wgmma; of a warp its first lane
   };
   struct Region {  // memory with its shadow

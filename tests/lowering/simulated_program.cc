@@ -169,7 +169,7 @@ class Compiler {
                                Kind::kGroupMma,   Kind::kGroupFence, Kind::kGroupCommit, Kind::kGroupWait,
                                Kind::kProxyFence, Kind::kBulkCopy,   Kind::kPhaseExpect, Kind::kPhaseWait,
                                Kind::kPhaseArrive, Kind::kPhaseCopied, Kind::kQuadExchange, Kind::kDot4, Kind::kStoreMatrix,
-                               Kind::kBulkStore, Kind::kBulkStoreWait, Kind::kInOrder};
+                               Kind::kBulkStore, Kind::kBulkStoreWait, Kind::kInOrder, Kind::kLoadShifted, Kind::kStoreShifted};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});

@@ -35,7 +35,8 @@ struct SimStmt {
     kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
     kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
     kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive, kPhaseCopied,
-    kQuadExchange, kDot4, kStoreMatrix, kBulkStore, kBulkStoreWait, kInOrder, kShuffle
+    kQuadExchange, kDot4, kStoreMatrix, kBulkStore, kBulkStoreWait, kInOrder,
+    kLoadShifted, kStoreShifted, kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;
