@@ -207,7 +207,7 @@ struct LoopPipeline {
       std::vector<ir::BufferRef> buffers;
       int64_t bytes = 0;  // of a stage, that come by kBulkCopy
       bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
-      bool stored = false;      // or by kStoreShifted and plain stores
+      bool stored = false;      // and not so, but by kStoreShifted
     };
     std::vector<Ring> rings;
     struct State {

@@ -85,10 +85,10 @@ class Slice {
 class Producer final : public Slice {
  private:
   using Ring = LoopPipeline::Bulk::Ring;
+  using Kind = LoopIntrinsic::Kind;
 
   // Which ring a thread loop of copies fills: none, if registers. Anything else has no place here.
   const Ring* copied_by(const LoopThreads& threads, const LoopPipeline::Bulk& bulk) {
-    using Kind = LoopIntrinsic::Kind;
     const ir::Buffer* to = nullptr;
     for_each_statement(threads.body, [&](const LoopStmt& stmt) {
       for_each_expr(stmt, [&](const ir::ExprRef& expr) { failed |= !known(expr); });
@@ -106,19 +106,20 @@ class Producer final : public Slice {
   // With the registers that they fill.
   using Loads = std::vector<std::pair<const ir::Buffer*, const LoopStmt*>>;
 
+  // Either half of shifted copies, if a thread loop is made of it.
   static const LoopIntrinsic* shifted(const LoopStmt& stmt) {
     const auto* threads = std::get_if<LoopThreads>(&stmt.node);
     const LoopIntrinsic* found = nullptr;
     if (threads)
       for_each_statement(threads->body, [&](const LoopStmt& inner) {
         const auto* copy = std::get_if<LoopIntrinsic>(&inner.node);
-        if (copy && copy->kind >= LoopIntrinsic::Kind::kLoadShifted) found = copy;
+        if (copy && (copy->kind == Kind::kLoadShifted || copy->kind == Kind::kStoreShifted)) found = copy;
       });
     return found;
   }
 
-  // The loads to registers, if all are there at once: those of an iteration are issued in the one before then, as soon as what is
-  // in their registers has been stored.
+  // The loads to registers, if all of an iteration are there at once. Then they are issued in the one before, as soon as what is in
+  // their registers has been stored.
   static Loads loads_ahead(const LoopBlock& produce) {
     Loads loads;
     bool stored = false;
@@ -126,7 +127,7 @@ class Producer final : public Slice {
       if (std::holds_alternative<LoopFor>(stmt.node)) return {};
       const LoopIntrinsic* copy = shifted(stmt);
       if (!copy) continue;
-      if (copy->kind == LoopIntrinsic::Kind::kStoreShifted) {
+      if (copy->kind == Kind::kStoreShifted) {
         stored = true;
       } else {
         if (stored) return {};
@@ -160,14 +161,14 @@ class Producer final : public Slice {
     auto announce = [&](const ir::Buffer* full) {
       for (const Ring& ring : bulk.rings) {
         if (ring.full.get() != full || !announced.insert(full).second) continue;
-        loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseWait, ring.empty, state.stage, 0, before));
-        loop.body.push_back(phase_operation(LoopIntrinsic::Kind::kPhaseExpect, ring.full, state.stage, ring.bytes));
+        loop.body.push_back(phase_operation(Kind::kPhaseWait, ring.empty, state.stage, 0, before));
+        loop.body.push_back(phase_operation(Kind::kPhaseExpect, ring.full, state.stage, ring.bytes));
       }
     };
     auto copied = [&] {
       for (const Ring& ring : bulk.rings) {
-        if (ring.stored && !planted(Planted::kStoredNotFenced)) loop.body.push_back(marker(LoopIntrinsic::Kind::kProxyFence));
-        const auto arrive = ring.stored ? LoopIntrinsic::Kind::kPhaseArrive : LoopIntrinsic::Kind::kPhaseCopied;
+        if (ring.stored && !planted(Planted::kStoredNotFenced)) loop.body.push_back(marker(Kind::kProxyFence));
+        const auto arrive = ring.stored ? Kind::kPhaseArrive : Kind::kPhaseCopied;
         if (ring.by_threads) loop.body.push_back(phase_operation(arrive, ring.full, state.stage));
       }
     };
@@ -197,7 +198,7 @@ class Producer final : public Slice {
         continue;
       }
       const LoopIntrinsic* moved = shifted(stmt);
-      if (moved && moved->kind == LoopIntrinsic::Kind::kLoadShifted) continue;
+      if (moved && moved->kind == Kind::kLoadShifted) continue;
       loop.body.push_back(stmt);
       for (const auto& [registers, load] : loads)
         if (moved && moved->operands[1].buffer.get() == registers)
