@@ -16,6 +16,11 @@ typedef unsigned char u8;
 // elements in memory -> f32
 KACHEL_DEVICE float kachel_from_f16(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 KACHEL_DEVICE float kachel_from_bf16(u16 x) { return __uint_as_float((u32)x << 16); }
+// element i of registers that are filled in words: one instruction, where the upper half of a word taken as u16 takes two or three
+KACHEL_DEVICE float kachel_from_bf16(const u16* x, int i) {
+  const u32 word = ((const u32*)x)[i >> 1];
+  return __uint_as_float(i & 1 ? word & 0xffff0000u : word << 16);
+}
 KACHEL_DEVICE float kachel_from_f8e4m3(u8 x) {
   float y = kachel_from_f16((u16)((x & 0x7f) << 7)) * 256.0f;
   if ((x & 0x7f) == 0x7f) y = __uint_as_float(0x7fc00000u);

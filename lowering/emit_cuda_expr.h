@@ -1,5 +1,6 @@
 // Expressions of loop IR as CUDA C++: part of emit_cuda().
 #pragma once
+#include <set>
 #include <string>
 
 #include "lowering/emit.h"
@@ -16,7 +17,7 @@ bool is_narrow_float(ir::DType type);
 
 class CudaExpressions {
  public:
-  explicit CudaExpressions(const LoopKernel& kernel) : kernel_(kernel) {}
+  explicit CudaExpressions(const LoopKernel& kernel);
 
   const std::string& name(const ir::VarRef& var) { return names_.of(var.get(), var->name); }
   const std::string& name(const ir::BufferRef& buffer) { return names_.of(buffer.get(), buffer->name); }
@@ -29,6 +30,7 @@ class CudaExpressions {
   std::string apply(const ir::ExprRef& expr, bool address);
 
   const LoopKernel& kernel_;
+  std::set<const ir::Buffer*> in_words_;  // registers of 16-bit elements that nothing fills an element at a time
   Names names_;
 };
 

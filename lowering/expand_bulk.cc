@@ -4,7 +4,8 @@
 //   prepared          work that makes left operands in registers, products of those: an iteration issues the products of the
 //                     one before and does its own work while they run, with results in f32, which are rounded to operands
 //                     when the products are over: the assembler serialises wgmma where other instructions make operands
-//                     meanwhile. The first iteration's work stands in front of the loop, the last one's products behind it
+//                     meanwhile. Groups issue their products in turn, so that one rounds beside another's. The first
+//                     iteration's work stands in front of the loop, the last one's products behind it
 //   skewed            products, work on their result, products with that work's outcome: an iteration issues its first
 //                     products, then the second ones of the iteration before, and does its work while those run. The first
 //                     iteration's first half stands in front of the loop, the last one's second half behind it
@@ -75,8 +76,11 @@ class BulkConsumer {
     LoopFor loop{node_.var, plus(node_.begin, int64(1)), node_.end, false, false, {}};
     const PhaseState state = begin(&loop.body), before = previous(state, &loop.body);
     wait(rings.second, before, &loop.body);
-    synchronised_(rounded(form, before.stage, ir::make_var(node_.var)), &loop.body);
+    synchronised_(rounded(form), &loop.body);
+    take_turn(false, &loop.body);
+    synchronised_(of_before(form.products, before.stage, ir::make_var(node_.var)), &loop.body);
     batches_.commit(&loop.body);
+    pass_turn(false, &loop.body);
     for (const Rings* part : {&rings.others, &rings.first}) wait(*part, state, &loop.body);
     synchronised_(work, &loop.body);
     release(rings.first, state.stage, &loop.body);
@@ -89,7 +93,8 @@ class BulkConsumer {
     LoopBlock tail;
     const PhaseState last = this->last(&tail);
     wait(rings.second, last, &tail);
-    synchronised_(rounded(form, last.stage, node_.end), &tail);
+    synchronised_(rounded(form), &tail);
+    synchronised_(of_before(form.products, last.stage, node_.end), &tail);
     batches_.settle(&tail);
     for (const Rings* part : {&rings.others, &rings.second}) release(*part, last.stage, &tail);
     out->push_back({LoopIf{runs(), std::move(tail), {}}});
@@ -194,8 +199,8 @@ class BulkConsumer {
   LoopBlock of_before(const LoopBlock& part, const ExprRef& stage, const ExprRef& next) const {
     return substituted(part, {{node_.from.get(), stage}, {node_.var.get(), ir::make_typed(Op::kSub, {next, int64(1)})}});
   }
-  // The products of the iteration before `next`, behind the rounding of their operands.
-  LoopBlock rounded(const Prepared& form, const ExprRef& stage, const ExprRef& next) {
+  // The operands of the next products.
+  LoopBlock rounded(const Prepared& form) {
     LoopBlock out;
     for (const ir::BufferRef& operand : form.operands) {
       const LoopBuffer& exact = exact_.of(operand);
@@ -206,7 +211,6 @@ class BulkConsumer {
         out.push_back({std::move(pair)});
       }
     }
-    for (LoopStmt& stmt : of_before(form.products, stage, next)) out.push_back(std::move(stmt));
     return out;
   }
   // The work with f32 in the place of what it would round.

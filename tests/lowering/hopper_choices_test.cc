@@ -240,6 +240,15 @@ grid i < ceildiv(M, )" + bm + R"(), j < ceildiv(N, 128)
     at = body.find(next, at);
     REQUIRE(at != std::string::npos);
   }
+  // Two warp groups issue them in turn, so that one multiplies beside the other's rounding.
+  const std::string turns = product("a", "parallel r < 128, d < 64 { a[r, d] = max(x[r, d], 0) }");
+  CAPTURE(turns);
+  at = turns.find("for k in 1 ..");
+  for (const char* next : {"convert_pair a[", "phase_wait turn[", "group_mma", "group_commit", "phase_arrive turn[", "load_matrix 4 x_part"}) {
+    CAPTURE(next);
+    at = turns.find(next, at);
+    REQUIRE(at != std::string::npos);
+  }
   // Not work on the sums, nor operands that are read again.
   for (const char* other : {"parallel r < 128, n < 128 { c[r, n] *= 0.5 }", "parallel r < 128, d < 64 { a[r, d] = max(x[r, d], a[r, d]) }"})
     CHECK(!has(product("a", other), "in_order"));
