@@ -27,6 +27,7 @@ extern const char* const kMapPrelude;
 extern const char* const kBulkPrelude;
 extern const char* const kBulkCopyPrelude;
 extern const char* const kBulkStorePrelude;
+extern const char* const kClusterPrelude;
 extern const char* const kProxyPrelude;
 // CUDA functions of one form of kGroupMma, which begins with kGroupMmaPrelude, and a call with these operands.
 extern const char* const kGroupMmaPrelude;

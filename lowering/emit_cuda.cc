@@ -24,12 +24,14 @@ class Emitter {
     const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
     text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
     text_ += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
+        "extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
+        clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "",
         consumers() + (has_producer() ? kernel_.producer_threads : 0), kernel_.alone ? ", 1" : "", kEntry);
     params();
     buffers();
     if (kernel_.thread) line(1, "const int {} = {};", name(kernel_.thread), thread());
     if (kernel_.team) line(1, "const int {} = threadIdx.x / {};", name(kernel_.team), kernel_.threads);
+    if (kernel_.rank) line(1, "const int {} = blockIdx.x % {};", name(kernel_.rank), kernel_.cluster);
     if (has_producer()) {
       phases();
       line(1, "if (threadIdx.x < {}) {{", consumers());
@@ -47,12 +49,15 @@ class Emitter {
       line(1, "}} }}");
       producing_ = false;
     }
+    // What a neighbour still writes to this block's memory, or arrives at, is there.
+    if (clustered()) line(1, "kachel_cluster_barrier();");
     text_ += "}\n";
     std::string helpers = std::string(kCudaPrelude) + kCudaMath;
     if (has_producer() || stores_boxes() || !group_functions_.empty()) helpers += kProxyPrelude;
     if (!kernel_.maps.empty()) helpers += kMapPrelude;
     if (has_producer()) helpers += kBulkPrelude;
     if (has_producer() && !kernel_.maps.empty()) helpers += kBulkCopyPrelude;
+    if (clustered()) helpers += kClusterPrelude;
     if (stores_boxes()) helpers += kBulkStorePrelude;
     if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
     for (const std::string& function : group_functions_) helpers += function;
@@ -70,6 +75,7 @@ class Emitter {
   std::string first_only() const {
     return kernel_.copiers == 1 ? "" : fmt::format("if (threadIdx.x == {}) ", consumers());
   }
+  bool clustered() const { return kernel_.cluster > 1; }
   bool has_producer() const { return !kernel_.producer.empty(); }
   bool stores_boxes() const {
     return std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(), [](const LoopBuffer& buffer) { return buffer.of_warps; });
@@ -107,7 +113,7 @@ class Emitter {
            phases.arrivals);
     line(2, "kachel_phase_fence();");
     line(1, "}}");
-    line(1, "__syncthreads();");
+    line(1, "{}", clustered() ? "kachel_cluster_barrier();" : "__syncthreads();");
   }
 
   template <class... Args>
@@ -286,7 +292,8 @@ class Emitter {
       case Kind::kBulkCopy: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "{}kachel_bulk_copy({}, &p.maps[{}], {}{});", first_only(), at(0), node.immediate, at(2), coordinates);
+        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}{});", first_only(), node.multicast ? "multicast" : "copy", at(0),
+             node.immediate, at(2), coordinates);
         break;
       }
       case Kind::kPhaseExpect:
@@ -296,7 +303,10 @@ class Emitter {
         line(depth, "kachel_phase_wait({}, {});", at(0), expr(node.coordinates[0], false));
         break;
       case Kind::kPhaseArrive:
-        line(depth, "kachel_phase_arrive({});", at(0));
+        if (node.guard)
+          line(depth, "kachel_phase_arrive_both({}, {});", at(0), expr(node.guard, false));
+        else
+          line(depth, "kachel_phase_arrive({});", at(0));
         break;
       case Kind::kPhaseCopied:
         line(depth, "kachel_phase_copied({});", at(0));

@@ -150,6 +150,35 @@ KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", K
 KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%3, %4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
+// Two blocks. Their shared memory is laid out alike, so that an address in one names the same place in both; a copy to both
+// counts at the barrier of each.
+const char* const kClusterPrelude = R"cuda(
+KACHEL_DEVICE void kachel_cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+}
+KACHEL_DEVICE void kachel_phase_arrive_both(u64* b, bool neighbour) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) {
+    const u32 here = kachel_shared_address(b);
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(here) : "memory");
+    if (neighbour)
+      asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+                   :: "r"(here), "r"(blockIdx.x & 1 ^ 1) : "memory");
+    else
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(here) : "memory");
+  }
+}
+#define KACHEL_BULK_MULTICAST(rank, types, places, values) \
+  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, types) { \
+    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {" places "}], [%2], %3;" \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)3), values : "memory"); \
+  }
+KACHEL_BULK_MULTICAST(2, KACHEL_LIST(int x, int y), "%4, %5", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_MULTICAST(3, KACHEL_LIST(int x, int y, int z), "%4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_MULTICAST(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_MULTICAST(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+)cuda";
+
 // By the first lane, once the warp's writes can be seen by the copy engine.
 const char* const kBulkStorePrelude = R"cuda(
 #define KACHEL_BULK_STORE(rank, types, places, values) \

@@ -134,7 +134,9 @@ struct LoopIntrinsic {
     // The current phase of barrier operands[0] awaits `immediate` bytes and this arrival. By the first thread that produces.
     kPhaseExpect,
     kPhaseWait,    // until the phase of barrier operands[0] with parity `coordinates[0]` is over
-    kPhaseArrive,  // each warp arrives once at barrier operands[0], when all its lanes are there
+    // Each warp arrives once at barrier operands[0], when all its lanes are there; if there is a guard, and it holds, at that of
+    // the other block of the cluster too, else twice.
+    kPhaseArrive,
     kPhaseCopied,  // this thread arrives at barrier operands[0] when its asynchronous copies so far are there
     // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of lane j.
     kQuadExchange,
@@ -171,10 +173,11 @@ struct LoopIntrinsic {
     bool transpose = false;  // k goes down the rows
   };
   std::vector<Operand> operands;
-  ir::ExprRef guard;          // copies; null: true
+  ir::ExprRef guard;          // copies; null: true. kPhaseArrive
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
   int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;     // kLoadMatrix
+  bool multicast = false;     // kBulkCopy: to all blocks of the cluster, each of whose barriers counts the bytes
   bool accumulate = true;     // kGroupMma
   bool widened = false;       // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
   ir::DType type = ir::DType::F32;  // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
@@ -208,6 +211,7 @@ struct LoopPipeline {
       int64_t bytes = 0;  // of a stage, that come by kBulkCopy
       bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
       bool stored = false;      // and not so, but by kStoreShifted
+      bool across = false;      // the other block of the cluster fills a part of it: who releases it tells both
     };
     std::vector<Ring> rings;
     struct State {
@@ -221,6 +225,7 @@ struct LoopPipeline {
       bool whole = false;  // a turn is the whole loop, not an iteration
     };
     std::optional<Turns> turns;
+    ir::ExprRef neighbour;  // whether the other block of the cluster has a tile too; null: there are no clusters
   };
   std::optional<Bulk> bulk;
 };
@@ -273,6 +278,10 @@ struct LoopKernel {
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
   ir::VarRef thread;       // I32, the thread's number in its team; null on the CPU
   ir::VarRef team;         // I32, the team's number; null where there is one
+  // Two neighbouring blocks that copy for each other: block 2 c and 2 c + 1 walk tiles side by side. No block begins before both
+  // have made their barriers, and none ends before the other. 1: there are none.
+  int cluster = 1;
+  ir::VarRef rank;  // I32, the block's number in its cluster; null where there is one
   LoopBlock body;
   LoopBlock passed_over;  // what a team does for a tile that another one computes
   // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty: there are

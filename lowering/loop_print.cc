@@ -78,6 +78,7 @@ class Printer {
       text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
     if (group && !node.accumulate) text += " clear";
     if (node.widened) text += " widened";
+    if (node.multicast) text += " multicast";
     if (node.view_a.swizzle) text += " a" + print(node.view_a);
     if (node.view_b.swizzle) text += " b" + print(node.view_b);
     if (node.transpose) text += " transpose";

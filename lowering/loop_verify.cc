@@ -24,6 +24,7 @@ class Verifier {
     visible_.insert(kernel.tile.get());
     if (kernel.thread) visible_.insert(kernel.thread.get());
     if (kernel.team) visible_.insert(kernel.team.get());
+    if (kernel.rank) visible_.insert(kernel.rank.get());
     cpu_ = kernel.threads == 1;
     threads_ = kernel.threads;
     block(kernel.body, false);
@@ -175,7 +176,7 @@ class Verifier {
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
-    if (node.guard && !copy && !shifted) fail("a guard on an intrinsic that takes none");
+    if (node.guard && !copy && !shifted && node.kind != Kind::kPhaseArrive) fail("a guard on an intrinsic that takes none");
   }
 
   std::set<const ir::Var*> visible_;

@@ -24,6 +24,7 @@ struct Target {
   bool group_products = true;        // wgmma may be used where the architecture has it
   bool bulk_copies = true;           // so may the copy engine
   bool bulk_stores = true;           // and for stores
+  int cluster = 1;                   // neighbouring blocks that may share copies, where they can: 1 or 2, see clusters.h
   bool bounded_waits = false;        // to find a fault: who waits for 2 s at a barrier of phases traps
   int teams = 0;                     // that compute tiles in turn, see teams.h; 0: the lowering's choice
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
@@ -58,6 +59,8 @@ struct TensorMap {
 
 inline constexpr int32_t kAlwaysResident = std::numeric_limits<int32_t>::max();
 
+inline constexpr int kMostCluster = 2;
+
 struct WorkProfile;
 
 struct Lowered {
@@ -67,6 +70,7 @@ struct Lowered {
   std::vector<TensorMap> maps;
   std::string flaw;  // what the configuration costs that another might not: "acc is not in registers"; "" if nothing does
   int threads = 1;              // a block, those that only copy included
+  int cluster = 1;              // so many neighbouring blocks share copies: launched in multiples of that
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   // A grid of at most this many tiles for each block that runs at once is better launched with no more blocks than

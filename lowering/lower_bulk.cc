@@ -28,6 +28,7 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   };
   bulk.producer = {state("produced"), state("produced_parity")};
   bulk.consumer = {state("consumed"), state("consumed_parity")};
+  bulk.neighbour = neighbour_;
   // Products of what a product made, by way of registers: the work between them is what another group's products run beside,
   // and what they read is wanted later than what the others do.
   BufferSet early, late;
@@ -57,9 +58,11 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
         ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
     }
     if (ring.buffers.empty()) continue;
+    for (const auto& [copy, axes] : schedule_.shared)
+      ring.across |= std::find(ring.buffers.begin(), ring.buffers.end(), storage(copy->dst.buffer)) != ring.buffers.end();
     ring.stored = ring.by_threads && pipeline.stored;
     ring.full = phases("full", pipeline.depth, 1 + (ring.stored ? out_.copiers / 32 : ring.by_threads ? out_.copiers : 0));
-    ring.empty = phases("empty", pipeline.depth, out_.threads / 32);
+    ring.empty = phases("empty", pipeline.depth, out_.threads / 32 * (ring.across ? schedule_.cluster : 1));
     bulk.rings.push_back(std::move(ring));
   }
   return bulk;
@@ -102,23 +105,40 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
   const int64_t width = placements_.at(to.get()).layout.slab_columns();
   std::vector<ExprRef> starts;
   for (size_t axis = 0; axis < from->shape.size(); ++axis) starts.push_back(box_coordinate(src.starts[axis]));
-  const int64_t number = map_of(src, shape[0], width);
 
   const ir::BufferRef tile = storage(to);
   const auto ring = std::find_if(bulk_->bulk->rings.begin(), bulk_->bulk->rings.end(), [&](const auto& candidate) {
     return std::find(candidate.buffers.begin(), candidate.buffers.end(), tile) != candidate.buffers.end();
   });
-  for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
-    LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
-    box.immediate = number;
-    for (size_t axis = from->shape.size(); axis-- > 0;) box.coordinates.push_back(starts[axis]);
-    if (slab && !planted(Planted::kBulkSlab))
-      box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});
-    box.operands = {{tile, matrix_at(to, nullptr, 0, slab * width, true), width * shape[0], true},
-                    {storage(from), ir::make_int(0, DType::I32), 1, false},
-                    {ring->full, ir::make_var(bulk_->into), 1, true}};
-    emit({std::move(box)});
-  }
+  // `rows` of the tile from `first` (null: 0) on.
+  auto boxes = [&](int64_t rows, const ExprRef& first, bool multicast) {
+    const int64_t number = map_of(src, rows, width);
+    for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
+      LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
+      box.immediate = number;
+      box.multicast = multicast;
+      for (size_t axis = from->shape.size(); axis-- > 0;) {
+        const bool of_rows = axis + 1 < from->shape.size() && copy.src.axes[axis].kind != AxisSpec::Kind::kIndex;
+        box.coordinates.push_back(first && of_rows ? ir::make_typed(Op::kAdd, {starts[axis], first}) : starts[axis]);
+      }
+      if (slab && !planted(Planted::kBulkSlab))
+        box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});
+      ExprRef at = matrix_at(to, nullptr, 0, slab * width, true);
+      if (first) at = plus(at, times(first, width));
+      box.operands = {{tile, at, width * rows, true},
+                      {storage(from), ir::make_int(0, DType::I32), 1, false},
+                      {ring->full, ir::make_var(bulk_->into), 1, true}};
+      emit({std::move(box)});
+    }
+  };
+  const auto shared = schedule_.shared.find(&copy);
+  if (shared == schedule_.shared.end()) return boxes(shape[0], nullptr, false);
+  ExprRef alike = neighbour_;
+  for (size_t axis : shared->second) alike = both(alike, alike_[axis]);
+  const int64_t part = shape[0] / schedule_.cluster;
+  const LoopBlock of_all = nested([&] { boxes(part, times(ir::make_var(out_.rank), part), true); });
+  const LoopBlock alone = nested([&] { boxes(shape[0], nullptr, false); });
+  emit({LoopIf{alike, of_all, alone}});
 }
 
 }  // namespace kachel::lowering

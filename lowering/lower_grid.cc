@@ -81,7 +81,25 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   return places;
 }
 
-// The tile index counts grid points, the last axis of the order fastest.
+// Tile `rest` counts grid points, the last axis of the order fastest.
+std::vector<ExprRef> TileLowering::places_of(ExprRef rest, const std::vector<size_t>& order) {
+  std::vector<ExprRef> places(order.size()), together;  // by axis: its place, where tiles are walked in groups of rows
+  if (schedule_.raster > 1) together = raster(grid_extents_, order, &rest);
+  for (size_t i = order.size(); i-- > 0;) {
+    const size_t axis = order[i];
+    const bool placed = !together.empty() && together[axis];
+    const bool last = i == 0 || placed;  // of those that count `rest`
+    const Division parts = last ? Division{nullptr, placed ? together[axis] : rest} : divided(rest, grid_extents_[axis]);
+    ExprRef value = parts.rest;
+    if (schedule_.backwards.count(axis))
+      value = ir::make_typed(Op::kSub, {ir::make_typed(Op::kSub, {grid_extents_[axis], int64(1)}), value});
+    if (planted(Planted::kGridOrder) && i > 0) value = ir::make_typed(Op::kDiv, {rest, grid_extents_[axis]});
+    places[axis] = value;
+    if (!last) rest = let("rest", parts.quotient);
+  }
+  return places;
+}
+
 void TileLowering::open_grid() {
   out_.tile = make_local("tile", DType::I64, VarKind::kGrid);
   out_.tiles = make_local("tiles", DType::I64, VarKind::kScalar);
@@ -89,7 +107,7 @@ void TileLowering::open_grid() {
   out_.params.push_back({{Slot::Kind::kBlocks, 0, 0}, out_.tiles, nullptr});
   std::vector<size_t> order = schedule_.order;
   for (size_t i = 0; order.size() < kernel_.grid.size(); ++i) order.push_back(i);
-  std::vector<ExprRef> extents(kernel_.grid.size());
+  grid_extents_.assign(kernel_.grid.size(), nullptr);
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t axis = order[i];
     const bool in_raster = schedule_.raster > 1 && i + 2 >= order.size();
@@ -97,29 +115,28 @@ void TileLowering::open_grid() {
     ir::VarRef extent = make_local(kernel_.grid[axis].var->name + "_extent", DType::I64, VarKind::kScalar);
     out_.ranges.set(extent, {1, kMaxDim});
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(axis), 0}, extent, nullptr});
-    extents[axis] = ir::make_var(extent);
+    grid_extents_[axis] = ir::make_var(extent);
   }
-  grid_extents_ = extents;
-  ExprRef rest = ir::make_var(out_.tile);
-  std::vector<ExprRef> together;  // by axis: its place, where tiles are walked in groups of rows
-  if (schedule_.raster > 1) together = raster(extents, order, &rest);
+  const std::vector<ExprRef> places = places_of(ir::make_var(out_.tile), order);
   for (size_t i = order.size(); i-- > 0;) {
     const size_t axis = order[i];
     const ir::VarRef& var = kernel_.grid[axis].var;
-    const bool placed = !together.empty() && together[axis];
-    const bool last = i == 0 || placed;  // of those that count `rest`
-    const Division parts = last ? Division{nullptr, placed ? together[axis] : rest} : divided(rest, extents[axis]);
-    ExprRef value = parts.rest;
-    if (schedule_.backwards.count(axis))
-      value = ir::make_typed(Op::kSub, {ir::make_typed(Op::kSub, {extents[axis], int64(1)}), value});
-    if (planted(Planted::kGridOrder) && i > 0) value = ir::make_typed(Op::kDiv, {rest, extents[axis]});
-    emit({LoopLet{var, value}});
+    emit({LoopLet{var, places[axis]}});
     // A grid axis is as long as its extent can be.
     const Interval extent = out_.ranges.of(kernel_.grid[axis].extent);
     out_.ranges.set(var, {0, std::clamp<int64_t>(extent.hi, 1, kMaxDim) - 1});
     out_.ranges.set_limit(var, kernel_.grid[axis].extent);
-    if (!last) rest = let("rest", parts.quotient);
   }
+  if (schedule_.cluster > 1) compare_neighbours(order);
+}
+
+// Blocks of a cluster have neighbouring tiles.
+void TileLowering::compare_neighbours(const std::vector<size_t>& order) {
+  const ExprRef other = let("other_tile", apply(Op::kBitXor, ir::make_var(out_.tile), int64(1)));
+  neighbour_ = let("neighbour", apply(Op::kLt, other, ir::make_var(out_.tiles)));
+  const std::vector<ExprRef> others = places_of(other, order);
+  for (size_t axis = 0; axis < others.size(); ++axis)
+    alike_.push_back(let("alike", apply(Op::kEq, ir::make_var(kernel_.grid[axis].var), others[axis])));
 }
 
 }  // namespace kachel::lowering

@@ -46,6 +46,11 @@ Result<LoopKernel> TileLowering::run() {
     out_.team = make_local("team", DType::I32, VarKind::kThread);
     out_.ranges.set(out_.team, {0, out_.teams - 1});
   }
+  out_.cluster = schedule_.cluster;
+  if (out_.cluster > 1) {
+    out_.rank = make_local("rank", DType::I32, VarKind::kThread);
+    out_.ranges.set(out_.rank, {0, out_.cluster - 1});
+  }
   current_ = &out_.body;
   declare_params();
   declare_tiles();

@@ -14,6 +14,7 @@
 //            -> fit pipelines     depths that shared memory has room for
 //            -> bulk copies       pipelines that the copy engine fills, for a producer
 //            -> teams             of consumers, which compute tiles in turn
+//            -> clusters          blocks that copy for each other
 //            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
@@ -29,6 +30,7 @@
 
 #include "ir/print.h"
 #include "lowering/box_stores.h"
+#include "lowering/clusters.h"
 #include "lowering/divide_by_invariants.h"
 #include "lowering/emit.h"
 #include "lowering/fetched_tiles.h"
@@ -156,6 +158,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     return lower_to_loops(concrete, of_groups, fact_mask, fetches);
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
+  if (!plain && target.cluster > 1) choose_clusters(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores) choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops,
                 TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
@@ -230,6 +233,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.maps = loops.maps;
   // The producer runs ahead into the next tile. Many tiles of unequal length are better dealt out by the hardware.
   if (!loops.producer.empty()) lowered.resident_tiles = loops.back_and_forth ? kEvenedTiles : kAlwaysResident;
+  lowered.cluster = loops.cluster;
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;

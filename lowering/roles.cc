@@ -173,6 +173,12 @@ class Producer final : public Slice {
       }
     };
     if (planted(Planted::kCopiesNotAwaited)) copied();
+    auto boxes = [&](const LoopStmt& stmt) {
+      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+      if (!copy) return;
+      for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
+      announce(copy->operands[2].buffer.get());
+    };
     std::unordered_set<const ir::Var*> named;
     const Loads loads = loads_ahead(node.produce);
     for (const auto& [registers, load] : loads) out->push_back(loaded_for(node, load, node.begin));
@@ -181,11 +187,11 @@ class Producer final : public Slice {
         failed |= !known(let->value);
         named.insert(let->var.get());
       }
-      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
-      if (copy) {
-        for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
-        announce(copy->operands[2].buffer.get());
+      if (const auto* shared = std::get_if<LoopIf>(&stmt.node)) {
+        failed |= !known(shared->condition);
+        for (const LoopBlock* part : {&shared->then_body, &shared->else_body}) std::for_each(part->begin(), part->end(), boxes);
       }
+      boxes(stmt);
       auto fills = [&](const LoopStmt& part) {
         if (const auto* inner = std::get_if<LoopLet>(&part.node)) failed |= !known(inner->value);
         if (const auto* threads = std::get_if<LoopThreads>(&part.node))

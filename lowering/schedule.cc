@@ -39,6 +39,11 @@ std::string Schedule::print() const {
     text += fmt::format("role {}: threads {}..{}{}\n", role.name, role.first_thread, role.first_thread + role.threads,
                         role.registers ? fmt::format(", {} registers", role.registers) : "");
   if (teams > 1) text += fmt::format("consumers: {} teams, which compute tiles in turn\n", teams);
+  if (cluster > 1) {
+    std::string names;
+    for (const auto& [copy, axes] : shared) names += (names.empty() ? "" : ", ") + copy->dst.buffer->name;
+    text += fmt::format("cluster: {} blocks, which copy {} for each other\n", cluster, names);
+  }
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
   if (raster > 1) text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");

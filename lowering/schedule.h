@@ -1,6 +1,7 @@
 // The schedule of a kernel, read off its tile ops: which warps do what (roles), and which buffers are filled ahead of
 // their use (pipelines). A value with a printer; later passes only follow it.
 #pragma once
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ struct Schedule {
   std::vector<Role> roles;
   int teams = 1;  // of consumers, see teams.h
   int copiers = 0;  // threads of the producer that copy something themselves
+  // Neighbouring blocks that are launched as a cluster, and the copies of which each makes a part for all where their tiles are
+  // alike on these axes of the grid. See clusters.h.
+  int cluster = 1;
+  std::map<const ir::CopyStmt*, std::set<size_t>> shared;
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
   std::set<size_t> backwards;

@@ -47,6 +47,8 @@ class TileLowering {
     ir::ExprRef quotient, rest;
   };
   Division divided(const ir::ExprRef& a, const ir::ExprRef& b);
+  std::vector<ir::ExprRef> places_of(ir::ExprRef tile, const std::vector<size_t>& order);
+  void compare_neighbours(const std::vector<size_t>& order);
   std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
                                   ir::ExprRef* rest);
   void block(const ir::Block& body);
@@ -279,6 +281,9 @@ class TileLowering {
   bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
   int copiers_ = 0;  // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;
+  // In a cluster: whether the other block has a tile, and by axis of the grid whether it is at the same place.
+  ir::ExprRef neighbour_;
+  std::vector<ir::ExprRef> alike_;
   std::vector<Ahead> ahead_;
   std::span<const ir::Stmt> following_;  // the statements after the one at hand, in its block
   std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor

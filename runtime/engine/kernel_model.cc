@@ -116,6 +116,7 @@ class Builder {
       int index = static_cast<int>(model_->tunables.size());
       model_->scope.tunables[tunable.var.get()] = index;
       if (tunable.var->name == "threads") model_->threads_tunable = index;
+      if (tunable.var->name == "cluster") model_->cluster_tunable = index;
       model_->tunables.push_back({tunable.var->name, tunable.values});
       if (__builtin_mul_overflow(model_->configurations, tunable.values.size(), &model_->configurations))
         model_->configurations = SIZE_MAX;

@@ -85,6 +85,7 @@ struct KernelModel {
   std::vector<int> condition_dims, condition_scalars;
   std::vector<TunableModel> tunables;
   int threads_tunable = -1;   // the one named `threads`, which sets the threads of a block
+  int cluster_tunable = -1;   // the one named `cluster`: blocks that may copy for each other, 1 or 2
   size_t configurations = 1;  // points of the space before any pruning, saturating
 
   std::vector<uint64_t> const_words() const;  // their values by position, for keys

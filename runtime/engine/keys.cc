@@ -21,8 +21,9 @@ void add_program(cache::KeyBuilder& key, const KernelModel& model, const Point& 
       .u64s("static_dims", words(point.static_dims))
       .u64("facts", point.facts)
       .u64("lowering", lowering::kLoweringVersion)
-      // A tunable of this name means something to the lowering although the body does not show names.
-      .i64("threads_tunable", model.threads_tunable);
+      // Tunables of these names mean something to the lowering although the body does not show names.
+      .i64("threads_tunable", model.threads_tunable)
+      .i64("cluster_tunable", model.cluster_tunable);
 }
 
 void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values, const DeviceProperties& device) {
@@ -42,6 +43,8 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
   describe_cpu(device.architecture, &target);
   if (model.threads_tunable >= 0)
     target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
+  if (model.cluster_tunable >= 0)
+    target.cluster = static_cast<int>(std::clamp<int64_t>(values[model.cluster_tunable], 1, lowering::kMostCluster));
   return target;
 }
 

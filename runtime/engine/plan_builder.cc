@@ -207,6 +207,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .slots = std::move(lowered.slots),
                         .maps = std::move(lowered.maps),
                         .resident_tiles = lowered.resident_tiles,
+                        .cluster = lowered.cluster,
                         .usage = compiled.usage,
                         .flaw = flaw_of(lowered, compiled),
                         .binary = std::move(compiled.binary)});

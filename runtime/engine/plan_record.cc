@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -68,6 +68,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
     for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
   out.put(step.resident_tiles);
+  out.put(step.cluster);
   out.put(step.usage.registers);
   out.put(step.usage.spill_bytes);
   out.put(step.usage.shared_bytes);
@@ -104,6 +105,8 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
   }
   step.resident_tiles = in.get<int32_t>();
   if (step.resident_tiles < 0) return damaged("its tiles a block");
+  step.cluster = in.get<int32_t>();
+  if (step.cluster < 1 || step.cluster > lowering::kMostCluster) return damaged("the size of its clusters");
   step.usage.registers = in.get<int32_t>();
   step.usage.spill_bytes = in.get<int64_t>();
   step.usage.shared_bytes = in.get<int64_t>();

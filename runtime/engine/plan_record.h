@@ -22,6 +22,7 @@ struct PlanStep {
   std::vector<lowering::Slot> slots;
   std::vector<lowering::TensorMap> maps;
   int32_t resident_tiles = 0;  // see lowering::Lowered
+  int32_t cluster = 1;         // the same
   ResourceUsage usage;
   std::string flaw;  // what the compiler holds against it, for the tuner (tuner/runner.h)
   std::string binary;

@@ -28,7 +28,7 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
   }
   out.total = empty ? 0 : total;
   const uint64_t most = out.total <= limit.tiles ? limit.blocks : BlockLimit().blocks;
-  out.blocks = static_cast<uint32_t>(std::min(out.total, most));
+  out.blocks = static_cast<uint32_t>((std::min(out.total, most) + limit.cluster - 1) & ~(limit.cluster - 1));
   return empty || !(overflow || total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
 }
 
@@ -78,13 +78,14 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
+  made->hot_.limit.cluster = static_cast<uint64_t>(step.cluster);
   if (step.workspace_bytes > 0 || step.resident_tiles > 0) {
     // Scratch is per launched block, so no more are launched than can run at once.
     KACHEL_ASSIGN(int32_t resident, made->function_->occupancy(static_cast<uint32_t>(step.threads),
                                                                static_cast<uint32_t>(step.shared_bytes)));
     const uint64_t blocks =
         static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(std::max(properties.multiprocessors, 1));
-    made->hot_.limit.blocks = blocks;
+    made->hot_.limit.blocks = std::max(blocks & ~(made->hot_.limit.cluster - 1), made->hot_.limit.cluster);
     if (step.workspace_bytes == 0 && step.resident_tiles != lowering::kAlwaysResident)
       made->hot_.limit.tiles = blocks * static_cast<uint64_t>(step.resident_tiles);
   }

@@ -77,6 +77,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     int64_t value = wish(tunable.var->name, tunable.values[random() % tunable.values.size()]);
     test.bindings.tunables[tunable.var->name] = value;
     if (tunable.var->name == "threads") test.threads = static_cast<int>(value);
+    if (tunable.var->name == "cluster") test.cluster = static_cast<int>(value);
     env[tunable.var.get()] = {false, value, 0};
   }
   for (const ir::VarRef& dim : kernel.dims)
@@ -153,6 +154,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   const bool old = random() % 2;  // mma where 90 has wgmma
   test.teams = wishes.teams >= 0 ? wishes.teams : random() % 3 ? 0 : 2;
   test.architecture = wishes.architecture ? wishes.architecture : old ? 89 : 90;
+  if (!test.bindings.tunables.count("cluster")) test.cluster = 1 + static_cast<int>(test.seed % 2);
   return test;
 }
 

@@ -31,7 +31,8 @@ class Run {
       pointers[i] = static_cast<uint8_t*>(memory[i]) + tensor.offset();
     }
     KACHEL_ASSIGN(Prepared::Launch launch, prepared_.launch(lowered.slots, pointers, nullptr));
-    uint32_t blocks = prepared_.blocks(launch.tiles);
+    const auto cluster = static_cast<uint32_t>(lowered.cluster);
+    uint32_t blocks = (prepared_.blocks(launch.tiles) + cluster - 1) / cluster * cluster;
     if (lowered.workspace_bytes) {
       blocks = std::min(blocks, 64u);
       KACHEL_ASSIGN(void* scratch, allocate(static_cast<size_t>(lowered.workspace_bytes) * blocks + 1));
@@ -109,6 +110,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.architecture = properties.compute_major * 10 + properties.compute_minor;
   target.threads = test.threads;
   target.teams = test.teams;
+  target.cluster = test.cluster;
   target.bulk_copies = properties.tensor_maps;
   runtime::describe_cpu(properties.architecture, &target);
   target.shared_limit = test.shared_limit ? test.shared_limit : properties.shared_bytes_per_block;

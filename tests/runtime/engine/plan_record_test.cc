@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "runtime/engine/specialisation.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {
@@ -31,6 +32,7 @@ PlanRecord plan() {
                            {Slot::Kind::kWorkspace, 0, 0}},
                           {{0, {64, 32}, 64}},
                           8,
+                          2,
                           {42, 0, 4096},
                           "spills",
                           std::string("bin\0ary", 7)});
@@ -48,6 +50,7 @@ TEST_CASE("a plan survives its encoding") {
   CHECK(read->steps[0].maps[0].box == std::vector<int32_t>{64, 32});
   CHECK(read->steps[0].maps[0].swizzle == 64);
   CHECK(read->steps[0].resident_tiles == 8);
+  CHECK(read->steps[0].cluster == 2);
   CHECK(read->steps[0].usage.registers == 42);
   CHECK(read->steps[0].flaw == "spills");
   CHECK(read->steps[0].binary.size() == 7);
@@ -56,6 +59,28 @@ TEST_CASE("a plan survives its encoding") {
   REQUIRE(summary.ok());
   CHECK(summary->kernel == "scale");
   CHECK(summary->configuration == "BM=16,BN=32");
+}
+
+TEST_CASE("clusters are launched whole") {
+  auto module = ir::load("tile 1\nkernel k(x: f32[N], y: out f32[N])\ngrid i < ceildiv(N, 16)\n{\n  fragment t: f32[16]\n"
+                         "  t = x[i*16 +: 16]\n  y[i*16 +: 16] = t\n}\n");
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  auto model = KernelModel::create(module->kernels[0], {});
+  REQUIRE_MESSAGE(model.ok(), model.status().message());
+  auto blocks = [&](int64_t n, BlockLimit limit) {
+    BoundArguments arguments{};
+    arguments.dims[0] = n;
+    LaunchGrid grid;
+    CHECK(evaluate_grid((*model)->grid, arguments.inputs(), limit, grid).ok());
+    CHECK(grid.total == static_cast<uint64_t>((n + 15) / 16));
+    return grid.blocks;
+  };
+  CHECK(blocks(80, {}) == 5);
+  CHECK(blocks(80, {.cluster = 2}) == 6);
+  CHECK(blocks(96, {.cluster = 2}) == 6);
+  CHECK(blocks(0, {.cluster = 2}) == 0);
+  CHECK(blocks(160, {.cluster = 2, .blocks = 4}) == 4);
+  CHECK(blocks(48, {.cluster = 2, .blocks = 4}) == 4);
 }
 
 TEST_CASE("a plan that refers to nothing is refused") {
@@ -76,6 +101,8 @@ TEST_CASE("a plan that refers to nothing is refused") {
     return !read.ok() && read.status().code() == Code::kStore;
   };
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = 2; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].cluster = 3; }));
+  CHECK(refused([](PlanRecord& r) { r.steps[0].cluster = 0; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = -1; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64}; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64, 257}; }));
