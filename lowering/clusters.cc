@@ -6,12 +6,9 @@
 
 #include "lowering/placement.h"
 
-#include "lowering/placement.h"
-
 namespace kachel::lowering {
 namespace {
 
-constexpr int kBlocks = 2;
 constexpr int64_t kPatternRows = 8;  // of a swizzle: a part of a box begins with it
 
 using Axes = std::set<size_t>;
@@ -83,7 +80,7 @@ class Chooser {
         return axis.kind != ir::AxisSpec::Kind::kIndex;
       });
       Axes axes = dependences_.of(copy->src);
-      if (shape.size() == 2 && ranges == 1 && shape[0] % (kBlocks * kPatternRows) == 0 && axes.size() < axes_) shared[copy] = std::move(axes);
+      if (shape.size() == 2 && ranges == 1 && shape[0] % (kMostCluster * kPatternRows) == 0 && axes.size() < axes_) shared[copy] = std::move(axes);
     }
   }
 
@@ -99,7 +96,7 @@ void choose_clusters(const ir::Kernel& kernel, Schedule* schedule) {
   Chooser chooser(kernel, *schedule);
   chooser.block(kernel.body);
   if (!chooser.alike || chooser.shared.empty()) return;
-  schedule->cluster = kBlocks;
+  schedule->cluster = kMostCluster;
   schedule->shared = std::move(chooser.shared);
 }
 

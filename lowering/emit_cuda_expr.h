@@ -30,7 +30,7 @@ class CudaExpressions {
   std::string apply(const ir::ExprRef& expr, bool address);
 
   const LoopKernel& kernel_;
-  std::set<const ir::Buffer*> in_words_;  // registers of 16-bit elements that nothing fills an element at a time
+  std::set<const ir::Buffer*> in_words_;  // registers of bf16 that nothing fills an element at a time
   Names names_;
 };
 
