@@ -84,6 +84,14 @@ Status check_threads(const PlanBuilder::Request& request) {
                                  device.max_threads_per_block));
 }
 
+Status check_cluster(const PlanBuilder::Request& request) {
+  if (request.model.cluster_tunable < 0) return {};
+  const int64_t blocks = request.values[request.model.cluster_tunable];
+  if (blocks >= 1 && blocks <= lowering::kMostCluster) return {};
+  return unsupported(fmt::format("cluster={} is no number of blocks that can copy for each other; use 1 or {}", blocks,
+                                 lowering::kMostCluster));
+}
+
 }  // namespace
 
 std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties& device, const cache::Key& key,
@@ -165,6 +173,7 @@ Result<lowering::Lowered> PlanBuilder::lower(const Request& request, const lower
 Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
                                                        const lowering::LowerOptions& options) const {
   KACHEL_TRY(check_threads(request));
+  KACHEL_TRY(check_cluster(request));
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
   lowering::Target target = target_of(request.device.properties(), request.model, request.values);
   target.generic = request.generic;

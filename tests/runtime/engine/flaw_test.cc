@@ -60,6 +60,25 @@ TEST_CASE("spills and serialised instructions reject a configuration, in later p
   }
 }
 
+TEST_CASE("a tunable named cluster is 1 or 2") {
+  auto launched = [](const std::string& values) {
+    EngineFixture fixture;
+    std::string text = kScale;
+    const std::string last = "BN = 16 | 32";
+    text.replace(text.find(last), last.size(), last + ", cluster = " + values);
+    return fixture.scale(*fixture.kernel(text), 64, 64, Policy::kOff);
+  };
+  CHECK(launched("1 | 2").ok());
+  CHECK(launched("2").ok());
+  for (const std::string blocks : {"0", "3", "2147483647"}) {
+    const Status status = launched(blocks);
+    CAPTURE(status.message());
+    CHECK(status.code() == Code::kUnsupported);
+    CHECK(status.message().find("cluster=" + blocks) != std::string::npos);
+    CHECK(status.message().find("use 1 or 2") != std::string::npos);
+  }
+}
+
 TEST_CASE("where every configuration spills, the fastest serves") {
   EngineFixture fixture;
   prefer_64(fixture);
