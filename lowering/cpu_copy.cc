@@ -237,7 +237,7 @@ void TileLowering::copy_nest(CpuSide dst, CpuSide src, size_t axis, bool interio
 ExprRef TileLowering::streams(const CpuSide& dst, const CpuSide& src) {
   const ir::BufferRef &to = dst.slice->ref->buffer, &from = src.slice->ref->buffer;
   const int64_t bytes = ir::bits(to->type.dtype) / 8;
-  if (to->scope != ir::Scope::kGlobal || bytes < 1 || storage(from)->type != to->type ||
+  if (!target_.streaming_stores || to->scope != ir::Scope::kGlobal || bytes < 1 || storage(from)->type != to->type ||
       dst.extents.back() * bytes < kStreamRowBytes || !has_unit_stride(dst) || !has_unit_stride(src))
     return nullptr;
   ExprRef size = int64(bytes);

@@ -2,7 +2,8 @@
 //
 // Reading ahead: a worker takes tiles of the grid one after another, and the processor's own prefetching ends where a
 // copy ends. So while regions and reductions work on what was copied, the lines that the same copy reads for the next
-// tile are asked for, a few in each strip. Writing behind: see fuse_copy().
+// tile are asked for, a few in each strip. Writing behind: see fuse_copy(). Where a core's stores past the caches are
+// slower than its copies, results are stored into caches, and their lines are asked for in the same way, for this tile.
 #include "ir/print.h"
 #include "lowering/cpu_machine.h"
 #include "lowering/planted.h"
@@ -28,21 +29,52 @@ bool reads_memory(const ExprRef& expr) {
   });
   return found;
 }
+// Rows of a tensor, few enough to stay in a cache until they are used, that differ from tile to tile.
+bool follows_tiles(const ir::TileRef& rows, const std::vector<int64_t>& shape) {
+  const ir::BufferRef& tensor = rows.buffer;
+  if (tensor->scope != ir::Scope::kGlobal || ir::bits(tensor->type.dtype) < 8 ||
+      rows.axes.back().kind == ir::AxisSpec::Kind::kIndex ||
+      product(shape) * ir::bits(tensor->type.dtype) / 8 > kAheadBytes)
+    return false;
+  bool moves = false;
+  for (const ir::AxisSpec& axis : rows.axes) {
+    if (axis.gather || (axis.start && reads_memory(axis.start))) return false;
+    moves |= axis.start && mentions_grid(axis.start);
+  }
+  return moves;
+}
+// Known before the first statement.
+bool known_at_once(const ExprRef& expr) {
+  bool known = true;
+  ir::visit(expr, [&](const ExprRef& node) {
+    known &= node->kind != ir::ExprKind::kVar ||
+             (node->var->kind != ir::VarKind::kLoop && node->var->kind != ir::VarKind::kLet);
+  });
+  return known;
+}
 
 }  // namespace
 
+// Keeps where the results of `body` will be, for its first regions of the same shape.
+void TileLowering::note_stores(const ir::Block& body) {
+  if (!on_cpu() || target_.streaming_stores) return;
+  for (const ir::Stmt& stmt : body) {
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (!copy || copy->atomic != ir::AtomicOp::kNone || !follows_tiles(copy->dst, slice_shape(copy->dst)) ||
+        !ir::is_int(strides_.at(copy->dst.buffer.get()).back(), 1))
+      continue;
+    const std::vector<ir::AxisSpec>& axes = copy->dst.axes;
+    if (!std::all_of(axes.begin(), axes.end(), [](const auto& axis) { return !axis.start || known_at_once(axis.start); }))
+      continue;
+    Ahead stores{&copy->dst, {}, slice_shape(copy->dst), true};
+    for (const ir::AxisSpec& axis : axes) stores.starts.push_back(axis.start ? index(axis.start, nullptr) : int64(0));
+    ahead_.push_back(std::move(stores));
+  }
+}
+
 // Keeps where `src` will be for the next tile, for the first region of the same shape.
 void TileLowering::note_ahead(const ir::CopyStmt& copy) {
-  if (loop_depth_ > 0 || copy.src.buffer->scope != ir::Scope::kGlobal || ir::bits(copy.src.buffer->type.dtype) < 8) return;
-  bool moves = false;
-  for (const ir::AxisSpec& axis : copy.src.axes) {
-    if (axis.gather || (axis.start && reads_memory(axis.start))) return;
-    moves |= axis.start && mentions_grid(axis.start);
-  }
-  if (product(slice_shape(copy.src)) * ir::bits(copy.src.buffer->type.dtype) / 8 > kAheadBytes) return;
-  if (!moves || !ir::is_int(strides_.at(copy.src.buffer.get()).back(), 1) ||
-      copy.src.axes.back().kind == ir::AxisSpec::Kind::kIndex)
-    return;
+  if (loop_depth_ > 0 || !follows_tiles(copy.src, slice_shape(copy.src)) || !ir::is_int(strides_.at(copy.src.buffer.get()).back(), 1)) return;
   ExprRef rest = ir::make_typed(Op::kAdd, {ir::make_var(out_.tile), int64(1)});
   for (size_t i = kernel_.grid.size(); i-- > 0;) {
     const ir::VarRef& var = kernel_.grid[i].var;
@@ -136,8 +168,10 @@ void TileLowering::ask_ahead(const std::vector<AheadPart>& parts, const std::vec
     const ir::BufferRef& buffer = part.copy->ref->buffer;
     const int64_t line = kCacheLine * 8 / ir::bits(buffer->type.dtype);
     const int64_t lines = (part.end - part.begin + steps * line - 1) / (steps * line);
+    // Where there are fewer lines than steps, neighbouring steps ask for the same one.
+    const int64_t stride = lines > 1 ? lines * line : (part.end - part.begin + steps - 1) / steps;
     for (int64_t i = 0; i < lines; ++i) {
-      const ExprRef start = ir::make_typed(Op::kMul, {at, int64(lines * line)});
+      const ExprRef start = ir::make_typed(Op::kMul, {at, int64(stride)});
       std::vector<ExprRef> indices;
       size_t next = 0;
       for (size_t axis = 0; axis < part.copy->starts.size(); ++axis) {
@@ -150,7 +184,7 @@ void TileLowering::ask_ahead(const std::vector<AheadPart>& parts, const std::vec
         }
         indices.push_back(index);
       }
-      emit({LoopPrefetch{storage(buffer), offset(buffer, indices, nullptr)}});
+      emit({LoopPrefetch{storage(buffer), offset(buffer, indices, nullptr), part.copy->write}});
     }
   }
 }
@@ -160,8 +194,10 @@ bool TileLowering::each_in_strips(const std::vector<int64_t>& shape, const std::
                                   const std::function<void(const Site&)>& body) {
   constexpr int64_t kLines = 4, kFusedLines = 16;  // in a strip; more for a copy, which has work at its ends
   const std::unique_ptr<FusedCopy> fused = std::move(fused_);
-  // Reading beside arithmetic costs nothing, beside writing it slows both. Reductions that follow have a share left.
-  const int64_t share = fused ? shape.back() : region_is_heavy_ ? shape.back() - shape.back() / 4 : 0;
+  // Reading beside arithmetic costs nothing, beside writing past the caches it slows both; else what counts is that
+  // memory is as busy all the time. Reductions that follow have a share left.
+  const int64_t heavy = target_.streaming_stores ? shape.back() - shape.back() / 4 : shape.back() / 2;
+  const int64_t share = fused ? shape.back() : region_is_heavy_ ? heavy : 0;
   const std::vector<AheadPart> ahead = take_ahead(shape.size(), shape.back(), share);
   if (ahead.empty() && !fused) return false;
   int64_t strip = (fused ? kFusedLines : kLines) * kCacheLine / 4;

@@ -89,10 +89,11 @@ struct LoopTranspose {
   ir::ExprRef to_at, from_at, to_row, from_row;  // I64
   int64_t lanes;                                 // a power of two
 };
-// buffer[index] may be wanted soon. A hint without effect: the element need not exist. CPU only.
+// buffer[index] may be read soon, or written. A hint without effect: the element need not exist. CPU only.
 struct LoopPrefetch {
   ir::BufferRef buffer;
   ir::ExprRef index;  // I64
+  bool write = false;
 };
 // Text for the reader of the emitted code; one line.
 struct LoopComment {

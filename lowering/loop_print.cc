@@ -130,7 +130,7 @@ class Printer {
          transpose.lanes);
   }
   void statement(const LoopPrefetch& prefetch, int) {
-    line("prefetch {}[{}]", prefetch.buffer->name, ir::print(prefetch.index));
+    line("prefetch {}{}[{}]", prefetch.write ? "for writing " : "", prefetch.buffer->name, ir::print(prefetch.index));
   }
   void statement(const LoopComment& comment, int) { line("# {}", comment.text); }
 };

@@ -29,6 +29,7 @@ struct Target {
   int teams = 0;                     // that compute tiles in turn, see teams.h; 0: the lowering's choice
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors
+  bool streaming_stores = true;      // CPU: large results go past the caches; else their lines are asked for ahead
   // CPU: sums of products of pairs of i16: none, by multiplication and addition (SSE2 on), fused (VNNI).
   enum class Dot16 : uint8_t { kNone, kMultiplyAdd, kFused } dot16 = Dot16::kNone;
 };

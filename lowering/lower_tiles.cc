@@ -55,6 +55,7 @@ Result<LoopKernel> TileLowering::run() {
   declare_params();
   declare_tiles();
   open_grid();
+  note_stores(kernel_.body);
   block(kernel_.body);
   if (!status_.ok()) return status_;
   return std::move(out_);

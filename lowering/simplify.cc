@@ -122,7 +122,7 @@ class Simplifier {
     out->push_back({std::move(copy)});
   }
   void statement(const LoopPrefetch& prefetch, LoopBlock* out) {
-    out->push_back({LoopPrefetch{prefetch.buffer, expr(prefetch.index)}});
+    out->push_back({LoopPrefetch{prefetch.buffer, expr(prefetch.index), prefetch.write}});
   }
   void statement(const LoopComment& comment, LoopBlock* out) { out->push_back({comment}); }
 

@@ -211,10 +211,11 @@ class TileLowering {
   bool forward_copy(const ir::CopyStmt& copy, const Slice& src);
   ir::ExprRef load_forwarded(const Slice& from, const std::vector<ir::ExprRef>& indices, const Site* site);
   // cpu_strips.cc
-  struct Ahead {  // what a copy will read for the next tile
+  struct Ahead {  // what a copy will read for the next tile, or write of this one
     const ir::TileRef* ref;
     std::vector<ir::ExprRef> starts;
     std::vector<int64_t> shape;
+    bool write = false;
     int64_t begun = 0;  // elements of the last axis that were asked for already
   };
   struct FusedCopy {
@@ -226,6 +227,7 @@ class TileLowering {
     int64_t begin, end;
   };
   void note_ahead(const ir::CopyStmt& copy);
+  void note_stores(const ir::Block& body);
   std::vector<AheadPart> take_ahead(size_t rank, int64_t columns, int64_t share);
   void ask_ahead(const std::vector<AheadPart>& parts, const std::vector<ir::ExprRef>& coords, const ir::ExprRef& at,
                  int64_t steps);

@@ -29,6 +29,7 @@ struct DeviceProperties {
   int32_t multiprocessors = 1;                   // CPU: worker threads
   int32_t warp_size = 32;                        // CPU: 1
   bool tensor_maps = false;                      // Device::encode_map() works
+  bool streaming_stores = true;                  // CPU: lowering::Target::streaming_stores
   bool bounded_waits = false;                    // CUDA: lowering::Target::bounded_waits
   int32_t max_threads_per_block = 1024;          // CPU: 1
   int64_t shared_bytes_per_block = 0;            // opt-in maximum; CPU: the per-worker arena limit

@@ -42,6 +42,14 @@ class CpuTimer : public Device::Timer {
   Clock::time_point begin_{}, end_{};
 };
 
+// An Intel core keeps a line that is stored past the caches in one of its few fill buffers until memory has taken it: 6.2
+// GB/s, where lines read for writing and written back later make 9.2 GB/s of a copy (measured, Cascade Lake at 2.5 GHz).
+// From some threads on it is memory that limits both, and reading the lines first costs half as much again.
+bool streams_well(const CpuInfo& info, int32_t threads) {
+  constexpr int32_t kManyThreads = 8;
+  return info.vendor != "GenuineIntel" || threads >= kManyThreads;
+}
+
 DeviceProperties make_properties(const CpuInfo& info, std::string architecture, int32_t threads) {
   DeviceProperties properties;
   properties.kind = DeviceKind::kCpu;
@@ -52,6 +60,7 @@ DeviceProperties make_properties(const CpuInfo& info, std::string architecture, 
   properties.warp_size = 1;
   properties.max_threads_per_block = 1;
   properties.shared_bytes_per_block = CpuModule::kMaxArenaBytes;
+  properties.streaming_stores = streams_well(info, threads);
   properties.l2_bytes = info.l2_bytes;
   properties.memory_bytes = info.memory_bytes;
   return properties;

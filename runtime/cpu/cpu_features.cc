@@ -56,6 +56,7 @@ constexpr Bit kBits[] = {
     {"avxvnni", 7, 1, kEax, 4, kYmm},
     {"avx512bf16", 7, 1, kEax, 5, kZmm},
     {"lzcnt", 0x80000001, 0, kEcx, 5, kNothing},
+    {"prfchw", 0x80000001, 0, kEcx, 8, kNothing},
 };
 
 Needs saved_state() {

@@ -31,6 +31,15 @@ std::string model_name() {
   return name.empty() ? "CPU" : name;
 }
 
+std::string vendor_name() {
+#if defined(__x86_64__)
+  uint32_t most = 0, words[3] = {};
+  if (__get_cpuid(0, &most, &words[0], &words[2], &words[1]))
+    return {reinterpret_cast<const char*>(words), sizeof(words)};
+#endif
+  return {};
+}
+
 int32_t usable_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -59,6 +68,7 @@ int64_t cache_bytes(int wanted_level) {
 CpuInfo read_cpu_info() {
   CpuInfo info;
   info.name = model_name();
+  info.vendor = vendor_name();
   info.threads = usable_threads();
   info.l2_bytes = cache_bytes(2);
   if (info.l2_bytes == 0) info.l2_bytes = std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE));

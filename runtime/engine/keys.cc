@@ -40,6 +40,7 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
   target.shared_limit = device.shared_bytes_per_block;
   target.bulk_copies = device.tensor_maps;
   target.bounded_waits = device.bounded_waits;
+  target.streaming_stores = device.streaming_stores;
   describe_cpu(device.architecture, &target);
   if (model.threads_tunable >= 0)
     target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
@@ -55,7 +56,8 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
   add_program(key, model, point);
   key.u64s("configuration", words(values))
       .text("architecture", device.architecture)
-      .text("flags", std::string(generic ? "generic" : target.bulk_copies ? "maps" : "") + (target.bounded_waits ? " bounded" : ""))
+      .text("flags", std::string(generic ? "generic" : target.bulk_copies ? "maps" : "") + (target.bounded_waits ? " bounded" : "") +
+                         (target.streaming_stores ? "" : " cached stores"))
       .i64("instructions", target.architecture)
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)

@@ -112,6 +112,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.teams = test.teams;
   target.cluster = test.cluster;
   target.bulk_copies = properties.tensor_maps;
+  target.streaming_stores = properties.streaming_stores;
   runtime::describe_cpu(properties.architecture, &target);
   target.shared_limit = test.shared_limit ? test.shared_limit : properties.shared_bytes_per_block;
   return target;

@@ -49,6 +49,27 @@ TEST_CASE("what regions alone read before one of them writes it all is read from
   CHECK(has(text(kWhole, "x = Z[r +: 1, :]\n" + kScaled), copied));
 }
 
+TEST_CASE("lines of results are asked for before they are written, or results go past the caches") {
+  auto text = [](const std::string& body, bool streaming) {
+    Request request = on_cpu("tile 1\nkernel rows(X: f32[N, 2048], Y: out f32[N, 2048])\ngrid r < N\n{\n  fragment x: f32[1, 2048]\n" +
+                             body + "}\n");
+    request.target.streaming_stores = streaming;
+    return lowered(request).loop_ir;
+  };
+  const std::string row = "  x = X[r +: 1, :]\n  parallel i < 1, d < 2048 { x[i, d] = x[i, d] / sum[k < 2048](x[i, k]) }\n";
+  const std::string written = text(row + "  Y[r +: 1, :] = x\n", false);
+  CAPTURE(written);
+  CHECK(has(written, "prefetch for writing Y[r * Y_stride0"));
+  CHECK(has(written, "prefetch X[next * X_stride0"));
+  CHECK(!has(written, "stream Y"));
+  const std::string streamed = text(row + "  Y[r +: 1, :] = x\n", true);
+  CHECK(!has(streamed, "for writing"));
+  CHECK(has(streamed, "stream Y"));
+  // The same row for all, one that memory names, one that a later name stands for.
+  CHECK(!has(text(row + "  Y[0 +: 1, :] = x\n", false), "for writing"));
+  CHECK(!has(text(row + "  let at = r + 1\n  Y[at +: 1, :] = x\n", false), "for writing"));
+}
+
 TEST_CASE("rows are right, whether their copies are made or not") {
   const auto cpu = compiling_cpu();
   if (!cpu) return;

@@ -33,6 +33,7 @@ TEST_CASE("features agree with the operating system's view") {
       {"avx512vl", "avx512vl"}, {"avx512dq", "avx512dq"}, {"avx512cd", "avx512cd"}, {"avx512vnni", "avx512_vnni"},
       {"lzcnt", "abm"},         {"gfni", "gfni"},         {"avxvnni", "avx_vnni"},  {"avx512bf16", "avx512_bf16"},
       {"sse3", "pni"},          {"ssse3", "ssse3"},       {"cx16", "cx16"},         {"avx512vbmi", "avx512vbmi"},
+      {"prfchw", "3dnowprefetch"},
   };
   std::vector<std::string> flags = kernel_flags(), features = detect_cpu_features();
   REQUIRE(!flags.empty());
@@ -81,6 +82,7 @@ TEST_CASE("architecture strings are taken apart as they are put together") {
 TEST_CASE("the host says something of itself") {
   CpuInfo info = read_cpu_info();
   CHECK(info.name == kernel_line("model name"));
+  CHECK(info.vendor == kernel_line("vendor_id"));
   CHECK(info.threads >= 1);
   CHECK(info.memory_bytes > 0);
   CHECK(info.last_level_bytes >= info.l2_bytes);

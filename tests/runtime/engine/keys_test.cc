@@ -86,6 +86,7 @@ TEST_CASE("each ingredient changes the keys that it must change, and no other") 
          in.values = {32, 8};
        }},
       {"architecture", true, false, false, [](Inputs& in) { in.machine.architecture = "sm_80"; }},
+      {"streaming stores", true, false, false, [](Inputs& in) { in.machine.streaming_stores = false; }},
       {"shared memory", true, false, false, [](Inputs& in) { in.machine.shared_bytes_per_block = 1; }},
       {"key value", false, true, true,
        [](Inputs& in) {
