@@ -1,4 +1,4 @@
-// Tile IR: modules, kernels and their statements. Plain values; parse.h makes them from text, builder.h from C++,
+// Tile IR: kernels and their statements. Plain values; parse.h makes them from text, builder.h from C++,
 // verify.h judges them, print.h writes them, instantiate.h makes them concrete. ir/GRAMMAR.md defines what they mean.
 #pragma once
 #include <optional>
@@ -117,16 +117,6 @@ struct Kernel {
   std::vector<Tunable> tunables;
   std::vector<IterVar> grid;  // slowest first; extents are host-evaluated
   Block body;
-};
-
-struct Module {
-  int version = 1;  // of the language
-  std::vector<Kernel> kernels;
-  const Kernel* find(std::string_view name) const {
-    for (const Kernel& kernel : kernels)
-      if (kernel.name == name) return &kernel;
-    return nullptr;
-  }
 };
 
 }  // namespace kachel::ir

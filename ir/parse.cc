@@ -50,11 +50,9 @@ void Parser::module() {
     } else if (accept(";")) {
       continue;
     } else if (at("program")) {
-      not_in_version_1("`program`", "launch its kernels one after another from the host");
-      advance();
-      skip_to_kernel();
+      program();
     } else {
-      fail(fmt::format("`{}` where a kernel is expected", peek().text), "write `kernel name(...) { ... }`");
+      fail(fmt::format("`{}` where a kernel or a program is expected", peek().text), "write `kernel name(...) { ... }`");
       advance();
       skip_to_kernel();
     }
@@ -69,19 +67,19 @@ void Parser::recover_to_clause() {
   while (!at_end() && !at("{") && !at("kernel") && !at("program") && !is_clause(peek())) advance();
 }
 
-void Parser::kernel() {
+// From the word `kernel` or `program`, which `what` is, to the body. False: what was read of it is not sound.
+bool Parser::header(Kernel& kernel, std::string_view what) {
   advance();
   names_.clear();
   order_.clear();
   reported_.clear();
   depth_ = nodes_ = 0;
   in_parallel_ = false;
-  Kernel kernel;
   kernel.loc = peek().loc;
   if (!at_name()) {
-    fail("a kernel needs a name", at_end() || peek().kind != Token::Kind::kWord
-                                      ? "write `kernel name(...) { ... }`"
-                                      : "this word is reserved; choose another");
+    fail(fmt::format("a {} needs a name", what), at_end() || peek().kind != Token::Kind::kWord
+                                                     ? fmt::format("write `{} name(...) {{ ... }}`", what)
+                                                     : "this word is reserved; choose another");
     if (peek().kind == Token::Kind::kWord && (peek(1).text == "(" || peek(1).text == "<")) advance();
   } else {
     kernel.name = peek().text;
@@ -94,6 +92,12 @@ void Parser::kernel() {
     sound = false;
     recover_to_clause();
   }
+  return sound;
+}
+
+void Parser::kernel() {
+  Kernel kernel;
+  const bool sound = header(kernel, "kernel");
   for (const IterVar& axis : kernel.grid) declare(axis.var->name, axis.var->loc, {axis.var, nullptr, nullptr});
   if (at("{"))
     kernel.body = block();
@@ -160,7 +164,7 @@ void Parser::recover_to_param(size_t first) {
     if (token.text == "]" || token.text == ")") --depth;
   };
   for (size_t i = first; i < at_; ++i) count(tokens_[i]);
-  while (!at_end() && !at("{") && !at("kernel") && !is_clause(peek())) {
+  while (!at_end() && !at("{") && !at("kernel") && !at("program") && !is_clause(peek())) {
     if (depth <= 0 && (at(",") || at(")"))) return;
     count(peek());
     advance();
@@ -296,7 +300,7 @@ bool Parser::clauses(Kernel& kernel) {
 void Parser::declare_tunables() {
   for (size_t i = at_; i < tokens_.size(); ++i) {
     std::string_view text = tokens_[i].text;
-    if (text == "{" || text == "kernel") return;
+    if (text == "{" || text == "kernel" || text == "program") return;
     if (text != "tune") continue;
     for (++i; i + 1 < tokens_.size(); ++i) {
       const Token& token = tokens_[i];

@@ -2,7 +2,7 @@
 #pragma once
 #include <string_view>
 
-#include "ir/kernel.h"
+#include "ir/module.h"
 
 namespace kachel::ir {
 

@@ -72,6 +72,7 @@ class Parser {
   void module();
   void skip_to_kernel();
   void kernel();
+  bool header(Kernel& kernel, std::string_view what);
   void recover_to_clause();
   bool angle_params(Kernel& kernel);
   bool params(Kernel& kernel);
@@ -84,6 +85,14 @@ class Parser {
   bool grid(Kernel& kernel);
   bool type(TypeRef& out);
   void not_in_version_1(std::string_view what, std::string mend);
+
+  // parse_program.cc
+  void program();
+  bool temp(Program& program);
+  bool call(Program& program);
+  bool call_consts(Call& call);
+  bool call_arg(Call& call);
+  void recover_to_call();
 
   // parse_stmt.cc
   Block block();  // at `{`

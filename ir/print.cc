@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
@@ -66,31 +67,30 @@ class Writer {
   std::string text;
 
   void kernel(const Kernel& kernel) {
-    text += "kernel " + kernel.name;
-    angle_params(kernel, true);
-    params(kernel);
-    text += "\n";
-    if (!kernel.where.empty()) line("where ", kernel.where);
-    if (!kernel.key.empty()) line("key ", kernel.key);
-    for (size_t i = 0; i < kernel.tunables.size(); ++i) {
-      text += fmt::format("{}{} = {}", i ? ", " : "tune ", names_.of(*kernel.tunables[i].var),
-                          fmt::join(kernel.tunables[i].values, " | "));
-    }
-    if (!kernel.tunables.empty()) text += "\n";
+    text += "kernel ";
+    header(kernel);
     grid(kernel);
     text += "{\n";
     block(kernel.body, 1);
     text += "}\n";
   }
 
+  void program(const Program& program) {
+    text += "program ";
+    header(program.header);
+    calls(program, [](const std::string& kernel) { return kernel; });
+  }
+
+  template <class NameOf>
+  void canonical(const Program& program, const NameOf& name_of) {
+    text += "program ";
+    canonical_header(program.header);
+    calls(program, name_of);
+  }
+
   void canonical(const Kernel& kernel) {
-    for (const TypeSymbolRef& symbol : kernel.type_symbols) names_.of(*symbol);
-    for (const VarRef& var : kernel.consts) names_.of(*var);
-    for (const Tunable& tunable : kernel.tunables) names_.of(*tunable.var);
     text += "kernel ";
-    angle_params(kernel, false);
-    params(kernel);
-    text += "\n";
+    canonical_header(kernel);
     grid(kernel);
     text += "{\n";
     block(kernel.body, 1);
@@ -235,6 +235,64 @@ class Writer {
         expr(axis.extent);
         return;
     }
+  }
+
+  void header(const Kernel& kernel) {
+    text += kernel.name;
+    angle_params(kernel, true);
+    params(kernel);
+    text += "\n";
+    if (!kernel.where.empty()) line("where ", kernel.where);
+    if (!kernel.key.empty()) line("key ", kernel.key);
+    for (size_t i = 0; i < kernel.tunables.size(); ++i) {
+      text += fmt::format("{}{} = {}", i ? ", " : "tune ", names_.of(*kernel.tunables[i].var),
+                          fmt::join(kernel.tunables[i].values, " | "));
+    }
+    if (!kernel.tunables.empty()) text += "\n";
+  }
+
+  void canonical_header(const Kernel& kernel) {
+    for (const TypeSymbolRef& symbol : kernel.type_symbols) names_.of(*symbol);
+    for (const VarRef& var : kernel.consts) names_.of(*var);
+    for (const Tunable& tunable : kernel.tunables) names_.of(*tunable.var);
+    angle_params(kernel, false);
+    params(kernel);
+    text += "\n";
+  }
+
+  template <class NameOf>
+  void calls(const Program& program, const NameOf& name_of) {
+    text += "{\n";
+    const char* separator = "  temp ";
+    for (const BufferRef& temp : program.temps) {
+      text += separator + names_.of(*temp) + ": ";
+      type(temp->type);
+      list("[", temp->shape, "]");
+      separator = ", ";
+    }
+    if (!program.temps.empty()) text += "\n";
+    for (const Call& call : program.calls) {
+      text += "  " + name_of(call.kernel);
+      separator = "<";
+      for (const Call::Const& value : call.consts) {
+        text += fmt::format("{}{} = ", separator, value.name);
+        const bool plain = value.value->kind != ExprKind::kApply;
+        if (!plain) text += "(";
+        expr(value.value);
+        if (!plain) text += ")";
+        separator = ", ";
+      }
+      text += call.consts.empty() ? "(" : ">(";
+      separator = "";
+      for (const CallArg& arg : call.args) {
+        text += separator;
+        if (arg.tensor) text += names_.of(*arg.tensor);
+        else expr(arg.value);
+        separator = ", ";
+      }
+      text += ")\n";
+    }
+    text += "}\n";
   }
 
   void angle_params(const Kernel& kernel, bool options) {
@@ -386,6 +444,7 @@ class Writer {
 std::string print(const Module& module) {
   std::string text = fmt::format("tile {}\n", module.version);
   for (const Kernel& kernel : module.kernels) text += "\n" + print(kernel);
+  for (const Program& program : module.programs) text += "\n" + print(program);
   return text;
 }
 
@@ -393,6 +452,13 @@ std::string print(const Kernel& kernel) {
   Names names;
   Writer writer(names);
   writer.kernel(kernel);
+  return std::move(writer.text);
+}
+
+std::string print(const Program& program) {
+  Names names;
+  Writer writer(names);
+  writer.program(program);
   return std::move(writer.text);
 }
 
@@ -418,6 +484,21 @@ std::string canonical_body(const Kernel& kernel) {
   Positions names;
   Writer writer(names);
   writer.canonical(kernel);
+  return std::move(writer.text);
+}
+
+std::string canonical_body(const Module& module, const Program& program) {
+  Positions names;
+  Writer writer(names);
+  std::vector<std::string> called;
+  auto number_of = [&](const std::string& kernel) {
+    const auto number = std::find(called.begin(), called.end(), kernel) - called.begin();
+    if (number == std::ssize(called)) called.push_back(kernel);
+    return fmt::format("f{}", number);
+  };
+  writer.canonical(program, number_of);
+  for (const std::string& kernel : called)
+    if (const Kernel* found = module.find(kernel)) writer.text += canonical_body(*found);
   return std::move(writer.text);
 }
 

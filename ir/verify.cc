@@ -54,6 +54,16 @@ std::vector<Diagnostic> verify(const Module& module) {
   Diagnostics all;
   if (module.version != 1)
     all.push_back({{}, fmt::format("version {} of the language is not known here", module.version), "write version 1"});
+  auto add = [&](Diagnostics found) {
+    std::stable_sort(found.begin(), found.end(), before);
+    for (Diagnostic& diagnostic : found) {
+      // Of several complaints about one place the first is the cause.
+      const Loc& loc = diagnostic.loc;
+      bool again =
+          loc.line > 0 && !all.empty() && loc.line == all.back().loc.line && loc.column == all.back().loc.column;
+      if (!again) all.push_back(std::move(diagnostic));
+    }
+  };
   std::set<std::string> names;
   for (const Kernel& kernel : module.kernels) {
     if (!names.insert(kernel.name).second)
@@ -71,14 +81,14 @@ std::vector<Diagnostic> verify(const Module& module) {
       check_expansion(kernel, found);
       check_all_types(kernel, found);
     }
-    std::stable_sort(found.begin(), found.end(), before);
-    for (Diagnostic& diagnostic : found) {
-      // Of several complaints about one place the first is the cause.
-      const Loc& loc = diagnostic.loc;
-      bool again =
-          loc.line > 0 && !all.empty() && loc.line == all.back().loc.line && loc.column == all.back().loc.column;
-      if (!again) all.push_back(std::move(diagnostic));
-    }
+    add(std::move(found));
+  }
+  for (const Program& program : module.programs) {
+    if (!names.insert(program.header.name).second)
+      all.push_back({program.header.loc, fmt::format("there are two kernels or programs `{}`", program.header.name), "rename one"});
+    Diagnostics found;
+    check_program(module, program, found);
+    add(std::move(found));
   }
   return all;
 }

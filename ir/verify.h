@@ -1,7 +1,7 @@
 // The rules of GRAMMAR.md that a parsed or built module must keep, each with its diagnostic. Type rules are checked for
 // every combination of the type symbols' options.
 #pragma once
-#include "ir/kernel.h"
+#include "ir/module.h"
 
 namespace kachel::ir {
 

@@ -11,7 +11,8 @@ bool is_scalar_type(DType type) {
   return compute_type(type) == type;
 }
 
-// What the host evaluates: dimensions, constants, tunables and, where they are known, run-time scalars.
+}  // namespace
+
 void check_host(const ExprRef& expr, bool scalars, std::string_view place, Diagnostics& out) {
   visit(expr, [&](const ExprRef& node) {
     if (node->kind == ExprKind::kLoad)
@@ -25,6 +26,8 @@ void check_host(const ExprRef& expr, bool scalars, std::string_view place, Diagn
                      fmt::format("make it `const {}`, or bind a dimension", node->var->name)});
   });
 }
+
+namespace {
 
 class Extents {
  public:

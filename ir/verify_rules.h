@@ -1,6 +1,6 @@
 // The groups of rules that verify() applies in turn. Private. Each adds what it finds to `out`.
 #pragma once
-#include "ir/kernel.h"
+#include "ir/module.h"
 #include "ir/poly.h"
 
 namespace kachel::ir {
@@ -23,6 +23,11 @@ void check_writes(const Kernel& kernel, Diagnostics& out);
 void check_expansion(const Kernel& kernel, Diagnostics& out);
 // Type rules, for every choice of types.
 void check_all_types(const Kernel& kernel, Diagnostics& out);
+
+// A program of `module`: its header, its temporaries, and each call against the kernel that it names.
+void check_program(const Module& module, const Program& program, Diagnostics& out);
+// What the host evaluates: dimensions, constants, tunables and, where they are known, run-time scalars.
+void check_host(const ExprRef& expr, bool scalars, std::string_view place, Diagnostics& out);
 
 // Facts of `where a == b` where one side is a dimension.
 void assume_where(const Kernel& kernel, PolyContext& polys);
