@@ -6,8 +6,8 @@
 #include <string>
 
 #include "capi/kachel.h"
-#include "ir/kernel.h"
-#include "runtime/engine/kernel_handle.h"
+#include "ir/module.h"
+#include "runtime/engine/launchable.h"
 #include "runtime/engine/tuning_view.h"
 
 struct kachel_engine {
@@ -22,11 +22,11 @@ struct kachel_module {
 };
 
 struct kachel_kernel {
-  std::shared_ptr<kachel::runtime::KernelHandle> kernel;
+  std::shared_ptr<kachel::runtime::Launchable> kernel;
 };
 
 struct kachel_call {
-  std::unique_ptr<kachel::runtime::BoundCall> call;
+  std::unique_ptr<kachel::runtime::BoundLaunch> call;
 };
 
 struct kachel_tuning {

@@ -192,7 +192,9 @@ typedef struct kachel_const { /* the value of a `const` parameter */
 } kachel_const;
 
 typedef struct kachel_kernel kachel_kernel;
-/* name NULL: the only kernel of the module. Every `const` parameter must be given, and no other. */
+/* A program of the text counts as a kernel, behind the kernels: it is launched, tuned and bound like one, and has temporary
+ * tensors from the scratch of the launch, or of the bound call. name NULL: the only program, or the only kernel of a module
+ * without programs. Every `const` parameter must be given, and no other. */
 KACHEL_API kachel_status kachel_kernel_get(kachel_module *module, const char *name, const kachel_const *consts,
                                            size_t const_count, kachel_kernel **out, kachel_error **err);
 KACHEL_API void kachel_kernel_release(kachel_kernel *kernel);

@@ -4,14 +4,20 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "ir/parse.h"
+#include "runtime/engine/program_handle.h"
 
 using namespace kachel;
 
 namespace {
 
+// Programs follow the kernels; of one, the header.
 const ir::Kernel* kernel_at(const kachel_module* module, int32_t index) {
-  if (!module || index < 0 || static_cast<size_t>(index) >= module->module->kernels.size()) return nullptr;
-  return &module->module->kernels[static_cast<size_t>(index)];
+  if (!module || index < 0) return nullptr;
+  const auto at = static_cast<size_t>(index);
+  const auto& kernels = module->module->kernels;
+  const auto& programs = module->module->programs;
+  if (at < kernels.size()) return &kernels[at];
+  return at - kernels.size() < programs.size() ? &programs[at - kernels.size()].header : nullptr;
 }
 
 const ir::Var* const_at(const kachel_module* module, int32_t kernel, int32_t index) {
@@ -20,15 +26,26 @@ const ir::Var* const_at(const kachel_module* module, int32_t kernel, int32_t ind
   return found->consts[static_cast<size_t>(index)].get();
 }
 
-Result<const ir::Kernel*> find_kernel(const ir::Module& module, const char* name) {
+// Exactly one of the two.
+struct Found {
+  const ir::Kernel* kernel = nullptr;
+  const ir::Program* program = nullptr;
+};
+
+Result<Found> find(const ir::Module& module, const char* name) {
   if (!name) {
-    if (module.kernels.size() == 1) return &module.kernels[0];
-    return invalid(fmt::format("the module has {} kernels; name the one you want", module.kernels.size()));
+    if (module.programs.size() == 1) return Found{nullptr, &module.programs[0]};
+    if (module.kernels.size() == 1 && module.programs.empty()) return Found{&module.kernels[0], nullptr};
+    return invalid(fmt::format("the module has {} kernels and {} programs; name the one you want", module.kernels.size(),
+                               module.programs.size()));
   }
-  if (const ir::Kernel* found = module.find(name)) return found;
+  if (const ir::Kernel* kernel = module.find(name)) return Found{kernel, nullptr};
+  if (const ir::Program* program = module.find_program(name)) return Found{nullptr, program};
   std::string names;
   for (const ir::Kernel& kernel : module.kernels)
     names += fmt::format("{}`{}`", names.empty() ? "" : ", ", kernel.name);
+  for (const ir::Program& program : module.programs)
+    names += fmt::format("{}`{}`", names.empty() ? "" : ", ", program.header.name);
   return invalid(fmt::format("the module has no kernel `{}`; it has {}", name, names));
 }
 
@@ -51,7 +68,7 @@ void kachel_module_release(kachel_module* module) {
 }
 
 int32_t kachel_module_kernel_count(const kachel_module* module) {
-  return module ? static_cast<int32_t>(module->module->kernels.size()) : 0;
+  return module ? static_cast<int32_t>(module->module->kernels.size() + module->module->programs.size()) : 0;
 }
 const char* kachel_module_kernel_name(const kachel_module* module, int32_t index) {
   const ir::Kernel* kernel = kernel_at(module, index);
@@ -76,13 +93,18 @@ kachel_status kachel_kernel_get(kachel_module* module, const char* name, const k
     if (!module) return capi::missing("module");
     if (!out) return capi::missing("out");
     if (const_count != 0 && !consts) return capi::missing("consts");
-    KACHEL_ASSIGN(const ir::Kernel* kernel, find_kernel(*module->module, name));
+    KACHEL_ASSIGN(const Found found, find(*module->module, name));
     std::vector<runtime::ConstValue> values;
     for (size_t i = 0; i < const_count; ++i) {
       if (!consts[i].name) return capi::missing("name of a const");
       values.push_back({consts[i].name, consts[i].i, consts[i].f});
     }
-    KACHEL_ASSIGN(auto model, runtime::KernelModel::create(*kernel, values));
+    if (found.program) {
+      KACHEL_ASSIGN(auto program, runtime::ProgramModel::create(*module->module, *found.program, values));
+      *out = new kachel_kernel{std::make_shared<runtime::ProgramHandle>(module->engine, std::move(program))};
+      return {};
+    }
+    KACHEL_ASSIGN(auto model, runtime::KernelModel::create(*found.kernel, values));
     *out = new kachel_kernel{std::make_shared<runtime::KernelHandle>(module->engine, std::move(model))};
     return {};
   });

@@ -1,4 +1,6 @@
 // What tuning found, what a launch runs, and whether it was right.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "capi/boundary.h"
@@ -98,6 +100,9 @@ kachel_status kachel_check(kachel_kernel* kernel, const kachel_arg* before, cons
     if (!kernel) return capi::missing("kernel");
     if (!before && count != 0) return capi::missing("before");
     if (!after && count != 0) return capi::missing("after");
+    if (kernel->kernel->model().is_program)
+      return unsupported(fmt::format("`{}` is a program; check the kernels that it calls, one by one",
+                                     kernel->kernel->model().kernel.name));
     const std::string_view wanted = configuration ? configuration : "";
     KACHEL_ASSIGN(runtime::CheckResult result,
                   runtime::check(kernel->kernel->model(), capi::arguments(before, count), capi::arguments(after, count),

@@ -4,23 +4,20 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/engine/engine.h"
+#include "runtime/engine/launchable.h"
 
 namespace kachel::runtime {
 
-// Thread-safe where it needs no scratch; else not to be launched from two threads at once, nor on a second stream
-// before the first has passed. REQUIRES: its launches have finished before it goes.
-class BoundCall {
+class BoundCall final : public BoundLaunch {
  public:
   // `specialisation` null: nothing is to be launched, since the grid is empty. Reserves scratch.
   static Result<std::unique_ptr<BoundCall>> create(std::shared_ptr<Engine> engine,
                                                    std::shared_ptr<const KernelModel> model,
                                                    const Specialisation* specialisation,
                                                    const BoundArguments& arguments);
-  ~BoundCall();
+  ~BoundCall() override;
 
-  // pointers: of the tensor parameters, in order; scalars: likewise, as in launch slots. No locks, no allocation.
-  Status launch(void* const* pointers, const int64_t* scalars, void* stream) const {
+  Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override {
     if (!specialisation_) return {};
     if (dynamic_) return launch_dynamic(pointers, scalars, stream);
     alignas(128) uint64_t slots[kMaxSlots];

@@ -18,6 +18,8 @@
 
 namespace kachel::runtime {
 
+// Of kernels, Target is a Specialisation.
+template <class Target>
 class DispatchTable {
  public:
   // Beyond this many signatures nothing is added: the launch still works, through the store's path.
@@ -29,27 +31,27 @@ class DispatchTable {
   DispatchTable& operator=(const DispatchTable&) = delete;
 
   // Null if there is none.
-  const Specialisation* find(const Signature& signature) const {
+  const Target* find(const Signature& signature) const {
     const Slots* slots = slots_.load(std::memory_order_acquire);
     for (size_t at = signature.hash & slots->mask;; at = (at + 1) & slots->mask) {
       const Entry* entry = (*slots)[at].load(std::memory_order_acquire);
       if (!entry) return nullptr;
-      if (entry->signature == signature) return entry->specialisation;
+      if (entry->signature == signature) return entry->target;
     }
   }
 
   // Adds or replaces; null forgets, so that the next launch looks again. False if the table is full.
-  bool publish(const Signature& signature, const Specialisation* specialisation);
+  bool publish(const Signature& signature, const Target* target);
 
-  // A specialisation for the same signature but for facts, of which it needs a part only. Slow; for launches under
+  // What serves the same signature but for facts, of which it needs a part only. Slow; for launches under
   // capture.
-  const Specialisation* find_weaker(const Signature& signature) const;
+  const Target* find_weaker(const Signature& signature) const;
 
   size_t size() const;
 
  private:
   struct alignas(64) Entry {
-    const Specialisation* specialisation;  // before the signature, of which few words are looked at
+    const Target* target;  // before the signature, of which few words are looked at
     Signature signature;
   };
   // A power of two of entries lies behind the object, so that one pointer leads to both.
@@ -71,7 +73,7 @@ class DispatchTable {
 
   std::atomic<const Slots*> slots_;
   mutable std::mutex mutex_;          // guards what follows
-  std::vector<Slots::Owner> tables_;  // the last is current
+  std::vector<typename Slots::Owner> tables_;  // the last is current
   std::vector<std::unique_ptr<Entry>> entries_;
   size_t used_ = 0;  // occupied slots of the current table
 };

@@ -5,12 +5,13 @@
 #include "runtime/engine/configurations.h"
 #include "runtime/engine/facts.h"
 #include "runtime/engine/prediction.h"
+#include "runtime/engine/program_handle.h"
 
 namespace kachel::runtime {
 namespace {
 
 // Why this configuration and no other.
-std::string reason(KernelHandle& kernel, const LaunchSettings& settings, size_t admitted, const TuningStore& store) {
+std::string reason(const Launchable& kernel, const LaunchSettings& settings, size_t admitted, const TuningStore& store) {
   if (settings.has_configuration) return "as asked for";
   if (admitted == 1) return "the only one";
   const auto decision = store.decision();
@@ -68,10 +69,8 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   return text;
 }
 
-}  // namespace
-
-Result<std::string> explain(KernelHandle& kernel, std::span<const Arg> args, const LaunchSettings& settings,
-                            ExplainWhat what) {
+Result<std::string> explain_kernel(KernelHandle& kernel, std::span<const Arg> args, const LaunchSettings& settings,
+                                   ExplainWhat what) {
   BoundArguments arguments;
   KACHEL_TRY(kernel.bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, kernel.engine().devices().get(arguments.device));
@@ -92,6 +91,55 @@ Result<std::string> explain(KernelHandle& kernel, std::span<const Arg> args, con
       return lowered.loop_ir;
   }
   return invalid(fmt::format("{} is not something to explain; use one of KACHEL_EXPLAIN_*", static_cast<int>(what)));
+}
+
+// The choice of the program, then each of its steps.
+Result<std::string> explain_program(ProgramHandle& handle, std::span<const Arg> args, const LaunchSettings& settings,
+                                    ExplainWhat what) {
+  BoundArguments arguments;
+  KACHEL_TRY(handle.bind_arguments(args, arguments));
+  KACHEL_ASSIGN(Device * device, handle.engine().devices().get(arguments.device));
+  const KernelModel& model = handle.model();
+  const ProgramModel& program = handle.program();
+  KACHEL_ASSIGN(const std::vector<TunableValues> order, handle.ranking_without_tuning(arguments, settings));
+  ProgramLayout layout;
+  KACHEL_TRY(lay_out(program, arguments, order[0], layout));
+  std::string text;
+  if (what == ExplainWhat::kSummary) {
+    const Point point = point_of(model, arguments);
+    const std::vector<int64_t> key_values = key_values_of(model, arguments);
+    const TuningStore store(handle.engine().store(), {model, point, key_values, device->properties()});
+    auto admitted = admitted_configurations(model, arguments.inputs());
+    text = fmt::format("program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n", model.kernel.name,
+                       device->properties().name, device->properties().architecture,
+                       order[0].empty() ? "(none)" : configuration_text(model, order[0]),
+                       reason(handle, settings, admitted.ok() ? admitted->size() : 0, store), layout.bytes);
+    for (size_t i = 0; i < program.temps.size(); ++i) {
+      const ProgramModel::Temp& temp = program.temps[i];
+      text += fmt::format("  {}: {}[{}]\n", temp.name, ir::name(program.type_of(temp, arguments)),
+                          fmt::join(layout.temps[i].shape, layout.temps[i].shape + temp.shape.size(), ", "));
+    }
+  }
+  Workspace scratch;  // its address decides facts
+  if (layout.bytes > 0) {
+    KACHEL_ASSIGN(scratch, Workspace::allocate_lasting(*device, handle.engine().options().scratch, layout.bytes));
+  }
+  const LaunchSettings each = step_settings(settings, program.steps.size());
+  StepArguments step_arguments(program, arguments, order[0], layout, scratch.get(), args);
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    KACHEL_ASSIGN(const std::string step, explain_kernel(handle.step(i), step_arguments.of(program.steps[i]), each, what));
+    text += fmt::format("{}{}step {} of {}\n{}", text.empty() ? "" : "\n", what == ExplainWhat::kSource ? "// " : "# ", i + 1,
+                        program.steps.size(), step);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> explain(Launchable& launchable, std::span<const Arg> args, const LaunchSettings& settings,
+                            ExplainWhat what) {
+  return launchable.model().is_program ? explain_program(static_cast<ProgramHandle&>(launchable), args, settings, what)
+                                       : explain_kernel(static_cast<KernelHandle&>(launchable), args, settings, what);
 }
 
 }  // namespace kachel::runtime

@@ -9,26 +9,7 @@ namespace {
 
 constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kCachedOnly, tuner::Policy::kBlocking};
 
-Status busy(const KernelModel& model, std::string_view what) {
-  return {Code::kBusy,
-          fmt::format("kernel `{}` would have to {} while the stream is captured; {}", model.kernel.name, what,
-                      "call kachel_prepare or kachel_bind with these arguments before the capture begins")};
-}
-
 }  // namespace
-
-KernelHandle::KernelHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model)
-    : engine_(std::move(engine)), model_(std::move(model)) {
-  defaults_.policy = engine_->options().policy;
-  defaults_.tune_budget_ns = engine_->options().tune_budget_ns;
-}
-
-Status KernelHandle::bind_arguments(std::span<const Arg> args, BoundArguments& out) const {
-  KACHEL_TRY(runtime::bind_arguments(*model_, args, out));
-  if (out.device.type == 0 && !engine_->devices().list().empty()) [[unlikely]]
-    out.device = engine_->devices().list().front();
-  return {};
-}
 
 inline Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments,
                                        void* stream) {
@@ -68,7 +49,7 @@ Status KernelHandle::launch_with_workspace(const Specialisation& specialisation,
   if (bytes == 0) return {};
   RelaxedCapture relaxed(specialisation.device());
   KACHEL_ASSIGN(bool capturing, specialisation.device().is_capturing(stream));
-  if (capturing) return busy(*model_, "allocate scratch");
+  if (capturing) return busy_in_capture(*model_, "allocate scratch");
   KACHEL_ASSIGN(Workspace workspace,
                 Workspace::allocate(specialisation.device(), engine_->options().scratch, bytes, stream));
   grid.workspace = workspace.get();
@@ -115,7 +96,7 @@ Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& argume
       // Nothing may be loaded now; a binary that assumes less than these arguments offer does as well.
       const Specialisation* weaker = settings.has_configuration ? nullptr : table_.find_weaker(signature);
       if (weaker) return weaker;
-      return busy(*model_, "load code");
+      return busy_in_capture(*model_, "load code");
     }
   }
   KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
@@ -133,7 +114,7 @@ Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& argume
         LogLevel::kWarning, "dispatch " + model_->body,
         fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
                     "up in the store at each launch. Use bucket() in `key`",
-                    model_->kernel.name, DispatchTable::kMaxEntries));
+                    model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries));
   return outcome.specialisation;
 }
 
@@ -146,7 +127,7 @@ Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& se
   return resolve(arguments, settings, signature, stream).status();
 }
 
-Result<std::unique_ptr<BoundCall>> KernelHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
+Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
@@ -158,7 +139,8 @@ Result<std::unique_ptr<BoundCall>> KernelHandle::bind(std::span<const Arg> args,
                                    [](const HostProgram& extent) { return extent.mentions_scalars(); });
     KACHEL_ASSIGN(found, resolve(arguments, bound, signature, nullptr));
   }
-  return BoundCall::create(engine_, model_, found, arguments);
+  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call, BoundCall::create(engine_, model_, found, arguments));
+  return call;
 }
 
 }  // namespace kachel::runtime

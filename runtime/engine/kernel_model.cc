@@ -19,6 +19,13 @@ class Builder {
  public:
   explicit Builder(const ir::Kernel& kernel) : model_(std::make_shared<KernelModel>()) { model_->kernel = kernel; }
 
+  // Of a program, whose body is given.
+  Result<std::shared_ptr<const KernelModel>> build(std::span<const ConstValue> consts, std::string body) {
+    model_->is_program = true;
+    model_->body = std::move(body);
+    return build(consts);
+  }
+
   Result<std::shared_ptr<const KernelModel>> build(std::span<const ConstValue> consts) {
     KACHEL_TRY(bind_consts(consts));
     const ir::Kernel& kernel = model_->kernel;
@@ -60,7 +67,7 @@ class Builder {
         model_->static_dims.push_back(static_cast<int>(i));
     for (const ir::VarRef& hidden : hidden_) model_->scope.dims.erase(hidden.get());
     model_->facts = lowering::facts_of(kernel);
-    model_->body = ir::canonical_body(kernel);
+    if (!model_->is_program) model_->body = ir::canonical_body(kernel);
     size_t words = 4 + model_->static_dims.size() + model_->keys.size() + model_->condition_dims.size() +
                    model_->condition_scalars.size();
     if (words > kMaxSignature)
@@ -204,6 +211,12 @@ class Builder {
 Result<std::shared_ptr<const KernelModel>> KernelModel::create(const ir::Kernel& kernel,
                                                                std::span<const ConstValue> consts) {
   return Builder(kernel).build(consts);
+}
+
+Result<std::shared_ptr<const KernelModel>> KernelModel::create_header(const ir::Kernel& header,
+                                                                      std::span<const ConstValue> consts,
+                                                                      std::string body) {
+  return Builder(header).build(consts, std::move(body));
 }
 
 std::vector<uint64_t> KernelModel::const_words() const {

@@ -62,8 +62,12 @@ struct KernelModel {
   // kInvalid for missing, unknown or ill-typed consts, kUnsupported past the limits above.
   static Result<std::shared_ptr<const KernelModel>> create(const ir::Kernel& kernel,
                                                            std::span<const ConstValue> consts);
+  // The same of what a program has of a kernel. `body` is its own, since there is nothing to lower.
+  static Result<std::shared_ptr<const KernelModel>> create_header(const ir::Kernel& header,
+                                                                  std::span<const ConstValue> consts, std::string body);
 
   BindTable table;                            // of what follows, for launches
+  bool is_program = false;
   ir::Kernel kernel;                          // generic
   std::map<std::string, int64_t> int_consts;  // as ir::Bindings wants them
   std::map<std::string, double> float_consts;

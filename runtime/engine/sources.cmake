@@ -14,12 +14,19 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/kernel_handle.cc
   engine/kernel_model.cc
   engine/keys.cc
+  engine/launchable.cc
   engine/output_check.cc
+  engine/output_copies.cc
   engine/overlap.cc
   engine/plan_builder.cc
   engine/plan_record.cc
   engine/prediction.cc
+  engine/program_bound.cc
+  engine/program_handle.cc
+  engine/program_model.cc
+  engine/program_session.cc
   engine/quick_binder.cc
+  engine/ranking.cc
   engine/resolver.cc
   engine/specialisation.cc
   engine/tensor_maps.cc

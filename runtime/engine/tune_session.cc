@@ -32,7 +32,7 @@ TuneSession::~TuneSession() {
   if (has_stream_) {
     // Copies are given back in stream order, after the last run.
     workspace_.reset();
-    outputs_.clear();
+    outputs_.close();
     (void)setup_.device.synchronize(stream_);
     setup_.device.destroy_stream(stream_);
   }
@@ -78,29 +78,8 @@ Status TuneSession::open() {
   KACHEL_ASSIGN(stream_, device.create_stream());
   has_stream_ = true;
   KACHEL_ASSIGN(timer_, device.create_timer());
-  for (int index : setup_.model.tensors) {
-    const ir::Direction direction = setup_.model.params[index].direction;
-    if (direction == ir::Direction::kIn) continue;
-    Output output;
-    output.param = index;
-    output.restore_always = direction == ir::Direction::kInOut;
-    const BoundTensor& tensor = setup_.arguments.tensors[index];
-    KACHEL_ASSIGN(output.copy,
-                  Workspace::allocate(device, setup_.scratch, std::max<int64_t>(tensor.bytes, 1), stream_));
-    arguments_.tensors[index].data = static_cast<char*>(output.copy.get());
-    outputs_.push_back(std::move(output));
-  }
+  KACHEL_TRY(outputs_.open(device, setup_.scratch, setup_.model, &arguments_, stream_));
   narrowest_ = narrowest_rounding(setup_.model, setup_.point.types);
-  return {};
-}
-
-Status TuneSession::restore(bool inout_only) {
-  for (const Output& output : outputs_) {
-    if (inout_only && !output.restore_always) continue;
-    const BoundTensor& original = setup_.arguments.tensors[output.param];
-    if (original.bytes == 0) continue;
-    KACHEL_TRY(setup_.device.copy(output.copy.get(), original.data, static_cast<size_t>(original.bytes), stream_));
-  }
   return {};
 }
 
@@ -114,22 +93,6 @@ Status TuneSession::run(const Specialisation& specialisation) {
   }
   grid.workspace = workspace_.get();
   return specialisation.launch(arguments_, grid, stream_);
-}
-
-Result<std::vector<OutputPiece>> TuneSession::fetch(const Output& output) {
-  std::vector<OutputPiece> pieces;
-  const int64_t bytes = setup_.arguments.tensors[output.param].bytes;
-  if (bytes == 0) return pieces;
-  for (const ByteRange& range : pieces_to_compare(bytes)) {
-    OutputPiece& piece = pieces.emplace_back();
-    piece.first_byte = range.first;
-    piece.bytes.resize(static_cast<size_t>(range.size));
-  }
-  for (OutputPiece& piece : pieces)
-    KACHEL_TRY(setup_.device.copy(piece.bytes.data(), static_cast<const char*>(output.copy.get()) + piece.first_byte,
-                                  piece.bytes.size(), stream_));
-  KACHEL_TRY(setup_.device.synchronize(stream_));
-  return pieces;
 }
 
 Status TuneSession::prepare() {
@@ -146,7 +109,7 @@ Status TuneSession::prepare() {
       if (why.ok()) why = built.status();
       continue;
     }
-    KACHEL_TRY(restore(false));
+    KACHEL_TRY(outputs_.restore(false));
     Status ran = run(**built);
     if (ran.ok()) ran = setup_.device.synchronize(stream_);
     if (!ran.ok()) {
@@ -154,10 +117,7 @@ Status TuneSession::prepare() {
       if (why.ok()) why = ran;
       continue;
     }
-    for (Output& output : outputs_) {
-      KACHEL_ASSIGN(output.reference, fetch(output));
-    }
-    return {};
+    return outputs_.keep();
   }
   return why;
 }
@@ -165,26 +125,17 @@ Status TuneSession::prepare() {
 Status TuneSession::check(size_t index) {
   auto run_it = [&]() -> Status {
     KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
-    KACHEL_TRY(restore(false));
+    KACHEL_TRY(outputs_.restore(false));
     KACHEL_TRY(run(*specialisation));
     return setup_.device.synchronize(stream_);
   };
   KACHEL_TRY(as_launch_failure(setup_.services.noticed(run_it())));
-  for (const Output& output : outputs_) {
-    auto fetched = fetch(output);
-    if (!fetched.ok()) return as_launch_failure(setup_.services.noticed(fetched.status()));
-    const std::vector<OutputPiece>& pieces = *fetched;
-    const ir::DType type = setup_.arguments.tensors[output.param].dtype;
-    std::string wrong = compare_pieces(type, tolerance_for(type, narrowest_), output.reference, pieces);
-    if (!wrong.empty())
-      return invalid(fmt::format("`{}` of configuration {}: {}", setup_.model.params[output.param].name,
-                                 configuration_text(setup_.model, setup_.candidates[index]), wrong));
-  }
-  return {};
+  Status same = outputs_.compare(narrowest_, configuration_text(setup_.model, setup_.candidates[index]));
+  return same.code() == Code::kInvalid ? same : as_launch_failure(setup_.services.noticed(std::move(same)));
 }
 
 void TuneSession::flush() {
-  flushed_ = restore(true);
+  flushed_ = outputs_.restore(true);
   if (flushed_.ok()) flushed_ = setup_.device.flush_cache(stream_);
 }
 

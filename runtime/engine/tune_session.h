@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/engine/output_check.h"
+#include "runtime/engine/output_copies.h"
 #include "runtime/engine/plan_builder.h"
 #include "runtime/engine/workspace.h"
 #include "tuner/runner.h"
@@ -42,24 +42,15 @@ class TuneSession final : public tuner::CandidateRunner {
   Result<double> time_once_ns(size_t index) override;
 
  private:
-  struct Output {
-    int param = 0;
-    bool restore_always = false;  // inout
-    Workspace copy;
-    std::vector<OutputPiece> reference;
-  };
-
   Status open();
-  Status restore(bool inout_only);
   Status run(const Specialisation& specialisation);
-  Result<std::vector<OutputPiece>> fetch(const Output& output);
   Result<const Specialisation*> build(size_t index);
   Result<const Specialisation*> build_generic(size_t index);
 
   Setup setup_;
   BoundArguments arguments_;  // the caller's, with outputs redirected to the copies
   std::vector<std::atomic<const Specialisation*>> loaded_;
-  std::vector<Output> outputs_;
+  OutputCopies outputs_;
   Workspace workspace_;
   int64_t workspace_bytes_ = 0;
   ir::DType narrowest_ = ir::DType::F32;

@@ -8,7 +8,7 @@
 
 namespace kachel::runtime {
 
-Result<TuningView> read_tuning(KernelHandle& kernel, std::span<const Arg> args) {
+Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> args) {
   BoundArguments arguments;
   KACHEL_TRY(kernel.bind_arguments(args, arguments));
   Engine& engine = kernel.engine();
@@ -31,9 +31,11 @@ Result<TuningView> read_tuning(KernelHandle& kernel, std::span<const Arg> args) 
   for (const TunableValues& values : admitted) {
     TuningView::Candidate& candidate = view.candidates.emplace_back();
     candidate.configuration = configuration_text(model, values);
-    candidate.usage = engine.plans().usage({*device, model, point, values});
-    if (const auto predicted = engine.plans().predict({*device, model, point, values}, arguments))
-      candidate.predicted_ns = predicted->time.ns;
+    if (!model.is_program) {
+      candidate.usage = engine.plans().usage({*device, model, point, values});
+      if (const auto predicted = engine.plans().predict({*device, model, point, values}, arguments))
+        candidate.predicted_ns = predicted->time.ns;
+    }
     if (auto record = store.sample(values)) {
       record->summarize();
       candidate.message = record->message;

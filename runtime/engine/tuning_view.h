@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine/kernel_handle.h"
+#include "runtime/engine/ranking.h"
 
 namespace kachel::runtime {
 
@@ -25,6 +25,6 @@ struct TuningView {
 };
 
 // The tuning that decided for these arguments' key. kNotCached if there is none.
-Result<TuningView> read_tuning(KernelHandle& kernel, std::span<const Arg> args);
+Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> args);
 
 }  // namespace kachel::runtime

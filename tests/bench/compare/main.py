@@ -68,7 +68,7 @@ def measure_all(rows, session, backend, method, options, result, say):
             break
         say(f"[{index + 1}/{len(rows)}] {row.name}")
         try:
-            done = run_row(row, session, backend, method, say)
+            done = run_row(row, session, backend, method)
         except Exception as error:  # noqa: BLE001  one row must not take the others along
             done = {"name": row.name, "group": row.group, "shape": row.shape, "type": row.type, "device": row.device,
                     "threads": row.threads, "failed": str(error) or type(error).__name__,

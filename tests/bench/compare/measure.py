@@ -120,45 +120,27 @@ class Program:
         return [together(launches) for launches in zip(*bound)]
 
 
-def choose_dims(program, row, backend, method, log):
-    """The dimensions to run with, and Kachel's decisions: the best of what the row leaves to the host."""
-    if not row.sweep:
-        tensors = program.tensors(row.dims)
-        return dict(row.dims), program.tune(tensors, row.dims, method.budget_s)
-    (name, values), = row.sweep.items()
-    best = None
-    for value in values:
-        dims = {**row.dims, name: value}
-        tensors = program.tensors(dims)
-        decisions = program.tune(tensors, dims, method.budget_s / len(values))
-        time_us = backend.side(program.calls([tensors], dims), method.block_ms / 4).sample()
-        log(f"  {name}={value}: {time_us:.1f} us")
-        if best is None or time_us < best[0]:
-            best = (time_us, dims, decisions)
-    return best[1], best[2]
-
-
-def run_row(row, session, backend, method, log=lambda text: None):
+def run_row(row, session, backend, method):
     """Everything about one row as a JSON object; raises what keeps Kachel from running it."""
     began = time.monotonic()
     program = Program(session, row, backend)
-    dims, decisions = choose_dims(program, row, backend, method, log)
+    dims = row.dims
+    decisions = program.tune(program.tensors(dims), dims, method.budget_s)
     backend.release()
     count = stats.rotating_sets(row.bytes, backend.cache_bytes, backend.free_bytes() * 0.3)
     sets = [program.tensors(dims) for _ in range(count)]
-    actual = dataclasses.replace(row, dims=dims)
 
     sides, skipped = {"Kachel": Checked(program.calls(sets, dims), [t[row.output] for t in sets], row.reference)}, {}
     for name in row.peers:
         try:
-            peers = [backend.peers[name](actual, tensors) for tensors in sets]
+            peers = [backend.peers[name](row, tensors) for tensors in sets]
             sides[name] = Checked([peer.run for peer in peers], [peer.out for peer in peers],
                                   row.reference if peers[0].reference is None else peers[0].reference)
         except Absent as reason:
             skipped[name] = str(reason)
         except Exception as error:  # noqa: BLE001  a peer that cannot do a row must not take the row along
             skipped[name] = f"failed: {type(error).__name__}: {error}"[:400]
-    errors = check(actual, sides, sets, backend, skipped)
+    errors = check(row, sides, sets, backend, skipped)
     timed = {}
     for name, side in sides.items():
         try:
@@ -168,7 +150,7 @@ def run_row(row, session, backend, method, log=lambda text: None):
                 raise
             skipped[name] = f"failed: {type(error).__name__}: {error}"[:400]
     samples = rounds(timed, method.rounds)
-    return describe(actual, decisions, samples, errors, skipped, timed, count, time.monotonic() - began)
+    return describe(row, decisions, samples, errors, skipped, timed, count, time.monotonic() - began)
 
 
 @dataclasses.dataclass

@@ -38,7 +38,6 @@ class Row:
     tolerance: float = None  # None: that of the type
     threads: int = 0    # CPU only
     quick: bool = False  # is part of --quick
-    sweep: dict = dataclasses.field(default_factory=dict)  # one dimension that the host may choose: its values
     note: str = ""
 
     @property

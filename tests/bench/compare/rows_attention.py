@@ -29,8 +29,7 @@ def windowed(length, window, depth=128, batch=4, heads=16):
 
 def decode(batch, length=8192, heads=32, groups=8, depth=128):
     return Row(group="decode", shape=f"1x{length} d{depth} b{batch} h{heads}:{groups}", type="bf16",
-               steps=(Step("examples/decode.tile", "decode_part"), Step("examples/decode.tile", "decode_join")),
-               types={"T": "bf16"}, sweep={"splits": (1, 2, 4) if batch >= 16 else (8, 16, 32, 64)},
+               steps=(Step("examples/decode.tile", "decode"),), types={"T": "bf16"},
                dims={"B": batch, "S": length, "H": heads, "G": groups, "D": depth},
                scalars={"scale": 1 / math.sqrt(depth)}, output="O", reference="decode", peers=("cuDNN", "flash"),
                bytes=batch * 2.0 * depth * (2 * length * groups + 2 * heads), quick=True)

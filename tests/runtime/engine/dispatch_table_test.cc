@@ -24,7 +24,7 @@ Signature signature(uint64_t id, uint64_t facts = 0) {
 }
 
 TEST_CASE("what was published is found, replaced and forgotten") {
-  DispatchTable table;
+  DispatchTable<Specialisation> table;
   CHECK(table.find(signature(1)) == nullptr);
   for (uint64_t i = 0; i < 5000; ++i) REQUIRE(table.publish(signature(i), fake(i)));
   for (uint64_t i = 0; i < 5000; ++i) REQUIRE(table.find(signature(i)) == fake(i));
@@ -37,7 +37,7 @@ TEST_CASE("what was published is found, replaced and forgotten") {
 }
 
 TEST_CASE("equal hashes are told apart") {
-  DispatchTable table;
+  DispatchTable<Specialisation> table;
   Signature a = signature(1), b = signature(2);
   b.hash = a.hash;
   CHECK(table.publish(a, fake(1)));
@@ -47,16 +47,16 @@ TEST_CASE("equal hashes are told apart") {
 }
 
 TEST_CASE("a full table refuses and goes on serving") {
-  DispatchTable table;
-  for (uint64_t i = 0; i < DispatchTable::kMaxEntries; ++i) REQUIRE(table.publish(signature(i), fake(i)));
-  CHECK_FALSE(table.publish(signature(DispatchTable::kMaxEntries), fake(1)));
+  DispatchTable<Specialisation> table;
+  for (uint64_t i = 0; i < DispatchTable<Specialisation>::kMaxEntries; ++i) REQUIRE(table.publish(signature(i), fake(i)));
+  CHECK_FALSE(table.publish(signature(DispatchTable<Specialisation>::kMaxEntries), fake(1)));
   CHECK(table.publish(signature(5), fake(6)));
   CHECK(table.find(signature(5)) == fake(6));
-  CHECK(table.find(signature(DispatchTable::kMaxEntries)) == nullptr);
+  CHECK(table.find(signature(DispatchTable<Specialisation>::kMaxEntries)) == nullptr);
 }
 
 TEST_CASE("weaker facts serve stronger calls, never the reverse") {
-  DispatchTable table;
+  DispatchTable<Specialisation> table;
   table.publish(signature(1, 0b001), fake(1));
   table.publish(signature(1, 0b011), fake(3));
   table.publish(signature(1, 0b100), fake(4));
@@ -68,7 +68,7 @@ TEST_CASE("weaker facts serve stronger calls, never the reverse") {
 }
 
 TEST_CASE("readers see whole entries while writers grow the table") {
-  DispatchTable table;
+  DispatchTable<Specialisation> table;
   constexpr uint64_t kKeys = 4000;
   std::atomic<bool> done{false};
   std::atomic<int> wrong{0};

@@ -12,6 +12,7 @@ kachel_test(NAME engine_test SOURCES
   engine/output_check_test.cc
   engine/plan_record_test.cc
   engine/prediction_test.cc
+  engine/program_test.cc
   engine/trouble_test.cc
   DEPENDS engine_testing)
 kachel_test(NAME engine_stress_test SOURCES engine/stress_test.cc DEPENDS engine_testing)

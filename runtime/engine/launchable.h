@@ -1,0 +1,67 @@
+// What a host launches: a kernel or a program of several. Both have a signature, which a KernelModel describes.
+#pragma once
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "runtime/engine/engine.h"
+
+namespace kachel::runtime {
+
+// Of one call; nothing is left to default.
+struct LaunchSettings {
+  tuner::Policy policy = tuner::Policy::kBlocking;
+  int64_t tune_budget_ns = 0;
+  bool has_configuration = false;
+  std::string_view configuration;  // exactly this one, whatever the policy
+  bool needs_code = false;         // resolve even where the grid is empty now: scalars may give it blocks later
+};
+
+// A launch with everything but pointers and scalars fixed. Thread-safe where it needs no scratch; else not to be launched
+// from two threads at once, nor on a second stream before the first has passed. REQUIRES: its launches have finished
+// before it goes.
+class BoundLaunch {
+ public:
+  virtual ~BoundLaunch() = default;
+  // pointers: of the tensor parameters, in order; scalars: likewise, as in launch slots. No locks, no allocation.
+  virtual Status launch(void* const* pointers, const int64_t* scalars, void* stream) const = 0;
+};
+
+// Thread-safe.
+class Launchable {
+ public:
+  // What holds where a call says nothing: the engine's settings.
+  Launchable(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model);
+  virtual ~Launchable() = default;
+  Launchable(const Launchable&) = delete;
+  Launchable& operator=(const Launchable&) = delete;
+
+  Engine& engine() const { return *engine_; }
+  const std::shared_ptr<Engine>& shared_engine() const { return engine_; }
+  const KernelModel& model() const { return *model_; }
+  const LaunchSettings& defaults() const { return defaults_; }
+
+  virtual Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) = 0;
+  // All of launch() but its last step: nothing of the caller's is written.
+  virtual Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) = 0;
+  // Resolves once. The stream that tuning waits for is the device's default one.
+  virtual Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) = 0;
+
+  // Binds the arguments and names the device they are on.
+  Status bind_arguments(std::span<const Arg> args, BoundArguments& out) const {
+    KACHEL_TRY(runtime::bind_arguments(*model_, args, out));
+    if (out.device.type == 0 && !engine_->devices().list().empty()) [[unlikely]]
+      out.device = engine_->devices().list().front();
+    return {};
+  }
+
+ protected:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<const KernelModel> model_;
+  LaunchSettings defaults_;
+};
+
+// What would have to happen while a stream is captured, and may not.
+Status busy_in_capture(const KernelModel& model, std::string_view what);
+
+}  // namespace kachel::runtime

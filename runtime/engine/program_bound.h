@@ -1,0 +1,36 @@
+// A program with everything but pointers and scalars fixed, and temporaries of its own.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "runtime/engine/program_handle.h"
+
+namespace kachel::runtime {
+
+class BoundProgram final : public BoundLaunch {
+ public:
+  // Reserves what the temporaries need. REQUIRES: the steps are prepared.
+  static Result<std::unique_ptr<BoundProgram>> create(const ProgramHandle& handle, std::shared_ptr<const ProgramModel> program,
+                                                      Device& device, const BoundArguments& arguments,
+                                                      const TunableValues& values, std::span<const Arg> args,
+                                                      const LaunchSettings& settings);
+  ~BoundProgram() override;
+
+  Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override;
+
+ private:
+  explicit BoundProgram(Device& device, const BoundArguments& arguments) : device_(device), arguments_(arguments) {}
+  Status admits(const uint64_t* scalars) const;
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<const ProgramModel> program_;
+  Device& device_;
+  BoundArguments arguments_;
+  TunableValues values_;
+  ProgramLayout layout_;
+  Workspace scratch_;
+  std::vector<std::unique_ptr<BoundLaunch>> steps_;
+  std::vector<int> position_;  // by parameter: its place among the tensors
+};
+
+}  // namespace kachel::runtime

@@ -1,0 +1,58 @@
+// A program with its consts, ready for launches. Its kernels are tuned each under its own key; of the program's own
+// tunables the configuration is chosen that makes the whole of it fastest, under the program's key.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/engine/kernel_handle.h"
+#include "runtime/engine/program_model.h"
+
+namespace kachel::runtime {
+
+struct ProgramChoice {
+  TunableValues values;
+};
+
+// Thread-safe.
+class ProgramHandle final : public Launchable {
+ public:
+  ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const ProgramModel> program);
+
+  // Temporaries are scratch of the launch, in the order of its stream. kBusy where that would have to be allocated in a
+  // capture; a bound call has its own.
+  Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
+  Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
+  Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) override;
+
+  const ProgramModel& program() const { return *program_; }
+  KernelHandle& step(size_t index) const { return *steps_[index]; }
+
+  // The configurations in the order in which a launch would try them, without tuning; for `explain`.
+  Result<std::vector<TunableValues>> ranking_without_tuning(const BoundArguments& arguments, const LaunchSettings& settings);
+  // Launches the steps one after another. `scratch`: what `layout` asks for.
+  Status run(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout, void* scratch,
+             std::span<const Arg> args, const LaunchSettings& settings, void* stream) const;
+
+ private:
+  Result<const ProgramChoice*> resolve(const BoundArguments& arguments, std::span<const Arg> args,
+                                       const LaunchSettings& settings, void* stream);
+  Result<const ProgramChoice*> choose(const BoundArguments& arguments, std::span<const Arg> args,
+                                      const LaunchSettings& settings, Signature& signature, void* stream);
+  // Makes all steps ready to be launched, on private copies of what they write where they must be tuned.
+  Status prepare_steps(const BoundArguments& arguments, const TunableValues& values, std::span<const Arg> args,
+                       const LaunchSettings& settings, void* stream);
+  const ProgramChoice* keep(TunableValues values);
+
+  std::shared_ptr<const ProgramModel> program_;
+  std::vector<std::shared_ptr<KernelHandle>> steps_;
+  DispatchTable<ProgramChoice> table_;
+  std::mutex mutex_;  // guards choices_
+  std::map<TunableValues, std::unique_ptr<ProgramChoice>> choices_;
+};
+
+// What the steps of a program are launched with where they are not told a configuration.
+LaunchSettings step_settings(const LaunchSettings& settings, size_t steps);
+
+}  // namespace kachel::runtime

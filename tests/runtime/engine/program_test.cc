@@ -1,0 +1,233 @@
+// Programs: several kernels in order with temporaries between them, chosen, launched, bound and refused.
+#include <bit>
+
+#include "runtime/engine/explain.h"
+#include "runtime/engine/program_handle.h"
+#include "runtime/engine/tuning_view.h"
+#include "tests/runtime/engine/engine_fixture.h"
+
+namespace kachel::runtime {
+namespace {
+
+// C = A * s * s * 2, by way of a temporary.
+constexpr std::string_view kTwice = R"(
+program twice<T: f32 | f16>(A: T[M, N], C: out T[M, N], s: f32)
+where M < 4096, s < 100.0
+key bucket(M), N
+tune extra = 0 | 8 | 16
+{
+  temp P: T[M, N], unused: acc(T)[M + extra, 3]
+  scale(A, P, s)
+  scale(P, C, s * 2.0)
+}
+)";
+
+struct Programs : EngineFixture {
+  using EngineFixture::EngineFixture;
+
+  std::shared_ptr<ProgramHandle> program(std::string_view text = kTwice, std::vector<ConstValue> consts = {}) {
+    auto model = model_of(text, consts);
+    REQUIRE_MESSAGE(model.ok(), model.status().message());
+    return std::make_shared<ProgramHandle>(engine(), *model);
+  }
+  static Result<std::shared_ptr<const ProgramModel>> model_of(std::string_view text, std::vector<ConstValue> consts = {}) {
+    auto module = ir::load(std::string(kScale) + std::string(text));
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    return ProgramModel::create(*module, module->programs.at(0), consts);
+  }
+  // C = A * s * s * 2 and what it must be.
+  Status twice(ProgramHandle& handle, int64_t m, int64_t n, tuner::Policy policy, void* stream = nullptr) {
+    HostTensorF32 a({m, n}, 1.5f), c({m, n}, -1);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(3)};
+    KACHEL_TRY(handle.launch(args, settings(policy), stream));
+    for (float value : c.data)
+      if (value != 27) return internal(fmt::format("an element is {}", value));
+    return {};
+  }
+};
+
+constexpr auto kBlocking = tuner::Policy::kBlocking, kOff = tuner::Policy::kOff, kCachedOnly = tuner::Policy::kCachedOnly;
+
+}  // namespace
+
+TEST_CASE("a program launches its kernels in order on scratch of its own") {
+  Programs f;
+  auto handle = f.program();
+  CHECK(handle->program().steps.size() == 2);
+  CHECK(&handle->step(0) == &handle->step(1));  // one kernel with the same constants
+  CHECK(f.twice(*handle, 40, 33, kOff).ok());
+  CHECK(f.twice(*handle, 1, 1, kOff).ok());
+  CHECK(f.engine()->stats().launches == 4);
+  CHECK(f.engine()->stats().tunings == 0);
+  CHECK(f.state().live_allocations() == 0);
+  CHECK(f.state().guards_intact());
+}
+
+TEST_CASE("a program's configuration is tuned once, and so are its kernels") {
+  TempDir store;
+  {
+    Programs f(store.path());
+    auto handle = f.program();
+    HostTensorF32 a({64, 32}, 1.5f), c({64, 32}, -1);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(3)};
+    REQUIRE(handle->prepare(args, f.settings(kBlocking), nullptr).ok());
+    CHECK(c.data == std::vector<float>(64 * 32, -1));  // nothing of the caller's is written
+    CHECK(f.engine()->stats().tunings == 2);           // the program's and the kernel's
+    CHECK(f.state().live_allocations() == 0);
+    const uint64_t measured = f.engine()->stats().measurements;
+    CHECK(f.twice(*handle, 64, 32, kBlocking).ok());
+    CHECK(f.engine()->stats().measurements == measured);
+    auto view = read_tuning(*handle, args);
+    REQUIRE_MESSAGE(view.ok(), view.status().message());
+    CHECK(view->candidates.size() == 3);
+    CHECK(view->candidates[2].configuration == "extra=16");
+    CHECK(view->winner >= 0);
+    auto text = explain(*handle, args, f.settings(kOff), ExplainWhat::kSummary);
+    REQUIRE_MESSAGE(text.ok(), text.status().message());
+    CAPTURE(*text);
+    CHECK(text->find("program        twice") == 0);
+    CHECK(text->find("the fastest of 3 tuned") != text->npos);
+    CHECK(text->find("  P: f32[64, 32]") != text->npos);
+    CHECK(text->find("# step 2 of 2\nkernel         scale") != text->npos);
+  }
+  Programs f(store.path());
+  auto handle = f.program();
+  CHECK(f.twice(*handle, 64, 32, kCachedOnly).ok());
+  CHECK(f.engine()->stats().measurements == 0);
+  CHECK(f.engine()->stats().compiles == 0);
+  CHECK(f.engine()->stats().lowerings == 0);
+  CHECK(f.twice(*handle, 64, 64, kCachedOnly).code() == Code::kNotCached);
+}
+
+TEST_CASE("of a program's configurations the fastest is taken, and one that computes something else never") {
+  Programs f;
+  // A step takes as long as its scalar says.
+  auto handle = f.program(R"(
+program grown(A: f32[M, N], C: out f32[M, N], s: f32)
+key M, N
+tune times = 40 | 10 | 20
+{ temp P: f32[M, N] scale(A, P, f32(times)) scale(A, C, s) }
+)");
+  f.cost = [](int64_t, int64_t, const FakeLaunch& launch) {
+    const auto bits = static_cast<uint32_t>(static_cast<const uint64_t*>(launch.params)[6]);
+    return 1000 * static_cast<int64_t>(std::bit_cast<float>(bits));
+  };
+  HostTensorF32 a({16, 16}, 1.5f), c({16, 16}, -1);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+  REQUIRE(handle->prepare(args, f.settings(kBlocking), nullptr).ok());
+  auto view = read_tuning(*handle, args);
+  REQUIRE_MESSAGE(view.ok(), view.status().message());
+  CHECK(view->candidates[static_cast<size_t>(view->winner)].configuration == "times=10");
+
+  auto wrong = f.program(R"(
+program wrong(A: f32[M, N], C: out f32[M, N])
+key M, N
+tune by = 2 | 3
+{ scale(A, C, f32(by)) }
+)");
+  HostTensorF32 d({16, 16}, 1.5f), e({16, 16}, -1);
+  Arg others[] = {d.tensor(), e.tensor()};
+  REQUIRE(wrong->launch(others, f.settings(kBlocking), nullptr).ok());
+  CHECK(e.data[5] == 3);
+  view = read_tuning(*wrong, others);
+  REQUIRE(view.ok());
+  CHECK(view->candidates[1].state == tuner::CandidateState::kRejectedWrong);
+  LaunchSettings given = f.settings(kBlocking);
+  given.has_configuration = true, given.configuration = "by=3";
+  REQUIRE(wrong->launch(others, given, nullptr).ok());
+  CHECK(e.data[5] == 4.5f);
+  given.configuration = "by=4";
+  CHECK(wrong->launch(others, given, nullptr).code() == Code::kInvalid);
+}
+
+TEST_CASE("a bound program keeps its temporaries and takes new pointers and scalars") {
+  Programs f;
+  auto handle = f.program();
+  HostTensorF32 a({20, 7}, 1.5f), c({20, 7}, -1), b({20, 7}, 2.0f), d({20, 7}, -1);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(3)};
+  {
+    auto bound = handle->bind(args, f.settings(kBlocking));
+    REQUIRE_MESSAGE(bound.ok(), bound.status().message());
+    CHECK(c.data[0] == -1);
+    const int64_t live = f.state().live_allocations();
+    CHECK(live == 1);
+    auto launch = [&](HostTensorF32& from, HostTensorF32& to, float s) {
+      void* pointers[] = {from.data.data(), to.data.data()};
+      const int64_t scalars[] = {static_cast<int64_t>(std::bit_cast<uint32_t>(s))};
+      return (*bound)->launch(pointers, scalars, nullptr);
+    };
+    CHECK(launch(a, c, 3).ok());
+    CHECK(c.data == std::vector<float>(140, 27));
+    CHECK(launch(b, d, 0.5f).ok());
+    CHECK(d.data == std::vector<float>(140, 1));
+    CHECK(launch(b, d, 100).code() == Code::kInvalid);  // `where s < 100`
+    CHECK(f.state().live_allocations() == live);
+    // A stream under capture is only launched to.
+    f.state().set_capturing(nullptr, true);
+    CHECK(launch(a, d, 1).ok());
+    CHECK(handle->launch(args, f.settings(kBlocking), nullptr).code() == Code::kBusy);
+    CHECK(handle->bind(args, f.settings(kBlocking)).ok() == false);
+    f.state().set_capturing(nullptr, false);
+    CHECK(f.state().capture_violations() == 0);
+    CHECK(d.data == std::vector<float>(140, 3));
+  }
+  CHECK(f.state().live_allocations() == 0);
+}
+
+TEST_CASE("what is wrong with a program's launch is said, and nothing is left behind") {
+  Programs f;
+  auto handle = f.program();
+  HostTensorF32 a({20, 7}, 1.5f), c({20, 7}, -1), narrow({20, 6}, -1), large({5000, 1}, 1), large_c({5000, 1}, 1);
+  auto message = [&](HostTensorF32& from, HostTensorF32& to, double s) {
+    Arg args[] = {from.tensor(), to.tensor(), float_arg(s)};
+    Status status = handle->launch(args, f.settings(kOff), nullptr);
+    CHECK(status.code() == Code::kInvalid);
+    return status.message();
+  };
+  CHECK(message(a, narrow, 1).find("`N`") != std::string::npos);
+  CHECK(message(large, large_c, 1).find("M < 4096") != std::string::npos);
+  CHECK(message(a, c, 100).find("s < 100.0") != std::string::npos);
+  CHECK(message(a, a, 1).find("overlap") != std::string::npos);
+
+  auto shrinking = f.program(
+      "program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, C, s) }");
+  HostTensorF32 b({5, 5}, 1), d({5, 5}, 1);
+  Arg args[] = {b.tensor(), d.tensor(), float_arg(1)};
+  Status status = shrinking->launch(args, f.settings(kOff), nullptr);
+  CHECK(status.code() == Code::kInvalid);
+  CHECK(status.message().find("temporary tensor `P`") != std::string::npos);
+
+  // Shapes that do not fit are found where they are passed.
+  auto unequal = f.program(
+      "program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M, N + 1] scale(A, P, s) scale(A, C, s) }");
+  CHECK(unequal->launch(args, f.settings(kOff), nullptr).message().find("kernel `scale`") != std::string::npos);
+
+  Arg good[] = {a.tensor(), c.tensor(), float_arg(3)};
+  for (FakeCall call : {FakeCall::kAllocate, FakeCall::kLaunch, FakeCall::kCompile, FakeCall::kCreateStream, FakeCall::kCopy}) {
+    Programs g;
+    auto fresh = g.program();
+    g.state().fail(call, 1, Status(call == FakeCall::kAllocate ? Code::kNoMemory : Code::kLaunch, "broken"), 1000);
+    Status failed = fresh->launch(good, g.settings(kBlocking), nullptr);
+    CAPTURE(static_cast<int>(call));
+    CHECK(!failed.ok());
+    CHECK(g.state().live_allocations() == 0);
+  }
+  CHECK(f.state().live_allocations() == 0);
+}
+
+TEST_CASE("programs with constants and scalars that do not fit are refused when they are got") {
+  constexpr std::string_view kFill = R"(
+kernel fill<const on: bool, const n: i32>(P: out f32[M, N], s: f32) grid b < M { parallel j < 4 { P[b, j] = on ? s : f32(n) } }
+)";
+  auto message = [&](std::string_view program, std::vector<ConstValue> consts = {}) {
+    auto model = Programs::model_of(std::string(kFill) + std::string(program), consts);
+    return model.ok() ? "" : model.status().message();
+  };
+  const std::string_view good = "program p<const k: i32>(C: out f32[M, N], s: f32) { fill<on = (k > 2), n = k>(C, s) }";
+  CHECK(message(good, {{"k", 3, 0}}) == "");
+  CHECK(message(good).find("const `k` has no value") != std::string::npos);
+  CHECK(message("program p(C: out f32[M, N], s: i32) { fill<on = true, n = 3>(C, s) }").find("convert it: `f32(s)`") != std::string::npos);
+  CHECK(message("program p(C: out f32[M, N], s: f32) { fill<on = true, n = 4000000000>(C, s) }").find("is not a value of const `n`") != std::string::npos);
+}
+
+}  // namespace kachel::runtime
