@@ -26,7 +26,7 @@ class Launch {
   Status check_tensor(const Buffer& buffer, const HostTensor& tensor);
   Status check_layout(const Buffer& buffer, const HostTensor& tensor);
   void bind_scalar(const Var& var, const ScalarValue& value);
-  Status run_blocks(Interpreter& interpreter, const Program& program);
+  Status run_blocks(Interpreter& interpreter, const InterpretedKernel& program);
   Cell cell_of(const Var& var) const;
 
   const Kernel& kernel_;
@@ -119,7 +119,7 @@ Cell Launch::cell_of(const Var& var) const {
   return found->second.is_float ? Cell::exact(found->second.f) : Cell::integer(found->second.i);
 }
 
-Status Launch::run_blocks(Interpreter& interpreter, const Program& program) {
+Status Launch::run_blocks(Interpreter& interpreter, const InterpretedKernel& program) {
   for (int64_t extent : grid_)
     if (extent == 0) return {};
   std::vector<int64_t> index(grid_.size(), 0);
@@ -136,7 +136,7 @@ Status Launch::run_blocks(Interpreter& interpreter, const Program& program) {
 }
 
 Result<InterpretResult> Launch::run(int64_t step_limit) {
-  const Program program = compile(kernel_);
+  const InterpretedKernel program = compile(kernel_);
   std::vector<Memory> memories;
   std::vector<size_t> argument_of;  // by memory number
   for (size_t i = 0; i < args_.size(); ++i) {

@@ -3,7 +3,7 @@
 
 namespace kachel::ir {
 
-Interpreter::Interpreter(const Program& program, std::vector<Memory> memories, int64_t step_limit)
+Interpreter::Interpreter(const InterpretedKernel& program, std::vector<Memory> memories, int64_t step_limit)
     : program_(program), memories_(std::move(memories)), steps_left_(step_limit) {
   frame_.assign(static_cast<size_t>(program.slots), Cell::undecided());
   for (const auto& [slot, value] : program.constants) set(slot, value);

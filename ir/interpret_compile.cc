@@ -1,4 +1,4 @@
-// Concrete kernel to Program. Besides giving out slots it decides two things, both from the text alone:
+// Concrete kernel to InterpretedKernel. Besides giving out slots it decides two things, both from the text alone:
 //
 // - Forwards. In a region, a read that is ir::same() as an earlier assignment of the iteration sees what that assigned.
 //   The element's Forward is set when the assignment is executed, so that conditions need no treatment here.
@@ -9,7 +9,7 @@
 #include <map>
 
 #include "ir/concrete.h"
-#include "ir/interpret_program.h"
+#include "ir/interpreted_kernel.h"
 #include "ir/numerics.h"
 
 namespace kachel::ir {
@@ -20,7 +20,7 @@ constexpr int64_t kLargestTable = int64_t{1} << 22;
 class Compiler {
  public:
   explicit Compiler(const Kernel& kernel) : kernel_(kernel) {}
-  Program run();
+  InterpretedKernel run();
 
  private:
   int new_slot(uint64_t dependence = 0);
@@ -57,7 +57,7 @@ class Compiler {
   Assigned* find_assigned(const BufferRef& buffer, const std::vector<ExprRef>& indices);
 
   const Kernel& kernel_;
-  Program program_;
+  InterpretedKernel program_;
   Code* code_ = nullptr;
   std::vector<uint64_t> dependence_;  // by slot
   std::map<std::pair<DType, uint64_t>, int> constants_;
@@ -310,7 +310,7 @@ Node Compiler::node(const GemmStmt& stmt) {
 }
 
 // Memories that statements write, found from what they compiled to.
-void collect_written(const Nodes& nodes, const Program& program, std::vector<int>& written) {
+void collect_written(const Nodes& nodes, const InterpretedKernel& program, std::vector<int>& written) {
   for (const Node& node : nodes) {
     if (node.kind == Node::Kind::kAssign) written.push_back(node.memory);
     if (node.kind == Node::Kind::kCopy || node.kind == Node::Kind::kFill || node.kind == Node::Kind::kGemm)
@@ -400,7 +400,7 @@ Node Compiler::node(const IfStmt& stmt) {
   return result;
 }
 
-Program Compiler::run() {
+InterpretedKernel Compiler::run() {
   for (const Param& param : kernel_.params) {
     if (param.tensor) memory_of(param.tensor);
     if (param.scalar) slot_of(param.scalar);
@@ -413,7 +413,7 @@ Program Compiler::run() {
 
 }  // namespace
 
-Program compile(const Kernel& kernel) {
+InterpretedKernel compile(const Kernel& kernel) {
   return Compiler(kernel).run();
 }
 

@@ -1,11 +1,11 @@
-// Runs a Program. Private to interpret.cc and the files that implement its parts:
+// Runs a InterpretedKernel. Private to interpret.cc and the files that implement its parts:
 // interpret_expr.cc expressions, interpret_region.cc parallel regions, interpret_tile.cc copies and fills,
 // interpret_gemm.cc, interpret_block.cc control flow.
 #pragma once
 #include <vector>
 
 #include "ir/interpret_memory.h"
-#include "ir/interpret_program.h"
+#include "ir/interpreted_kernel.h"
 #include "support/status.h"
 
 namespace kachel::ir {
@@ -13,7 +13,7 @@ namespace kachel::ir {
 class Interpreter {
  public:
   // Borrows `program`. `memories` by memory number; tiles are made anew.
-  Interpreter(const Program& program, std::vector<Memory> memories, int64_t step_limit);
+  Interpreter(const InterpretedKernel& program, std::vector<Memory> memories, int64_t step_limit);
 
   void set(int slot, const Cell& value) { frame_[static_cast<size_t>(slot)] = value; }
   // Runs the body for one block. kUnsupported past the step limit.
@@ -83,7 +83,7 @@ class Interpreter {
   void taint(const std::vector<int>& written);
   bool spend(int64_t steps);
 
-  const Program& program_;
+  const InterpretedKernel& program_;
   std::vector<Memory> memories_;
   std::vector<Cell> frame_;
   int64_t steps_left_;

@@ -20,8 +20,8 @@ struct Instruction {
     kSelectFloat,   // a ? b : c
     kSelectInteger,
     kCast,    // from compute type `type` to `to`
-    kLoad,    // a is a number in Program::loads
-    kReduce,  // a is a number in Program::reduces
+    kLoad,    // a is a number in InterpretedKernel::loads
+    kReduce,  // a is a number in InterpretedKernel::reduces
     kMove,
   } kind;
   Op op = Op::kAdd;
@@ -41,13 +41,13 @@ struct LoadInfo {
   int memory = 0;
   int rank = 0;
   int index[5] = {};
-  int forward = -1;  // a number in Program::forwards: sees what this iteration assigned
+  int forward = -1;  // a number in InterpretedKernel::forwards: sees what this iteration assigned
 };
 
 // What an iteration has assigned to an element that it reads later. Set at run time.
 struct Forward {
   int slot = 0;
-  int element = 0;  // in Program::elements: the same element in memory
+  int element = 0;  // in InterpretedKernel::elements: the same element in memory
 };
 
 struct SlotExtent {
@@ -63,14 +63,14 @@ struct ReduceInfo {
   // Where the value depends on some of the region's variables only, one value for each of their combinations.
   bool memoised = false;
   std::vector<SlotExtent> depends;
-  size_t table = 0;  // in Program::table_sizes
+  size_t table = 0;  // in InterpretedKernel::table_sizes
 };
 
 struct TileAxis {
   AxisSpec::Kind kind;
   int start = -1;      // kIndex, kRange: slot
   int64_t extent = 0;  // tile axes
-  int gather = -1;     // kGather: a number in Program::tiles
+  int gather = -1;     // kGather: a number in InterpretedKernel::tiles
 };
 
 struct TileInfo {
@@ -99,13 +99,13 @@ struct Node {
   std::vector<int> region_forwards;
   std::vector<int> deferred;  // memories that the region both reads and writes
   // kAssign
-  int element = -1;  // in Program::elements
-  int forward = -1;  // in Program::forwards
+  int element = -1;  // in InterpretedKernel::elements
+  int forward = -1;  // in InterpretedKernel::forwards
   Nodes body, otherwise;
   std::vector<int> written;  // kFor, kIf outside regions: memories written within
 };
 
-struct Program {
+struct InterpretedKernel {
   int slots = 0;
   std::vector<std::pair<int, Cell>> constants;  // slot and value
   std::vector<LoadInfo> loads;
@@ -121,6 +121,6 @@ struct Program {
 };
 
 // REQUIRES: from instantiate().
-Program compile(const Kernel& kernel);
+InterpretedKernel compile(const Kernel& kernel);
 
 }  // namespace kachel::ir
