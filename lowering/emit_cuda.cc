@@ -34,9 +34,11 @@ class Emitter {
     if (kernel_.rank) line(1, "const int {} = blockIdx.x % {};", name(kernel_.rank), kernel_.cluster);
     if (has_producer()) {
       phases();
+      line(1, "kachel_after_previous();");
       line(1, "if (threadIdx.x < {}) {{", consumers());
       if (kernel_.registers) line(1, "kachel_more_registers<{}>();", kernel_.registers);
     }
+    if (!has_producer()) line(1, "kachel_after_previous();");
     kernel_.teams > 1 ? tiles_in_turn() : tiles(kernel_.body);
     // A block's shared memory is given away when it ends.
     if (stores_boxes()) line(1, "kachel_bulk_store_wait<0>();");

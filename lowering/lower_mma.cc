@@ -5,6 +5,7 @@
 // B two neighbouring tiles of 8 columns with their two halves of k. Where k goes down the rows the same 8 x 8 elements
 // are loaded transposed. Source: PTX ISA, ldmatrix and "Matrix Fragments for mma.m16n8k16".
 #include "ir/print.h"
+#include "lowering/machine.h"
 #include "lowering/planted.h"
 #include "lowering/tile_lowering.h"
 
@@ -57,7 +58,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
     emit({std::move(load)});
   };
 
-  unrolled("k_step", steps, [&](ExprRef k) {
+  auto multiply = [&](const ExprRef& k) {
     const ExprRef k_first = times(k, step);
     if (!choice.a_in_registers)
       unrolled("m_tile", down, [&](ExprRef i) {
@@ -101,6 +102,20 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         emit({std::move(mma)});
       });
     });
+  };
+  // Of many steps unrolled at once compilers load the operands of one ahead of the step before it, and more of them where
+  // registers do not suffice even for that. Operands in registers have to be known by number.
+  constexpr int64_t kStepsAtOnce = 4, kAddresses = 24;  // the latter: registers for all that is no tile
+  int64_t registers = kAddresses + 4 * down + 2 * across;
+  for (const LoopBuffer& buffer : out_.buffers)
+    if (buffer.buffer->scope == ir::Scope::kRegister)
+      registers += buffer.elements * ir::bits(buffer.buffer->type.dtype) / 32;
+  if (registers <= machine_of(target_.architecture).registers_per_thread || choice.a_in_registers ||
+      choice.b_in_registers || steps <= kStepsAtOnce || steps % kStepsAtOnce)
+    return unrolled("k_step", steps, multiply);
+  serial("k_part", int64(steps / kStepsAtOnce), false, [&](ExprRef part) {
+    const ExprRef first = times(ir::make_cast({DType::I32, nullptr}, part), kStepsAtOnce);
+    unrolled("k_step", kStepsAtOnce, [&](ExprRef k) { multiply(plus(first, k)); });
   });
 }
 

@@ -28,6 +28,7 @@ struct DeviceProperties {
   int32_t instructions = 0;  // CUDA: lowering uses those of this architecture, 10 * major + minor, at most the device's
   int32_t multiprocessors = 1;                   // CPU: worker threads
   int32_t warp_size = 32;                        // CPU: 1
+  bool overlapping_launches = false;             // LaunchDims::overlaps may be set
   bool tensor_maps = false;                      // Device::encode_map() works
   bool streaming_stores = true;                  // CPU: lowering::Target::streaming_stores
   bool bounded_waits = false;                    // CUDA: lowering::Target::bounded_waits
@@ -87,6 +88,7 @@ struct LaunchDims {
   uint32_t blocks = 0;          // one-dimensional; the kernel itself walks its tiles with a grid-stride loop
   uint32_t threads = 1;         // per block; 1 on the CPU
   uint32_t shared_bytes = 0;    // dynamic shared memory a block; on the CPU the arena handed to each worker
+  bool overlaps = false;        // may begin before the launch before it on its stream has ended: the kernel itself waits
 };
 
 // A function of a loaded module. Valid as long as its module.

@@ -64,6 +64,7 @@ Status CudaDevice::read_properties(int32_t id) {
   KACHEL_ASSIGN(properties_.instructions,
                 chosen_instructions(10 * major + minor, std::getenv("KACHEL_INSTRUCTIONS")));
   properties_.tensor_maps = properties_.instructions >= 90 && api.tensor_map_encode && api.tensor_map_move;
+  properties_.overlapping_launches = major >= 9 && api.launch_kernel_ex;
   const char* bounded = std::getenv("KACHEL_BOUNDED_WAITS");
   properties_.bounded_waits = bounded && *bounded && *bounded != '0';
   has_pools_ = pools != 0 && api.mem_alloc_async && api.mem_free_async;

@@ -6,8 +6,16 @@ namespace kachel::runtime::cuda {
 
 DriverResult CudaFunction::enqueue(const LaunchDims& dims, const void* params, void* stream) const {
   void* values[] = {const_cast<void*>(params)};  // the driver only reads
+  if (dims.overlaps) [[unlikely]]
+    return enqueue_overlapping(dims, values, stream);
   return launch_kernel_(function_, dims.blocks, 1, 1, dims.threads, 1, 1, dims.shared_bytes, to_stream(stream), values,
                         nullptr);
+}
+
+DriverResult CudaFunction::enqueue_overlapping(const LaunchDims& dims, void** values, void* stream) const {
+  LaunchAttributeValue attribute{LaunchAttribute::kProgrammaticStreamSerialization, 0, {1}};
+  const LaunchConfig config{dims.blocks, 1, 1, dims.threads, 1, 1, dims.shared_bytes, to_stream(stream), &attribute, 1};
+  return context_.api().launch_kernel_ex(&config, function_, values, nullptr);
 }
 
 [[gnu::noinline]] Status CudaFunction::enqueue_in_context(const LaunchDims& dims, const void* params, void* stream) const {

@@ -23,6 +23,7 @@ class CudaFunction : public DeviceFunction {
 
  private:
   DriverResult enqueue(const LaunchDims& dims, const void* params, void* stream) const;
+  DriverResult enqueue_overlapping(const LaunchDims& dims, void** values, void* stream) const;
   Status enqueue_in_context(const LaunchDims& dims, const void* params, void* stream) const;
   [[gnu::cold]] Status too_few(size_t params_bytes) const;
 

@@ -94,6 +94,21 @@ enum class MapSwizzle : int32_t { kNone = 0, k32Bytes = 1, k64Bytes = 2, k128Byt
 enum class MapPromotion : int32_t { kNone = 0, k256Bytes = 3 };
 enum class MapFill : int32_t { kZeros = 0 };
 
+// Of cuLaunchKernelEx. The value is a union of 64 bytes, of which the first word alone is set.
+enum class LaunchAttribute : int32_t { kProgrammaticStreamSerialization = 6 };
+struct LaunchAttributeValue {
+  LaunchAttribute attribute;
+  int32_t padding;
+  int32_t value[16];
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  StreamRef stream;
+  LaunchAttributeValue* attributes;
+  unsigned attribute_count;
+};
+static_assert(sizeof(LaunchAttributeValue) == 72 && offsetof(LaunchConfig, stream) == 32 && sizeof(LaunchConfig) == 56);
+
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kEventDefault = 0;
 
@@ -138,7 +153,7 @@ constexpr unsigned kEventDefault = 0;
   X(event_synchronize, cuEventSynchronize, (EventRef event))                                                      \
   X(event_elapsed_time, cuEventElapsedTime, (float* milliseconds, EventRef start, EventRef end))
 
-// Null where the driver is older: pools 11.2, libraries and tensor maps 12.0, parameter reflection and eager loading 12.4. The void*
+// Null where the driver is older: pools 11.2, launch attributes 11.8, libraries and tensor maps 12.0, parameter reflection and eager loading 12.4. The void*
 // parameters of cuLibraryLoadData are option arrays that we never pass.
 #define KACHEL_DRIVER_OPTIONAL(X)                                                                                      \
   X(mem_alloc_async, cuMemAllocAsync, (DevicePointer * pointer, size_t bytes, StreamRef stream))                       \
@@ -149,6 +164,8 @@ constexpr unsigned kEventDefault = 0;
   X(library_unload, cuLibraryUnload, (LibraryRef library))                                                             \
   X(library_get_kernel, cuLibraryGetKernel, (KernelRef * kernel, LibraryRef library, const char* name))                \
   X(kernel_get_function, cuKernelGetFunction, (FunctionRef * function, KernelRef kernel))                              \
+  X(launch_kernel_ex, cuLaunchKernelEx,                                                                                \
+    (const LaunchConfig* config, FunctionRef function, void** params, void** extra))                                   \
   X(func_load, cuFuncLoad, (FunctionRef function))                                                                     \
   X(func_get_param_info, cuFuncGetParamInfo, (FunctionRef function, size_t index, size_t * offset, size_t * bytes)) \
   X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \

@@ -11,7 +11,7 @@ using SlotKind = lowering::Slot::Kind;
 Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> engine,
                                                      std::shared_ptr<const KernelModel> model,
                                                      const Specialisation* specialisation,
-                                                     const BoundArguments& arguments) {
+                                                     const BoundArguments& arguments, bool overlaps) {
   std::unique_ptr<BoundCall> call(new BoundCall);
   call->engine_ = std::move(engine);
   call->model_ = std::move(model);
@@ -19,6 +19,7 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
   if (!specialisation) return call;
   const KernelModel& kernel = *call->model_;
   KACHEL_TRY(specialisation->grid(arguments.inputs(), call->grid_));
+  call->grid_.overlaps = overlaps;
   auto reads_scalars = [](const HostProgram& program) { return program.mentions_scalars(); };
   call->dynamic_ = std::any_of(kernel.grid.begin(), kernel.grid.end(), reads_scalars) ||
                    std::any_of(kernel.where.begin(), kernel.where.end(),
@@ -87,6 +88,7 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
                        "` does not hold for these scalars; bind anew");
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
+  grid.overlaps = grid_.overlaps;
   if (grid.blocks == 0) return {};
   alignas(128) uint64_t slots[kMaxSlots];
   patch(pointers, scalars, slots);

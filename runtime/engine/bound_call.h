@@ -14,7 +14,7 @@ class BoundCall final : public BoundLaunch {
   static Result<std::unique_ptr<BoundCall>> create(std::shared_ptr<Engine> engine,
                                                    std::shared_ptr<const KernelModel> model,
                                                    const Specialisation* specialisation,
-                                                   const BoundArguments& arguments);
+                                                   const BoundArguments& arguments, bool overlaps = false);
   ~BoundCall() override;
 
   Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override {

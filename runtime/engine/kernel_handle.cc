@@ -12,9 +12,9 @@ constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kC
 }  // namespace
 
 inline Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments,
-                                       void* stream) {
-  return specialisation.needs_workspace() ? launch_with_workspace(specialisation, arguments, stream)
-                                          : specialisation.launch(arguments, stream);
+                                       bool overlaps, void* stream) {
+  return specialisation.needs_workspace() ? launch_with_workspace(specialisation, arguments, overlaps, stream)
+                                          : specialisation.launch(arguments, stream, overlaps);
 }
 
 [[gnu::hot]] Status KernelHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
@@ -27,7 +27,7 @@ inline Status KernelHandle::launch_one(const Specialisation& specialisation, con
     KACHEL_ASSIGN(found, resolve(arguments, settings, signature, stream));
     if (!found) return {};
   }
-  Status launched = launch_one(*found, arguments, stream);
+  Status launched = launch_one(*found, arguments, settings.overlaps, stream);
   if (!launched.ok()) [[unlikely]]
     return launch_failed(*found, arguments, settings, signature, stream, std::move(launched));
   engine_->counters().launches.add();
@@ -42,8 +42,9 @@ Status KernelHandle::launch_failed(const Specialisation& failed, const BoundArgu
 }
 
 Status KernelHandle::launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments,
-                                           void* stream) {
+                                           bool overlaps, void* stream) {
   LaunchGrid grid;
+  grid.overlaps = overlaps;
   KACHEL_TRY(specialisation.grid(arguments.inputs(), grid));
   const int64_t bytes = specialisation.workspace_bytes(grid);
   if (bytes == 0) return {};
@@ -69,7 +70,7 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
     if (++attempts > 2) break;
     auto other =
         engine_->plans().get({failed.device(), *model_, point, values, settings.policy != tuner::Policy::kCachedOnly});
-    if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, stream).ok()) continue;
+    if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, settings.overlaps, stream).ok()) continue;
     failed.demote();
     (*other)->pin();
     for (tuner::Policy policy : kServedAlike) {
@@ -139,7 +140,7 @@ Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> arg
                                    [](const HostProgram& extent) { return extent.mentions_scalars(); });
     KACHEL_ASSIGN(found, resolve(arguments, bound, signature, nullptr));
   }
-  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call, BoundCall::create(engine_, model_, found, arguments));
+  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call, BoundCall::create(engine_, model_, found, arguments, settings.overlaps));
   return call;
 }
 

@@ -25,8 +25,9 @@ class alignas(64) KernelHandle final : public Launchable {
   // Null: the grid is empty.
   [[gnu::cold]] Result<const Specialisation*> resolve(const BoundArguments& arguments, const LaunchSettings& settings,
                                                       Signature& signature, void* stream);
-  Status launch_one(const Specialisation& specialisation, const BoundArguments& arguments, void* stream);
-  Status launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments, void* stream);
+  Status launch_one(const Specialisation& specialisation, const BoundArguments& arguments, bool overlaps, void* stream);
+  Status launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments, bool overlaps,
+                               void* stream);
   [[gnu::cold]] Status launch_failed(const Specialisation& failed, const BoundArguments& arguments,
                                      const LaunchSettings& settings, Signature& signature, void* stream, Status why);
   [[gnu::cold]] Status launch_another(const Specialisation& failed, const BoundArguments& arguments,

@@ -14,6 +14,7 @@ struct LaunchSettings {
   int64_t tune_budget_ns = 0;
   bool has_configuration = false;
   std::string_view configuration;  // exactly this one, whatever the policy
+  bool overlaps = false;           // follows a launch of this library's on its stream, and may begin before that has ended
   bool needs_code = false;         // resolve even where the grid is empty now: scalars may give it blocks later
 };
 

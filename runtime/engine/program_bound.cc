@@ -19,9 +19,11 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::create(const ProgramHandle& 
     KACHEL_ASSIGN(bound->scratch_, Workspace::allocate_lasting(device, bound->engine_->options().scratch, bound->layout_.bytes));
   }
   StepArguments step_arguments(*bound->program_, arguments, values, bound->layout_, bound->scratch_.get(), args);
+  LaunchSettings each = settings;
   for (size_t i = 0; i < bound->program_->steps.size(); ++i) {
+    each.overlaps = i > 0 && device.properties().overlapping_launches;
     KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> step,
-                  handle.step(i).bind(step_arguments.of(bound->program_->steps[i]), settings));
+                  handle.step(i).bind(step_arguments.of(bound->program_->steps[i]), each));
     bound->steps_.push_back(std::move(step));
   }
   const KernelModel& header = *bound->program_->header;

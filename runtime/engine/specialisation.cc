@@ -146,7 +146,7 @@ Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const
 
 [[gnu::hot]] Status Specialisation::launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count,
                                                  void* stream) const {
-  const LaunchDims dims{grid.blocks, hot_.threads, hot_.shared_bytes};
+  const LaunchDims dims{grid.blocks, hot_.threads, hot_.shared_bytes, grid.overlaps};
   return hot_.function->launch(dims, slots, count * sizeof(uint64_t), stream);
 }
 
@@ -157,8 +157,9 @@ Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid&
   return launch_slots(grid, slots, count, stream);
 }
 
-[[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream) const {
+[[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream, bool overlaps) const {
   LaunchGrid grid;
+  grid.overlaps = overlaps;
   if (!evaluate(hot_.grid, hot_.grid_rank, arguments.inputs(), hot_.limit, grid)) [[unlikely]]
     return too_many_blocks();
   return launch(arguments, grid, stream);

@@ -20,6 +20,7 @@ struct LaunchGrid {
   uint64_t total = 0;         // product of the extents; 0 where one of them is not positive
   uint32_t blocks = 0;        // how many are launched; each walks the grid in steps of this
   void* workspace = nullptr;  // scratch of that launch, 256-byte aligned
+  bool overlaps = false;      // LaunchDims::overlaps
 };
 
 // Of a grid of at most `tiles`, no more than `blocks` blocks are launched; always a multiple of `cluster`, as `blocks` is: 1 or 2.
@@ -49,7 +50,7 @@ class Specialisation {
   // No locks, no allocation.
   Status launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const;
   // With the grid that belongs to the arguments. REQUIRES: !needs_workspace().
-  Status launch(const BoundArguments& arguments, void* stream) const;
+  Status launch(const BoundArguments& arguments, void* stream, bool overlaps = false) const;
 
   // The parts that a bound call keeps for itself.
   // `out`: room for kMaxSlots words, 128-byte aligned. Says how many there are.
