@@ -9,7 +9,8 @@ void Parser::program() {
   Program program;
   const bool sound = header(program.header, "program");
   if (!program.header.grid.empty())
-    report(program.header.grid[0].var->loc, "a program has no grid", "the kernels that it calls have theirs; remove it");
+    report(program.header.grid[0].var->loc, "a program has no grid",
+           "the kernels that it calls have theirs; remove it");
   if (!at("{")) {
     if (sound) fail("a program needs a body", "write `{ ... }` after the header");
   } else {

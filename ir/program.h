@@ -24,8 +24,8 @@ struct Call {
 };
 
 struct Program {
-  // The name, what stands in the angle brackets, the parameters, `where`, `key` and `tune`, as a kernel has them; no grid
-  // and no body.
+  // The name, what stands in the angle brackets, the parameters, `where`, `key` and `tune`, as a kernel has them; no
+  // grid and no body.
   Kernel header;
   std::vector<BufferRef> temps;  // kGlobal, kInOut; shapes are host-evaluated and may name tunables
   std::vector<Call> calls;

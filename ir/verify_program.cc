@@ -75,15 +75,18 @@ class ProgramRules {
                           "define it, before or behind the program");
     consts(call, *kernel);
     if (call.args.size() != kernel->params.size())
-      return report(call.loc, fmt::format("`{}` has {} parameters, {} are given", call.kernel, kernel->params.size(), call.args.size()),
-                    "pass one for each, in their order");
+      return report(
+          call.loc,
+          fmt::format("`{}` has {} parameters, {} are given", call.kernel, kernel->params.size(), call.args.size()),
+          "pass one for each, in their order");
     std::map<const TypeSymbol*, TypeRef> types;
     std::map<const Buffer*, bool> passed;  // and whether it is written
     for (size_t i = 0; i < call.args.size(); ++i) {
       const CallArg& arg = call.args[i];
       const Param& param = kernel->params[i];
       if (!arg.tensor != !param.tensor) {
-        report(arg.loc, fmt::format("`{}` of `{}` is a {}", param.name(), call.kernel, param.tensor ? "tensor" : "scalar"),
+        report(arg.loc,
+               fmt::format("`{}` of `{}` is a {}", param.name(), call.kernel, param.tensor ? "tensor" : "scalar"),
                param.tensor ? "pass a parameter or a temporary tensor of the program" : "pass a number or a scalar");
         continue;
       }
@@ -100,14 +103,16 @@ class ProgramRules {
   void consts(const Call& call, const Kernel& kernel) {
     std::set<std::string> given;
     for (const Call::Const& value : call.consts) {
-      const bool known = std::any_of(kernel.consts.begin(), kernel.consts.end(), [&](const VarRef& var) { return var->name == value.name; });
+      const bool known = std::any_of(kernel.consts.begin(), kernel.consts.end(),
+                                     [&](const VarRef& var) { return var->name == value.name; });
       if (!known) report(value.loc, fmt::format("`{}` has no constant `{}`", call.kernel, value.name), "remove it");
       if (!given.insert(value.name).second)
         report(value.loc, fmt::format("the constant `{}` is given twice", value.name), "remove one");
       visit(value.value, [&](const ExprRef& node) {
         if (node->kind == ExprKind::kLoad || node->kind == ExprKind::kReduce ||
             (node->kind == ExprKind::kVar && node->var->kind != VarKind::kConst))
-          report(node->loc.line > 0 ? node->loc : value.loc, fmt::format("the constant `{}` must be known when the program is got", value.name),
+          report(node->loc.line > 0 ? node->loc : value.loc,
+                 fmt::format("the constant `{}` must be known when the program is got", value.name),
                  "use numbers and constants of the program");
       });
     }
@@ -121,27 +126,35 @@ class ProgramRules {
               std::map<const Buffer*, bool>* passed) {
     const Buffer& tensor = *arg.tensor;
     if (tensor.shape.size() != param.shape.size())
-      report(arg.loc, fmt::format("`{}` has {} axes, `{}` of `{}` has {}", tensor.name, tensor.shape.size(), param.name, call.kernel, param.shape.size()),
+      report(arg.loc,
+             fmt::format("`{}` has {} axes, `{}` of `{}` has {}", tensor.name, tensor.shape.size(), param.name,
+                         call.kernel, param.shape.size()),
              "pass a tensor of as many axes");
     if (!agree(tensor.type, param.type, types))
-      report(arg.loc, fmt::format("`{}` is of {}, `{}` of `{}` of {}", tensor.name, show_type(tensor.type), param.name, call.kernel, show_type(param.type)),
+      report(arg.loc,
+             fmt::format("`{}` is of {}, `{}` of `{}` of {}", tensor.name, show_type(tensor.type), param.name,
+                         call.kernel, show_type(param.type)),
              "give both the same type; a type symbol of the kernel must allow every choice of the program's");
     const bool writes = param.direction != Direction::kIn, is_temp = is_temporary(tensor);
     if (writes && tensor.direction == Direction::kIn)
       report(arg.loc, fmt::format("`{}` writes `{}`, which the program only reads", call.kernel, tensor.name),
              fmt::format("declare it `{}: out ...` or `inout`", tensor.name));
-    if (param.direction != Direction::kOut && (is_temp || tensor.direction == Direction::kOut) && !touched_.count(&tensor))
+    if (param.direction != Direction::kOut && (is_temp || tensor.direction == Direction::kOut) &&
+        !touched_.count(&tensor))
       report(arg.loc, fmt::format("`{}` is read before a call has written it", tensor.name),
-             is_temp ? "call the kernel that writes it first" : "call the kernel that writes it first, or declare it `inout`");
+             is_temp ? "call the kernel that writes it first"
+                     : "call the kernel that writes it first, or declare it `inout`");
     const auto [found, fresh] = passed->try_emplace(&tensor, writes);
     if (fresh) return;
     if (found->second || writes)
-      report(arg.loc, fmt::format("`{}` is passed twice and written", tensor.name), "pass another tensor where it is read");
+      report(arg.loc, fmt::format("`{}` is passed twice and written", tensor.name),
+             "pass another tensor where it is read");
     found->second |= writes;
   }
 
   bool is_temporary(const Buffer& tensor) const {
-    return std::any_of(program_.temps.begin(), program_.temps.end(), [&](const BufferRef& temp) { return temp.get() == &tensor; });
+    return std::any_of(program_.temps.begin(), program_.temps.end(),
+                       [&](const BufferRef& temp) { return temp.get() == &tensor; });
   }
 
   // Whether what the program passes is, for every choice of its types, what the kernel takes.
@@ -151,7 +164,8 @@ class ProgramRules {
     if (!fresh) return same(found->second, given);
     const std::vector<DType> choices = possible_types(given);
     return std::all_of(choices.begin(), choices.end(), [&](DType type) {
-      return std::find(wanted.symbol->options.begin(), wanted.symbol->options.end(), type) != wanted.symbol->options.end();
+      return std::find(wanted.symbol->options.begin(), wanted.symbol->options.end(), type) !=
+             wanted.symbol->options.end();
     });
   }
   static bool same(const TypeRef& a, const TypeRef& b) {

@@ -14,13 +14,13 @@ struct LaunchSettings {
   int64_t tune_budget_ns = 0;
   bool has_configuration = false;
   std::string_view configuration;  // exactly this one, whatever the policy
-  bool overlaps = false;           // follows a launch of this library's on its stream, and may begin before that has ended
-  bool needs_code = false;         // resolve even where the grid is empty now: scalars may give it blocks later
+  bool overlaps = false;    // follows a launch of this library's on its stream, and may begin before that has ended
+  bool needs_code = false;  // resolve even where the grid is empty now: scalars may give it blocks later
 };
 
-// A launch with everything but pointers and scalars fixed. Thread-safe where it needs no scratch; else not to be launched
-// from two threads at once, nor on a second stream before the first has passed. REQUIRES: its launches have finished
-// before it goes.
+// A launch with everything but pointers and scalars fixed. Thread-safe where it needs no scratch; else not to be
+// launched from two threads at once, nor on a second stream before the first has passed. REQUIRES: its launches have
+// finished before it goes.
 class BoundLaunch {
  public:
   virtual ~BoundLaunch() = default;

@@ -62,7 +62,8 @@ Status OutputCopies::compare(ir::DType narrowest, const std::string& configurati
     const std::string wrong =
         compare_pieces(output.type, tolerance_for(output.type, narrowest), output.reference, pieces);
     if (!wrong.empty())
-      return invalid(fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, wrong));
+      return invalid(
+          fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, wrong));
   }
   return {};
 }

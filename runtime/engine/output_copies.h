@@ -1,5 +1,5 @@
-// Private copies of what a launch writes, so that candidates of a tuning leave the caller's tensors as they are and none
-// sees what another one left.
+// Private copies of what a launch writes, so that candidates of a tuning leave the caller's tensors as they are and
+// none sees what another one left.
 #pragma once
 #include <vector>
 

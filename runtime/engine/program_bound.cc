@@ -16,7 +16,8 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::create(const ProgramHandle& 
   KACHEL_TRY(lay_out(*bound->program_, arguments, values, bound->layout_));
   RelaxedCapture relaxed(device);
   if (bound->layout_.bytes > 0) {
-    KACHEL_ASSIGN(bound->scratch_, Workspace::allocate_lasting(device, bound->engine_->options().scratch, bound->layout_.bytes));
+    KACHEL_ASSIGN(bound->scratch_,
+                  Workspace::allocate_lasting(device, bound->engine_->options().scratch, bound->layout_.bytes));
   }
   StepArguments step_arguments(*bound->program_, arguments, values, bound->layout_, bound->scratch_.get(), args);
   LaunchSettings each = settings;

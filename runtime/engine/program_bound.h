@@ -10,10 +10,10 @@ namespace kachel::runtime {
 class BoundProgram final : public BoundLaunch {
  public:
   // Reserves what the temporaries need. REQUIRES: the steps are prepared.
-  static Result<std::unique_ptr<BoundProgram>> create(const ProgramHandle& handle, std::shared_ptr<const ProgramModel> program,
-                                                      Device& device, const BoundArguments& arguments,
-                                                      const TunableValues& values, std::span<const Arg> args,
-                                                      const LaunchSettings& settings);
+  static Result<std::unique_ptr<BoundProgram>> create(const ProgramHandle& handle,
+                                                      std::shared_ptr<const ProgramModel> program, Device& device,
+                                                      const BoundArguments& arguments, const TunableValues& values,
+                                                      std::span<const Arg> args, const LaunchSettings& settings);
   ~BoundProgram() override;
 
   Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override;

@@ -34,9 +34,10 @@ const ProgramChoice* ProgramHandle::keep(TunableValues values) {
 }
 
 Status ProgramHandle::run(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout,
-                          void* scratch, std::span<const Arg> args, const LaunchSettings& settings, void* stream) const {
+                          void* scratch, std::span<const Arg> args, const LaunchSettings& settings,
+                          void* stream) const {
   StepArguments step_arguments(*program_, arguments, values, layout, scratch, args);
-  KACHEL_ASSIGN(const Device * device, engine_->devices().get(arguments.device));
+  KACHEL_ASSIGN(const Device* device, engine_->devices().get(arguments.device));
   LaunchSettings each = settings;
   for (size_t i = 0; i < steps_.size(); ++i) {
     KACHEL_TRY(steps_[i]->launch(step_arguments.of(program_->steps[i]), each, stream));

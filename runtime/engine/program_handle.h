@@ -30,7 +30,8 @@ class ProgramHandle final : public Launchable {
   KernelHandle& step(size_t index) const { return *steps_[index]; }
 
   // The configurations in the order in which a launch would try them, without tuning; for `explain`.
-  Result<std::vector<TunableValues>> ranking_without_tuning(const BoundArguments& arguments, const LaunchSettings& settings);
+  Result<std::vector<TunableValues>> ranking_without_tuning(const BoundArguments& arguments,
+                                                            const LaunchSettings& settings);
   // Launches the steps one after another. `scratch`: what `layout` asks for.
   Status run(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout, void* scratch,
              std::span<const Arg> args, const LaunchSettings& settings, void* stream) const;

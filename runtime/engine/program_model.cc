@@ -39,8 +39,7 @@ class Builder {
     ProgramModel::Temp temp{buffer.name, buffer.type, -1, {}};
     if (buffer.type.symbol) {
       const auto& types = model_->header->types;
-      temp.symbol =
-          static_cast<int>(std::find(types.begin(), types.end(), buffer.type.symbol->name) - types.begin());
+      temp.symbol = static_cast<int>(std::find(types.begin(), types.end(), buffer.type.symbol->name) - types.begin());
     }
     for (const ir::ExprRef& extent : buffer.shape) {
       KACHEL_ASSIGN(HostProgram program, HostProgram::compile(extent, model_->header->scope));
@@ -94,7 +93,8 @@ class Builder {
       const auto& temps = program_.temps;
       const auto temp = std::find(temps.begin(), temps.end(), given.tensor);
       const auto& params = program_.header.params;
-      const auto own = std::find_if(params.begin(), params.end(), [&](const ir::Param& p) { return p.tensor == given.tensor; });
+      const auto own =
+          std::find_if(params.begin(), params.end(), [&](const ir::Param& p) { return p.tensor == given.tensor; });
       argument.kind = temp != temps.end() ? Kind::kTemp : Kind::kParam;
       argument.index = static_cast<int>(temp != temps.end() ? temp - temps.begin() : own - params.begin());
       return argument;
@@ -128,7 +128,8 @@ DType ProgramModel::type_of(const Temp& temp, const BoundArguments& arguments) c
   return temp.type.accumulator ? ir::accumulator_type(type) : type;
 }
 
-Status lay_out(const ProgramModel& model, const BoundArguments& arguments, const TunableValues& values, ProgramLayout& out) {
+Status lay_out(const ProgramModel& model, const BoundArguments& arguments, const TunableValues& values,
+               ProgramLayout& out) {
   const HostInputs inputs = arguments.inputs(values.data());
   out.bytes = 0;
   for (size_t i = 0; i < model.temps.size(); ++i) {
@@ -143,9 +144,10 @@ Status lay_out(const ProgramModel& model, const BoundArguments& arguments, const
     out.temps[i].offset = out.bytes;
     sound &= !__builtin_add_overflow(out.bytes, bytes, &out.bytes) && out.bytes <= kMaxTensorBytes;
     if (!sound)
-      return invalid(fmt::format("program `{}`: the temporary tensor `{}` has a negative extent or is larger than any memory; "
-                                 "check the dimensions",
-                                 model.header->kernel.name, temp.name));
+      return invalid(
+          fmt::format("program `{}`: the temporary tensor `{}` has a negative extent or is larger than any memory; "
+                      "check the dimensions",
+                      model.header->kernel.name, temp.name));
     out.bytes = (out.bytes + ProgramLayout::kAlign - 1) / ProgramLayout::kAlign * ProgramLayout::kAlign;
   }
   return {};
@@ -164,8 +166,13 @@ std::span<const Arg> StepArguments::of(const ProgramModel::Step& step) {
         const ProgramModel::Temp& temp = model_.temps[static_cast<size_t>(argument.index)];
         const ProgramLayout::Temp& place = layout_.temps[argument.index];
         TensorArg& tensor = tensors_[i];
-        tensor = {static_cast<char*>(scratch_) + place.offset, arguments_.device, static_cast<int32_t>(temp.shape.size()),
-                  to_data_type(model_.type_of(temp, arguments_)), const_cast<int64_t*>(place.shape), nullptr, 0};
+        tensor = {static_cast<char*>(scratch_) + place.offset,
+                  arguments_.device,
+                  static_cast<int32_t>(temp.shape.size()),
+                  to_data_type(model_.type_of(temp, arguments_)),
+                  const_cast<int64_t*>(place.shape),
+                  nullptr,
+                  0};
         out.kind = Arg::kTensor;
         out.tensor = &tensor;
         break;

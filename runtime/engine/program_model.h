@@ -52,7 +52,8 @@ struct ProgramLayout {
   } temps[ProgramModel::kMaxTemps];
 };
 // kInvalid where an extent is negative or a size cannot be.
-Status lay_out(const ProgramModel& model, const BoundArguments& arguments, const TunableValues& values, ProgramLayout& out);
+Status lay_out(const ProgramModel& model, const BoundArguments& arguments, const TunableValues& values,
+               ProgramLayout& out);
 
 // The arguments of one step, on the stack of a launch.
 class StepArguments {

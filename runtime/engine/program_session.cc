@@ -102,7 +102,8 @@ Status ProgramSession::check(size_t index) {
     // The tuner takes any failure but these for a wrong output.
     const Code code = ran.code();
     const bool known = code == Code::kDeviceLost || code == Code::kCancelled || code == Code::kNoMemory;
-    return program_.engine().services().noticed(known ? std::move(ran) : Status(Code::kLaunch, ran.message(), ran.log()));
+    return program_.engine().services().noticed(known ? std::move(ran)
+                                                      : Status(Code::kLaunch, ran.message(), ran.log()));
   }
   return outputs_.compare(narrowest(), configuration_text(program_.model(), candidates_[index]));
 }
@@ -124,8 +125,8 @@ Result<double> ProgramSession::time_once_ns(size_t index) {
   return elapsed;
 }
 
-// Of all kernels: configurations of a program differ in how they split sums, and what is rounded between kernels is rounded
-// to their types.
+// Of all kernels: configurations of a program differ in how they split sums, and what is rounded between kernels is
+// rounded to their types.
 ir::DType ProgramSession::narrowest() const {
   ir::DType narrowest = ir::DType::F32;
   auto note = [&](ir::DType type) {

@@ -1,4 +1,5 @@
-// Runs of a program on private copies of what it writes: to make its kernels ready, and to choose a configuration of it.
+// Runs of a program on private copies of what it writes: to make its kernels ready, and to choose a configuration of
+// it.
 #pragma once
 #include <memory>
 #include <span>
@@ -14,8 +15,9 @@ namespace kachel::runtime {
 class ProgramSession final : public tuner::CandidateRunner {
  public:
   // Borrows everything but `candidates`. `stream`, the caller's, is not captured.
-  ProgramSession(const ProgramHandle& program, Device& device, const BoundArguments& arguments, std::span<const Arg> args,
-                 std::vector<TunableValues> candidates, const LaunchSettings& settings, void* stream);
+  ProgramSession(const ProgramHandle& program, Device& device, const BoundArguments& arguments,
+                 std::span<const Arg> args, std::vector<TunableValues> candidates, const LaunchSettings& settings,
+                 void* stream);
   ~ProgramSession() override;
 
   // Runs every candidate once, so that the time which their kernels' tuning takes is not taken from the program's own.

@@ -19,9 +19,9 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
       ranking_(
           engine, device, model, arguments, settings,
           [this](const std::vector<TunableValues>& candidates) -> std::unique_ptr<tuner::CandidateRunner> {
-            return std::make_unique<TuneSession>(
-                TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
-                                   arguments_, candidates, stream_});
+            return std::make_unique<TuneSession>(TuneSession::Setup{engine_.services(), engine_.plans(),
+                                                                    engine_.options().scratch, device_, model_, point_,
+                                                                    arguments_, candidates, stream_});
           },
           [this] { return compiler_missing(); }) {}
 
@@ -33,7 +33,8 @@ Status Resolver::compiler_missing() {
 
 bool Resolver::grid_is_empty() const {
   LaunchGrid grid;
-  return evaluate_grid(model_.grid, arguments_.inputs(ranking_.candidates()[0].data()), {}, grid).ok() && grid.total == 0;
+  return evaluate_grid(model_.grid, arguments_.inputs(ranking_.candidates()[0].data()), {}, grid).ok() &&
+         grid.total == 0;
 }
 
 Result<Resolver::Outcome> Resolver::run() {

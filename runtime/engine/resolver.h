@@ -1,6 +1,6 @@
-// The slow path of a kernel's launch: which specialisation serves these arguments under this policy. Compiles as the policy
-// allows. A configuration that is given serves, and so does one that alone is admitted; else the first of the ranking
-// (ranking.h) that can be built and has not been demoted.
+// The slow path of a kernel's launch: which specialisation serves these arguments under this policy. Compiles as the
+// policy allows. A configuration that is given serves, and so does one that alone is admitted; else the first of the
+// ranking (ranking.h) that can be built and has not been demoted.
 #pragma once
 #include <vector>
 

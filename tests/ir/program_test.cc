@@ -19,8 +19,8 @@ std::string program(std::string_view header, std::string_view calls) {
   return fmt::format("{}program p{} {{ {} }}\n", kKernels, header, calls);
 }
 std::string with_calls(std::string_view calls) {
-  return program("<T: f16 | bf16, const all: bool>(X: T[B, S], Y: inout T[B], s: f32) key bucket(B) tune splits = 2 | 4",
-                 calls);
+  return program(
+      "<T: f16 | bf16, const all: bool>(X: T[B, S], Y: inout T[B], s: f32) key bucket(B) tune splits = 2 | 4", calls);
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ TEST_CASE("a program is read, printed, and read again") {
   CHECK(read.calls[0].args[0].tensor == read.header.params[0].tensor);
   CHECK(print(read.calls[0].args[2].value) == "s * 2.0");
   CHECK(print(read) ==
-        "program p<T: f16 | bf16, const all: bool>(X: T[B, S], Y: inout T[B], s: f32)\nkey bucket(B)\ntune splits = 2 | 4\n{\n"
+        "program p<T: f16 | bf16, const all: bool>(X: T[B, S], Y: inout T[B], s: f32)\nkey bucket(B)\ntune splits = 2 "
+        "| 4\n{\n"
         "  temp P: f32[B, splits], Q: f32[B, splits * 2], R: f32[S, 3]\n  part<last = all>(X, P, s * 2.0)\n"
         "  part<last = (1 < 2 || all)>(X, Q, f32(B))\n  join(P, Y)\n}\n");
   Result<Module> again = load(print(*module));
@@ -60,7 +61,8 @@ TEST_CASE("bodies of programs tell what is launched and nothing else") {
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     return canonical_body(*module, module->programs.at(0));
   };
-  const std::string calls = "temp P: f32[B, splits] part<last = all>(X, P, s) join(P, Y)", first = body(with_calls(calls));
+  const std::string calls = "temp P: f32[B, splits] part<last = all>(X, P, s) join(P, Y)",
+                    first = body(with_calls(calls));
   CHECK(first.find("program <T0, const c0: bool>(A0: T0[d0, d1]") == 0);
   CHECK(body(with_calls("temp Other: f32[B, splits] part<last = all>(X, Other, s) join(Other, Y)")) == first);
   CHECK(body(with_calls(calls) + "kernel unused() { }") == first);
@@ -76,7 +78,8 @@ TEST_CASE("diagnostics of programs that do not parse") {
       {"tile 1 program $($) { }", "a program needs a name", "program name(...)"},
       {"tile 1 program $kernel$() { }", "a program needs a name", "reserved"},
       {"tile 1 program p() $kernel$ k() { }", "a program needs a body", "{ ... }"},
-      {program("(Y: inout f16[B]) grid $b$ < B", "temp P: f32[B, 2] fill(P) join(P, Y)"), "a program has no grid", "remove"},
+      {program("(Y: inout f16[B]) grid $b$ < B", "temp P: f32[B, 2] fill(P) join(P, Y)"), "a program has no grid",
+       "remove"},
       {with_calls("$let$ x = 3"), "`let` where a call is expected", "name(A, B)"},
       {with_calls("join $Y$"), "`(` is expected after the name of a kernel", "`(`"},
       {with_calls("join(X, Y $;$"), "`)` is expected after the arguments of a call", "`)`"},
@@ -98,33 +101,52 @@ TEST_CASE("diagnostics of programs that parse") {
   const Malformed kTable[] = {
       {"tile 1 kernel k() { } program $k$() { k() }", "two kernels or programs `k`", "rename"},
       {"tile 1 program $p$() { }", "calls no kernel", "call one"},
-      {with_calls("temp P: f32[B, splits] $part(X, P, s)$ join(P, Y)"), "the constant `last` of `part` has no value", "part<last = ...>"},
+      {with_calls("temp P: f32[B, splits] $part(X, P, s)$ join(P, Y)"), "the constant `last` of `part` has no value",
+       "part<last = ...>"},
       {with_calls(made + "$missing(X)$ join(P, Y)"), "there is no kernel `missing`", "define it"},
       {with_calls(made + "$p(P, Y)$ join(P, Y)"), "`p` is a program", "its kernels"},
       {with_calls(made + "$join(P)$ join(P, Y)"), "`join` has 2 parameters, 1 are given", "one for each"},
       {with_calls(made + "part<last = all, $first$ = all>(X, P, s) join(P, Y)"), "no constant `first`", "remove"},
       {with_calls(made + "part<last = all, $last$ = all>(X, P, s) join(P, Y)"), "given twice", "remove"},
-      {with_calls("temp P: f32[B, splits] part<last = s > $1$>(X, P, s) join(P, Y)"), "`(` is expected after the name of a kernel", "`(`"},
-      {with_calls("temp P: f32[B, splits] part<last = ($B$ > 1)>(X, P, s) join(P, Y)"), "must be known when the program is got", "constants of the program"},
-      {with_calls("temp P: f32[B, splits] part<last = all>(X, P, $X$) join(P, Y)"), "`scale` of `part` is a scalar", "number"},
-      {with_calls("temp P: f32[B, splits] part<last = all>($2$, P, s) join(P, Y)"), "`X` of `part` is a tensor", "temporary"},
-      {with_calls("temp P: f32[B, splits] fill(P) join(P, Y) part<last = all>($Y$, P, s)"), "`Y` has 1 axes, `X` of `part` has 2", "as many axes"},
-      {with_calls("temp P: f16[B, splits], Q: f32[B, splits] part<last = all>(X, $P$, s) part<last = all>(X, Q, s) join(Q, Y)"), "`P` is of f16, `P` of `part` of f32", "same type"},
-      {program("<T: f16 | f32>(X: T[B, S], Y: inout f16[B], s: f32)", "temp P: f32[B, 2] part<last = true>($X$, P, s) join(P, Y)"), "`X` is of T", "every choice"},
-      {program("(X: f16[B, S], Y: f16[B], s: f32)", "temp P: f32[B, 2] part<last = true>(X, P, s) join(P, $Y$)"), "`join` writes `Y`, which the program only reads", "inout"},
-      {with_calls("temp P: f32[B, splits] join($P$, Y)"), "`P` is read before a call has written it", "writes it first"},
-      {program("(P: f32[B, n], Y: out f16[B]) tune n = 2", "join(P, $Y$)"), "`Y` is read before a call has written it", "inout"},
-      {program("(P: f32[B, n], $Y$: out f16[B]) tune n = 2", "temp Q: f32[B, 2] fill(Q)"), "no call writes `Y`", "declare it"},
+      {with_calls("temp P: f32[B, splits] part<last = s > $1$>(X, P, s) join(P, Y)"),
+       "`(` is expected after the name of a kernel", "`(`"},
+      {with_calls("temp P: f32[B, splits] part<last = ($B$ > 1)>(X, P, s) join(P, Y)"),
+       "must be known when the program is got", "constants of the program"},
+      {with_calls("temp P: f32[B, splits] part<last = all>(X, P, $X$) join(P, Y)"), "`scale` of `part` is a scalar",
+       "number"},
+      {with_calls("temp P: f32[B, splits] part<last = all>($2$, P, s) join(P, Y)"), "`X` of `part` is a tensor",
+       "temporary"},
+      {with_calls("temp P: f32[B, splits] fill(P) join(P, Y) part<last = all>($Y$, P, s)"),
+       "`Y` has 1 axes, `X` of `part` has 2", "as many axes"},
+      {with_calls("temp P: f16[B, splits], Q: f32[B, splits] part<last = all>(X, $P$, s) part<last = all>(X, Q, s) "
+                  "join(Q, Y)"),
+       "`P` is of f16, `P` of `part` of f32", "same type"},
+      {program("<T: f16 | f32>(X: T[B, S], Y: inout f16[B], s: f32)",
+               "temp P: f32[B, 2] part<last = true>($X$, P, s) join(P, Y)"),
+       "`X` is of T", "every choice"},
+      {program("(X: f16[B, S], Y: f16[B], s: f32)", "temp P: f32[B, 2] part<last = true>(X, P, s) join(P, $Y$)"),
+       "`join` writes `Y`, which the program only reads", "inout"},
+      {with_calls("temp P: f32[B, splits] join($P$, Y)"), "`P` is read before a call has written it",
+       "writes it first"},
+      {program("(P: f32[B, n], Y: out f16[B]) tune n = 2", "join(P, $Y$)"), "`Y` is read before a call has written it",
+       "inout"},
+      {program("(P: f32[B, n], $Y$: out f16[B]) tune n = 2", "temp Q: f32[B, 2] fill(Q)"), "no call writes `Y`",
+       "declare it"},
       {with_calls("temp $P$: u4[B, 2], Q: f32[B, splits] fill(Q) join(Q, Y)"), "elements of 4 bits", "u8"},
       {with_calls("temp P: f32[B, $0$] fill(P) join(P, Y)"), "positive integer", "at least 1"},
-      {program("(Y: inout f16[B], n: i32)", "temp P: f32[B, $n$] fill(P) join(P, Y)"), "depends on the run-time scalar `n`", "const n"},
+      {program("(Y: inout f16[B], n: i32)", "temp P: f32[B, $n$] fill(P) join(P, Y)"),
+       "depends on the run-time scalar `n`", "const n"},
   };
   for (const Malformed& malformed : kTable) check(malformed);
 }
 
 TEST_CASE("programs pass a tensor twice only to read it") {
-  const std::string_view kernels = "tile 1 kernel f(A: f32[M], B: f32[M], C: out f32[M]) tune n = 2 grid b < M { parallel i < 1 { C[b] = A[b] + B[b] } } ";
-  auto text = [&](std::string_view call) { return fmt::format("{}program p(X: inout f32[M], Y: out f32[M]) {{ {} f(X, X, Y) f(Y, Y, X) }}", kernels, call); };
+  const std::string_view kernels =
+      "tile 1 kernel f(A: f32[M], B: f32[M], C: out f32[M]) tune n = 2 grid b < M { parallel i < 1 { C[b] = A[b] + "
+      "B[b] } } ";
+  auto text = [&](std::string_view call) {
+    return fmt::format("{}program p(X: inout f32[M], Y: out f32[M]) {{ {} f(X, X, Y) f(Y, Y, X) }}", kernels, call);
+  };
   CHECK(load(text("")).ok());
   check({text("f(X, X, $X$)"), "`X` is passed twice and written", "another tensor"});
 }

@@ -30,7 +30,8 @@ struct Programs : EngineFixture {
     REQUIRE_MESSAGE(model.ok(), model.status().message());
     return std::make_shared<ProgramHandle>(engine(), *model);
   }
-  static Result<std::shared_ptr<const ProgramModel>> model_of(std::string_view text, std::vector<ConstValue> consts = {}) {
+  static Result<std::shared_ptr<const ProgramModel>> model_of(std::string_view text,
+                                                              std::vector<ConstValue> consts = {}) {
     auto module = ir::load(std::string(kScale) + std::string(text));
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     return ProgramModel::create(*module, module->programs.at(0), consts);
@@ -46,7 +47,8 @@ struct Programs : EngineFixture {
   }
 };
 
-constexpr auto kBlocking = tuner::Policy::kBlocking, kOff = tuner::Policy::kOff, kCachedOnly = tuner::Policy::kCachedOnly;
+constexpr auto kBlocking = tuner::Policy::kBlocking, kOff = tuner::Policy::kOff,
+               kCachedOnly = tuner::Policy::kCachedOnly;
 
 }  // namespace
 
@@ -189,8 +191,8 @@ TEST_CASE("what is wrong with a program's launch is said, and nothing is left be
   CHECK(message(a, c, 100).find("s < 100.0") != std::string::npos);
   CHECK(message(a, a, 1).find("overlap") != std::string::npos);
 
-  auto shrinking = f.program(
-      "program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, C, s) }");
+  auto shrinking =
+      f.program("program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, C, s) }");
   HostTensorF32 b({5, 5}, 1), d({5, 5}, 1);
   Arg args[] = {b.tensor(), d.tensor(), float_arg(1)};
   Status status = shrinking->launch(args, f.settings(kOff), nullptr);
@@ -203,7 +205,8 @@ TEST_CASE("what is wrong with a program's launch is said, and nothing is left be
   CHECK(unequal->launch(args, f.settings(kOff), nullptr).message().find("kernel `scale`") != std::string::npos);
 
   Arg good[] = {a.tensor(), c.tensor(), float_arg(3)};
-  for (FakeCall call : {FakeCall::kAllocate, FakeCall::kLaunch, FakeCall::kCompile, FakeCall::kCreateStream, FakeCall::kCopy}) {
+  for (FakeCall call :
+       {FakeCall::kAllocate, FakeCall::kLaunch, FakeCall::kCompile, FakeCall::kCreateStream, FakeCall::kCopy}) {
     Programs g;
     auto fresh = g.program();
     g.state().fail(call, 1, Status(call == FakeCall::kAllocate ? Code::kNoMemory : Code::kLaunch, "broken"), 1000);
@@ -226,8 +229,10 @@ kernel fill<const on: bool, const n: i32>(P: out f32[M, N], s: f32) grid b < M {
   const std::string_view good = "program p<const k: i32>(C: out f32[M, N], s: f32) { fill<on = (k > 2), n = k>(C, s) }";
   CHECK(message(good, {{"k", 3, 0}}) == "");
   CHECK(message(good).find("const `k` has no value") != std::string::npos);
-  CHECK(message("program p(C: out f32[M, N], s: i32) { fill<on = true, n = 3>(C, s) }").find("convert it: `f32(s)`") != std::string::npos);
-  CHECK(message("program p(C: out f32[M, N], s: f32) { fill<on = true, n = 4000000000>(C, s) }").find("is not a value of const `n`") != std::string::npos);
+  CHECK(message("program p(C: out f32[M, N], s: i32) { fill<on = true, n = 3>(C, s) }").find("convert it: `f32(s)`") !=
+        std::string::npos);
+  CHECK(message("program p(C: out f32[M, N], s: f32) { fill<on = true, n = 4000000000>(C, s) }")
+            .find("is not a value of const `n`") != std::string::npos);
 }
 
 }  // namespace kachel::runtime
