@@ -4,7 +4,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "ir/parse.h"
-#include "runtime/engine/program_handle.h"
+#include "runtime/engine/prepared_forms.h"
 
 using namespace kachel;
 
@@ -105,7 +105,9 @@ kachel_status kachel_kernel_get(kachel_module* module, const char* name, const k
       return {};
     }
     KACHEL_ASSIGN(auto model, runtime::KernelModel::create(*found.kernel, values));
-    *out = new kachel_kernel{std::make_shared<runtime::KernelHandle>(module->engine, std::move(model))};
+    auto forms = runtime::PreparedForms::create(module->engine, *found.kernel, values, model);
+    *out = new kachel_kernel{
+        std::make_shared<runtime::KernelHandle>(module->engine, std::move(model), std::move(forms))};
     return {};
   });
 }

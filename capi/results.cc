@@ -6,7 +6,6 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "runtime/engine/check.h"
-#include "runtime/engine/explain.h"
 
 using namespace kachel;
 
@@ -87,8 +86,8 @@ kachel_status kachel_explain(kachel_kernel* kernel, const kachel_arg* args, size
     if (!out) return capi::missing("out");
     runtime::LaunchSettings settings;
     KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
-    KACHEL_ASSIGN(std::string text, runtime::explain(*kernel->kernel, capi::arguments(args, count), settings,
-                                                     static_cast<runtime::ExplainWhat>(what)));
+    KACHEL_ASSIGN(std::string text, kernel->kernel->explain(capi::arguments(args, count), settings,
+                                                            static_cast<runtime::ExplainWhat>(what)));
     *out = new kachel_text{std::move(text)};
     return {};
   });

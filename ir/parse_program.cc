@@ -15,13 +15,45 @@ void Parser::program() {
     if (sound) fail("a program needs a body", "write `{ ... }` after the header");
   } else {
     advance();
-    while (!at("}") && !at_end() && !at("kernel") && !at("program")) {
-      if (accept(";")) continue;
-      if (!(at("temp") ? temp(program) : call(program))) recover_to_call();
-    }
+    calls(program);
     expect("}", "the calls of a program");
   }
   result_.module.programs.push_back(std::move(program));
+}
+
+void Parser::calls(Program& program) {
+  while (!at("}") && !at_end() && !at("kernel") && !at("program")) {
+    if (accept(";")) continue;
+    if (!(at("temp") ? temp(program) : at("if") ? conditional(program) : call(program))) recover_to_call();
+  }
+}
+
+// `if splits == 1 { ... } else { ... }`
+bool Parser::conditional(Program& program) {
+  advance();
+  Nest nest(*this);
+  if (!nest.ok()) return false;
+  Guard guard{expr()};
+  if (!guard.condition) return false;
+  // So that `if !c` is the opposite of `if c`.
+  while (guard.condition->kind == ExprKind::kApply && guard.condition->op == Op::kNot)
+    guard = {guard.condition->args[0], !guard.holds};
+  guards_.push_back(guard);
+  bool sound = braced_calls(program);
+  if (sound && accept("else")) {
+    guards_.back().holds = !guard.holds;
+    sound = at("if") ? conditional(program) : braced_calls(program);
+  }
+  guards_.pop_back();
+  return sound;
+}
+
+bool Parser::braced_calls(Program& program) {
+  if (!expect("{", "the condition of a call")) return false;
+  const size_t depth = order_.size();
+  calls(program);
+  leave_scope(depth);
+  return expect("}", "the calls");
 }
 
 // To what may be the next one: statements end with the line.
@@ -34,6 +66,8 @@ void Parser::recover_to_call() {
 
 // `temp part: f32[B, H, splits, D], lse: f32[B, H, splits]`
 bool Parser::temp(Program& program) {
+  if (!guards_.empty())
+    return fail("a temporary tensor within `if`", "declare it in front; where no call uses it, it takes no memory");
   advance();
   do {
     auto buffer = std::make_shared<Buffer>();
@@ -74,6 +108,7 @@ bool Parser::call(Program& program) {
     if (!expect(")", "the arguments of a call")) return false;
   }
   call.loc = span(first);
+  call.guards = guards_;
   program.calls.push_back(std::move(call));
   return true;
 }

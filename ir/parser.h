@@ -89,6 +89,9 @@ class Parser {
   // parse_program.cc
   void program();
   bool temp(Program& program);
+  void calls(Program& program);
+  bool conditional(Program& program);
+  bool braced_calls(Program& program);
   bool call(Program& program);
   bool call_consts(Call& call);
   bool call_arg(Call& call);
@@ -135,6 +138,7 @@ class Parser {
   int depth_ = 0, nodes_ = 0;
   int height_ = 0;  // of the expression that was read last
   bool in_parallel_ = false;
+  std::vector<Guard> guards_;  // around the call that is read
   std::unordered_map<std::string, Entity> names_;
   std::vector<std::string> order_;     // of declaration, to leave scopes
   std::vector<std::string> reported_;  // unknown names, each reported once a kernel

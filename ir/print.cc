@@ -84,28 +84,61 @@ class ModuleWriter : public Writer {
       separator = ", ";
     }
     if (!program.temps.empty()) text += "\n";
+    std::vector<Guard> open;
     for (const Call& call : program.calls) {
-      text += "  " + name_of(call.kernel);
-      separator = "<";
-      for (const Call::Const& value : call.consts) {
-        text += fmt::format("{}{} = ", separator, value.name);
-        const bool plain = value.value->kind != ExprKind::kApply;
-        if (!plain) text += "(";
-        expr(value.value);
-        if (!plain) text += ")";
-        separator = ", ";
-      }
-      text += call.consts.empty() ? "(" : ">(";
-      separator = "";
-      for (const CallArg& arg : call.args) {
-        text += separator;
-        if (arg.tensor) text += names_.of(*arg.tensor);
-        else expr(arg.value);
-        separator = ", ";
-      }
-      text += ")\n";
+      move_to(call.guards, open);
+      this->call(call, name_of(call.kernel));
     }
+    move_to({}, open);
     text += "}\n";
+  }
+
+  void indent(size_t depth) { text.append(2 * depth, ' '); }
+
+  // Closes blocks and opens others, so that exactly these are around what follows.
+  void move_to(const std::vector<Guard>& guards, std::vector<Guard>& open) {
+    size_t common = 0;
+    while (common < guards.size() && common < open.size() && guards[common].holds == open[common].holds &&
+           same(guards[common].condition, open[common].condition))
+      ++common;
+    while (open.size() > common) {
+      indent(open.size());
+      text += "}\n";
+      open.pop_back();
+    }
+    while (open.size() < guards.size()) {
+      const Guard& guard = guards[open.size()];
+      indent(open.size() + 1);
+      text += guard.holds ? "if " : "if !(";
+      expr(guard.condition);
+      text += guard.holds ? " {\n" : ") {\n";
+      open.push_back(guard);
+    }
+  }
+
+  void call(const Call& call, const std::string& kernel) {
+    indent(call.guards.size() + 1);
+    text += kernel;
+    const char* separator = "<";
+    for (const Call::Const& value : call.consts) {
+      text += fmt::format("{}{} = ", separator, value.name);
+      const bool plain = value.value->kind != ExprKind::kApply;
+      if (!plain) text += "(";
+      expr(value.value);
+      if (!plain) text += ")";
+      separator = ", ";
+    }
+    text += call.consts.empty() ? "(" : ">(";
+    separator = "";
+    for (const CallArg& arg : call.args) {
+      text += separator;
+      if (arg.tensor)
+        text += names_.of(*arg.tensor);
+      else
+        expr(arg.value);
+      separator = ", ";
+    }
+    text += ")\n";
   }
 
   void angle_params(const Kernel& kernel, bool options) {

@@ -11,6 +11,12 @@ struct CallArg {
   Loc loc;
 };
 
+// What an `if` around a call demands: the condition, or behind `else` its opposite.
+struct Guard {
+  ExprRef condition;  // host-evaluated, without scalars
+  bool holds = true;
+};
+
 struct Call {
   struct Const {
     std::string name;
@@ -20,6 +26,7 @@ struct Call {
   std::string kernel;  // by name, of the same module
   std::vector<Const> consts;
   std::vector<CallArg> args;  // in the order of the kernel's parameters
+  std::vector<Guard> guards;  // of the blocks around it, outermost first; all must hold, else the call is left out
   Loc loc;
 };
 

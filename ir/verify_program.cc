@@ -23,6 +23,8 @@ class ProgramRules {
       report(program_.header.loc, "a program has neither grid nor statements", "put them into a kernel that it calls");
     if (!out_.empty()) return;
     for (const BufferRef& temp : program_.temps) temporary(*temp);
+    for (const Call& call : program_.calls)
+      for (const Guard& guard : call.guards) check_host(guard.condition, false, "the condition of a call", out_);
     if (program_.calls.empty())
       report(program_.header.loc, fmt::format("the program `{}` calls no kernel", program_.header.name),
              "call one: `name(A, B)`");
@@ -39,11 +41,13 @@ class ProgramRules {
     out_.push_back({loc, std::move(message), std::move(mend)});
   }
 
-  // Temporaries as parameters and the scalars of calls as keys, so that the rules for kernels judge them.
+  // Temporaries as parameters, conditions of calls as `where` and their scalars as keys, so that the rules for kernels
+  // judge them.
   Kernel as_kernel() const {
     Kernel kernel = program_.header;
     for (const BufferRef& temp : program_.temps) kernel.params.push_back({temp, nullptr});
     for (const Call& call : program_.calls) {
+      for (const Guard& guard : call.guards) kernel.where.push_back(guard.condition);
       for (const Call::Const& value : call.consts) kernel.key.push_back(value.value);
       for (const CallArg& arg : call.args)
         if (!arg.tensor) kernel.key.push_back(arg.value);
@@ -97,7 +101,34 @@ class ProgramRules {
       tensor(call, arg, *param.tensor, &types, &passed);
     }
     for (const auto& [tensor, written] : passed)
-      if (written) touched_.insert(tensor);
+      if (written) touched_[tensor].push_back(call.guards);
+  }
+
+  // Whether some call has written the tensor wherever `known` holds.
+  bool is_written(const Buffer& tensor, std::vector<Guard> known, int splits = 0) const {
+    const auto found = touched_.find(&tensor);
+    if (found == touched_.end()) return false;
+    const Guard* open = nullptr;  // neither known to hold nor known not to
+    for (const std::vector<Guard>& guards : found->second) {
+      const Guard* missing = nullptr;
+      bool never = false;
+      for (const Guard& guard : guards) {
+        const auto about = std::find_if(known.begin(), known.end(),
+                                        [&](const Guard& other) { return ir::same(other.condition, guard.condition); });
+        if (about == known.end())
+          missing = &guard;
+        else
+          never |= about->holds != guard.holds;
+      }
+      if (never) continue;
+      if (!missing) return true;
+      open = missing;
+    }
+    if (!open || splits == kMostSplits) return false;
+    known.push_back({open->condition, true});
+    if (!is_written(tensor, known, splits + 1)) return false;
+    known.back().holds = false;
+    return is_written(tensor, known, splits + 1);
   }
 
   void consts(const Call& call, const Kernel& kernel) {
@@ -140,7 +171,7 @@ class ProgramRules {
       report(arg.loc, fmt::format("`{}` writes `{}`, which the program only reads", call.kernel, tensor.name),
              fmt::format("declare it `{}: out ...` or `inout`", tensor.name));
     if (param.direction != Direction::kOut && (is_temp || tensor.direction == Direction::kOut) &&
-        !touched_.count(&tensor))
+        !is_written(tensor, call.guards))
       report(arg.loc, fmt::format("`{}` is read before a call has written it", tensor.name),
              is_temp ? "call the kernel that writes it first"
                      : "call the kernel that writes it first, or declare it `inout`");
@@ -175,7 +206,9 @@ class ProgramRules {
   const Module& module_;
   const Program& program_;
   Diagnostics& out_;
-  std::set<const Buffer*> touched_;  // written by a call so far
+  static constexpr int kMostSplits = 8;  // conditions that is_written() takes both ways
+
+  std::map<const Buffer*, std::vector<std::vector<Guard>>> touched_;  // by a call so far, and where
 };
 
 }  // namespace

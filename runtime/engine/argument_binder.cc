@@ -290,4 +290,13 @@ Status bind_host_arguments(const KernelModel& model, std::span<const Arg> args, 
   return binder.bind(false) ? Status() : binder.status();
 }
 
+Status admit_scalars(const KernelModel& model, const HostInputs& inputs) {
+  for (const auto* conditions : {&model.where, &model.conditions})
+    for (const Condition& condition : *conditions)
+      if (condition.program.mentions_scalars() && condition.program.run(inputs) == 0)
+        return invalid(fmt::format("{} `{}`: `{}` does not hold for these scalars; bind anew",
+                                   model.is_program ? "program" : "kernel", model.kernel.name, condition.text));
+  return {};
+}
+
 }  // namespace kachel::runtime

@@ -25,19 +25,14 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
                    std::any_of(kernel.where.begin(), kernel.where.end(),
                                [&](const Condition& condition) { return reads_scalars(condition.program); }) ||
                    !kernel.condition_scalars.empty();
-  call->workspace_bytes_ = specialisation->workspace_bytes(call->grid_);
+  int64_t workspace_bytes = specialisation->workspace_bytes(call->grid_);
   // The grid may grow with the scalars; its scratch cannot: then it is reserved for as many blocks as ever run.
   if (call->dynamic_) {
     LaunchGrid most;
     most.blocks = static_cast<uint32_t>(specialisation->block_limit());
-    call->workspace_bytes_ = specialisation->workspace_bytes(most);
+    workspace_bytes = specialisation->workspace_bytes(most);
   }
-  if (call->workspace_bytes_ > 0) {
-    Device& device = specialisation->device();
-    RelaxedCapture relaxed(device);
-    KACHEL_ASSIGN(call->workspace_,
-                  Workspace::allocate_lasting(device, call->engine_->options().scratch, call->workspace_bytes_));
-  }
+  KACHEL_ASSIGN(call->workspace_, LastingScratch::allocate(call->engine_, specialisation->device(), workspace_bytes));
   call->grid_.workspace = call->workspace_.get();
   alignas(128) uint64_t words[kMaxSlots];
   KACHEL_ASSIGN(const size_t count, specialisation->fill_slots(arguments, call->grid_, words));
@@ -61,16 +56,6 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
   return call;
 }
 
-BoundCall::~BoundCall() {
-  if (!engine_ || !workspace_.get()) return;
-  if (!engine_->in_owner_process()) {
-    workspace_.forget();
-    return;
-  }
-  RelaxedCapture relaxed(specialisation_->device());
-  workspace_.reset();
-}
-
 Status BoundCall::move_maps(void* const* pointers, uint64_t* slots) const {
   for (const Patch& patch : map_patches_)
     KACHEL_TRY(specialisation_->device().move_map(slots + patch.slot, pointers[patch.source]));
@@ -81,11 +66,7 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
   uint64_t values[kMaxParams];
   for (size_t i = 0; i < model_->scalars.size(); ++i) values[model_->scalars[i]] = static_cast<uint64_t>(scalars[i]);
   const HostInputs inputs{arguments_->dims, values, specialisation_->values().data()};
-  for (const auto* conditions : {&model_->where, &model_->conditions})
-    for (const Condition& condition : *conditions)
-      if (condition.program.run(inputs) == 0)
-        return invalid("kernel `" + model_->kernel.name + "`: `" + condition.text +
-                       "` does not hold for these scalars; bind anew");
+  KACHEL_TRY(admit_scalars(*model_, inputs));
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
   grid.overlaps = grid_.overlaps;

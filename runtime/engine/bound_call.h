@@ -15,7 +15,6 @@ class BoundCall final : public BoundLaunch {
                                                    std::shared_ptr<const KernelModel> model,
                                                    const Specialisation* specialisation,
                                                    const BoundArguments& arguments, bool overlaps = false);
-  ~BoundCall() override;
 
   Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override {
     if (!specialisation_) return {};
@@ -52,8 +51,7 @@ class BoundCall final : public BoundLaunch {
   std::vector<Patch> pointer_patches_, scalar_patches_, map_patches_;
   bool dynamic_ = false;
   std::unique_ptr<BoundArguments> arguments_;  // where dynamic
-  int64_t workspace_bytes_ = 0;
-  Workspace workspace_;
+  LastingScratch workspace_;
 };
 
 }  // namespace kachel::runtime

@@ -1,7 +1,5 @@
 #include "runtime/engine/dispatch_table.h"
 
-#include "runtime/engine/program_handle.h"
-
 namespace kachel::runtime {
 namespace {
 
@@ -96,6 +94,6 @@ size_t DispatchTable<Target>::size() const {
 }
 
 template class DispatchTable<Specialisation>;
-template class DispatchTable<ProgramChoice>;
+template class DispatchTable<TunableValues>;
 
 }  // namespace kachel::runtime

@@ -18,7 +18,7 @@
 
 namespace kachel::runtime {
 
-// Of kernels, Target is a Specialisation.
+// Target is a Specialisation for kernels, TunableValues for programs.
 template <class Target>
 class DispatchTable {
  public:

@@ -85,4 +85,24 @@ EngineStats Engine::stats() {
   return stats;
 }
 
+Result<LastingScratch> LastingScratch::allocate(std::shared_ptr<Engine> engine, Device& device, int64_t bytes) {
+  LastingScratch made;
+  made.engine_ = std::move(engine);
+  made.device_ = &device;
+  if (bytes == 0) return made;
+  RelaxedCapture relaxed(device);
+  KACHEL_ASSIGN(made.scratch_, Workspace::allocate_lasting(device, made.engine_->options().scratch, bytes));
+  return made;
+}
+
+LastingScratch::~LastingScratch() {
+  if (!scratch_.get()) return;
+  if (!engine_->in_owner_process()) {
+    scratch_.forget();
+    return;
+  }
+  RelaxedCapture relaxed(*device_);
+  scratch_.reset();
+}
+
 }  // namespace kachel::runtime

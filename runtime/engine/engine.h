@@ -98,4 +98,22 @@ class Engine {
   std::unordered_set<std::string> tuned_;
 };
 
+// Scratch of a bound call, for several launches and streams. In a child of fork() it is let be.
+class LastingScratch {
+ public:
+  LastingScratch() = default;
+  static Result<LastingScratch> allocate(std::shared_ptr<Engine> engine, Device& device, int64_t bytes);
+  LastingScratch(LastingScratch&&) = default;
+  LastingScratch& operator=(LastingScratch&&) = default;
+  // REQUIRES: whoever uses it has finished.
+  ~LastingScratch();
+
+  void* get() const { return scratch_.get(); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  Device* device_ = nullptr;
+  Workspace scratch_;
+};
+
 }  // namespace kachel::runtime

@@ -1,6 +1,7 @@
-#include "runtime/engine/explain.h"
-
+// Words for people: what a launch would run and why.
 #include <fmt/format.h>
+
+#include <bit>
 
 #include "runtime/engine/configurations.h"
 #include "runtime/engine/facts.h"
@@ -69,20 +70,44 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   return text;
 }
 
-Result<std::string> explain_kernel(KernelHandle& kernel, std::span<const Arg> args, const LaunchSettings& settings,
-                                   ExplainWhat what) {
-  BoundArguments arguments;
-  KACHEL_TRY(kernel.bind_arguments(args, arguments));
-  KACHEL_ASSIGN(Device * device, kernel.engine().devices().get(arguments.device));
-  const KernelModel& model = kernel.model();
-  Resolver resolver(kernel.engine(), *device, model, arguments, settings, nullptr);
-  KACHEL_ASSIGN(std::vector<TunableValues> order, resolver.ranking_without_tuning());
+// The configuration, what its temporaries take, and which steps it leaves out.
+std::string summary(const ProgramHandle& handle, const BoundArguments& arguments, const LaunchSettings& settings,
+                    const Device& device, const TunableValues& values, const ProgramLayout& layout) {
+  const KernelModel& model = handle.model();
+  const ProgramModel& program = handle.program();
   const Point point = point_of(model, arguments);
+  const std::vector<int64_t> key_values = key_values_of(model, arguments);
+  const TuningStore store(handle.engine().store(), {model, point, key_values, device.properties()});
+  auto admitted = admitted_configurations(model, arguments.inputs());
+  std::string text = fmt::format(
+      "program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n", model.kernel.name,
+      device.properties().name, device.properties().architecture,
+      values.empty() ? "(none)" : configuration_text(model, values),
+      reason(handle, settings, admitted.ok() ? admitted->size() : 0, store), layout.bytes);
+  for (size_t i = 0; i < program.temps.size(); ++i) {
+    const ProgramModel::Temp& temp = program.temps[i];
+    if (!(temp.users & layout.steps)) continue;
+    text += fmt::format("  {}: {}[{}]\n", temp.name, ir::name(program.type_of(temp, arguments)),
+                        fmt::join(layout.temps[i].shape, layout.temps[i].shape + temp.shape.size(), ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> KernelHandle::explain(std::span<const Arg> args, const LaunchSettings& settings,
+                                          ExplainWhat what) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  Resolver resolver(*engine_, *device, *model_, arguments, settings, nullptr);
+  KACHEL_ASSIGN(std::vector<TunableValues> order, resolver.ranking_without_tuning());
+  const Point point = point_of(*model_, arguments);
   KACHEL_ASSIGN(lowering::Lowered lowered,
-                kernel.engine().plans().lower({*device, model, point, order[0]}, {.keep_stages = true}));
+                engine_->plans().lower({*device, *model_, point, order[0]}, {.keep_stages = true}));
   switch (what) {
     case ExplainWhat::kSummary:
-      return summary(kernel, arguments, settings, *device, order[0], lowered);
+      return summary(*this, arguments, settings, *device, order[0], lowered);
     case ExplainWhat::kSource:
       return lowered.text;
     case ExplainWhat::kTileIr:
@@ -93,53 +118,30 @@ Result<std::string> explain_kernel(KernelHandle& kernel, std::span<const Arg> ar
   return invalid(fmt::format("{} is not something to explain; use one of KACHEL_EXPLAIN_*", static_cast<int>(what)));
 }
 
-// The choice of the program, then each of its steps.
-Result<std::string> explain_program(ProgramHandle& handle, std::span<const Arg> args, const LaunchSettings& settings,
-                                    ExplainWhat what) {
+// The choice of the program, then each step that runs.
+Result<std::string> ProgramHandle::explain(std::span<const Arg> args, const LaunchSettings& settings,
+                                           ExplainWhat what) {
   BoundArguments arguments;
-  KACHEL_TRY(handle.bind_arguments(args, arguments));
-  KACHEL_ASSIGN(Device * device, handle.engine().devices().get(arguments.device));
-  const KernelModel& model = handle.model();
-  const ProgramModel& program = handle.program();
-  KACHEL_ASSIGN(const std::vector<TunableValues> order, handle.ranking_without_tuning(arguments, settings));
+  KACHEL_TRY(bind_arguments(args, arguments));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  KACHEL_ASSIGN(const std::vector<TunableValues> order,
+                Ranking(*engine_, *device, *model_, arguments, settings, {}).without_tuning());
   ProgramLayout layout;
-  KACHEL_TRY(lay_out(program, arguments, order[0], layout));
+  KACHEL_TRY(lay_out(*program_, arguments, order[0], layout));
   std::string text;
-  if (what == ExplainWhat::kSummary) {
-    const Point point = point_of(model, arguments);
-    const std::vector<int64_t> key_values = key_values_of(model, arguments);
-    const TuningStore store(handle.engine().store(), {model, point, key_values, device->properties()});
-    auto admitted = admitted_configurations(model, arguments.inputs());
-    text = fmt::format("program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n", model.kernel.name,
-                       device->properties().name, device->properties().architecture,
-                       order[0].empty() ? "(none)" : configuration_text(model, order[0]),
-                       reason(handle, settings, admitted.ok() ? admitted->size() : 0, store), layout.bytes);
-    for (size_t i = 0; i < program.temps.size(); ++i) {
-      const ProgramModel::Temp& temp = program.temps[i];
-      text += fmt::format("  {}: {}[{}]\n", temp.name, ir::name(program.type_of(temp, arguments)),
-                          fmt::join(layout.temps[i].shape, layout.temps[i].shape + temp.shape.size(), ", "));
-    }
-  }
-  Workspace scratch;  // its address decides facts
-  if (layout.bytes > 0) {
-    KACHEL_ASSIGN(scratch, Workspace::allocate_lasting(*device, handle.engine().options().scratch, layout.bytes));
-  }
-  const LaunchSettings each = step_settings(settings, program.steps.size());
-  StepArguments step_arguments(program, arguments, order[0], layout, scratch.get(), args);
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    KACHEL_ASSIGN(const std::string step, explain_kernel(handle.step(i), step_arguments.of(program.steps[i]), each, what));
-    text += fmt::format("{}{}step {} of {}\n{}", text.empty() ? "" : "\n", what == ExplainWhat::kSource ? "// " : "# ", i + 1,
-                        program.steps.size(), step);
+  if (what == ExplainWhat::kSummary) text = summary(*this, arguments, settings, *device, order[0], layout);
+  KACHEL_ASSIGN(const LastingScratch scratch, LastingScratch::allocate(engine_, *device, layout.bytes));  // its address decides facts
+  const LaunchSettings each = step_settings(settings, steps_.size());
+  StepArguments step_arguments(*program_, arguments, order[0], layout, scratch.get(), args);
+  const auto count = std::popcount(layout.steps);
+  int number = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (!layout.runs(i)) continue;
+    KACHEL_ASSIGN(const std::string step, steps_[i]->explain(step_arguments.of(program_->steps[i]), each, what));
+    text += fmt::format("{}{}step {} of {}\n{}", text.empty() ? "" : "\n",
+                        what == ExplainWhat::kSource ? "// " : "# ", ++number, count, step);
   }
   return text;
-}
-
-}  // namespace
-
-Result<std::string> explain(Launchable& launchable, std::span<const Arg> args, const LaunchSettings& settings,
-                            ExplainWhat what) {
-  return launchable.model().is_program ? explain_program(static_cast<ProgramHandle&>(launchable), args, settings, what)
-                                       : explain_kernel(static_cast<KernelHandle&>(launchable), args, settings, what);
 }
 
 }  // namespace kachel::runtime

@@ -23,15 +23,30 @@ inline Status KernelHandle::launch_one(const Specialisation& specialisation, con
   Signature signature;
   make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
-  if (!found) [[unlikely]] {
-    KACHEL_ASSIGN(found, resolve(arguments, settings, signature, stream));
-    if (!found) return {};
-  }
-  Status launched = launch_one(*found, arguments, settings.overlaps, stream);
+  if (!found) [[unlikely]]
+    return launch_unknown(arguments, args, settings, signature, stream);
+  return launch_found(*found, arguments, settings, signature, stream);
+}
+
+inline Status KernelHandle::launch_found(const Specialisation& found, const BoundArguments& arguments,
+                                         const LaunchSettings& settings, Signature& signature, void* stream) {
+  Status launched = launch_one(found, arguments, settings.overlaps, stream);
   if (!launched.ok()) [[unlikely]]
-    return launch_failed(*found, arguments, settings, signature, stream, std::move(launched));
+    return launch_failed(found, arguments, settings, signature, stream, std::move(launched));
   engine_->counters().launches.add();
   return launched;
+}
+
+Status KernelHandle::launch_unknown(const BoundArguments& arguments, std::span<const Arg> args,
+                                    const LaunchSettings& settings, Signature& signature, void* stream) {
+  KACHEL_ASSIGN(Served served, resolve(arguments, args, settings, signature, stream));
+  if (served.program) {
+    Status launched = served.program->launch(args, settings, stream);
+    if (launched.code() != Code::kNoMemory) return launched;
+    KACHEL_ASSIGN(served.specialisation, forms_->alone(arguments, settings, stream));
+  }
+  if (!served.specialisation) return {};
+  return launch_found(*served.specialisation, arguments, settings, signature, stream);
 }
 
 Status KernelHandle::launch_failed(const Specialisation& failed, const BoundArguments& arguments,
@@ -87,8 +102,16 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
   return why;
 }
 
-Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& arguments, const LaunchSettings& settings,
-                                                    Signature& signature, void* stream) {
+Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
+                                                   const LaunchSettings& settings, Signature& signature,
+                                                   void* stream) {
+  bool forms_decided = true;
+  if (forms_ && !settings.has_configuration) {
+    KACHEL_ASSIGN(const OtherForms::Serving serving,
+                  forms_->serving(arguments, args, settings, signature, stream));
+    if (serving.program || serving.alone) return Served{serving.program, serving.alone};
+    forms_decided = serving.decided;
+  }
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   {
     RelaxedCapture relaxed(*device);
@@ -96,16 +119,17 @@ Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& argume
     if (capturing) {
       // Nothing may be loaded now; a binary that assumes less than these arguments offer does as well.
       const Specialisation* weaker = settings.has_configuration ? nullptr : table_.find_weaker(signature);
-      if (weaker) return weaker;
+      if (weaker) return Served{nullptr, weaker};
       return busy_in_capture(*model_, "load code");
     }
   }
   KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
-  if (!outcome.specialisation) return outcome.specialisation;
+  const Served served{nullptr, outcome.specialisation};
+  if (!outcome.specialisation) return served;
   outcome.specialisation->pin();
-  if (settings.has_configuration) return outcome.specialisation;
+  if (settings.has_configuration) return served;
   bool kept = table_.publish(signature, outcome.specialisation);
-  if (outcome.decided)
+  if (outcome.decided && forms_decided)
     for (tuner::Policy policy : kServedAlike) {
       make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
       kept &= table_.publish(signature, outcome.specialisation);
@@ -116,7 +140,7 @@ Result<const Specialisation*> KernelHandle::resolve(const BoundArguments& argume
         fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
                     "up in the store at each launch. Use bucket() in `key`",
                     model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries));
-  return outcome.specialisation;
+  return served;
 }
 
 Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
@@ -125,7 +149,18 @@ Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& se
   Signature signature;
   make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   if (!settings.has_configuration && table_.find(signature)) return {};
-  return resolve(arguments, settings, signature, stream).status();
+  KACHEL_ASSIGN(const Served served, resolve(arguments, args, settings, signature, stream));
+  return served.program ? served.program->prepare(args, settings, stream) : Status();
+}
+
+Result<bool> KernelHandle::needs_tuning(std::span<const Arg> args, const LaunchSettings& settings) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(tuner::Policy::kBlocking), signature);
+  if (!settings.has_configuration && table_.find(signature)) return false;
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  return Resolver(*engine_, *device, *model_, arguments, settings, nullptr).needs_tuning();
 }
 
 Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
@@ -138,7 +173,9 @@ Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> arg
     LaunchSettings bound = settings;
     bound.needs_code = std::any_of(model_->grid.begin(), model_->grid.end(),
                                    [](const HostProgram& extent) { return extent.mentions_scalars(); });
-    KACHEL_ASSIGN(found, resolve(arguments, bound, signature, nullptr));
+    KACHEL_ASSIGN(const Served served, resolve(arguments, args, bound, signature, nullptr));
+    if (served.program) return served.program->bind(args, settings);
+    found = served.specialisation;
   }
   KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call, BoundCall::create(engine_, model_, found, arguments, settings.overlaps));
   return call;

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "runtime/engine/engine.h"
@@ -28,6 +29,8 @@ class BoundLaunch {
   virtual Status launch(void* const* pointers, const int64_t* scalars, void* stream) const = 0;
 };
 
+enum class ExplainWhat : int32_t { kSummary = 0, kSource = 1, kTileIr = 2, kLoopIr = 3 };
+
 // Thread-safe.
 class Launchable {
  public:
@@ -47,6 +50,9 @@ class Launchable {
   virtual Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) = 0;
   // Resolves once. The stream that tuning waits for is the device's default one.
   virtual Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) = 0;
+
+  // Words for people: what a launch would run and why. Runs the lowering, not the compiler, and tunes nothing.
+  virtual Result<std::string> explain(std::span<const Arg> args, const LaunchSettings& settings, ExplainWhat what) = 0;
 
   // Binds the arguments and names the device they are on.
   Status bind_arguments(std::span<const Arg> args, BoundArguments& out) const {

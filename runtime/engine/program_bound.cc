@@ -9,23 +9,19 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::create(const ProgramHandle& 
                                                            std::shared_ptr<const ProgramModel> program, Device& device,
                                                            const BoundArguments& arguments, const TunableValues& values,
                                                            std::span<const Arg> args, const LaunchSettings& settings) {
-  std::unique_ptr<BoundProgram> bound(new BoundProgram(device, arguments));
-  bound->engine_ = handle.shared_engine();
+  std::unique_ptr<BoundProgram> bound(new BoundProgram(arguments));
   bound->program_ = std::move(program);
   bound->values_ = values;
   KACHEL_TRY(lay_out(*bound->program_, arguments, values, bound->layout_));
-  RelaxedCapture relaxed(device);
-  if (bound->layout_.bytes > 0) {
-    KACHEL_ASSIGN(bound->scratch_,
-                  Workspace::allocate_lasting(device, bound->engine_->options().scratch, bound->layout_.bytes));
-  }
+  KACHEL_ASSIGN(bound->scratch_,
+                LastingScratch::allocate(handle.shared_engine(), device, bound->layout_.bytes));
   StepArguments step_arguments(*bound->program_, arguments, values, bound->layout_, bound->scratch_.get(), args);
   LaunchSettings each = settings;
-  for (size_t i = 0; i < bound->program_->steps.size(); ++i) {
-    each.overlaps = i > 0 && device.properties().overlapping_launches;
-    KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> step,
-                  handle.step(i).bind(step_arguments.of(bound->program_->steps[i]), each));
-    bound->steps_.push_back(std::move(step));
+  bound->steps_.resize(bound->program_->steps.size());
+  for (size_t i = 0; i < bound->steps_.size(); ++i) {
+    if (!bound->layout_.runs(i)) continue;
+    KACHEL_ASSIGN(bound->steps_[i], handle.step(i).bind(step_arguments.of(bound->program_->steps[i]), each));
+    each.overlaps = device.properties().overlapping_launches;
   }
   const KernelModel& header = *bound->program_->header;
   bound->position_.resize(header.params.size());
@@ -33,38 +29,17 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::create(const ProgramHandle& 
   return bound;
 }
 
-BoundProgram::~BoundProgram() {
-  if (!engine_ || !scratch_.get()) return;
-  if (!engine_->in_owner_process()) {
-    scratch_.forget();
-    return;
-  }
-  RelaxedCapture relaxed(device_);
-  scratch_.reset();
-}
-
-// What the header demands of scalars, which are new in every launch.
-Status BoundProgram::admits(const uint64_t* scalars) const {
-  const HostInputs inputs{arguments_.dims, scalars, values_.data()};
-  const KernelModel& header = *program_->header;
-  for (const auto* conditions : {&header.where, &header.conditions})
-    for (const Condition& condition : *conditions)
-      if (condition.program.mentions_scalars() && condition.program.run(inputs) == 0)
-        return invalid("program `" + header.kernel.name + "`: `" + condition.text +
-                       "` does not hold for these scalars; bind anew");
-  return {};
-}
-
 Status BoundProgram::launch(void* const* pointers, const int64_t* scalars, void* stream) const {
   using Kind = ProgramModel::Argument::Kind;
   const KernelModel& header = *program_->header;
   uint64_t given[kMaxParams];
   for (size_t i = 0; i < header.scalars.size(); ++i) given[header.scalars[i]] = static_cast<uint64_t>(scalars[i]);
-  if (!header.scalars.empty()) KACHEL_TRY(admits(given));
   const HostInputs inputs{arguments_.dims, given, values_.data()};
+  if (!header.scalars.empty()) KACHEL_TRY(admit_scalars(header, inputs));
   void* step_pointers[kMaxParams];
   int64_t step_scalars[kMaxParams];
   for (size_t s = 0; s < steps_.size(); ++s) {
+    if (!steps_[s]) continue;
     const ProgramModel::Step& step = program_->steps[s];
     size_t tensor = 0, scalar = 0;
     for (const ProgramModel::Argument& argument : step.arguments) {

@@ -14,22 +14,18 @@ class BoundProgram final : public BoundLaunch {
                                                       std::shared_ptr<const ProgramModel> program, Device& device,
                                                       const BoundArguments& arguments, const TunableValues& values,
                                                       std::span<const Arg> args, const LaunchSettings& settings);
-  ~BoundProgram() override;
 
   Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override;
 
  private:
-  explicit BoundProgram(Device& device, const BoundArguments& arguments) : device_(device), arguments_(arguments) {}
-  Status admits(const uint64_t* scalars) const;
+  explicit BoundProgram(const BoundArguments& arguments) : arguments_(arguments) {}
 
-  std::shared_ptr<Engine> engine_;
   std::shared_ptr<const ProgramModel> program_;
-  Device& device_;
   BoundArguments arguments_;
   TunableValues values_;
   ProgramLayout layout_;
-  Workspace scratch_;
-  std::vector<std::unique_ptr<BoundLaunch>> steps_;
+  LastingScratch scratch_;
+  std::vector<std::unique_ptr<BoundLaunch>> steps_;  // null: left out
   std::vector<int> position_;  // by parameter: its place among the tensors
 };
 

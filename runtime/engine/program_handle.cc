@@ -1,8 +1,7 @@
 #include "runtime/engine/program_handle.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <map>
 
 #include "runtime/engine/program_bound.h"
 #include "runtime/engine/program_session.h"
@@ -26,33 +25,25 @@ ProgramHandle::ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<con
   }
 }
 
-const ProgramChoice* ProgramHandle::keep(TunableValues values) {
+const TunableValues* ProgramHandle::keep(TunableValues values) {
   std::lock_guard lock(mutex_);
-  std::unique_ptr<ProgramChoice>& choice = choices_[values];
-  if (!choice) choice = std::make_unique<ProgramChoice>(ProgramChoice{std::move(values)});
-  return choice.get();
+  return &*choices_.insert(std::move(values)).first;
 }
 
-Status ProgramHandle::run(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout,
-                          void* scratch, std::span<const Arg> args, const LaunchSettings& settings,
-                          void* stream) const {
+Status ProgramHandle::run(const Device& device, const BoundArguments& arguments, const TunableValues& values,
+                          const ProgramLayout& layout, void* scratch, std::span<const Arg> args,
+                          const LaunchSettings& settings, void* stream) const {
   StepArguments step_arguments(*program_, arguments, values, layout, scratch, args);
-  KACHEL_ASSIGN(const Device* device, engine_->devices().get(arguments.device));
   LaunchSettings each = settings;
   for (size_t i = 0; i < steps_.size(); ++i) {
+    if (!layout.runs(i)) continue;
     KACHEL_TRY(steps_[i]->launch(step_arguments.of(program_->steps[i]), each, stream));
-    each.overlaps = device->properties().overlapping_launches;
+    each.overlaps = device.properties().overlapping_launches;
   }
   return {};
 }
 
-Result<std::vector<TunableValues>> ProgramHandle::ranking_without_tuning(const BoundArguments& arguments,
-                                                                         const LaunchSettings& settings) {
-  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  return Ranking(*engine_, *device, *model_, arguments, settings, {}).without_tuning();
-}
-
-Result<const ProgramChoice*> ProgramHandle::choose(const BoundArguments& arguments, std::span<const Arg> args,
+Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& arguments, std::span<const Arg> args,
                                                    const LaunchSettings& settings, Signature& signature, void* stream) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   RelaxedCapture relaxed(*device);
@@ -73,83 +64,87 @@ Result<const ProgramChoice*> ProgramHandle::choose(const BoundArguments& argumen
   }
   KACHEL_TRY(ranking.admit());
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.order(settings.policy));
-  const ProgramChoice* choice = keep(std::move(order.front()));
+  const TunableValues* choice = keep(std::move(order.front()));
   table_.publish(signature, choice);
   return choice;
 }
 
-Result<const ProgramChoice*> ProgramHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
+const TunableValues* ProgramHandle::known(const BoundArguments& arguments, const LaunchSettings& settings) const {
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  return table_.find(signature);
+}
+
+Result<const TunableValues*> ProgramHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
                                                     const LaunchSettings& settings, void* stream) {
   Signature signature;
   make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   if (!settings.has_configuration)
-    if (const ProgramChoice* found = table_.find(signature)) return found;
+    if (const TunableValues* found = table_.find(signature)) return found;
   return choose(arguments, args, settings, signature, stream);
 }
 
 Status ProgramHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
-  KACHEL_ASSIGN(const ProgramChoice* choice, resolve(arguments, args, settings, stream));
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, stream));
   ProgramLayout layout;
-  KACHEL_TRY(lay_out(*program_, arguments, choice->values, layout));
-  const LaunchSettings each = step_settings(settings, steps_.size());
-  if (layout.bytes == 0) return run(arguments, choice->values, layout, nullptr, args, each, stream);
+  KACHEL_TRY(lay_out(*program_, arguments, *values, layout));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  const LaunchSettings each = step_settings(settings, steps_.size());
+  if (layout.bytes == 0) return run(*device, arguments, *values, layout, nullptr, args, each, stream);
   RelaxedCapture relaxed(*device);
   KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
   if (capturing) return busy_in_capture(*model_, "allocate its temporary tensors");
   KACHEL_ASSIGN(const Workspace scratch,
                 Workspace::allocate(*device, engine_->options().scratch, layout.bytes, stream));
-  return run(arguments, choice->values, layout, scratch.get(), args, each, stream);
+  return run(*device, arguments, *values, layout, scratch.get(), args, each, stream);
 }
 
-Status ProgramHandle::prepare_steps(const BoundArguments& arguments, const TunableValues& values,
+Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
                                     std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
-  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   ProgramLayout layout;
   KACHEL_TRY(lay_out(*program_, arguments, values, layout));
-  RelaxedCapture relaxed(*device);
-  KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
+  RelaxedCapture relaxed(device);
+  KACHEL_ASSIGN(const bool capturing, device.is_capturing(stream));
   if (capturing) return busy_in_capture(*model_, "prepare its kernels");
-  LaunchSettings each = step_settings(settings, steps_.size());
-  {
-    // What has been tuned before needs no contents.
-    const bool tunes = each.policy == tuner::Policy::kBlocking;
-    if (tunes) each.policy = tuner::Policy::kCachedOnly;
-    Workspace scratch;
-    if (layout.bytes > 0) {
-      KACHEL_ASSIGN(scratch, Workspace::allocate(*device, engine_->options().scratch, layout.bytes, stream));
-    }
-    StepArguments step_arguments(*program_, arguments, values, layout, scratch.get(), args);
-    Status prepared;
-    for (size_t i = 0; i < steps_.size() && prepared.ok(); ++i)
-      prepared = steps_[i]->prepare(step_arguments.of(program_->steps[i]), each, stream);
-    if (!tunes || (!prepared.ok() && prepared.code() != Code::kNotCached)) return prepared;
-    if (prepared.ok()) each.policy = tuner::Policy::kBlocking;
-    for (size_t i = 0; i < steps_.size() && prepared.ok(); ++i)
-      prepared = steps_[i]->prepare(step_arguments.of(program_->steps[i]), each, stream);
-    if (prepared.ok()) return {};
+  const LaunchSettings each = step_settings(settings, steps_.size());
+  Workspace scratch;
+  if (layout.bytes > 0) {
+    KACHEL_ASSIGN(scratch, Workspace::allocate(device, engine_->options().scratch, layout.bytes, stream));
   }
-  ProgramSession session(*this, *device, arguments, args, {values}, settings, stream);
-  return session.prepare();
+  StepArguments step_arguments(*program_, arguments, values, layout, scratch.get(), args);
+  bool tunes = false;
+  for (size_t i = 0; i < steps_.size() && !tunes && each.policy == tuner::Policy::kBlocking; ++i) {
+    if (!layout.runs(i)) continue;
+    KACHEL_ASSIGN(tunes, steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each));
+  }
+  if (tunes) {
+    // A kernel is tuned on what the steps before it have made.
+    ProgramSession session(*this, device, arguments, args, {values}, settings, stream);
+    KACHEL_TRY(session.prepare());
+  }
+  for (size_t i = 0; i < steps_.size(); ++i)
+    if (layout.runs(i)) KACHEL_TRY(steps_[i]->prepare(step_arguments.of(program_->steps[i]), each, stream));
+  return {};
 }
 
 Status ProgramHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
-  KACHEL_ASSIGN(const ProgramChoice* choice, resolve(arguments, args, settings, stream));
-  return prepare_steps(arguments, choice->values, args, settings, stream);
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, stream));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  return prepare_steps(*device, arguments, *values, args, settings, stream);
 }
 
 Result<std::unique_ptr<BoundLaunch>> ProgramHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
-  KACHEL_ASSIGN(const ProgramChoice* choice, resolve(arguments, args, settings, nullptr));
-  KACHEL_TRY(prepare_steps(arguments, choice->values, args, settings, nullptr));
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, nullptr));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, nullptr));
   KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> bound,
-                BoundProgram::create(*this, program_, *device, arguments, choice->values, args,
+                BoundProgram::create(*this, program_, *device, arguments, *values, args,
                                      step_settings(settings, steps_.size())));
   return bound;
 }

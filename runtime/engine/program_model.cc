@@ -36,7 +36,7 @@ class Builder {
   }
 
   Status add_temp(const ir::Buffer& buffer) {
-    ProgramModel::Temp temp{buffer.name, buffer.type, -1, {}};
+    ProgramModel::Temp temp{buffer.name, buffer.type, -1, {}, 0};
     if (buffer.type.symbol) {
       const auto& types = model_->header->types;
       temp.symbol = static_cast<int>(std::find(types.begin(), types.end(), buffer.type.symbol->name) - types.begin());
@@ -77,8 +77,14 @@ class Builder {
       KACHEL_ASSIGN(known, KernelModel::create(*kernel, consts));
     }
     step.kernel = known;
+    for (const ir::Guard& guard : call.guards) {
+      KACHEL_ASSIGN(HostProgram condition, HostProgram::compile(guard.condition, model_->header->scope));
+      step.guards.push_back({std::move(condition), guard.holds});
+    }
     for (size_t i = 0; i < call.args.size(); ++i) {
       KACHEL_ASSIGN(ProgramModel::Argument argument, argument_of(call, i, kernel->params[i]));
+      if (argument.kind == ProgramModel::Argument::Kind::kTemp)
+        model_->temps[static_cast<size_t>(argument.index)].users |= uint64_t{1} << model_->steps.size();
       step.arguments.push_back(std::move(argument));
     }
     model_->steps.push_back(std::move(step));
@@ -131,9 +137,18 @@ DType ProgramModel::type_of(const Temp& temp, const BoundArguments& arguments) c
 Status lay_out(const ProgramModel& model, const BoundArguments& arguments, const TunableValues& values,
                ProgramLayout& out) {
   const HostInputs inputs = arguments.inputs(values.data());
+  out.steps = 0;
+  for (size_t i = 0; i < model.steps.size(); ++i) {
+    const auto& guards = model.steps[i].guards;
+    const bool runs = std::all_of(guards.begin(), guards.end(), [&](const ProgramModel::Guard& guard) {
+      return (guard.condition.run(inputs) != 0) == guard.holds;
+    });
+    out.steps |= uint64_t{runs} << i;
+  }
   out.bytes = 0;
   for (size_t i = 0; i < model.temps.size(); ++i) {
     const ProgramModel::Temp& temp = model.temps[i];
+    if (!(temp.users & out.steps)) continue;
     int64_t bytes = ir::bits(model.type_of(temp, arguments)) / 8;
     bool sound = true;
     for (size_t axis = 0; axis < temp.shape.size(); ++axis) {

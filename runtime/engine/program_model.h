@@ -12,7 +12,7 @@ namespace kachel::runtime {
 
 // Immutable.
 struct ProgramModel {
-  static constexpr size_t kMaxTemps = 32, kMaxSteps = 64;
+  static constexpr size_t kMaxTemps = 32, kMaxSteps = 64;  // steps are bits of a word
 
   // kInvalid for consts as KernelModel::create() says, here and of the kernels that are called, and for scalars that a
   // kernel does not take; kUnsupported past the limits. REQUIRES: verify() has passed `module`.
@@ -24,13 +24,19 @@ struct ProgramModel {
     ir::TypeRef type;
     int symbol = -1;  // index of its type symbol
     std::vector<HostProgram> shape;
+    uint64_t users = 0;  // bit s: step s is passed it
   };
   struct Argument {
     enum class Kind : uint8_t { kParam, kTemp, kScalar } kind = Kind::kParam;
     int index = 0;      // of the parameter or the temporary
     HostProgram value;  // kScalar
   };
+  struct Guard {
+    HostProgram condition;
+    bool holds = true;  // or its opposite
+  };
   struct Step {
+    std::vector<Guard> guards;  // all must hold, else the step is left out
     std::shared_ptr<const KernelModel> kernel;  // one object for all calls of a kernel with the same constants
     std::vector<Argument> arguments;
   };
@@ -42,11 +48,13 @@ struct ProgramModel {
   ir::DType type_of(const Temp& temp, const BoundArguments& arguments) const;
 };
 
-// Where the temporaries of one launch are, in one piece of scratch.
+// Which steps one launch consists of, and where its temporaries are, in one piece of scratch.
 struct ProgramLayout {
   static constexpr int64_t kAlign = 256;
+  uint64_t steps = 0;  // bit s: step s runs
+  bool runs(size_t step) const { return steps >> step & 1; }
   int64_t bytes = 0;
-  struct Temp {
+  struct Temp {  // valid where a step that runs uses it
     int64_t offset;
     int64_t shape[kMaxRank];
   } temps[ProgramModel::kMaxTemps];

@@ -53,6 +53,12 @@ Result<TunableValues> Ranking::given() const {
   return values;
 }
 
+Result<bool> Ranking::needs_tuning() {
+  if (candidates_.size() == 1) return false;
+  KACHEL_TRY(read_decision());
+  return !complete_;
+}
+
 Status Ranking::read_decision() {
   ranked_.clear();
   complete_ = false;

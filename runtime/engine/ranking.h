@@ -36,6 +36,8 @@ class Ranking {
   const std::vector<TunableValues>& candidates() const { return candidates_; }  // after admit()
   // Best first. Behind what was ranked come some of the others, which serve when all of the ranking fail.
   Result<std::vector<TunableValues>> order(tuner::Policy policy);
+  // Whether order() would tune under the policy blocking.
+  Result<bool> needs_tuning();
   // The one that the settings ask for. REQUIRES: they do.
   Result<TunableValues> given() const;
   // In the order in which a launch would try them, without tuning; for `explain`.

@@ -37,6 +37,13 @@ bool Resolver::grid_is_empty() const {
          grid.total == 0;
 }
 
+Result<bool> Resolver::needs_tuning() {
+  if (settings_.has_configuration) return false;
+  KACHEL_TRY(ranking_.admit());
+  if (grid_is_empty()) return false;
+  return ranking_.needs_tuning();
+}
+
 Result<Resolver::Outcome> Resolver::run() {
   if (engine_.device_lost())
     return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");

@@ -22,6 +22,8 @@ class Resolver {
   };
   Result<Outcome> run();
 
+  // Whether run() would tune under the policy blocking.
+  Result<bool> needs_tuning();
   Result<std::vector<TunableValues>> ranking_without_tuning() { return ranking_.without_tuning(); }
 
  private:

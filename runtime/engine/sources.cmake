@@ -21,6 +21,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/plan_builder.cc
   engine/plan_record.cc
   engine/prediction.cc
+  engine/prepared_forms.cc
   engine/program_bound.cc
   engine/program_handle.cc
   engine/program_model.cc

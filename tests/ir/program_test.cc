@@ -55,6 +55,46 @@ TEST_CASE("a program is read, printed, and read again") {
   CHECK(print(*again) == print(*module));
 }
 
+TEST_CASE("calls within `if` are read and printed with their conditions") {
+  const std::string text = with_calls(
+      "temp P: f32[B, splits] if splits == 2 && all { part<last = all>(X, P, s) if B > 1 { fill(P) } else if B == 0 { "
+      "fill(P) } } else { if !(S < 4) { fill(P) } fill(P) } join(P, Y)");
+  Result<Module> module = load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  const Program& read = module->programs.at(0);
+  REQUIRE(read.calls.size() == 6);
+  CHECK(read.calls[0].guards.size() == 1);
+  REQUIRE(read.calls[2].guards.size() == 3);
+  CHECK(read.calls[2].guards[0].holds);
+  CHECK_FALSE(read.calls[2].guards[1].holds);
+  CHECK(print(read.calls[2].guards[2].condition) == "B == 0");
+  CHECK_FALSE(read.calls[3].guards[1].holds);
+  CHECK(read.calls[5].guards.empty());
+  const std::string printed = print(*module);
+  CHECK(printed.find("  if splits == 2 && all {\n    part<last = all>(X, P, s)\n    if B > 1 {\n      fill(P)\n    }\n"
+                     "    if !(B > 1) {\n      if B == 0 {\n        fill(P)\n      }\n    }\n  }\n"
+                     "  if !(splits == 2 && all) {\n    if !(S < 4) {\n      fill(P)\n    }\n    fill(P)\n  }\n"
+                     "  join(P, Y)\n}\n") != printed.npos);
+  Result<Module> again = load(printed);
+  REQUIRE_MESSAGE(again.ok(), again.status().message());
+  CHECK(print(*again) == printed);
+  CHECK(canonical_body(*again, again->programs[0]) == canonical_body(*module, read));
+}
+
+TEST_CASE("a temporary is written wherever it is read") {
+  auto reads = [](std::string_view calls) {
+    return load(with_calls("temp P: f32[B, splits] " + std::string(calls) + " ")).ok();
+  };
+  CHECK(reads("if B > 1 { fill(P) join(P, Y) }"));
+  CHECK(reads("if B > 1 { fill(P) } else { fill(P) } join(P, Y)"));
+  CHECK(reads("if B > 1 { if S > 1 { fill(P) } else { fill(P) } } else { fill(P) } join(P, Y)"));
+  CHECK(reads("if B > 1 { fill(P) } if !(B > 1) { fill(P) } join(P, Y)"));
+  CHECK_FALSE(reads("if B > 1 { fill(P) } join(P, Y)"));
+  CHECK_FALSE(reads("if B > 1 { fill(P) } else { join(P, Y) }"));
+  CHECK_FALSE(reads("if B > 1 { if S > 1 { fill(P) } } else { fill(P) } join(P, Y)"));
+  CHECK_FALSE(reads("if B > 1 { fill(P) } else if S > 1 { fill(P) } join(P, Y)"));
+}
+
 TEST_CASE("bodies of programs tell what is launched and nothing else") {
   auto body = [](const std::string& text) {
     Result<Module> module = load(text);
@@ -92,6 +132,9 @@ TEST_CASE("diagnostics of programs that do not parse") {
       {with_calls("temp P: f32 $join$(P, Y)"), "`[` is expected after the type", "`[`"},
       {with_calls("temp $X$: f32[2] join(X, Y)"), "`X` is declared already", "another name"},
       {with_calls("temp P: f32[$Z$]"), "`Z`", ""},
+      {with_calls("if B > 1 $join$(X, Y)"), "`{` is expected after the condition of a call", "`{`"},
+      {with_calls("if B > 1 { join(X, Y) } else $join$(X, Y)"), "`{` is expected after the condition", "`{`"},
+      {with_calls("if B > 1 { $temp$ P: f32[B] }"), "a temporary tensor within `if`", "in front"},
   };
   for (const Malformed& malformed : kTable) check(malformed);
 }
@@ -134,6 +177,8 @@ TEST_CASE("diagnostics of programs that parse") {
        "declare it"},
       {with_calls("temp $P$: u4[B, 2], Q: f32[B, splits] fill(Q) join(Q, Y)"), "elements of 4 bits", "u8"},
       {with_calls("temp P: f32[B, $0$] fill(P) join(P, Y)"), "positive integer", "at least 1"},
+      {with_calls(made + "if $s$ > 1.0 { join(P, Y) }"), "depends on the run-time scalar `s`", "const s"},
+      {with_calls(made + "if $X[0, 0]$ > 1.0 { join(P, Y) }"), "reads the tensor `X`", "dimensions"},
       {program("(Y: inout f16[B], n: i32)", "temp P: f32[B, $n$] fill(P) join(P, Y)"),
        "depends on the run-time scalar `n`", "const n"},
   };

@@ -1,7 +1,6 @@
 // Programs: several kernels in order with temporaries between them, chosen, launched, bound and refused.
 #include <bit>
 
-#include "runtime/engine/explain.h"
 #include "runtime/engine/program_handle.h"
 #include "runtime/engine/tuning_view.h"
 #include "tests/runtime/engine/engine_fixture.h"
@@ -84,7 +83,7 @@ TEST_CASE("a program's configuration is tuned once, and so are its kernels") {
     CHECK(view->candidates.size() == 3);
     CHECK(view->candidates[2].configuration == "extra=16");
     CHECK(view->winner >= 0);
-    auto text = explain(*handle, args, f.settings(kOff), ExplainWhat::kSummary);
+    auto text = handle->explain(args, f.settings(kOff), ExplainWhat::kSummary);
     REQUIRE_MESSAGE(text.ok(), text.status().message());
     CAPTURE(*text);
     CHECK(text->find("program        twice") == 0);
@@ -142,6 +141,49 @@ tune by = 2 | 3
   CHECK(wrong->launch(others, given, nullptr).code() == Code::kInvalid);
 }
 
+TEST_CASE("calls whose condition does not hold are left out, with their temporaries") {
+  Programs f;
+  auto handle = f.program(R"(
+program either(A: f32[M, N], C: out f32[M, N], s: f32)
+key M, N
+tune by_way = 0 | 1
+{
+  temp P: f32[M, N], Q: f32[M, N]
+  if by_way == 1 && M > 4 {
+    scale(A, P, s)
+    scale(P, C, 1.0)
+  } else {
+    scale(A, C, s)
+  }
+}
+)");
+  CHECK(handle->program().steps.size() == 3);
+  auto launches = [&](int64_t m, std::string_view configuration, int64_t temporaries) {
+    HostTensorF32 a({m, 8}, 1.5f), c({m, 8}, -1);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(3)};
+    LaunchSettings settings = f.settings(kOff);
+    settings.has_configuration = true, settings.configuration = configuration;
+    const uint64_t before = f.engine()->stats().launches;
+    REQUIRE(handle->launch(args, settings, nullptr).ok());
+    CHECK(c.data[3] == 4.5f);
+    auto bound = handle->bind(args, settings);
+    REQUIRE_MESSAGE(bound.ok(), bound.status().message());
+    CHECK(f.state().live_allocations() == temporaries);
+    void* pointers[] = {a.data.data(), c.data.data()};
+    const int64_t scalars[] = {static_cast<int64_t>(std::bit_cast<uint32_t>(2.0f))};
+    REQUIRE((*bound)->launch(pointers, scalars, nullptr).ok());
+    CHECK(c.data[3] == 3);
+    auto text = handle->explain(args, settings, ExplainWhat::kSummary);
+    REQUIRE(text.ok());
+    CHECK((text->find("  P: f32") != text->npos) == (temporaries > 0));
+    CHECK(text->find("  Q: f32") == text->npos);
+    return (f.engine()->stats().launches - before) / 2;
+  };
+  CHECK(launches(16, "by_way=1", 1) == 2);
+  CHECK(launches(16, "by_way=0", 0) == 1);
+  CHECK(launches(4, "by_way=1", 0) == 1);
+}
+
 TEST_CASE("a bound program keeps its temporaries and takes new pointers and scalars") {
   Programs f;
   auto handle = f.program();
@@ -168,7 +210,7 @@ TEST_CASE("a bound program keeps its temporaries and takes new pointers and scal
     f.state().set_capturing(nullptr, true);
     CHECK(launch(a, d, 1).ok());
     CHECK(handle->launch(args, f.settings(kBlocking), nullptr).code() == Code::kBusy);
-    CHECK(handle->bind(args, f.settings(kBlocking)).ok() == false);
+    CHECK_FALSE(handle->bind(args, f.settings(kBlocking)).ok());
     f.state().set_capturing(nullptr, false);
     CHECK(f.state().capture_violations() == 0);
     CHECK(d.data == std::vector<float>(140, 3));
@@ -192,7 +234,7 @@ TEST_CASE("what is wrong with a program's launch is said, and nothing is left be
   CHECK(message(a, a, 1).find("overlap") != std::string::npos);
 
   auto shrinking =
-      f.program("program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, C, s) }");
+      f.program("program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, P, s) scale(P, C, s) }");
   HostTensorF32 b({5, 5}, 1), d({5, 5}, 1);
   Arg args[] = {b.tensor(), d.tensor(), float_arg(1)};
   Status status = shrinking->launch(args, f.settings(kOff), nullptr);

@@ -1,0 +1,272 @@
+// Axes are followed backwards: an index of the operand's last assignment stands for an axis of it, so does the axis of
+// another tile that is read at this index, and so on up to the copies from tensors.
+#include "derive/coordinates.h"
+
+#include <algorithm>
+
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+constexpr size_t kMostNodes = 4096;  // of an expression with its lets written out
+
+size_t size_of(const ExprRef& expr) {
+  size_t nodes = 0;
+  visit(expr, [&](const ExprRef&) { ++nodes; });
+  return nodes;
+}
+
+bool mentions(const ExprRef& expr, const std::function<bool(const Expr&)>& what) {
+  bool found = false;
+  visit(expr, [&](const ExprRef& node) { found |= what(*node); });
+  return found;
+}
+
+bool mentions_tunables(const ExprRef& expr) {
+  return mentions(expr,
+                  [](const Expr& node) { return node.kind == ExprKind::kVar && node.var->kind == VarKind::kTunable; });
+}
+
+bool is_var(const ExprRef& expr, VarKind kind) { return expr->kind == ExprKind::kVar && expr->var->kind == kind; }
+
+}  // namespace
+
+Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& statements, const BufferRef& tile)
+    : statements_(statements), tile_(tile) {
+  for (const Stmt& stmt : kernel.body)
+    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) define_let(*let);
+  for (const Stmt* stmt : statements) {
+    if (const auto* let = std::get_if<LetStmt>(&stmt->node)) define_let(*let);
+    if (const auto* region = std::get_if<ParallelStmt>(&stmt->node)) define_lets(region->body);
+  }
+  std::vector<int> own(tile->shape.size());
+  for (size_t axis = 0; axis < own.size(); ++axis) own[axis] = static_cast<int>(axis);
+  tiles_[tile.get()] = own;
+  for (auto stmt = statements.rbegin(); stmt != statements.rend(); ++stmt) follow(**stmt);
+}
+
+void Coordinates::define_lets(const Block& block) {
+  for_each_stmt(block, [&](const Stmt& stmt) {
+    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) define_let(*let);
+  });
+}
+
+void Coordinates::define_let(const LetStmt& let) {
+  ExprRef value = expand(let.value);
+  if (size_of(value) > kMostNodes) {
+    followed_ = false;
+    value = let.value;
+  }
+  lets_[let.var.get()] = std::move(value);
+}
+
+ExprRef Coordinates::expand(const ExprRef& expr) const {
+  return rewrite(expr, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kVar) return node;
+    const auto found = lets_.find(node->var.get());
+    return found == lets_.end() ? node : found->second;
+  });
+}
+
+void Coordinates::relate(const Buffer& tile, const std::vector<int>& axes) {
+  const auto [found, fresh] = tiles_.try_emplace(&tile, axes);
+  if (!fresh && found->second != axes) followed_ = false;
+}
+
+int Coordinates::axis_of(const Buffer& tile, size_t axis) const {
+  const auto found = tiles_.find(&tile);
+  return found == tiles_.end() ? kNone : found->second[axis];
+}
+
+int Coordinates::axis_of(const Var* iter) const {
+  const auto found = iters_.find(iter);
+  return found == iters_.end() ? kNone : found->second;
+}
+
+void Coordinates::follow(const Stmt& stmt) {
+  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) {
+    const auto known = tiles_.find(copy->dst.buffer.get());
+    const bool whole = std::all_of(copy->src.axes.begin(), copy->src.axes.end(),
+                                   [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
+    if (copy->src.buffer->scope == Scope::kGlobal) return;
+    if (!whole || known == tiles_.end())
+      followed_ = false;
+    else
+      relate(*copy->src.buffer, std::vector<int>(known->second));
+  }
+  if (const auto* region = std::get_if<ParallelStmt>(&stmt.node)) {
+    follow_assignments(*region, region->body);
+    follow_loads(region->body);
+  }
+}
+
+void Coordinates::follow_assignments(const ParallelStmt& region, const Block& block) {
+  for (const Stmt& stmt : block) {
+    if (const auto* branch = std::get_if<IfStmt>(&stmt.node)) {
+      follow_assignments(region, branch->then_body);
+      follow_assignments(region, branch->else_body);
+    }
+    const auto* assign = std::get_if<AssignStmt>(&stmt.node);
+    if (!assign) continue;
+    for (size_t axis = 0; axis < assign->indices.size(); ++axis) {
+      const int own = axis_of(*assign->buffer, axis);
+      if (!is_var(assign->indices[axis], VarKind::kParallel)) {
+        followed_ &= own == kNone;
+        continue;
+      }
+      const auto [found, fresh] = iters_.try_emplace(assign->indices[axis]->var.get(), own);
+      followed_ &= fresh || found->second == own;
+    }
+  }
+}
+
+void Coordinates::follow_loads(const Block& block) {
+  for_each_stmt(block, [&](const Stmt& stmt) {
+    for_each_expr(stmt, [&](const ExprRef& expr) {
+      visit(expand(expr), [&](const ExprRef& node) {
+        if (node->kind != ExprKind::kLoad || node->buffer->scope == Scope::kGlobal) return;
+        std::vector<int> axes;
+        for (const ExprRef& index : node->args)
+          axes.push_back(is_var(index, VarKind::kParallel) ? axis_of(index->var.get()) : kNone);
+        relate(*node->buffer, axes);
+      });
+    });
+  });
+}
+
+ExprRef Coordinates::covered(const ExprRef& count, const ExprRef& extent) {
+  if (!is_var(extent, VarKind::kTunable) && mentions_tunables(extent)) return nullptr;
+  if (count->kind != ExprKind::kApply || (count->op != Op::kCeilDiv && count->op != Op::kDiv)) return nullptr;
+  return polys_.equal(count->args[1], extent) ? count->args[0] : nullptr;
+}
+
+bool Coordinates::is_host_value(const ExprRef& expr) const {
+  return !mentions(expr, [](const Expr& node) {
+    if (node.kind == ExprKind::kLoad || node.kind == ExprKind::kReduce) return true;
+    return node.kind == ExprKind::kVar && node.var->kind != VarKind::kDim && node.var->kind != VarKind::kConst;
+  });
+}
+
+ExprRef Coordinates::start_of(const Bound& bound) const {
+  return make_apply(Op::kMul, {make_var(bound.var), tile_->shape[static_cast<size_t>(bound.axis)]});
+}
+
+const Coordinates::Bound* Coordinates::bound_to(int axis, const std::vector<Bound>& bound) const {
+  const auto found =
+      std::find_if(bound.begin(), bound.end(), [&](const Bound& each) { return axis != kNone && each.axis == axis; });
+  return found == bound.end() ? nullptr : &*found;
+}
+
+bool Coordinates::counts_tiles(const VarRef& var, size_t axis) {
+  if (!followed_) return false;
+  bool occurs = false;
+  const int own = static_cast<int>(axis);
+  auto forbidden = [&](const Var& other) { return &other == var.get() || axis_of(&other) == own; };
+  return walk({{var, own}}, forbidden, &occurs) && occurs;
+}
+
+bool Coordinates::independent_of_tiles() {
+  if (!followed_) return false;
+  auto is_bound = [&](int axis) { return bound_to(axis, bound_) != nullptr; };
+  for (const auto& [tile, axes] : tiles_)
+    for (size_t axis = 0; axis < axes.size(); ++axis)
+      if (is_bound(axes[axis]) ? !polys_.equal(tile->shape[axis], tile_->shape[static_cast<size_t>(axes[axis])])
+                               : mentions_tunables(tile->shape[axis]))
+        return false;
+  for (const Stmt* stmt : statements_)
+    if (const auto* region = std::get_if<ParallelStmt>(&stmt->node))
+      for (const IterVar& iter : region->iters)
+        if (!is_bound(axis_of(iter.var.get())) && mentions_tunables(iter.extent)) return false;
+  auto forbidden = [&](const Var& var) {
+    return var.kind == VarKind::kTunable || is_bound(axis_of(&var)) ||
+           std::any_of(bound_.begin(), bound_.end(), [&](const Bound& each) { return each.var.get() == &var; });
+  };
+  bool occurs = false;
+  return walk(bound_, forbidden, &occurs);
+}
+
+bool Coordinates::walk(const std::vector<Bound>& bound, const Forbidden& forbidden, bool* occurs) {
+  return std::all_of(statements_.begin(), statements_.end(), [&](const Stmt* stmt) {
+    if (std::holds_alternative<LetStmt>(stmt->node)) return true;  // counted where it is used
+    if (const auto* copy = std::get_if<CopyStmt>(&stmt->node)) return walk_copy(*copy, bound, forbidden, occurs);
+    if (const auto* fill = std::get_if<FillStmt>(&stmt->node)) return walk_expr(fill->value, {}, bound, forbidden, occurs);
+    const auto* region = std::get_if<ParallelStmt>(&stmt->node);
+    return region && walk_block(region->body, region->iters, bound, forbidden, occurs);
+  });
+}
+
+bool Coordinates::walk_copy(const CopyStmt& copy, const std::vector<Bound>& bound, const Forbidden& forbidden,
+                            bool* occurs) {
+  const TileRef& src = copy.src;
+  if (src.buffer->scope != Scope::kGlobal) return true;
+  for (const ExprRef& value : {src.within_first, src.within_length, src.pad})
+    if (value && !walk_expr(value, {}, bound, forbidden, occurs)) return false;
+  size_t axis = 0;  // of the tile that is written
+  for (const AxisSpec& spec : src.axes) {
+    if (spec.kind == AxisSpec::Kind::kGather) return false;
+    if (spec.kind == AxisSpec::Kind::kIndex) {
+      if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
+      continue;
+    }
+    const Bound* along = bound_to(axis_of(*copy.dst.buffer, axis++), bound);
+    if (spec.kind == AxisSpec::Kind::kWhole) {
+      if (along) return false;
+      continue;
+    }
+    if (!along) {
+      if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
+      continue;
+    }
+    if (!polys_.equal(expand(spec.start), start_of(*along)) ||
+        !polys_.equal(spec.extent, tile_->shape[static_cast<size_t>(along->axis)]))
+      return false;
+    *occurs = true;
+  }
+  return true;
+}
+
+bool Coordinates::walk_block(const Block& block, const std::vector<IterVar>& iters, const std::vector<Bound>& bound,
+                             const Forbidden& forbidden, bool* occurs) {
+  for (const Stmt& stmt : block) {
+    if (const auto* branch = std::get_if<IfStmt>(&stmt.node)) {
+      if (!walk_expr(branch->condition, iters, bound, forbidden, occurs) ||
+          !walk_block(branch->then_body, iters, bound, forbidden, occurs) ||
+          !walk_block(branch->else_body, iters, bound, forbidden, occurs))
+        return false;
+    } else if (const auto* assign = std::get_if<AssignStmt>(&stmt.node)) {
+      if (assign->atomic != AtomicOp::kNone || !walk_expr(assign->value, iters, bound, forbidden, occurs)) return false;
+      for (const ExprRef& index : assign->indices)
+        if (!is_var(index, VarKind::kParallel) && !walk_expr(index, iters, bound, forbidden, occurs)) return false;
+    }
+  }
+  return true;
+}
+
+// Coordinates, and axes of tiles at the index that stands for them, are replaced by numbers; what is left is looked at.
+bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& iters, const std::vector<Bound>& bound,
+                            const Forbidden& forbidden, bool* occurs) {
+  const ExprRef left = rewrite(expand(expr), [&](const ExprRef& node) {
+    if (node->kind == ExprKind::kLoad && node->buffer->scope != Scope::kGlobal) {
+      std::vector<ExprRef> indices = node->args;
+      for (ExprRef& index : indices)
+        if (is_var(index, VarKind::kParallel)) index = make_int(0);
+      return make_load(node->buffer, std::move(indices));
+    }
+    if (node->kind != ExprKind::kApply) return node;
+    for (const Bound& each : bound)
+      for (const IterVar& iter : iters)
+        if (axis_of(iter.var.get()) == each.axis &&
+            polys_.equal(node, make_apply(Op::kAdd, {start_of(each), make_var(iter.var)}))) {
+          *occurs = true;
+          return make_int(0);
+        }
+    return node;
+  });
+  return !mentions(left, [&](const Expr& node) { return node.kind == ExprKind::kVar && forbidden(*node.var); });
+}
+
+}  // namespace kachel::derive

@@ -1,0 +1,65 @@
+// How the elements of a tile lie in the tensor that its tiles make up together. Private to derive/.
+#pragma once
+#include <functional>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/poly.h"
+
+namespace kachel::derive {
+
+class Coordinates {
+ public:
+  // statements: the slice of `tile`, in order (copies, fills, regions and lets). Borrowed.
+  Coordinates(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& statements, const ir::BufferRef& tile);
+
+  // The elements that `count` tiles of `extent` cover, where that is written as a quotient; else null.
+  ir::ExprRef covered(const ir::ExprRef& count, const ir::ExprRef& extent);
+  // Whether `var` occurs, and only as the count of tiles along `axis` of the tile.
+  bool counts_tiles(const ir::VarRef& var, size_t axis);
+  void bind(const ir::VarRef& var, size_t axis) { bound_.push_back({var, static_cast<int>(axis)}); }
+  // Whether every value depends on coordinates along the bound axes, and on no tunable. REQUIRES: all are bound.
+  bool independent_of_tiles();
+  // Of dimensions, constants and numbers.
+  bool is_host_value(const ir::ExprRef& expr) const;
+
+ private:
+  struct Bound {
+    ir::VarRef var;
+    int axis;
+  };
+  using Forbidden = std::function<bool(const ir::Var&)>;
+
+  static constexpr int kNone = -1;  // an axis that is none of the tile's
+
+  void define_lets(const ir::Block& block);
+  void define_let(const ir::LetStmt& let);
+  void follow(const ir::Stmt& stmt);
+  void follow_assignments(const ir::ParallelStmt& region, const ir::Block& block);
+  void follow_loads(const ir::Block& block);
+  void relate(const ir::Buffer& tile, const std::vector<int>& axes);
+  ir::ExprRef expand(const ir::ExprRef& expr) const;
+  int axis_of(const ir::Buffer& tile, size_t axis) const;
+  int axis_of(const ir::Var* iter) const;
+  const Bound* bound_to(int axis, const std::vector<Bound>& bound) const;
+  ir::ExprRef start_of(const Bound& bound) const;
+
+  bool walk(const std::vector<Bound>& bound, const Forbidden& forbidden, bool* occurs);
+  bool walk_copy(const ir::CopyStmt& copy, const std::vector<Bound>& bound, const Forbidden& forbidden, bool* occurs);
+  bool walk_block(const ir::Block& block, const std::vector<ir::IterVar>& iters, const std::vector<Bound>& bound,
+                  const Forbidden& forbidden, bool* occurs);
+  bool walk_expr(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters, const std::vector<Bound>& bound,
+                 const Forbidden& forbidden, bool* occurs);
+
+  const std::vector<const ir::Stmt*>& statements_;
+  ir::BufferRef tile_;
+  ir::PolyContext polys_;
+  std::unordered_map<const ir::Var*, ir::ExprRef> lets_;             // their values, without lets
+  std::unordered_map<const ir::Buffer*, std::vector<int>> tiles_;    // for each axis the one of tile_
+  std::unordered_map<const ir::Var*, int> iters_;                    // the same of indices of regions
+  std::vector<Bound> bound_;
+  bool followed_ = true;  // false: some index is used in a way that is not understood
+};
+
+}  // namespace kachel::derive

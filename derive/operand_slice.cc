@@ -1,0 +1,282 @@
+#include "derive/operand_slice.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "derive/coordinates.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+namespace {
+
+using namespace ir;
+
+bool contains(const std::vector<size_t>& list, size_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+bool is_whole(const TileRef& tile) {
+  return !tile.within_first && !tile.pad &&
+         std::all_of(tile.axes.begin(), tile.axes.end(),
+                     [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
+}
+
+// What a statement touches, with everything inside it.
+struct Uses {
+  std::set<const Buffer*> read, written;
+  std::set<const Var*> vars;
+};
+
+Uses uses_of(const Stmt& stmt) {
+  Uses uses;
+  auto expr = [&](const ExprRef& value) {
+    visit(value, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kLoad) uses.read.insert(node->buffer.get());
+      if (node->kind == ExprKind::kVar) uses.vars.insert(node->var.get());
+    });
+  };
+  for_each_stmt({stmt}, [&](const Stmt& inside) {
+    for_each_tile(inside, [&](const TileRef& tile, bool written) {
+      (written ? uses.written : uses.read).insert(tile.buffer.get());
+    });
+    for_each_expr(inside, expr);
+    if (const auto* gemm = std::get_if<GemmStmt>(&inside.node); gemm && gemm->accumulate)
+      uses.read.insert(gemm->c.buffer.get());
+    if (const auto* assign = std::get_if<AssignStmt>(&inside.node)) {
+      uses.written.insert(assign->buffer.get());
+      if (assign->op != AssignOp::kSet) uses.read.insert(assign->buffer.get());
+    }
+  });
+  return uses;
+}
+
+// Whether one iteration of the region assigns its element of the tile, whichever branches it takes, and all elements are
+// some iteration's.
+bool assigns_all(const Block& block, const std::vector<IterVar>& iters, const Buffer& tile) {
+  return std::any_of(block.begin(), block.end(), [&](const Stmt& stmt) {
+    if (const auto* branch = std::get_if<IfStmt>(&stmt.node))
+      return assigns_all(branch->then_body, iters, tile) && assigns_all(branch->else_body, iters, tile);
+    const auto* assign = std::get_if<AssignStmt>(&stmt.node);
+    if (!assign || assign->buffer.get() != &tile || assign->op != AssignOp::kSet) return false;
+    PolyContext polys;
+    std::set<const Var*> seen;
+    for (size_t axis = 0; axis < assign->indices.size(); ++axis) {
+      const ExprRef& index = assign->indices[axis];
+      const auto iter = std::find_if(iters.begin(), iters.end(), [&](const IterVar& each) {
+        return index->kind == ExprKind::kVar && each.var == index->var;
+      });
+      if (iter == iters.end() || !seen.insert(iter->var.get()).second ||
+          !polys.equal(iter->extent, tile.shape[axis]))
+        return false;
+    }
+    return seen.size() == iters.size();
+  });
+}
+
+// Whether the statement gives every element of the tile a value that does not depend on what it held.
+bool defines(const Stmt& stmt, const Buffer& tile) {
+  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) return copy->dst.buffer.get() == &tile && is_whole(copy->dst);
+  if (const auto* fill = std::get_if<FillStmt>(&stmt.node)) return fill->dst.buffer.get() == &tile && is_whole(fill->dst);
+  const auto* region = std::get_if<ParallelStmt>(&stmt.node);
+  return region && !uses_of(stmt).read.count(&tile) && assigns_all(region->body, region->iters, tile);
+}
+
+class Slicer {
+ public:
+  Slicer(const Kernel& kernel, BufferRef tile) : kernel_(kernel) { slice_.tile = std::move(tile); }
+
+  std::optional<OperandSlice> run() {
+    if (!find_home() || !gather() || !stands_alone()) return {};
+    const Block& inner = slice_.in_loop ? loop().body : kernel_.body;
+    for (size_t at : slice_.outer) statements_.push_back(&kernel_.body[at]);
+    for (size_t at : slice_.inner) statements_.push_back(&inner[at]);
+    const auto works = std::count_if(statements_.begin(), statements_.end(), [](const Stmt* stmt) {
+      return !std::holds_alternative<LetStmt>(stmt->node);
+    });
+    slice_.computed = works > 1 || !std::holds_alternative<CopyStmt>(statements_.back()->node);
+    if (!slice_.computed && !slice_.in_loop) return {};  // each block copies it once
+    if (!place()) return {};
+    return std::move(slice_);
+  }
+
+ private:
+  const ForStmt& loop() const { return std::get<ForStmt>(kernel_.body[slice_.home].node); }
+  const Block& home() const { return slice_.in_loop ? loop().body : kernel_.body; }
+
+  // The one block whose own statements write the tile.
+  bool find_home() {
+    int homes = 0;
+    bool directly = false;
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      const Stmt& stmt = kernel_.body[i];
+      if (!uses_of(stmt).written.count(slice_.tile.get())) continue;
+      if (std::holds_alternative<ForStmt>(stmt.node)) {
+        slice_.in_loop = true;
+        slice_.home = i;
+        ++homes;
+      } else {
+        homes += !directly;
+        directly = true;
+      }
+    }
+    return homes == 1;
+  }
+
+  // From the last statement that writes the tile back to tensors: first within the loop, then in front of it.
+  bool gather() {
+    needed_ = {slice_.tile.get()};
+    const Block& block = home();
+    size_t last = block.size();
+    for (size_t i = 0; i < block.size(); ++i)
+      if (uses_of(block[i]).written.count(slice_.tile.get())) last = i;
+    if (last == block.size() || !collect(block, last + 1, slice_.inner)) return false;
+    if (!slice_.in_loop) return starts_defined(block, slice_.inner, nullptr);
+    // What the loop defines anew in each iteration is not needed from outside.
+    std::set<const Buffer*> made;
+    if (!starts_defined(block, slice_.inner, &made)) return false;
+    for (const Buffer* tile : made) needed_.erase(tile);
+    return collect(kernel_.body, slice_.home, slice_.outer) && starts_defined(kernel_.body, slice_.outer, nullptr);
+  }
+
+  bool collect(const Block& block, size_t end, std::vector<size_t>& out) {
+    for (size_t i = end; i-- > 0;) {
+      const Stmt& stmt = block[i];
+      if (std::holds_alternative<DeclStmt>(stmt.node)) continue;
+      const Uses uses = uses_of(stmt);
+      const auto* let = std::get_if<LetStmt>(&stmt.node);
+      const bool writes = std::any_of(uses.written.begin(), uses.written.end(),
+                                      [&](const Buffer* buffer) { return needed_.count(buffer) > 0; });
+      if (!writes && !(let && vars_.count(let->var.get()))) continue;
+      const auto* copy = std::get_if<CopyStmt>(&stmt.node);
+      const bool plain = let || std::holds_alternative<FillStmt>(stmt.node) ||
+                         std::holds_alternative<ParallelStmt>(stmt.node) || (copy && copy->atomic == AtomicOp::kNone);
+      if (!plain) return false;
+      for (const Buffer* buffer : uses.written) needed_.insert(buffer);
+      for (const Buffer* buffer : uses.read)
+        if (buffer->scope != Scope::kGlobal) needed_.insert(buffer);
+      vars_.insert(uses.vars.begin(), uses.vars.end());
+      out.insert(out.begin(), i);
+    }
+    return true;
+  }
+
+  // Whether every needed tile that these statements write is defined by the first of them that touches it. Those go to
+  // `made`; without it there must be no other.
+  bool starts_defined(const Block& block, const std::vector<size_t>& statements, std::set<const Buffer*>* made) const {
+    for (const Buffer* tile : needed_) {
+      const Stmt* first = nullptr;
+      bool written = false;
+      for (size_t at : statements) {
+        const Uses uses = uses_of(block[at]);
+        written |= uses.written.count(tile) > 0;
+        if (!first && (uses.written.count(tile) || uses.read.count(tile))) first = &block[at];
+      }
+      if (written ? !defines(*first, *tile) : !made) return false;
+      if (written && made) made->insert(tile);
+    }
+    return true;
+  }
+
+  // The tiles of the slice serve nothing else, the operand itself only what comes behind, and tensors are inputs.
+  bool stands_alone() {
+    std::set<const Buffer*> own;
+    const Block& block = home();
+    auto add = [&](const Stmt& stmt) {
+      const Uses uses = uses_of(stmt);
+      own.insert(uses.written.begin(), uses.written.end());
+      for (const auto* set : {&uses.read, &uses.written})
+        for (const Buffer* buffer : *set)
+          if (buffer->scope == Scope::kGlobal) tensors_.insert(buffer);
+    };
+    for (size_t at : slice_.outer) add(kernel_.body[at]);
+    for (size_t at : slice_.inner) add(block[at]);
+    auto touches = [&](const Stmt& stmt, bool after) {
+      if (std::holds_alternative<DeclStmt>(stmt.node)) return false;
+      const Uses uses = uses_of(stmt);
+      return std::any_of(own.begin(), own.end(), [&](const Buffer* tile) {
+        if (tile == slice_.tile.get() && after) return uses.written.count(tile) > 0;
+        return uses.written.count(tile) > 0 || uses.read.count(tile) > 0;
+      });
+    };
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      if (slice_.in_loop && i == slice_.home) continue;
+      if (!contains(slice_.in_loop ? slice_.outer : slice_.inner, i) &&
+          touches(kernel_.body[i], !slice_.in_loop && i > slice_.inner.back()))
+        return false;
+    }
+    if (slice_.in_loop)
+      for (size_t i = 0; i < block.size(); ++i)
+        if (!contains(slice_.inner, i) && touches(block[i], i > slice_.inner.back())) return false;
+    for (const Stmt& stmt : kernel_.body)
+      if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && own.count(decl->buffer.get()) && decl->init)
+        return false;
+    for (const Param& param : kernel_.params) {
+      if (!param.tensor || !tensors_.count(param.tensor.get())) continue;
+      if (param.tensor->direction != Direction::kIn) return false;
+      slice_.tensors.push_back(param.tensor);
+    }
+    return !slice_.tensors.empty();
+  }
+
+  // Which variables count the tiles of which axes, and that nothing else depends on how the tensor is cut.
+  bool place() {
+    std::vector<IterVar> vars;
+    for (const IterVar& axis : kernel_.grid)
+      if (vars_.count(axis.var.get())) vars.push_back(axis);
+    if (vars.size() == kernel_.grid.size()) return false;  // every block has its own
+    if (slice_.in_loop && vars_.count(loop().var.get())) {
+      if (!is_int(loop().begin, 0)) return false;
+      vars.push_back({loop().var, loop().end});
+    }
+    Coordinates coordinates(kernel_, statements_, slice_.tile);
+    for (size_t axis = 0; axis < slice_.tile->shape.size(); ++axis) {
+      slice_.axes.push_back({nullptr, nullptr, slice_.tile->shape[axis]});
+      for (size_t i = 0; i < vars.size(); ++i) {
+        const ExprRef all = coordinates.covered(vars[i].extent, slice_.tile->shape[axis]);
+        if (!all || !coordinates.counts_tiles(vars[i].var, axis)) continue;
+        slice_.axes.back() = {vars[i].var, vars[i].extent, all};
+        coordinates.bind(vars[i].var, axis);
+        vars.erase(vars.begin() + static_cast<int64_t>(i));
+        break;
+      }
+    }
+    slice_.free = std::move(vars);
+    if (slice_.free.size() + slice_.axes.size() > 5) return false;
+    for (const IterVar& var : slice_.free)
+      if (!coordinates.is_host_value(var.extent)) return false;
+    for (const OperandSlice::Axis& axis : slice_.axes)
+      if (!coordinates.is_host_value(axis.all)) return false;
+    return coordinates.independent_of_tiles();
+  }
+
+  const Kernel& kernel_;
+  OperandSlice slice_;
+  std::set<const Buffer*> needed_, tensors_;
+  std::set<const Var*> vars_;
+  std::vector<const Stmt*> statements_;
+};
+
+bool may_be_prepared(const Buffer& tile) {
+  if (tile.type.accumulator) return false;
+  const std::vector<DType> types = tile.type.symbol ? tile.type.symbol->options : std::vector<DType>{tile.type.dtype};
+  return std::all_of(types.begin(), types.end(), [](DType type) { return bits(type) >= 8; });
+}
+
+}  // namespace
+
+std::vector<OperandSlice> operand_slices(const Kernel& kernel) {
+  std::vector<OperandSlice> slices;
+  std::set<const Buffer*> seen;
+  for_each_stmt(kernel.body, [&](const Stmt& stmt) {
+    const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+    if (!gemm) return;
+    for (const TileRef* operand : {&gemm->a, &gemm->b}) {
+      if (!seen.insert(operand->buffer.get()).second || !may_be_prepared(*operand->buffer)) continue;
+      if (auto slice = Slicer(kernel, operand->buffer).run()) slices.push_back(*std::move(slice));
+    }
+  });
+  return slices;
+}
+
+}  // namespace kachel::derive

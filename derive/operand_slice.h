@@ -1,0 +1,37 @@
+// Operands of gemms that several blocks make alike, and the part of a kernel that makes them.
+//
+// A tile that a gemm reads has a *slice*: the statements that its contents follow from, back to tensors. Where those
+// contents are the same for all values of some grid axis, each of its blocks does the same work. If besides every value
+// depends on where it belongs in one large tensor and not on how that is cut into tiles, another kernel can make that
+// tensor ahead (prepare_operands.h).
+//
+// An axis of the tile belongs to coordinates of the tensor if a grid axis or the loop counts its tiles: where E is its
+// extent, the variable v occurs as `v*E` at the beginning of a range of E that becomes this axis, or as `v*E + i` with
+// the index i of this axis, and nowhere else.
+#pragma once
+#include <vector>
+
+#include "ir/kernel.h"
+
+namespace kachel::derive {
+
+struct OperandSlice {
+  struct Axis {
+    ir::VarRef var;     // counts the tiles; null: the tile has all of the axis
+    ir::ExprRef tiles;  // values of `var`
+    ir::ExprRef all;    // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
+  };
+  ir::BufferRef tile;
+  bool computed = false;              // else it is one copy from a tensor, in a loop
+  std::vector<size_t> outer, inner;   // statements of the body, and of the loop in it, in order
+  size_t home = 0;                    // the loop's place in the body; in_loop false: not used
+  bool in_loop = false;
+  std::vector<ir::IterVar> free;      // what selects one of several such tensors, grid axes first
+  std::vector<Axis> axes;             // of the tile
+  std::vector<ir::BufferRef> tensors; // that it reads
+};
+
+// In the order of the gemms. REQUIRES: verify() has passed the kernel.
+std::vector<OperandSlice> operand_slices(const ir::Kernel& kernel);
+
+}  // namespace kachel::derive

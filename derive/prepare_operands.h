@@ -1,0 +1,24 @@
+// Programs that do what a kernel does, with operands made ahead: a first kernel makes the tensor whose tiles the blocks
+// would each make for themselves, a second one reads them.
+//
+// Two reasons for it. An operand that is computed is computed once for each element instead of once for each block that
+// needs it. And the tensor is contiguous, with rows that begin at multiples of 128 elements and with room behind them, so
+// that whatever may move tiles from memory can, whichever strides the caller's tensor has.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "derive/operand_slice.h"
+
+namespace kachel::derive {
+
+// The tunable of the program: 0 calls the kernel as it is, 1 the ones that prepare and the one that reads.
+inline constexpr const char* kPrepared = "prepared";
+
+// A module with the kernel and one program, of the kernel's parameters, in which the given operands are
+// prepared. The elements that it makes are those that the kernel makes, beyond the bounds of tensors too, where tiles
+// stand out. REQUIRES: `slices` are from operand_slices() of the same kernel, not empty, and name different tiles. What
+// comes out is to be judged by ir::load(), which may refuse it (a dimension that only other tensors bind, for one).
+std::string prepare_operands(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices);
+
+}  // namespace kachel::derive

@@ -1,0 +1,221 @@
+// Programs with operands made ahead compute what their kernel does, by the reference interpreter, on odd shapes.
+#include <array>
+#include <map>
+
+#include "derive/prepare_operands.h"
+#include "ir/print.h"
+#include "tests/ir/run_kernel.h"
+
+namespace kachel::derive {
+namespace {
+
+using ir::DType;
+using ir::Kernel;
+using ir::TestTensor;
+
+// Runs a derived program call by call, on tensors by name.
+class Interpreted {
+ public:
+  Interpreted(std::string_view text, ir::Bindings bindings, std::map<std::string, int64_t> dims)
+      : bindings_(std::move(bindings)), dims_(std::move(dims)) {
+    auto module = ir::load(text);
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    kernel_ = module->kernels.at(0);
+    slices_ = operand_slices(kernel_);
+    auto derived = ir::load(prepare_operands(kernel_, slices_));
+    REQUIRE_MESSAGE(derived.ok(), derived.status().message());
+    derived_ = *std::move(derived);
+    know(kernel_);
+    know(derived_.programs.at(0).header);
+    uint32_t seed = 7;
+    for (const ir::Param& param : kernel_.params) {
+      if (!param.tensor) continue;
+      add(*param.tensor).random(++seed, ir::is_float(type_of(*param.tensor)) ? -1 : 0, ir::is_float(type_of(*param.tensor)) ? 1 : 15);
+    }
+  }
+
+  size_t operands() const { return slices_.size(); }
+
+  // The same within both bounds, which are narrow.
+  void check() {
+    const auto expected = run(kernel_);
+    const ir::Program& program = derived_.programs.at(0);
+    for (const ir::BufferRef& temp : program.temps) add(*temp).fill(std::nan(""));
+    std::vector<ir::Expected> actual;
+    for (const ir::Call& call : program.calls) {
+      REQUIRE(call.guards.size() == 1);
+      if (call.guards[0].holds) actual = run(*derived_.find(call.kernel));
+    }
+    REQUIRE(actual.size() == expected.size());
+    int64_t off = 0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      CHECK(expected[i].bound < 0.05);
+      off += !(std::abs(actual[i].value - expected[i].value) <= actual[i].bound + expected[i].bound) ||
+             actual[i].bits != expected[i].bits;
+    }
+    CHECK(off == 0);
+  }
+
+ private:
+  DType type_of(const ir::Buffer& tensor) const {
+    return tensor.type.symbol ? bindings_.types.at(tensor.type.symbol->name) : tensor.type.dtype;
+  }
+
+  TestTensor& add(const ir::Buffer& tensor) {
+    std::vector<int64_t> shape;
+    for (const ir::ExprRef& extent : tensor.shape) {
+      const auto value = ir::evaluate_int(extent, values_);
+      REQUIRE_MESSAGE(value.ok(), value.status().message());
+      shape.push_back(*value);
+    }
+    return tensors_.insert_or_assign(tensor.name, TestTensor(type_of(tensor), shape)).first->second;
+  }
+  void know(const Kernel& header) {
+    for (const ir::VarRef& dim : header.dims) values_[dim.get()] = {false, dims_.at(dim->name), 0};
+    for (const ir::VarRef& constant : header.consts)
+      if (bindings_.int_consts.count(constant->name))
+        values_[constant.get()] = {false, bindings_.int_consts.at(constant->name), 0};
+  }
+
+  // The last output; what it writes is kept in the tensors.
+  std::vector<ir::Expected> run(const Kernel& kernel) {
+    ir::Bindings bindings = bindings_;
+    for (const ir::Tunable& tunable : kernel.tunables)
+      if (tunable.values.size() == 1 || !bindings.tunables.count(tunable.var->name))
+        bindings.tunables[tunable.var->name] = tunable.values[0];
+    auto concrete = ir::instantiate(kernel, bindings);
+    REQUIRE_MESSAGE(concrete.ok(), concrete.status().message());
+    std::vector<ir::Argument> args;
+    for (const ir::Param& param : kernel.params)
+      args.push_back(param.tensor ? ir::Argument(tensors_.at(param.name())) : ir::f32_argument(0.75));
+    auto outputs = ir::interpreted(*concrete, args);
+    std::vector<ir::Expected> last;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].empty()) continue;
+      TestTensor& tensor = tensors_.at(kernel.params[i].name());
+      for (size_t at = 0; at < outputs[i].size(); ++at)
+        if (outputs[i][at].written) tensor.set(static_cast<int64_t>(at), outputs[i][at].value);
+      last = std::move(outputs[i]);
+    }
+    return last;
+  }
+
+  ir::Bindings bindings_;
+  std::map<std::string, int64_t> dims_;
+  ir::HostEnv values_;
+  Kernel kernel_;
+  std::vector<OperandSlice> slices_;
+  ir::Module derived_;
+  std::map<std::string, TestTensor> tensors_;
+};
+
+constexpr std::string_view kBody = R"(
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BN, BK]
+  fragment x: f32[BM, BK], g: f32[BK], acc: f32[BM, BN] = 0
+  pipelined k < ceildiv(K, BK) {
+    x = A[m*BM +: BM, k*BK +: BK]
+    g = G[k*BK +: BK]
+    parallel i < BM, j < BK { let y = x[i, j] * g[j] + s  a[i, j] = y / (1 + exp(-y)) }
+    b = B[n*BN +: BN, k*BK +: BK]
+    acc += a @ b^T
+  }
+  C[m*BM +: BM, n*BN +: BN] = acc
+}
+)";
+
+ir::Bindings bindings(DType type, int64_t bm, int64_t bn, int64_t bk) {
+  ir::Bindings made;
+  made.types["T"] = type;
+  made.tunables = {{"BM", bm}, {"BN", bn}, {"BK", bk}};
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("what is computed on load is computed once, beyond the bounds too") {
+  const std::string text =
+      "tile 1 kernel silu<T: f32 | f16>(A: T[M, K], B: T[N, K], G: f32[K], C: out f32[M, N], s: f32) "
+      "tune BM = 16 | 32, BN = 16 | 48, BK = 32 | 8" +
+      std::string(kBody);
+  for (DType type : {DType::F32, DType::F16})
+    for (auto [m, n, k] : {std::array<int64_t, 3>{37, 29, 45}, {1, 50, 8}, {48, 16, 64}, {5, 3, 1}})
+      for (int64_t bk : {32, 8}) {
+        CAPTURE(m);
+        Interpreted program(text, bindings(type, 32, 48, bk), {{"M", m}, {"N", n}, {"K", k}});
+        CHECK(program.operands() == 2);
+        program.check();
+      }
+}
+
+TEST_CASE("operands of several matrices, of weights in 4 bits, and copied ones") {
+  Interpreted batched(R"(tile 1
+kernel k<T: f16>(A: T[H, M, K], B: T[H, K, N], C: out f32[H, M, N])
+tune BM = 16 | 8, BN = 16, BK = 16 | 32
+grid h < H, m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BK, BM], b: T[BK, BN]
+  fragment x: T[BM, BK], acc: f32[BM, BN] = 0
+  for k < ceildiv(K, BK) {
+    x = A[h, m*BM +: BM, k*BK +: BK]
+    parallel i < BM, j < BK { a[j, i] = m*BM + i > k*BK + j ? x[i, j] : 0.5 }
+    b = B[h, k*BK +: BK, n*BN +: BN]
+    acc += a^T @ b
+  }
+  C[h, m*BM +: BM, n*BN +: BN] = acc
+})",
+                      bindings(DType::F16, 8, 16, 32), {{"H", 3}, {"M", 19}, {"N", 21}, {"K", 33}});
+  CHECK(batched.operands() == 2);
+  batched.check();
+
+  ir::Bindings grouped = bindings(DType::F16, 16, 32, 64);
+  grouped.int_consts["group"] = 32;
+  Interpreted weights(R"(tile 1
+kernel w4<T: f16, const group: i32>(A: T[M, K], W: u4[N, K], scale: T[N, Kg], C: out f32[M, N])
+where Kg == K / group && K % group == 0
+tune BM = 16, BN = 32 | 16, BK = 64
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], q: u4[BN, BK]
+  fragment w: T[BN, BK], acc: f32[BM, BN] = 0
+  pipelined k < ceildiv(K, BK) {
+    a = A[m*BM +: BM, k*BK +: BK]
+    q = W[n*BN +: BN, k*BK +: BK]
+    parallel i < BN, j < BK { w[i, j] = T(q[i, j]) * scale[n*BN + i, (k*BK + j) / group] }
+    acc += a @ w^T
+  }
+  C[m*BM +: BM, n*BN +: BN] = acc
+})",
+                      grouped, {{"M", 9}, {"N", 35}, {"K", 96}, {"Kg", 3}});
+  CHECK(weights.operands() == 2);
+  weights.check();
+}
+
+TEST_CASE("names of the kernel are left alone") {
+  const std::string text =
+      "tile 1 kernel forms<T: f16>(A: T[M, K], B: T[N, K], G: f32[K], C: out f32[M, N], s: f32) where BM < 64, s > 0.0 "
+      "key M tune BM = 16, BN = 16, BK = 32, prepared = 3, a_all = 1" +
+      std::string(kBody);
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  const Kernel& kernel = module->kernels[0];
+  auto derived = ir::load(prepare_operands(kernel, {operand_slices(kernel)[0]}));
+  REQUIRE_MESSAGE(derived.ok(), derived.status().message());
+  const ir::Program& program = derived->programs.at(0);
+  CHECK(program.header.name == "forms_forms");
+  CHECK(program.header.where.size() == 1);  // the other one prunes configurations, which are the kernels'
+  CHECK(program.header.key.size() == 1);
+  REQUIRE(program.header.tunables.size() == 1);
+  CHECK(program.header.tunables[0].var->name == "prepared_");
+  REQUIRE(program.temps.size() == 1);
+  CHECK(program.temps[0]->name == "a_all_");
+  CHECK(ir::print(program.temps[0]->shape[0]) == "M + 15");
+  CHECK(ir::print(program.temps[0]->shape[1]) == "ceildiv(K + 31, 128) * 128");
+  REQUIRE(derived->kernels.size() == 3);
+  CHECK(ir::print(derived->kernels[0]) == ir::print(kernel));
+  CHECK(derived->kernels[1].params.size() == 4);  // A, G, s and what it makes
+  CHECK(derived->kernels[2].params.size() == kernel.params.size() + 1);
+}
+
+}  // namespace kachel::derive
