@@ -100,6 +100,14 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  if (forms_ && !settings.has_configuration) {
+    LaunchSettings stored = settings;
+    stored.policy = tuner::Policy::kCachedOnly;
+    Signature signature;
+    make_signature(model_->table, arguments, static_cast<int32_t>(stored.policy), signature);
+    auto serving = forms_->serving(arguments, args, stored, signature, nullptr);
+    if (serving.ok() && serving->program) return serving->program->explain(args, stored, what);
+  }
   Resolver resolver(*engine_, *device, *model_, arguments, settings, nullptr);
   KACHEL_ASSIGN(std::vector<TunableValues> order, resolver.ranking_without_tuning());
   const Point point = point_of(*model_, arguments);

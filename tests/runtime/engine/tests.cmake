@@ -25,6 +25,9 @@ target_link_libraries(large_tensor_test PRIVATE kachel_runtime kachel_doctest_ma
 add_test(NAME large_tensor_gpu_test COMMAND large_tensor_test "--test-case=*GPU*")
 set_tests_properties(large_tensor_gpu_test PROPERTIES LABELS gpu TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:")
 if(TARGET kachel_llvm)
+  kachel_test(NAME prepared_forms_test SOURCES engine/prepared_forms_test.cc DEPENDS engine_testing)
+  target_compile_definitions(prepared_forms_test PRIVATE KACHEL_LLVM_FOLDER="${PROJECT_BINARY_DIR}/lib")
+  add_dependencies(prepared_forms_test kachel_llvm)
   add_dependencies(large_tensor_test kachel_llvm)
   add_test(NAME large_tensor_cpu_test COMMAND large_tensor_test "--test-case=*CPU*")
   set_tests_properties(large_tensor_cpu_test PROPERTIES LABELS slow TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
