@@ -131,7 +131,8 @@ typedef struct kachel_engine_options {
   int32_t reserved;
   void (*log)(void *user, int32_t level, const char *message, size_t length);
   void *log_user;
-  /* Device scratch for kernels that need it, stream-ordered. NULL: the library's own. */
+  /* Device scratch, stream-ordered: for kernels and programs that need it, and for operands that are made ahead where that is
+   * faster (a kernel serves without where there is none). NULL: the library's own. */
   void *(*scratch_alloc)(void *user, kachel_device device, size_t size, size_t align, void *stream);
   void (*scratch_free)(void *user, kachel_device device, void *pointer, void *stream);
   void *scratch_user;
@@ -182,6 +183,7 @@ typedef struct kachel_module kachel_module;
 KACHEL_API kachel_status kachel_module_create(kachel_engine *engine, const char *text, size_t length, const char *name,
                                               kachel_module **out, kachel_error **err);
 KACHEL_API void kachel_module_release(kachel_module *module);
+/* Programs count as kernels, behind them. */
 KACHEL_API int32_t kachel_module_kernel_count(const kachel_module *module);
 KACHEL_API const char *kachel_module_kernel_name(const kachel_module *module, int32_t index);
 
