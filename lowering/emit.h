@@ -29,10 +29,20 @@ extern const char* const kBulkCopyPrelude;
 extern const char* const kBulkStorePrelude;
 extern const char* const kClusterPrelude;
 extern const char* const kProxyPrelude;
-// CUDA functions of one form of kGroupMma, which begins with kGroupMmaPrelude, and a call with these operands.
+// Of kernels with kGroupMma, ahead of the functions below.
 extern const char* const kGroupMmaPrelude;
-std::string group_mma_function(const LoopIntrinsic& mma);
-std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const std::string& a, const std::string& b);
+// kGroupMma that follow one another into the same registers, all but the first of them adding.
+struct GroupRun {
+  struct Product {
+    int64_t a, b;  // operands behind those of the first: in registers, or in 16 bytes of shared memory
+  };
+  const LoopIntrinsic* first = nullptr;  // null: there is none at that place
+  std::vector<Product> products;
+};
+GroupRun group_run(const LoopBlock& body, size_t at);
+// A CUDA function for it, and a call with the operands of the first.
+std::string group_run_function(const GroupRun& run);
+std::string group_run_call(const GroupRun& run, const std::string& c, const std::string& a, const std::string& b);
 
 // Device helpers that every emitted CUDA text begins with.
 extern const char* const kCudaPrelude;

@@ -163,7 +163,21 @@ class Emitter {
   }
 
   void block(const LoopBlock& body, int depth) {
-    for (const LoopStmt& stmt : body) std::visit([&](const auto& node) { statement(node, depth); }, stmt.node);
+    for (size_t i = 0; i < body.size(); ++i) {
+      const GroupRun run = group_run(body, i);
+      if (!run.first) {
+        std::visit([&](const auto& node) { statement(node, depth); }, body[i].node);
+        continue;
+      }
+      group_functions_.insert(group_run_function(run));
+      line(depth, "{}", group_run_call(run, at(*run.first, 0), at(*run.first, 1), at(*run.first, 2)));
+      i += run.products.size() - 1;
+    }
+  }
+
+  std::string at(const LoopIntrinsic& node, size_t i) {
+    const LoopIntrinsic::Operand& operand = node.operands[i];
+    return fmt::format("{} + {}", name(operand.buffer), expr(operand.index, true));
   }
 
   void statement(const LoopLet& let, int depth) {
@@ -236,10 +250,7 @@ class Emitter {
   }
   void statement(const LoopIntrinsic& node, int depth) {
     using Kind = LoopIntrinsic::Kind;
-    auto at = [&](size_t i) {
-      const LoopIntrinsic::Operand& operand = node.operands[i];
-      return fmt::format("{} + {}", name(operand.buffer), expr(operand.index, true));
-    };
+    auto at = [&](size_t i) { return this->at(node, i); };
     // In bytes of the shared window, where sums of constants end up in the instruction.
     auto address = [&](size_t i) {
       const LoopIntrinsic::Operand& operand = node.operands[i];
@@ -274,9 +285,7 @@ class Emitter {
              ir::name(node.type), ir::name(node.type_b), at(0), at(1), at(2));
         break;
       case Kind::kGroupMma:
-        group_functions_.insert(group_mma_function(node));
-        line(depth, "{}", group_mma_call(node, at(0), at(1), at(2)));
-        break;
+        break;  // written by block(), in runs
       case Kind::kGroupFence:
         line(depth, "kachel_group_fence();");
         break;

@@ -1,47 +1,8 @@
-// What only sm_90a has, as CUDA C++: wgmma, one function for each form that a kernel uses, and the copy engine with its
-// barriers. Source: PTX ISA, "wgmma.mma_async", "Matrix Descriptor Format", "mbarrier", "cp.async.bulk.tensor".
-#include <fmt/format.h>
-
+// What only sm_90a has, as CUDA C++: the copy engine with its barriers, and what wgmma needs beside itself
+// (emit_group_mma.cc). Source: PTX ISA, "wgmma.fence", "mbarrier", "cp.async.bulk.tensor".
 #include "lowering/emit.h"
 
 namespace kachel::lowering {
-namespace {
-
-using ir::DType;
-
-const char* ptx_type(DType type) {
-  switch (type) {
-    case DType::F16:
-      return "f16";
-    case DType::BF16:
-      return "bf16";
-    case DType::F32:
-      return "tf32";
-    case DType::F8E4M3:
-      return "e4m3";
-    case DType::F8E5M2:
-      return "e5m2";
-    case DType::I8:
-      return "s8";
-    default:
-      return "u8";
-  }
-}
-
-std::string function_name(const LoopIntrinsic& mma) {
-  return fmt::format("kachel_group_mma_{}_{}_n{}{}{}{}", ir::name(mma.type), ir::name(mma.type_b), mma.immediate,
-                     mma.view_a.swizzle ? "" : "_registers", mma.view_a.transpose ? "_a_down" : "",
-                     mma.view_b.transpose ? "_b_down" : "");
-}
-
-// The part of a descriptor that does not depend on the address: distances in 16 bytes, and the swizzle.
-uint64_t descriptor(const LoopIntrinsic::MatrixView& view) {
-  const uint64_t mode = view.swizzle == 128 ? 1 : view.swizzle == 64 ? 2 : 3;
-  return static_cast<uint64_t>(view.slab / 16) << 16 | static_cast<uint64_t>(view.stride / 16) << 32 | mode << 62;
-}
-
-}  // namespace
-
 const char* const kProxyPrelude = R"cuda(
 KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 )cuda";
@@ -200,40 +161,5 @@ template <int kBoxes> KACHEL_DEVICE void kachel_bulk_store_wait() {
   __syncwarp();
 }
 )cuda";
-
-std::string group_mma_call(const LoopIntrinsic& mma, const std::string& c, const std::string& a, const std::string& b) {
-  const std::string left = mma.view_a.swizzle ? fmt::format("kachel_matrix({}, {:#x}ull)", a, descriptor(mma.view_a))
-                                              : fmt::format("(const u32*)({})", a);
-  return fmt::format("{}({}, {}, kachel_matrix({}, {:#x}ull), {});", function_name(mma), c, left, b,
-                     descriptor(mma.view_b), mma.accumulate ? 1 : 0);
-}
-
-std::string group_mma_function(const LoopIntrinsic& mma) {
-  const int64_t count = mma.immediate / 2;
-  const bool integers = !ir::is_float(mma.type), registers = !mma.view_a.swizzle;
-  std::string sums, results;
-  for (int64_t i = 0; i < count; ++i) {
-    sums += fmt::format("{}%{}", i ? ", " : "", i);
-    results += fmt::format("{}\"+{}\"(c[{}])", i ? ", " : "", integers ? "r" : "f", i);
-  }
-  const std::string left = registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", count, count + 1, count + 2, count + 3)
-                                     : fmt::format("%{}", count);
-  const int64_t next = count + (registers ? 4 : 1);
-  // Signs of A and B, which integers do not know, then which of the operands in memory have k down their rows, for 16 bits.
-  std::string flags;
-  if (!integers) flags = ", 1, 1";
-  if (ir::bits(mma.type) == 16) {
-    if (!registers) flags += mma.view_a.transpose ? ", 1" : ", 0";
-    flags += mma.view_b.transpose ? ", 1" : ", 0";
-  }
-  const char* sum = integers ? "s32" : "f32";
-  return fmt::format(
-      "KACHEL_DEVICE void {}({}* c, {} a, u64 b, int accumulate) {{\n"
-      "  asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, "
-      "{}, %{}, p{}; }}\"\n    : {}\n    : {}, \"l\"(b), \"r\"(accumulate));\n}}\n",
-      function_name(mma), integers ? "int" : "float", registers ? "const u32*" : "u64", next + 1, mma.immediate,
-      256 / ir::bits(mma.type), sum, ptx_type(mma.type), ptx_type(mma.type_b), sums, left, next, flags, results,
-      registers ? "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3])" : "\"l\"(a)");
-}
 
 }  // namespace kachel::lowering
