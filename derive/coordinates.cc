@@ -12,12 +12,26 @@ using namespace ir;
 
 namespace {
 
-constexpr size_t kMostNodes = 4096;  // of an expression with its lets written out
+constexpr int kMostNodes = 2000;  // of an expression with its lets written out
 
-size_t size_of(const ExprRef& expr) {
-  size_t nodes = 0;
-  visit(expr, [&](const ExprRef&) { ++nodes; });
-  return nodes;
+// What is left of `budget` behind all nodes of the expression; negative as soon as there are more.
+int count_down(const ExprRef& expr, int budget) {
+  --budget;
+  for (const ExprRef& arg : expr->args)
+    if (budget >= 0) budget = count_down(arg, budget);
+  return budget;
+}
+
+// Sums and products of whole numbers and variables that are.
+bool is_index(const Expr& node) {
+  if (node.kind == ExprKind::kInt) return true;
+  if (node.kind == ExprKind::kVar) {
+    const VarKind kind = node.var->kind;
+    return kind == VarKind::kDim || kind == VarKind::kTunable || kind == VarKind::kGrid || kind == VarKind::kLoop ||
+           kind == VarKind::kParallel;
+  }
+  const bool sum = node.kind == ExprKind::kApply && (node.op == Op::kAdd || node.op == Op::kSub || node.op == Op::kMul);
+  return sum && std::all_of(node.args.begin(), node.args.end(), [](const ExprRef& arg) { return is_index(*arg); });
 }
 
 bool mentions(const ExprRef& expr, const std::function<bool(const Expr&)>& what) {
@@ -44,7 +58,10 @@ Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& s
     if (const auto* region = std::get_if<ParallelStmt>(&stmt->node)) define_lets(region->body);
   }
   std::vector<int> own(tile->shape.size());
-  for (size_t axis = 0; axis < own.size(); ++axis) own[axis] = static_cast<int>(axis);
+  for (size_t axis = 0; axis < own.size(); ++axis) {
+    own[axis] = static_cast<int>(axis);
+    marks_.push_back(std::make_shared<Var>(Var{VarKind::kDim, "coordinate", {DType::I64, nullptr, false}, {}}));
+  }
   tiles_[tile.get()] = own;
   for (auto stmt = statements.rbegin(); stmt != statements.rend(); ++stmt) follow(**stmt);
 }
@@ -56,12 +73,15 @@ void Coordinates::define_lets(const Block& block) {
 }
 
 void Coordinates::define_let(const LetStmt& let) {
-  ExprRef value = expand(let.value);
-  if (size_of(value) > kMostNodes) {
-    followed_ = false;
-    value = let.value;
-  }
-  lets_[let.var.get()] = std::move(value);
+  lets_[let.var.get()] = expanded(let.value);
+}
+
+// As it is where it would become too large; then nothing is known.
+ExprRef Coordinates::expanded(const ExprRef& expr) {
+  ExprRef value = expand(expr);
+  if (count_down(value, kMostNodes) >= 0) return value;
+  followed_ = false;
+  return expr;
 }
 
 ExprRef Coordinates::expand(const ExprRef& expr) const {
@@ -73,6 +93,7 @@ ExprRef Coordinates::expand(const ExprRef& expr) const {
 }
 
 void Coordinates::relate(const Buffer& tile, const std::vector<int>& axes) {
+  followed_ &= axes.size() == tile.shape.size();
   const auto [found, fresh] = tiles_.try_emplace(&tile, axes);
   if (!fresh && found->second != axes) followed_ = false;
 }
@@ -88,20 +109,15 @@ int Coordinates::axis_of(const Var* iter) const {
 }
 
 void Coordinates::follow(const Stmt& stmt) {
-  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) {
+  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node); copy && copy->src.buffer->scope != Scope::kGlobal) {
     const auto known = tiles_.find(copy->dst.buffer.get());
-    const bool whole = std::all_of(copy->src.axes.begin(), copy->src.axes.end(),
-                                   [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
-    if (copy->src.buffer->scope == Scope::kGlobal) return;
-    if (!whole || known == tiles_.end())
+    if (known == tiles_.end())
       followed_ = false;
     else
       relate(*copy->src.buffer, std::vector<int>(known->second));
   }
-  if (const auto* region = std::get_if<ParallelStmt>(&stmt.node)) {
-    follow_assignments(*region, region->body);
-    follow_loads(region->body);
-  }
+  if (const auto* region = std::get_if<ParallelStmt>(&stmt.node)) follow_assignments(*region, region->body);
+  follow_loads({stmt});
 }
 
 void Coordinates::follow_assignments(const ParallelStmt& region, const Block& block) {
@@ -127,7 +143,7 @@ void Coordinates::follow_assignments(const ParallelStmt& region, const Block& bl
 void Coordinates::follow_loads(const Block& block) {
   for_each_stmt(block, [&](const Stmt& stmt) {
     for_each_expr(stmt, [&](const ExprRef& expr) {
-      visit(expand(expr), [&](const ExprRef& node) {
+      visit(expanded(expr), [&](const ExprRef& node) {
         if (node->kind != ExprKind::kLoad || node->buffer->scope == Scope::kGlobal) return;
         std::vector<int> axes;
         for (const ExprRef& index : node->args)
@@ -180,7 +196,10 @@ bool Coordinates::independent_of_tiles() {
   for (const Stmt* stmt : statements_)
     if (const auto* region = std::get_if<ParallelStmt>(&stmt->node))
       for (const IterVar& iter : region->iters)
-        if (!is_bound(axis_of(iter.var.get())) && mentions_tunables(iter.extent)) return false;
+        if (const int axis = axis_of(iter.var.get());
+            is_bound(axis) ? !polys_.equal(iter.extent, tile_->shape[static_cast<size_t>(axis)])
+                           : mentions_tunables(iter.extent))
+          return false;
   auto forbidden = [&](const Var& var) {
     return var.kind == VarKind::kTunable || is_bound(axis_of(&var)) ||
            std::any_of(bound_.begin(), bound_.end(), [&](const Bound& each) { return each.var.get() == &var; });
@@ -221,7 +240,7 @@ bool Coordinates::walk_copy(const CopyStmt& copy, const std::vector<Bound>& boun
       if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
       continue;
     }
-    if (!polys_.equal(expand(spec.start), start_of(*along)) ||
+    if (!polys_.equal(expanded(spec.start), start_of(*along)) ||
         !polys_.equal(spec.extent, tile_->shape[static_cast<size_t>(along->axis)]))
       return false;
     *occurs = true;
@@ -246,27 +265,34 @@ bool Coordinates::walk_block(const Block& block, const std::vector<IterVar>& ite
   return true;
 }
 
-// Coordinates, and axes of tiles at the index that stands for them, are replaced by numbers; what is left is looked at.
+const Coordinates::Bound* Coordinates::coordinate(const ExprRef& node, const std::vector<IterVar>& iters,
+                                                  const std::vector<Bound>& bound) {
+  if (node->kind != ExprKind::kApply || node->op == Op::kMul || !is_index(*node)) return nullptr;
+  for (const Bound& each : bound)
+    for (const IterVar& iter : iters)
+      if (axis_of(iter.var.get()) == each.axis &&
+          polys_.equal(node, make_apply(Op::kAdd, {start_of(each), make_var(iter.var)})))
+        return &each;
+  return nullptr;
+}
+
+// Coordinates become names that mean nothing else, and tiles' axes at the index that stands for them numbers; what is left
+// is looked at.
 bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& iters, const std::vector<Bound>& bound,
                             const Forbidden& forbidden, bool* occurs) {
-  const ExprRef left = rewrite(expand(expr), [&](const ExprRef& node) {
+  const ExprRef left = rewrite(expanded(expr), [&](const ExprRef& node) {
     if (node->kind == ExprKind::kLoad && node->buffer->scope != Scope::kGlobal) {
       std::vector<ExprRef> indices = node->args;
       for (ExprRef& index : indices)
         if (is_var(index, VarKind::kParallel)) index = make_int(0);
       return make_load(node->buffer, std::move(indices));
     }
-    if (node->kind != ExprKind::kApply) return node;
-    for (const Bound& each : bound)
-      for (const IterVar& iter : iters)
-        if (axis_of(iter.var.get()) == each.axis &&
-            polys_.equal(node, make_apply(Op::kAdd, {start_of(each), make_var(iter.var)}))) {
-          *occurs = true;
-          return make_int(0);
-        }
-    return node;
+    const Bound* found = coordinate(node, iters, bound);
+    if (!found) return node;
+    *occurs = true;
+    return make_var(marks_[static_cast<size_t>(found->axis)]);
   });
-  return !mentions(left, [&](const Expr& node) { return node.kind == ExprKind::kVar && forbidden(*node.var); });
+  return followed_ && !mentions(left, [&](const Expr& node) { return node.kind == ExprKind::kVar && forbidden(*node.var); });
 }
 
 }  // namespace kachel::derive

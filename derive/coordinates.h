@@ -38,12 +38,15 @@ class Coordinates {
   void follow(const ir::Stmt& stmt);
   void follow_assignments(const ir::ParallelStmt& region, const ir::Block& block);
   void follow_loads(const ir::Block& block);
+  ir::ExprRef expanded(const ir::ExprRef& expr);
   void relate(const ir::Buffer& tile, const std::vector<int>& axes);
   ir::ExprRef expand(const ir::ExprRef& expr) const;
   int axis_of(const ir::Buffer& tile, size_t axis) const;
   int axis_of(const ir::Var* iter) const;
   const Bound* bound_to(int axis, const std::vector<Bound>& bound) const;
   ir::ExprRef start_of(const Bound& bound) const;
+  const Bound* coordinate(const ir::ExprRef& node, const std::vector<ir::IterVar>& iters,
+                          const std::vector<Bound>& bound);
 
   bool walk(const std::vector<Bound>& bound, const Forbidden& forbidden, bool* occurs);
   bool walk_copy(const ir::CopyStmt& copy, const std::vector<Bound>& bound, const Forbidden& forbidden, bool* occurs);
@@ -59,7 +62,8 @@ class Coordinates {
   std::unordered_map<const ir::Buffer*, std::vector<int>> tiles_;    // for each axis the one of tile_
   std::unordered_map<const ir::Var*, int> iters_;                    // the same of indices of regions
   std::vector<Bound> bound_;
-  bool followed_ = true;  // false: some index is used in a way that is not understood
+  std::vector<ir::VarRef> marks_;  // what stands for the coordinate of each axis while an expression is looked at
+  bool followed_ = true;  // false: an index is used in a way that is not understood, or an expression is too large
 };
 
 }  // namespace kachel::derive

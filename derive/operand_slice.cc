@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "derive/coordinates.h"
 #include "ir/visit.h"
@@ -22,13 +23,15 @@ bool is_whole(const TileRef& tile) {
                      [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
 }
 
+constexpr size_t kMostOperands = 64;  // that are looked at
+
 // What a statement touches, with everything inside it.
 struct Uses {
   std::set<const Buffer*> read, written;
   std::set<const Var*> vars;
 };
 
-Uses uses_of(const Stmt& stmt) {
+Uses find_uses(const Stmt& stmt) {
   Uses uses;
   auto expr = [&](const ExprRef& value) {
     visit(value, [&](const ExprRef& node) {
@@ -75,16 +78,40 @@ bool assigns_all(const Block& block, const std::vector<IterVar>& iters, const Bu
 }
 
 // Whether the statement gives every element of the tile a value that does not depend on what it held.
-bool defines(const Stmt& stmt, const Buffer& tile) {
+bool defines(const Stmt& stmt, const Uses& uses, const Buffer& tile) {
   if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) return copy->dst.buffer.get() == &tile && is_whole(copy->dst);
   if (const auto* fill = std::get_if<FillStmt>(&stmt.node)) return fill->dst.buffer.get() == &tile && is_whole(fill->dst);
   const auto* region = std::get_if<ParallelStmt>(&stmt.node);
-  return region && !uses_of(stmt).read.count(&tile) && assigns_all(region->body, region->iters, tile);
+  return region && !uses.read.count(&tile) && assigns_all(region->body, region->iters, tile);
+}
+
+// Found once for each statement of a kernel.
+class KnownUses {
+ public:
+  const Uses& of(const Stmt& stmt) {
+    const auto [found, fresh] = uses_.try_emplace(&stmt);
+    if (fresh) found->second = find_uses(stmt);
+    return found->second;
+  }
+
+ private:
+  std::unordered_map<const Stmt*, Uses> uses_;
+};
+
+// A copy or fill of parts of tiles makes values depend on where the parts lie.
+bool is_plain(const Stmt& stmt) {
+  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node))
+    return copy->atomic == AtomicOp::kNone && is_whole(copy->dst) &&
+           (copy->src.buffer->scope == Scope::kGlobal || is_whole(copy->src));
+  if (const auto* fill = std::get_if<FillStmt>(&stmt.node)) return is_whole(fill->dst);
+  return std::holds_alternative<LetStmt>(stmt.node) || std::holds_alternative<ParallelStmt>(stmt.node);
 }
 
 class Slicer {
  public:
-  Slicer(const Kernel& kernel, BufferRef tile) : kernel_(kernel) { slice_.tile = std::move(tile); }
+  Slicer(const Kernel& kernel, KnownUses& uses, BufferRef tile) : kernel_(kernel), uses_(uses) {
+    slice_.tile = std::move(tile);
+  }
 
   std::optional<OperandSlice> run() {
     if (!find_home() || !gather() || !stands_alone()) return {};
@@ -101,6 +128,7 @@ class Slicer {
   }
 
  private:
+  const Uses& uses_of(const Stmt& stmt) const { return uses_.of(stmt); }
   const ForStmt& loop() const { return std::get<ForStmt>(kernel_.body[slice_.home].node); }
   const Block& home() const { return slice_.in_loop ? loop().body : kernel_.body; }
 
@@ -143,15 +171,12 @@ class Slicer {
     for (size_t i = end; i-- > 0;) {
       const Stmt& stmt = block[i];
       if (std::holds_alternative<DeclStmt>(stmt.node)) continue;
-      const Uses uses = uses_of(stmt);
+      const Uses& uses = uses_of(stmt);
       const auto* let = std::get_if<LetStmt>(&stmt.node);
       const bool writes = std::any_of(uses.written.begin(), uses.written.end(),
                                       [&](const Buffer* buffer) { return needed_.count(buffer) > 0; });
       if (!writes && !(let && vars_.count(let->var.get()))) continue;
-      const auto* copy = std::get_if<CopyStmt>(&stmt.node);
-      const bool plain = let || std::holds_alternative<FillStmt>(stmt.node) ||
-                         std::holds_alternative<ParallelStmt>(stmt.node) || (copy && copy->atomic == AtomicOp::kNone);
-      if (!plain) return false;
+      if (!is_plain(stmt)) return false;
       for (const Buffer* buffer : uses.written) needed_.insert(buffer);
       for (const Buffer* buffer : uses.read)
         if (buffer->scope != Scope::kGlobal) needed_.insert(buffer);
@@ -168,11 +193,11 @@ class Slicer {
       const Stmt* first = nullptr;
       bool written = false;
       for (size_t at : statements) {
-        const Uses uses = uses_of(block[at]);
+        const Uses& uses = uses_of(block[at]);
         written |= uses.written.count(tile) > 0;
         if (!first && (uses.written.count(tile) || uses.read.count(tile))) first = &block[at];
       }
-      if (written ? !defines(*first, *tile) : !made) return false;
+      if (written ? !defines(*first, uses_of(*first), *tile) : !made) return false;
       if (written && made) made->insert(tile);
     }
     return true;
@@ -183,7 +208,7 @@ class Slicer {
     std::set<const Buffer*> own;
     const Block& block = home();
     auto add = [&](const Stmt& stmt) {
-      const Uses uses = uses_of(stmt);
+      const Uses& uses = uses_of(stmt);
       own.insert(uses.written.begin(), uses.written.end());
       for (const auto* set : {&uses.read, &uses.written})
         for (const Buffer* buffer : *set)
@@ -193,7 +218,7 @@ class Slicer {
     for (size_t at : slice_.inner) add(block[at]);
     auto touches = [&](const Stmt& stmt, bool after) {
       if (std::holds_alternative<DeclStmt>(stmt.node)) return false;
-      const Uses uses = uses_of(stmt);
+      const Uses& uses = uses_of(stmt);
       return std::any_of(own.begin(), own.end(), [&](const Buffer* tile) {
         if (tile == slice_.tile.get() && after) return uses.written.count(tile) > 0;
         return uses.written.count(tile) > 0 || uses.read.count(tile) > 0;
@@ -251,6 +276,7 @@ class Slicer {
   }
 
   const Kernel& kernel_;
+  KnownUses& uses_;
   OperandSlice slice_;
   std::set<const Buffer*> needed_, tensors_;
   std::set<const Var*> vars_;
@@ -267,13 +293,15 @@ bool may_be_prepared(const Buffer& tile) {
 
 std::vector<OperandSlice> operand_slices(const Kernel& kernel) {
   std::vector<OperandSlice> slices;
+  KnownUses uses;
   std::set<const Buffer*> seen;
   for_each_stmt(kernel.body, [&](const Stmt& stmt) {
     const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
     if (!gemm) return;
     for (const TileRef* operand : {&gemm->a, &gemm->b}) {
-      if (!seen.insert(operand->buffer.get()).second || !may_be_prepared(*operand->buffer)) continue;
-      if (auto slice = Slicer(kernel, operand->buffer).run()) slices.push_back(*std::move(slice));
+      if (seen.size() == kMostOperands || !seen.insert(operand->buffer.get()).second) continue;
+      if (!may_be_prepared(*operand->buffer)) continue;
+      if (auto slice = Slicer(kernel, uses, operand->buffer).run()) slices.push_back(*std::move(slice));
     }
   });
   return slices;

@@ -31,7 +31,7 @@ struct OperandSlice {
   std::vector<ir::BufferRef> tensors; // that it reads
 };
 
-// In the order of the gemms. REQUIRES: verify() has passed the kernel.
+// In the order of the gemms, of the first 64 operands. REQUIRES: verify() has passed the kernel.
 std::vector<OperandSlice> operand_slices(const ir::Kernel& kernel);
 
 }  // namespace kachel::derive

@@ -116,6 +116,8 @@ class Preparer {
           all = plus(all, largest(extent) - 1);
         else
           all = make_apply(Op::kAdd, {all, plus(extent, -1)});
+        // A loop may be empty for a number of tiles below 0, a tensor not.
+        if (slice.axes[axis].all->kind != ExprKind::kVar) all = make_apply(Op::kMax, {all, make_int(0)});
       }
       if (axis + 1 == slice.axes.size()) all = times(ceil_div(all, make_int(kRowElements)), make_int(kRowElements));
       tensor->shape.push_back(all);
@@ -222,8 +224,7 @@ class Preparer {
     for (const OperandSlice& slice : slices_) {
       const Block& home = slice.in_loop ? std::get<ForStmt>(kernel_.body[slice.home].node).body : kernel_.body;
       auto drop = [&](const Stmt& stmt) {
-        // A name may serve other statements too.
-        if (!std::holds_alternative<LetStmt>(stmt.node)) gone.insert(&stmt);
+        gone.insert(&stmt);
         for_each_stmt({stmt}, [&](const Stmt& inside) {
           for_each_tile(inside, [&](const TileRef& tile, bool writes) {
             if (writes) tiles.insert(tile.buffer.get());
@@ -235,7 +236,45 @@ class Preparer {
       for (size_t at : slice.inner) drop(home[at]);
       last[&home[slice.inner.back()]] = &slice;
     }
+    keep_names(gone);
     return rebuilt(kernel_.body, reader, gone, tiles, last);
+  }
+
+  // Those that other statements use too, and what they are made from.
+  void keep_names(std::set<const Stmt*>& gone) const {
+    std::set<const Var*> used;
+    auto note = [&](const Stmt& stmt) {
+      for_each_stmt({stmt}, [&](const Stmt& inside) {
+        for_each_expr(inside, [&](const ExprRef& expr) {
+          visit(expr, [&](const ExprRef& node) {
+            if (node->kind == ExprKind::kVar) used.insert(node->var.get());
+          });
+        });
+      });
+    };
+    std::vector<const Stmt*> lets;
+    auto walk = [&](const Block& block, auto&& self) -> void {
+      for (const Stmt& stmt : block) {
+        const auto* loop = std::get_if<ForStmt>(&stmt.node);
+        if (loop)
+          self(loop->body, self);
+        else if (!gone.count(&stmt))
+          note(stmt);
+        else if (std::holds_alternative<LetStmt>(stmt.node))
+          lets.push_back(&stmt);
+        if (loop)
+          for (const ExprRef& bound : {loop->begin, loop->end})
+            visit(bound, [&](const ExprRef& node) {
+              if (node->kind == ExprKind::kVar) used.insert(node->var.get());
+            });
+      }
+    };
+    walk(kernel_.body, walk);
+    for (auto let = lets.rbegin(); let != lets.rend(); ++let) {
+      if (!used.count(std::get<LetStmt>((*let)->node).var.get())) continue;
+      gone.erase(*let);
+      note(**let);
+    }
   }
 
   Block rebuilt(const Block& block, const Kernel& reader, const std::set<const Stmt*>& gone,

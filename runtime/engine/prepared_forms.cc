@@ -48,7 +48,7 @@ std::unique_ptr<PreparedForms> PreparedForms::create(std::shared_ptr<Engine> eng
                                                      std::span<const ConstValue> consts,
                                                      std::shared_ptr<const KernelModel> model) {
   std::vector<derive::OperandSlice> slices = derive::operand_slices(kernel);
-  if (slices.empty() || slices.size() > 64) return nullptr;
+  if (slices.empty()) return nullptr;
   return std::unique_ptr<PreparedForms>(
       new PreparedForms(std::move(engine), kernel, consts, std::move(model), std::move(slices)));
 }
@@ -71,17 +71,29 @@ uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& argum
   return wanted;
 }
 
+Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(uint64_t operands) const {
+  auto load = [&](const std::vector<derive::OperandSlice>& slices) {
+    return ir::load(derive::prepare_operands(kernel_, slices), "prepared.tile");
+  };
+  std::vector<derive::OperandSlice> chosen;
+  Status why = internal("no operand");
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    if (!(operands >> i & 1)) continue;
+    if (auto alone = load({slices_[i]}); alone.ok())
+      chosen.push_back(slices_[i]);
+    else
+      why = alone.status();
+  }
+  if (chosen.empty()) return why;
+  KACHEL_ASSIGN(const ir::Module module, load(chosen));
+  return ProgramModel::create(module, module.programs.at(0), consts_);
+}
+
 ProgramHandle* PreparedForms::program(uint64_t operands) {
   std::lock_guard lock(mutex_);
   const auto [found, fresh] = programs_.try_emplace(operands);
   if (!fresh) return found->second.get();
-  std::vector<derive::OperandSlice> chosen;
-  for (size_t i = 0; i < slices_.size(); ++i)
-    if (operands >> i & 1) chosen.push_back(slices_[i]);
-  auto made = [&]() -> Result<std::shared_ptr<const ProgramModel>> {
-    KACHEL_ASSIGN(const ir::Module module, ir::load(derive::prepare_operands(kernel_, chosen), "prepared.tile"));
-    return ProgramModel::create(module, module.programs.at(0), consts_);
-  }();
+  auto made = derive(operands);
   if (made.ok())
     found->second = std::make_unique<ProgramHandle>(engine_, *std::move(made));
   else

@@ -37,6 +37,8 @@ class PreparedForms final : public OtherForms {
                        uint64_t operands) const;
   // Null where it cannot be made, with a line in the log.
   ProgramHandle* program(uint64_t operands);
+  // With those of the operands with which it can be made.
+  Result<std::shared_ptr<const ProgramModel>> derive(uint64_t operands) const;
   const BoundTensor& tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const;
 
   std::shared_ptr<Engine> engine_;

@@ -100,10 +100,47 @@ TEST_CASE("operands that are each block's own, or depend on how they are cut, ar
   CHECK(slices({.work = kB + "parallel i < BM, j < BK { if j > 3 { a[i, j] = A[m*BM + i, k*BK + j] } }",
                 .before = "a = 0"}) == "b");
   CHECK(slices({.work = kB + "if k > 0 { a = A[m*BM +: BM, k*BK +: BK] } else { a = 0 }"}) == "b");
+  // Parts of tiles, which lie elsewhere when the tiles are larger.
+  const std::string load = kB + "a = A[m*BM +: BM, k*BK +: BK] ";
+  for (const char* part :
+       {"a[0 +: 1, :] = 0.5", "a[0, :] = 0.5", "a[:, 0 +: 4] = 0.5", "a[BM - 1 +: 1, :] = 0.5", "a[k, :] = 0.5",
+        "a within 2 +: 3 = 0.5", "a[1 +: BM, :] = A[m*BM +: BM, k*BK +: BK]", "a[I[0 +: BM], :] = A[m*BM +: BM, k*BK +: BK]",
+        "parallel i < 8, j < BK { a[i, j] = 0.25 }", "parallel i < 1, j < BK { a[i, j] += 1 }",
+        "parallel i < BM, j < 3 { a[i, j] *= 2 }"})
+    CHECK_MESSAGE(slices({.work = load + part}) == "b", part);
+  CHECK(slices({.tiles = kX, .work = kLoad + "a = x within 0 +: 5"}) == "b");
+  CHECK(slices({.tiles = "fragment y: f32[BM] ", .work = load + "y = 0.5 a[:, 0] = y"}) == "b");
+  CHECK(slices({.tiles = kX + "fragment g: f32[BK] ",
+                .work = kLoad + "g = 1 parallel j < 4 { g[j] = 0.5 } parallel i < BM, j < BK { a[i, j] = x[i, j] * g[j] }"}) ==
+        "b");
+  // Sums in which coordinates cancel, or are scaled.
+  for (const char* sum : {"(k*BK + j)*BK + k*BK + j", "(k*BK + j)*k + k*BK + j", "(k*BK + j)*(k*BK) + k*BK + j",
+                          "j*(k*BK + j) + k*BK + j"})
+    CHECK_MESSAGE(slices({.tiles = kX, .work = kLoad + fmt::format("parallel i < BM, j < BK {{ a[i, j] = x[i, j] + f32(({}) % 17) }}",
+                                                                   sum)}) == "b",
+                  sum);
+  CHECK(slices({.tiles = kX,
+                .work = kLoad + "parallel i < BM, j < BK { a[i, j] = x[i, j] + ((k*BK + j)*(k*BK + j) + (k*BK + j)) % 7 }"}) ==
+        "a* b");
+  CHECK(slices({.tiles = kX, .work = kLoad + "parallel i < BM, j < BK { a[i, j] = (s - s + k*BK + j) * x[i, j] }"}) ==
+        "b");
+  // Elements of tiles beyond which there is nothing.
+  CHECK(slices({.tiles = "fragment g: i32[BK] ",
+                .work = kB + "g = I[0 +: BK] a = A[m*BM +: BM, k*BK +: BK] within 0 +: g[10]"}) == "b");
   // What the kernel itself writes.
   CHECK(slices({.work = kB + "a = Z[m*BM +: BM, k*BK +: BK]"}) == "b");
   // One copy a block.
   CHECK(slices({.work = kB, .before = "a = A[m*BM +: BM, 0 +: BK]"}) == "b");
+}
+
+TEST_CASE("names that mean much are not written out") {
+  std::string squares = "let y0 = A[m*BM + i, k*BK + j] ", sum = "0";
+  for (int i = 1; i <= 10; ++i) squares += fmt::format("let y{0} = y{1} * y{1} ", i, i - 1);
+  for (int i = 0; i < 50; ++i) sum = fmt::format("max({}, y10)", sum);
+  CHECK(slices({.work = kB + "parallel i < BM, j < BK { " + squares + "a[i, j] = " + sum + " }"}) == "b");
+  std::string chain = "let y0 = A[m*BM + i, k*BK + j] ";
+  for (int i = 1; i <= 100; ++i) chain += fmt::format("let y{} = y{} * 0.5 + 0.25 ", i, i - 1);
+  CHECK(slices({.work = kB + "parallel i < BM, j < BK { " + chain + "a[i, j] = y100 }"}) == "a* b");
 }
 
 TEST_CASE("a slice says where its elements lie") {

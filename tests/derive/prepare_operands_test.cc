@@ -192,6 +192,33 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
   weights.check();
 }
 
+TEST_CASE("names are kept where something else uses them, and loops may be empty") {
+  for (int64_t k : {45, 2}) {
+    Interpreted program(R"(tile 1
+kernel k<T: f16>(A: T[M, K], B: T[N, K], C: out f32[M, N], s: f32)
+tune BM = 16 | 8, BN = 16, BK = 16 | 32
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BN, BK]
+  fragment x: f32[BM, BK], g: f32[1], acc: f32[BM, BN] = 0
+  let row = m*BM  let twice = s + s  let more = twice * 2
+  for k < ceildiv(K - 5, BK) {
+    g = 0.5
+    let z = g[0] * more
+    x = A[row +: BM, k*BK +: BK]
+    parallel i < BM, j < BK { a[i, j] = x[i, j] * z }
+    b = B[n*BN +: BN, k*BK +: BK]
+    acc += a @ b^T
+  }
+  parallel i < BM, j < BN { acc[i, j] += twice }
+  C[row +: BM, n*BN +: BN] = acc
+})",
+                        bindings(DType::F16, 8, 16, 32), {{"M", 19}, {"N", 21}, {"K", k}});
+    CHECK(program.operands() == 2);
+    program.check();
+  }
+}
+
 TEST_CASE("names of the kernel are left alone") {
   const std::string text =
       "tile 1 kernel forms<T: f16>(A: T[M, K], B: T[N, K], G: f32[K], C: out f32[M, N], s: f32) where BM < 64, s > 0.0 "
