@@ -35,6 +35,9 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const DriverApi& api, int32_t i
 
 CudaDevice::~CudaDevice() {
   if (flush_buffer_) free(flush_buffer_);
+  if (!pool_) return;
+  CudaContext::Current current(*context_);
+  if (current.status().ok()) (void)context_->api().mem_pool_destroy(pool_);
 }
 
 Status CudaDevice::read_properties(int32_t id) {
@@ -67,7 +70,6 @@ Status CudaDevice::read_properties(int32_t id) {
   properties_.overlapping_launches = major >= 9 && api.launch_kernel_ex;
   const char* bounded = std::getenv("KACHEL_BOUNDED_WAITS");
   properties_.bounded_waits = bounded && *bounded && *bounded != '0';
-  has_pools_ = pools != 0 && api.mem_alloc_async && api.mem_free_async;
 
   properties_.kind = DeviceKind::kCuda;
   properties_.id = id;
@@ -86,6 +88,7 @@ Status CudaDevice::read_properties(int32_t id) {
   properties_.shared_bytes_per_block = shared;
   properties_.l2_bytes = l2;
   properties_.memory_bytes = static_cast<int64_t>(memory_bytes);
+  if (pools != 0) open_pool();
   return {};
 }
 

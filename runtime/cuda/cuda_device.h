@@ -43,12 +43,13 @@ class CudaDevice : public Device {
       : context_(std::move(context)), compiler_(options.nvrtc_path) {}
   Status read_properties(int32_t id);
   Status check_size(size_t bytes) const;
+  void open_pool();
   template <class Call>
   Status in_some_context(const char* what, const Call& call) const;
 
   const std::shared_ptr<const CudaContext> context_;
   DeviceProperties properties_;
-  bool has_pools_ = false;  // of stream-ordered memory
+  PoolRef pool_ = nullptr;  // of stream-ordered memory; null where the driver has none
   NvrtcCompiler compiler_;
   std::mutex flush_mutex_;
   void* flush_buffer_ = nullptr;  // under flush_mutex_; made on the first flush

@@ -6,12 +6,36 @@
 #include "runtime/cuda/cuda_device.h"
 
 namespace kachel::runtime::cuda {
+namespace {
+
+constexpr uint64_t kKeptShare = 64;  // of the device's memory, that unused scratch may hold on to
+
+}  // namespace
 
 // Absurd sizes never reach the driver, whose rounding may overflow.
 Status CudaDevice::check_size(size_t bytes) const {
   if (bytes <= static_cast<uint64_t>(properties_.memory_bytes)) return {};
   return {Code::kNoMemory,
           fmt::format("{} bytes were asked for, the device has {} in all", bytes, properties_.memory_bytes)};
+}
+
+// The device's default pool gives everything back when a stream is waited for, and asks for it anew at the next launch,
+// which takes longer than many a kernel; and it is the host's to change. A pool of our own keeps some of it.
+void CudaDevice::open_pool() {
+  const DriverApi& api = context_->api();
+  if (!api.mem_pool_create || !api.mem_pool_destroy || !api.mem_pool_set_attribute || !api.mem_alloc_from_pool_async ||
+      !api.mem_free_async)
+    return;
+  CudaContext::Current current(*context_);
+  if (!current.status().ok()) return;
+  PoolProperties properties;
+  properties.device = context_->device();
+  uint64_t kept = static_cast<uint64_t>(properties_.memory_bytes) / kKeptShare;
+  if (api.mem_pool_create(&pool_, &properties) != DriverResult::kSuccess) {
+    pool_ = nullptr;
+    return;
+  }
+  (void)api.mem_pool_set_attribute(pool_, PoolAttribute::kReleaseThreshold, &kept);
 }
 
 Result<void*> CudaDevice::allocate(size_t bytes) {
@@ -32,13 +56,13 @@ void CudaDevice::free(void* pointer) {
 }
 
 Result<void*> CudaDevice::allocate_async(size_t bytes, void* stream) {
-  if (!has_pools_) return allocate(bytes);
+  if (!pool_) return allocate(bytes);
   KACHEL_TRY(check_size(bytes));
   const DriverApi& api = context_->api();
   CudaContext::Current current(*context_);
   KACHEL_TRY(current.status());
   DevicePointer pointer = 0;
-  KACHEL_DRIVER_TRY(api, api.mem_alloc_async(&pointer, std::max<size_t>(bytes, 1), to_stream(stream)),
+  KACHEL_DRIVER_TRY(api, api.mem_alloc_from_pool_async(&pointer, std::max<size_t>(bytes, 1), pool_, to_stream(stream)),
                     fmt::format("allocating {} bytes in stream order", bytes));
   return reinterpret_cast<void*>(pointer);
 }
@@ -48,7 +72,7 @@ void CudaDevice::free_async(void* pointer, void* stream) {
   const DriverApi& api = context_->api();
   CudaContext::Current current(*context_);
   if (!current.status().ok()) return;
-  if (has_pools_) {
+  if (pool_) {
     (void)api.mem_free_async(to_device_pointer(pointer), to_stream(stream));
   } else {
     (void)api.stream_synchronize(to_stream(stream));

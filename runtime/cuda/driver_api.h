@@ -16,6 +16,7 @@ using DeviceOrdinal = int;
 using DevicePointer = unsigned long long;
 using ContextRef = struct ContextTag*;
 using StreamRef = struct StreamTag*;
+using PoolRef = struct PoolTag*;
 using EventRef = struct EventTag*;
 using ModuleRef = struct ModuleTag*;
 using LibraryRef = struct LibraryTag*;
@@ -109,6 +110,17 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchAttributeValue) == 72 && offsetof(LaunchConfig, stream) == 32 && sizeof(LaunchConfig) == 56);
 
+// Of memory on one device, not shared with other processes.
+struct PoolProperties {
+  int32_t allocation = 1, handles = 0;
+  int32_t location = 1, device = 0;
+  void* security = nullptr;
+  size_t most_bytes = 0;
+  unsigned char reserved[56] = {};
+};
+static_assert(sizeof(PoolProperties) == 88);
+enum class PoolAttribute : int { kReleaseThreshold = 4 };
+
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kEventDefault = 0;
 
@@ -153,10 +165,14 @@ constexpr unsigned kEventDefault = 0;
   X(event_synchronize, cuEventSynchronize, (EventRef event))                                                      \
   X(event_elapsed_time, cuEventElapsedTime, (float* milliseconds, EventRef start, EventRef end))
 
-// Null where the driver is older: pools 11.2, launch attributes 11.8, libraries and tensor maps 12.0, parameter reflection and eager loading 12.4. The void*
-// parameters of cuLibraryLoadData are option arrays that we never pass.
+// Null where the driver is older: pools 11.2, launch attributes 11.8, libraries and tensor maps 12.0, parameter reflection
+// and eager loading 12.4. The void* parameters of cuLibraryLoadData are option arrays that we never pass.
 #define KACHEL_DRIVER_OPTIONAL(X)                                                                                      \
-  X(mem_alloc_async, cuMemAllocAsync, (DevicePointer * pointer, size_t bytes, StreamRef stream))                       \
+  X(mem_pool_create, cuMemPoolCreate, (PoolRef * pool, const PoolProperties* properties))                              \
+  X(mem_pool_destroy, cuMemPoolDestroy, (PoolRef pool))                                                                \
+  X(mem_pool_set_attribute, cuMemPoolSetAttribute, (PoolRef pool, PoolAttribute attribute, void* value))               \
+  X(mem_alloc_from_pool_async, cuMemAllocFromPoolAsync,                                                                \
+    (DevicePointer * pointer, size_t bytes, PoolRef pool, StreamRef stream))                                           \
   X(mem_free_async, cuMemFreeAsync, (DevicePointer pointer, StreamRef stream))                                         \
   X(library_load_data, cuLibraryLoadData,                                                                              \
     (LibraryRef * library, const void* image, void* jit_options, void** jit_values, unsigned jit_count, void* options, \

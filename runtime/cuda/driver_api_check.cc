@@ -64,6 +64,12 @@ KACHEL_SAME(DeviceAttribute::kComputeMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILI
 KACHEL_SAME(DeviceAttribute::kMaxSharedPerBlockOptin, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 KACHEL_SAME(DeviceAttribute::kMemoryPoolsSupported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 
+KACHEL_SAME(PoolAttribute::kReleaseThreshold, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+static_assert(sizeof(PoolProperties) == sizeof(CUmemPoolProps));
+static_assert(offsetof(PoolProperties, location) == offsetof(CUmemPoolProps, location));
+static_assert(offsetof(PoolProperties, most_bytes) == offsetof(CUmemPoolProps, maxSize));
+static_assert(PoolProperties().allocation == CU_MEM_ALLOCATION_TYPE_PINNED && PoolProperties().location == CU_MEM_LOCATION_TYPE_DEVICE);
+
 KACHEL_SAME(FunctionAttribute::kSharedBytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
 KACHEL_SAME(FunctionAttribute::kLocalBytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
 KACHEL_SAME(FunctionAttribute::kRegisters, CU_FUNC_ATTRIBUTE_NUM_REGS);

@@ -41,6 +41,7 @@ void check_balance(const FakeSetup& setup) {
   CHECK(setup.fake->modules == 0);
   CHECK(setup.fake->streams == 0);
   CHECK(setup.fake->events == 0);
+  CHECK(setup.fake->pools == 0);
   CHECK(setup.fake->allocations == 0);
 }
 

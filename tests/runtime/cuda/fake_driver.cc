@@ -287,8 +287,24 @@ EXPORTED DriverResult cuEventElapsedTime(float* milliseconds, EventRef, EventRef
 }
 
 #ifndef KACHEL_FAKE_DRIVER_OLD
-EXPORTED DriverResult cuMemAllocAsync(DevicePointer* pointer, size_t bytes, StreamRef) {
-  FAKE_CALL_IN_CONTEXT("cuMemAllocAsync");
+EXPORTED DriverResult cuMemPoolCreate(PoolRef* pool, const PoolProperties* properties) {
+  FAKE_CALL("cuMemPoolCreate");
+  if (properties->allocation != 1 || properties->location != 1) return DriverResult::kInvalidValue;
+  *pool = new_handle<PoolRef>();
+  ++fake().pools;
+  return DriverResult::kSuccess;
+}
+EXPORTED DriverResult cuMemPoolDestroy(PoolRef) {
+  FAKE_CALL("cuMemPoolDestroy");
+  --fake().pools;
+  return DriverResult::kSuccess;
+}
+EXPORTED DriverResult cuMemPoolSetAttribute(PoolRef, PoolAttribute attribute, void*) {
+  FAKE_CALL("cuMemPoolSetAttribute");
+  return attribute == PoolAttribute::kReleaseThreshold ? DriverResult::kSuccess : DriverResult::kInvalidValue;
+}
+EXPORTED DriverResult cuMemAllocFromPoolAsync(DevicePointer* pointer, size_t bytes, PoolRef, StreamRef) {
+  FAKE_CALL_IN_CONTEXT("cuMemAllocFromPoolAsync");
   *pointer = reinterpret_cast<uintptr_t>(std::aligned_alloc(512, (bytes + 511) / 512 * 512));
   ++fake().allocations;
   return DriverResult::kSuccess;

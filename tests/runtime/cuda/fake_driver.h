@@ -26,7 +26,7 @@ struct FakeDriver {
   std::mutex mutex;  // of all below
   int devices = 2;
   std::map<std::string, DriverResult> fail_next;  // by exported name; used up by the call
-  int retained = 0, modules = 0, streams = 0, events = 0, allocations = 0;
+  int retained = 0, modules = 0, streams = 0, events = 0, pools = 0, allocations = 0;
   int dynamic_shared_limit = 48 * 1024;
   bool function_loaded = false;
   bool capturing = false;
