@@ -36,8 +36,8 @@ Result<Found> find(const ir::Module& module, const char* name) {
   if (!name) {
     if (module.programs.size() == 1) return Found{nullptr, &module.programs[0]};
     if (module.kernels.size() == 1 && module.programs.empty()) return Found{&module.kernels[0], nullptr};
-    return invalid(fmt::format("the module has {} kernels and {} programs; name the one you want", module.kernels.size(),
-                               module.programs.size()));
+    return invalid(fmt::format("the module has {} kernels and {} programs; name the one you want",
+                               module.kernels.size(), module.programs.size()));
   }
   if (const ir::Kernel* kernel = module.find(name)) return Found{kernel, nullptr};
   if (const ir::Program* program = module.find_program(name)) return Found{nullptr, program};
@@ -106,8 +106,8 @@ kachel_status kachel_kernel_get(kachel_module* module, const char* name, const k
     }
     KACHEL_ASSIGN(auto model, runtime::KernelModel::create(*found.kernel, values));
     auto forms = runtime::PreparedForms::create(module->engine, *found.kernel, values, model);
-    *out = new kachel_kernel{
-        std::make_shared<runtime::KernelHandle>(module->engine, std::move(model), std::move(forms))};
+    *out =
+        new kachel_kernel{std::make_shared<runtime::KernelHandle>(module->engine, std::move(model), std::move(forms))};
     return {};
   });
 }

@@ -45,7 +45,9 @@ bool mentions_tunables(const ExprRef& expr) {
                   [](const Expr& node) { return node.kind == ExprKind::kVar && node.var->kind == VarKind::kTunable; });
 }
 
-bool is_var(const ExprRef& expr, VarKind kind) { return expr->kind == ExprKind::kVar && expr->var->kind == kind; }
+bool is_var(const ExprRef& expr, VarKind kind) {
+  return expr->kind == ExprKind::kVar && expr->var->kind == kind;
+}
 
 }  // namespace
 
@@ -212,7 +214,8 @@ bool Coordinates::walk(const std::vector<Bound>& bound, const Forbidden& forbidd
   return std::all_of(statements_.begin(), statements_.end(), [&](const Stmt* stmt) {
     if (std::holds_alternative<LetStmt>(stmt->node)) return true;  // counted where it is used
     if (const auto* copy = std::get_if<CopyStmt>(&stmt->node)) return walk_copy(*copy, bound, forbidden, occurs);
-    if (const auto* fill = std::get_if<FillStmt>(&stmt->node)) return walk_expr(fill->value, {}, bound, forbidden, occurs);
+    if (const auto* fill = std::get_if<FillStmt>(&stmt->node))
+      return walk_expr(fill->value, {}, bound, forbidden, occurs);
     const auto* region = std::get_if<ParallelStmt>(&stmt->node);
     return region && walk_block(region->body, region->iters, bound, forbidden, occurs);
   });
@@ -276,8 +279,8 @@ const Coordinates::Bound* Coordinates::coordinate(const ExprRef& node, const std
   return nullptr;
 }
 
-// Coordinates become names that mean nothing else, and tiles' axes at the index that stands for them numbers; what is left
-// is looked at.
+// Coordinates become names that mean nothing else, and tiles' axes at the index that stands for them numbers; what is
+// left is looked at.
 bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& iters, const std::vector<Bound>& bound,
                             const Forbidden& forbidden, bool* occurs) {
   const ExprRef left = rewrite(expanded(expr), [&](const ExprRef& node) {
@@ -292,7 +295,8 @@ bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& ite
     *occurs = true;
     return make_var(marks_[static_cast<size_t>(found->axis)]);
   });
-  return followed_ && !mentions(left, [&](const Expr& node) { return node.kind == ExprKind::kVar && forbidden(*node.var); });
+  return followed_ &&
+         !mentions(left, [&](const Expr& node) { return node.kind == ExprKind::kVar && forbidden(*node.var); });
 }
 
 }  // namespace kachel::derive

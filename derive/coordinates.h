@@ -58,9 +58,9 @@ class Coordinates {
   const std::vector<const ir::Stmt*>& statements_;
   ir::BufferRef tile_;
   ir::PolyContext polys_;
-  std::unordered_map<const ir::Var*, ir::ExprRef> lets_;             // their values, without lets
-  std::unordered_map<const ir::Buffer*, std::vector<int>> tiles_;    // for each axis the one of tile_
-  std::unordered_map<const ir::Var*, int> iters_;                    // the same of indices of regions
+  std::unordered_map<const ir::Var*, ir::ExprRef> lets_;           // their values, without lets
+  std::unordered_map<const ir::Buffer*, std::vector<int>> tiles_;  // for each axis the one of tile_
+  std::unordered_map<const ir::Var*, int> iters_;                  // the same of indices of regions
   std::vector<Bound> bound_;
   std::vector<ir::VarRef> marks_;  // what stands for the coordinate of each axis while an expression is looked at
   bool followed_ = true;  // false: an index is used in a way that is not understood, or an expression is too large

@@ -18,9 +18,9 @@ bool contains(const std::vector<size_t>& list, size_t value) {
 }
 
 bool is_whole(const TileRef& tile) {
-  return !tile.within_first && !tile.pad &&
-         std::all_of(tile.axes.begin(), tile.axes.end(),
-                     [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
+  return !tile.within_first && !tile.pad && std::all_of(tile.axes.begin(), tile.axes.end(), [](const AxisSpec& axis) {
+    return axis.kind == AxisSpec::Kind::kWhole;
+  });
 }
 
 constexpr size_t kMostOperands = 64;  // that are looked at
@@ -54,8 +54,8 @@ Uses find_uses(const Stmt& stmt) {
   return uses;
 }
 
-// Whether one iteration of the region assigns its element of the tile, whichever branches it takes, and all elements are
-// some iteration's.
+// Whether one iteration of the region assigns its element of the tile, whichever branches it takes, and all elements
+// are some iteration's.
 bool assigns_all(const Block& block, const std::vector<IterVar>& iters, const Buffer& tile) {
   return std::any_of(block.begin(), block.end(), [&](const Stmt& stmt) {
     if (const auto* branch = std::get_if<IfStmt>(&stmt.node))
@@ -69,8 +69,7 @@ bool assigns_all(const Block& block, const std::vector<IterVar>& iters, const Bu
       const auto iter = std::find_if(iters.begin(), iters.end(), [&](const IterVar& each) {
         return index->kind == ExprKind::kVar && each.var == index->var;
       });
-      if (iter == iters.end() || !seen.insert(iter->var.get()).second ||
-          !polys.equal(iter->extent, tile.shape[axis]))
+      if (iter == iters.end() || !seen.insert(iter->var.get()).second || !polys.equal(iter->extent, tile.shape[axis]))
         return false;
     }
     return seen.size() == iters.size();
@@ -79,8 +78,10 @@ bool assigns_all(const Block& block, const std::vector<IterVar>& iters, const Bu
 
 // Whether the statement gives every element of the tile a value that does not depend on what it held.
 bool defines(const Stmt& stmt, const Uses& uses, const Buffer& tile) {
-  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) return copy->dst.buffer.get() == &tile && is_whole(copy->dst);
-  if (const auto* fill = std::get_if<FillStmt>(&stmt.node)) return fill->dst.buffer.get() == &tile && is_whole(fill->dst);
+  if (const auto* copy = std::get_if<CopyStmt>(&stmt.node))
+    return copy->dst.buffer.get() == &tile && is_whole(copy->dst);
+  if (const auto* fill = std::get_if<FillStmt>(&stmt.node))
+    return fill->dst.buffer.get() == &tile && is_whole(fill->dst);
   const auto* region = std::get_if<ParallelStmt>(&stmt.node);
   return region && !uses.read.count(&tile) && assigns_all(region->body, region->iters, tile);
 }
@@ -118,9 +119,8 @@ class Slicer {
     const Block& inner = slice_.in_loop ? loop().body : kernel_.body;
     for (size_t at : slice_.outer) statements_.push_back(&kernel_.body[at]);
     for (size_t at : slice_.inner) statements_.push_back(&inner[at]);
-    const auto works = std::count_if(statements_.begin(), statements_.end(), [](const Stmt* stmt) {
-      return !std::holds_alternative<LetStmt>(stmt->node);
-    });
+    const auto works = std::count_if(statements_.begin(), statements_.end(),
+                                     [](const Stmt* stmt) { return !std::holds_alternative<LetStmt>(stmt->node); });
     slice_.computed = works > 1 || !std::holds_alternative<CopyStmt>(statements_.back()->node);
     if (!slice_.computed && !slice_.in_loop) return {};  // each block copies it once
     if (!place()) return {};

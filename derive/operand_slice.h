@@ -22,13 +22,13 @@ struct OperandSlice {
     ir::ExprRef all;    // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
   };
   ir::BufferRef tile;
-  bool computed = false;              // else it is one copy from a tensor, in a loop
-  std::vector<size_t> outer, inner;   // statements of the body, and of the loop in it, in order
-  size_t home = 0;                    // the loop's place in the body; in_loop false: not used
+  bool computed = false;             // else it is one copy from a tensor, in a loop
+  std::vector<size_t> outer, inner;  // statements of the body, and of the loop in it, in order
+  size_t home = 0;                   // the loop's place in the body; in_loop false: not used
   bool in_loop = false;
-  std::vector<ir::IterVar> free;      // what selects one of several such tensors, grid axes first
-  std::vector<Axis> axes;             // of the tile
-  std::vector<ir::BufferRef> tensors; // that it reads
+  std::vector<ir::IterVar> free;       // what selects one of several such tensors, grid axes first
+  std::vector<Axis> axes;              // of the tile
+  std::vector<ir::BufferRef> tensors;  // that it reads
 };
 
 // In the order of the gemms, of the first 64 operands. REQUIRES: verify() has passed the kernel.

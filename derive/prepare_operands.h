@@ -2,8 +2,8 @@
 // would each make for themselves, a second one reads them.
 //
 // Two reasons for it. An operand that is computed is computed once for each element instead of once for each block that
-// needs it. And the tensor is contiguous, with rows that begin at multiples of 128 elements and with room behind them, so
-// that whatever may move tiles from memory can, whichever strides the caller's tensor has.
+// needs it. And the tensor is contiguous, with rows that begin at multiples of 128 elements and with room behind them,
+// so that whatever may move tiles from memory can, whichever strides the caller's tensor has.
 #pragma once
 #include <string>
 #include <vector>

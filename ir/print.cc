@@ -47,6 +47,7 @@ class ModuleWriter : public Writer {
     block(kernel.body, 1);
     text += "}\n";
   }
+
  private:
   void line(const char* word, const std::vector<ExprRef>& exprs) { list(word, exprs, "\n"); }
 

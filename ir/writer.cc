@@ -37,7 +37,9 @@ std::string Positions::of(const Buffer& buffer) {
   return name(&buffer, kPrefix[static_cast<int>(buffer.scope)]);
 }
 
-std::string Positions::of(const TypeSymbol& symbol) { return name(&symbol, "T"); }
+std::string Positions::of(const TypeSymbol& symbol) {
+  return name(&symbol, "T");
+}
 
 std::string Positions::name(const void* what, const char* prefix) {
   auto [it, fresh] = names_.try_emplace(what);

@@ -1,8 +1,8 @@
 // wgmma as CUDA C++: one function for each form that a kernel uses.
 //
-// Products that follow one another into the same registers are one function too, a *run*: the instructions are the same,
-// but the sums, up to 128 registers, pass through the compiler once instead of once for each of them. An attention takes a
-// fifth less time to compile for it. Source: PTX ISA, "wgmma.mma_async", "Matrix Descriptor Format".
+// Products that follow one another into the same registers are one function too, a *run*: the instructions are the
+// same, but the sums, up to 128 registers, pass through the compiler once instead of once for each of them. An
+// attention takes a fifth less time to compile for it. Source: PTX ISA, "wgmma.mma_async", "Matrix Descriptor Format".
 #include <fmt/format.h>
 
 #include <optional>
@@ -33,7 +33,6 @@ const char* ptx_type(DType type) {
       return "u8";
   }
 }
-
 
 std::string form_name(const LoopIntrinsic& mma) {
   return fmt::format("kachel_group_mma_{}_{}_n{}{}{}{}", ir::name(mma.type), ir::name(mma.type_b), mma.immediate,
@@ -110,7 +109,8 @@ std::string group_run_function(const GroupRun& run) {
     numbers += fmt::format("{}%{}", i ? ", " : "", i);
     results += fmt::format("{}\"+{}\"(c[{}])", i ? ", " : "", integers ? "r" : "f", i);
   }
-  // Signs of A and B, which integers do not know, then which of the operands in memory have k down their rows, for 16 bits.
+  // Signs of A and B, which integers do not know, then which of the operands in memory have k down their rows, for 16
+  // bits.
   std::string flags;
   if (!integers) flags = ", 1, 1";
   if (ir::bits(mma.type) == 16) {

@@ -68,7 +68,8 @@ KACHEL_SAME(PoolAttribute::kReleaseThreshold, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 static_assert(sizeof(PoolProperties) == sizeof(CUmemPoolProps));
 static_assert(offsetof(PoolProperties, location) == offsetof(CUmemPoolProps, location));
 static_assert(offsetof(PoolProperties, most_bytes) == offsetof(CUmemPoolProps, maxSize));
-static_assert(PoolProperties().allocation == CU_MEM_ALLOCATION_TYPE_PINNED && PoolProperties().location == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(PoolProperties().allocation == CU_MEM_ALLOCATION_TYPE_PINNED &&
+              PoolProperties().location == CU_MEM_LOCATION_TYPE_DEVICE);
 
 KACHEL_SAME(FunctionAttribute::kSharedBytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
 KACHEL_SAME(FunctionAttribute::kLocalBytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);

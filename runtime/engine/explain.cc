@@ -12,7 +12,8 @@ namespace kachel::runtime {
 namespace {
 
 // Why this configuration and no other.
-std::string reason(const Launchable& kernel, const LaunchSettings& settings, size_t admitted, const TuningStore& store) {
+std::string reason(const Launchable& kernel, const LaunchSettings& settings, size_t admitted,
+                   const TuningStore& store) {
   if (settings.has_configuration) return "as asked for";
   if (admitted == 1) return "the only one";
   const auto decision = store.decision();
@@ -79,11 +80,11 @@ std::string summary(const ProgramHandle& handle, const BoundArguments& arguments
   const std::vector<int64_t> key_values = key_values_of(model, arguments);
   const TuningStore store(handle.engine().store(), {model, point, key_values, device.properties()});
   auto admitted = admitted_configurations(model, arguments.inputs());
-  std::string text = fmt::format(
-      "program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n", model.kernel.name,
-      device.properties().name, device.properties().architecture,
-      values.empty() ? "(none)" : configuration_text(model, values),
-      reason(handle, settings, admitted.ok() ? admitted->size() : 0, store), layout.bytes);
+  std::string text =
+      fmt::format("program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n",
+                  model.kernel.name, device.properties().name, device.properties().architecture,
+                  values.empty() ? "(none)" : configuration_text(model, values),
+                  reason(handle, settings, admitted.ok() ? admitted->size() : 0, store), layout.bytes);
   for (size_t i = 0; i < program.temps.size(); ++i) {
     const ProgramModel::Temp& temp = program.temps[i];
     if (!(temp.users & layout.steps)) continue;
@@ -95,8 +96,7 @@ std::string summary(const ProgramHandle& handle, const BoundArguments& arguments
 
 }  // namespace
 
-Result<std::string> KernelHandle::explain(std::span<const Arg> args, const LaunchSettings& settings,
-                                          ExplainWhat what) {
+Result<std::string> KernelHandle::explain(std::span<const Arg> args, const LaunchSettings& settings, ExplainWhat what) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
@@ -138,7 +138,8 @@ Result<std::string> ProgramHandle::explain(std::span<const Arg> args, const Laun
   KACHEL_TRY(lay_out(*program_, arguments, order[0], layout));
   std::string text;
   if (what == ExplainWhat::kSummary) text = summary(*this, arguments, settings, *device, order[0], layout);
-  KACHEL_ASSIGN(const LastingScratch scratch, LastingScratch::allocate(engine_, *device, layout.bytes));  // its address decides facts
+  KACHEL_ASSIGN(const LastingScratch scratch,
+                LastingScratch::allocate(engine_, *device, layout.bytes));  // its address decides facts
   const LaunchSettings each = step_settings(settings, steps_.size());
   StepArguments step_arguments(*program_, arguments, order[0], layout, scratch.get(), args);
   const auto count = std::popcount(layout.steps);
@@ -146,8 +147,8 @@ Result<std::string> ProgramHandle::explain(std::span<const Arg> args, const Laun
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (!layout.runs(i)) continue;
     KACHEL_ASSIGN(const std::string step, steps_[i]->explain(step_arguments.of(program_->steps[i]), each, what));
-    text += fmt::format("{}{}step {} of {}\n{}", text.empty() ? "" : "\n",
-                        what == ExplainWhat::kSource ? "// " : "# ", ++number, count, step);
+    text += fmt::format("{}{}step {} of {}\n{}", text.empty() ? "" : "\n", what == ExplainWhat::kSource ? "// " : "# ",
+                        ++number, count, step);
   }
   return text;
 }

@@ -103,12 +103,10 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
 }
 
 Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
-                                                   const LaunchSettings& settings, Signature& signature,
-                                                   void* stream) {
+                                                   const LaunchSettings& settings, Signature& signature, void* stream) {
   bool forms_decided = true;
   if (forms_ && !settings.has_configuration) {
-    KACHEL_ASSIGN(const OtherForms::Serving serving,
-                  forms_->serving(arguments, args, settings, signature, stream));
+    KACHEL_ASSIGN(const OtherForms::Serving serving, forms_->serving(arguments, args, settings, signature, stream));
     if (serving.program || serving.alone) return Served{serving.program, serving.alone};
     forms_decided = serving.decided;
   }
@@ -177,7 +175,8 @@ Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> arg
     if (served.program) return served.program->bind(args, settings);
     found = served.specialisation;
   }
-  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call, BoundCall::create(engine_, model_, found, arguments, settings.overlaps));
+  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call,
+                BoundCall::create(engine_, model_, found, arguments, settings.overlaps));
   return call;
 }
 

@@ -11,10 +11,10 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr int64_t kLineBytes = 128;               // of the L2
-constexpr double kMostShare = 0.5;                // of the kernel's time, that making operands may take at the memory's rate
-constexpr double kStepNs = 2000;                  // of a kernel more in the stream
-constexpr int64_t kMostGrowth = 2;                // temporaries are at most so many times their sources,
+constexpr int64_t kLineBytes = 128;  // of the L2
+constexpr double kMostShare = 0.5;   // of the kernel's time, that making operands may take at the memory's rate
+constexpr double kStepNs = 2000;     // of a kernel more in the stream
+constexpr int64_t kMostGrowth = 2;   // temporaries are at most so many times their sources,
 constexpr int64_t kAlwaysBytes = int64_t{8} << 20;  // or this
 
 // Whether the rows of a tensor begin elsewhere than at lines, or do not run along its last axis.
@@ -65,7 +65,8 @@ uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& argum
   for (size_t i = 0; i < slices_.size(); ++i) {
     const derive::OperandSlice& slice = slices_[i];
     const ir::Buffer& source = *slice.tensors[0];
-    const bool strayed = device.properties().compute_major > 0 && strays(tensor(arguments, source), source.shape.size());
+    const bool strayed =
+        device.properties().compute_major > 0 && strays(tensor(arguments, source), source.shape.size());
     if (slice.computed || strayed) wanted |= uint64_t{1} << i;
   }
   return wanted;

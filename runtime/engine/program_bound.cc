@@ -13,8 +13,7 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::create(const ProgramHandle& 
   bound->program_ = std::move(program);
   bound->values_ = values;
   KACHEL_TRY(lay_out(*bound->program_, arguments, values, bound->layout_));
-  KACHEL_ASSIGN(bound->scratch_,
-                LastingScratch::allocate(handle.shared_engine(), device, bound->layout_.bytes));
+  KACHEL_ASSIGN(bound->scratch_, LastingScratch::allocate(handle.shared_engine(), device, bound->layout_.bytes));
   StepArguments step_arguments(*bound->program_, arguments, values, bound->layout_, bound->scratch_.get(), args);
   LaunchSettings each = settings;
   bound->steps_.resize(bound->program_->steps.size());

@@ -26,7 +26,7 @@ class BoundProgram final : public BoundLaunch {
   ProgramLayout layout_;
   LastingScratch scratch_;
   std::vector<std::unique_ptr<BoundLaunch>> steps_;  // null: left out
-  std::vector<int> position_;  // by parameter: its place among the tensors
+  std::vector<int> position_;                        // by parameter: its place among the tensors
 };
 
 }  // namespace kachel::runtime

@@ -143,9 +143,8 @@ Result<std::unique_ptr<BoundLaunch>> ProgramHandle::bind(std::span<const Arg> ar
   KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, nullptr));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, nullptr));
-  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> bound,
-                BoundProgram::create(*this, program_, *device, arguments, *values, args,
-                                     step_settings(settings, steps_.size())));
+  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> bound, BoundProgram::create(*this, program_, *device, arguments, *values,
+                                                                         args, step_settings(settings, steps_.size())));
   return bound;
 }
 

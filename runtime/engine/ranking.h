@@ -1,8 +1,9 @@
 // Which configurations a launch tries, and in which order. Reads the store and tunes as the policy allows.
 //
-//   decision stored     ─► its ranking            (off, cached_only; blocking if it chose from all that are admitted
-//   now) off                 ─► the first listed cached_only         ─► kNotCached blocking            ─► tune, store
-//   the decision, its ranking
+//   a decision is stored     ─► its ranking             (off, cached_only; blocking if it chose from all of these)
+//   off                      ─► the first listed
+//   cached_only              ─► kNotCached
+//   blocking                 ─► tune, store the decision, its ranking
 #pragma once
 #include <functional>
 #include <vector>

@@ -10,10 +10,11 @@ namespace kachel::derive {
 namespace {
 
 struct Parts {
-  std::string tiles;                                        // beside a, b and acc
-  std::string work = "b = B[n*BN +: BN, k*BK +: BK] a = A[m*BM +: BM, k*BK +: BK]";  // in the loop, in front of the gemm
-  std::string after;                                        // behind it, in the loop
-  std::string before;                                       // in front of the loop
+  std::string tiles;  // beside a, b and acc
+  std::string work =
+      "b = B[n*BN +: BN, k*BK +: BK] a = A[m*BM +: BM, k*BK +: BK]";  // in the loop, in front of the gemm
+  std::string after;                                                  // behind it, in the loop
+  std::string before;                                                 // in front of the loop
   std::string range = "k < ceildiv(K, BK)";
   std::string grid = "m < ceildiv(M, BM), n < ceildiv(N, BN)";
 };
@@ -79,9 +80,9 @@ TEST_CASE("operands that are each block's own, or depend on how they are cut, ar
   // The number of a tile, its extent, an index within it.
   for (const char* value : {"x[i, j] * k", "x[i, j] * BK", "x[i, j] * m", "x[i, j] * i", "x[i, j] + (k*BK + 1)",
                             "x[i, j] * (k*BK + i)", "sum[c < BK](x[i, c])", "x[i, 0]", "x[i, j] * G[j]"})
-    CHECK_MESSAGE(slices({.tiles = kX, .work = kLoad + fmt::format("parallel i < BM, j < BK {{ a[i, j] = {} }}", value)}) ==
-                      "b",
-                  value);
+    CHECK_MESSAGE(
+        slices({.tiles = kX, .work = kLoad + fmt::format("parallel i < BM, j < BK {{ a[i, j] = {} }}", value)}) == "b",
+        value);
   CHECK(slices({.tiles = kX, .work = kB + "x = A[m*BM + 1 +: BM, k*BK +: BK] " + made}) == "b");
   CHECK(slices({.tiles = kX, .work = kB + "x = A[m*16 +: BM, k*BK +: BK] " + made}) == "b");
   CHECK(slices({.tiles = kX, .work = kB + "x = A[I[m*BM +: BM], k*BK +: BK] " + made}) == "b");
@@ -92,9 +93,11 @@ TEST_CASE("operands that are each block's own, or depend on how they are cut, ar
   CHECK(slices({.range = "k < m"}) == "");
   CHECK(slices({.range = "k < K / BK"}) == "a b");
   // Tiles that carry something from one iteration to the next, or that are needed elsewhere too.
-  CHECK(slices({.tiles = kX, .work = kLoad + "parallel i < BM, j < BK { a[i, j] = x[i, j] }",
+  CHECK(slices({.tiles = kX,
+                .work = kLoad + "parallel i < BM, j < BK { a[i, j] = x[i, j] }",
                 .after = "parallel i < BM, j < BK { x[i, j] += 1 }"}) == "b");
-  CHECK(slices({.tiles = kX, .work = kB + "parallel i < BM, j < BK { x[i, j] += A[m*BM + i, k*BK + j] } " + made,
+  CHECK(slices({.tiles = kX,
+                .work = kB + "parallel i < BM, j < BK { x[i, j] += A[m*BM + i, k*BK + j] } " + made,
                 .before = "x = 0"}) == "b");
   CHECK(slices({.after = "a = 0"}) == "b");
   CHECK(slices({.work = kB + "parallel i < BM, j < BK { if j > 3 { a[i, j] = A[m*BM + i, k*BK + j] } }",
@@ -102,25 +105,28 @@ TEST_CASE("operands that are each block's own, or depend on how they are cut, ar
   CHECK(slices({.work = kB + "if k > 0 { a = A[m*BM +: BM, k*BK +: BK] } else { a = 0 }"}) == "b");
   // Parts of tiles, which lie elsewhere when the tiles are larger.
   const std::string load = kB + "a = A[m*BM +: BM, k*BK +: BK] ";
-  for (const char* part :
-       {"a[0 +: 1, :] = 0.5", "a[0, :] = 0.5", "a[:, 0 +: 4] = 0.5", "a[BM - 1 +: 1, :] = 0.5", "a[k, :] = 0.5",
-        "a within 2 +: 3 = 0.5", "a[1 +: BM, :] = A[m*BM +: BM, k*BK +: BK]", "a[I[0 +: BM], :] = A[m*BM +: BM, k*BK +: BK]",
-        "parallel i < 8, j < BK { a[i, j] = 0.25 }", "parallel i < 1, j < BK { a[i, j] += 1 }",
-        "parallel i < BM, j < 3 { a[i, j] *= 2 }"})
+  for (const char* part : {"a[0 +: 1, :] = 0.5", "a[0, :] = 0.5", "a[:, 0 +: 4] = 0.5", "a[BM - 1 +: 1, :] = 0.5",
+                           "a[k, :] = 0.5", "a within 2 +: 3 = 0.5", "a[1 +: BM, :] = A[m*BM +: BM, k*BK +: BK]",
+                           "a[I[0 +: BM], :] = A[m*BM +: BM, k*BK +: BK]", "parallel i < 8, j < BK { a[i, j] = 0.25 }",
+                           "parallel i < 1, j < BK { a[i, j] += 1 }", "parallel i < BM, j < 3 { a[i, j] *= 2 }"})
     CHECK_MESSAGE(slices({.work = load + part}) == "b", part);
   CHECK(slices({.tiles = kX, .work = kLoad + "a = x within 0 +: 5"}) == "b");
   CHECK(slices({.tiles = "fragment y: f32[BM] ", .work = load + "y = 0.5 a[:, 0] = y"}) == "b");
   CHECK(slices({.tiles = kX + "fragment g: f32[BK] ",
-                .work = kLoad + "g = 1 parallel j < 4 { g[j] = 0.5 } parallel i < BM, j < BK { a[i, j] = x[i, j] * g[j] }"}) ==
+                .work = kLoad +
+                        "g = 1 parallel j < 4 { g[j] = 0.5 } parallel i < BM, j < BK { a[i, j] = x[i, j] * g[j] }"}) ==
         "b");
   // Sums in which coordinates cancel, or are scaled.
   for (const char* sum : {"(k*BK + j)*BK + k*BK + j", "(k*BK + j)*k + k*BK + j", "(k*BK + j)*(k*BK) + k*BK + j",
                           "j*(k*BK + j) + k*BK + j"})
-    CHECK_MESSAGE(slices({.tiles = kX, .work = kLoad + fmt::format("parallel i < BM, j < BK {{ a[i, j] = x[i, j] + f32(({}) % 17) }}",
-                                                                   sum)}) == "b",
-                  sum);
+    CHECK_MESSAGE(
+        slices({.tiles = kX,
+                .work = kLoad +
+                        fmt::format("parallel i < BM, j < BK {{ a[i, j] = x[i, j] + f32(({}) % 17) }}", sum)}) == "b",
+        sum);
   CHECK(slices({.tiles = kX,
-                .work = kLoad + "parallel i < BM, j < BK { a[i, j] = x[i, j] + ((k*BK + j)*(k*BK + j) + (k*BK + j)) % 7 }"}) ==
+                .work = kLoad +
+                        "parallel i < BM, j < BK { a[i, j] = x[i, j] + ((k*BK + j)*(k*BK + j) + (k*BK + j)) % 7 }"}) ==
         "a* b");
   CHECK(slices({.tiles = kX, .work = kLoad + "parallel i < BM, j < BK { a[i, j] = (s - s + k*BK + j) * x[i, j] }"}) ==
         "b");

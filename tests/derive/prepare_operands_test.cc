@@ -30,7 +30,8 @@ class Interpreted {
     uint32_t seed = 7;
     for (const ir::Param& param : kernel_.params) {
       if (!param.tensor) continue;
-      add(*param.tensor).random(++seed, ir::is_float(type_of(*param.tensor)) ? -1 : 0, ir::is_float(type_of(*param.tensor)) ? 1 : 15);
+      add(*param.tensor)
+          .random(++seed, ir::is_float(type_of(*param.tensor)) ? -1 : 0, ir::is_float(type_of(*param.tensor)) ? 1 : 15);
     }
   }
 

@@ -19,8 +19,9 @@ ir::BufferRef buffer(const char* name, DType type, ir::Scope scope) {
 }
 
 struct Products {
-  ir::BufferRef sums = buffer("sums", DType::F32, ir::Scope::kRegister), a = buffer("a", DType::F16, ir::Scope::kShared),
-                b = buffer("b", DType::F16, ir::Scope::kShared), r = buffer("r", DType::F16, ir::Scope::kRegister);
+  ir::BufferRef sums = buffer("sums", DType::F32, ir::Scope::kRegister),
+                a = buffer("a", DType::F16, ir::Scope::kShared), b = buffer("b", DType::F16, ir::Scope::kShared),
+                r = buffer("r", DType::F16, ir::Scope::kRegister);
   ir::VarRef stage = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "stage", {DType::I32, nullptr, false}, {}});
 
   ir::ExprRef at(int64_t offset) const {
@@ -33,7 +34,8 @@ struct Products {
     mma.immediate = 16;
     mma.accumulate = accumulate;
     mma.view_a = mma.view_b = {128, 1024, 8192, false};
-    mma.operands = {{sums, ir::make_int(sums_at, DType::I32), 8, true}, {a, at(a_at), 1024, false}, {b, at(b_at), 256, false}};
+    mma.operands = {
+        {sums, ir::make_int(sums_at, DType::I32), 8, true}, {a, at(a_at), 1024, false}, {b, at(b_at), 256, false}};
     return mma;
   }
   LoopIntrinsic from_registers(int64_t register_at, int64_t b_at) const {
@@ -50,7 +52,9 @@ LoopBlock block(std::vector<LoopIntrinsic> nodes) {
   return body;
 }
 
-size_t length(std::vector<LoopIntrinsic> nodes) { return group_run(block(std::move(nodes)), 0).products.size(); }
+size_t length(std::vector<LoopIntrinsic> nodes) {
+  return group_run(block(std::move(nodes)), 0).products.size();
+}
 
 }  // namespace
 
@@ -92,14 +96,15 @@ TEST_CASE("the text of a run has an instruction for each product, and the sums o
   CHECK(group_run_call(run, "sums_ + 0", "a_ + x", "b_ + y") ==
         "kachel_group_mma_f16_f16_n16_x2_2_4(sums_ + 0, kachel_matrix(a_ + x, 0x4000004002000000ull), "
         "kachel_matrix(b_ + y, 0x4000004002000000ull), 0);");
-  CHECK(group_run_function(run) ==
-        "KACHEL_DEVICE void kachel_group_mma_f16_f16_n16_x2_2_4(float* c, u64 a, u64 b, int accumulate) {\n"
-        "  asm volatile(\"{ .reg .pred p; .reg .b64 a, b; setp.ne.b32 p, %10, 0; add.s64 a, %8, 0; add.s64 b, %9, 0; "
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, a, b, p, 1, 1, 0, 0; "
-        "setp.eq.b32 p, 0, 0; add.s64 a, %8, 2; add.s64 b, %9, 4; "
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, a, b, p, 1, 1, 0, 0; }\"\n"
-        "    : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]), \"+f\"(c[4]), \"+f\"(c[5]), \"+f\"(c[6]), "
-        "\"+f\"(c[7])\n    : \"l\"(a), \"l\"(b), \"r\"(accumulate));\n}\n");
+  CHECK(
+      group_run_function(run) ==
+      "KACHEL_DEVICE void kachel_group_mma_f16_f16_n16_x2_2_4(float* c, u64 a, u64 b, int accumulate) {\n"
+      "  asm volatile(\"{ .reg .pred p; .reg .b64 a, b; setp.ne.b32 p, %10, 0; add.s64 a, %8, 0; add.s64 b, %9, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, a, b, p, 1, 1, 0, 0; "
+      "setp.eq.b32 p, 0, 0; add.s64 a, %8, 2; add.s64 b, %9, 4; "
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, a, b, p, 1, 1, 0, 0; }\"\n"
+      "    : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]), \"+f\"(c[4]), \"+f\"(c[5]), \"+f\"(c[6]), "
+      "\"+f\"(c[7])\n    : \"l\"(a), \"l\"(b), \"r\"(accumulate));\n}\n");
 
   const LoopBlock registers = block({p.from_registers(8, 0), p.from_registers(16, 16)});
   const GroupRun two = group_run(registers, 0);

@@ -35,7 +35,9 @@ grid m < ceildiv(M, 32), n < ceildiv(N, 8)
 )";
 
 float dear(double x) {
-  return static_cast<float>(std::sin(std::tanh(std::erf(std::sin(std::tanh(std::erf(std::sin(std::tanh(std::erf(x) + 1)) + 2)) * 3)))) - 0.25);
+  return static_cast<float>(
+      std::sin(std::tanh(std::erf(std::sin(std::tanh(std::erf(std::sin(std::tanh(std::erf(x) + 1)) + 2)) * 3)))) -
+      0.25);
 }
 
 class Cpu {

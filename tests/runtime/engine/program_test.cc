@@ -233,8 +233,8 @@ TEST_CASE("what is wrong with a program's launch is said, and nothing is left be
   CHECK(message(a, c, 100).find("s < 100.0") != std::string::npos);
   CHECK(message(a, a, 1).find("overlap") != std::string::npos);
 
-  auto shrinking =
-      f.program("program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, P, s) scale(P, C, s) }");
+  auto shrinking = f.program(
+      "program p(A: f32[M, N], C: out f32[M, N], s: f32) { temp P: f32[M - 10, N] scale(A, P, s) scale(P, C, s) }");
   HostTensorF32 b({5, 5}, 1), d({5, 5}, 1);
   Arg args[] = {b.tensor(), d.tensor(), float_arg(1)};
   Status status = shrinking->launch(args, f.settings(kOff), nullptr);

@@ -1,0 +1,86 @@
+#include <set>
+
+#include "derive/parts.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+// Parameters, constants, types and dimensions that the body and the grid name.
+void complete(const Kernel& kernel, Kernel& maker, const BufferRef& tensor) {
+  std::set<const Var*> vars;
+  std::set<const Buffer*> buffers;
+  auto note = [&](const ExprRef& expr) {
+    visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kVar) vars.insert(node->var.get());
+      if (node->kind == ExprKind::kLoad) buffers.insert(node->buffer.get());
+    });
+  };
+  for_each_stmt(maker.body, [&](const Stmt& stmt) {
+    for_each_expr(stmt, note);
+    for_each_tile(stmt, [&](const TileRef& tile, bool) { buffers.insert(tile.buffer.get()); });
+    if (const auto* decl = std::get_if<DeclStmt>(&stmt.node))
+      for (const ExprRef& extent : decl->buffer->shape) note(extent);
+  });
+  for (const IterVar& axis : maker.grid) note(axis.extent);
+  std::set<const TypeSymbol*> types;
+  for (const Param& param : kernel.params) {
+    if (!(param.tensor ? buffers.count(param.tensor.get()) : vars.count(param.scalar.get()))) continue;
+    maker.params.push_back(param);
+    if (!param.tensor) continue;
+    for (const ExprRef& extent : param.tensor->shape) note(extent);
+    types.insert(param.tensor->type.symbol.get());
+  }
+  maker.params.push_back({tensor, nullptr});
+  types.insert(tensor->type.symbol.get());
+  for (const TypeSymbolRef& symbol : kernel.type_symbols)
+    if (types.count(symbol.get())) maker.type_symbols.push_back(symbol);
+  for (const VarRef& constant : kernel.consts)
+    if (vars.count(constant.get())) maker.consts.push_back(constant);
+  for (const VarRef& dim : kernel.dims)
+    if (vars.count(dim.get())) maker.dims.push_back(dim);
+}
+
+}  // namespace
+
+Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef& tensor, std::string name) {
+  Kernel maker;
+  maker.name = std::move(name);
+  Block body;
+  for (size_t at : slice.outer) body.push_back(kernel.body[at]);
+  const Block& home = slice.in_loop ? std::get<ForStmt>(kernel.body[slice.home].node).body : kernel.body;
+  for (size_t at : slice.inner) body.push_back(home[at]);
+  std::set<const Buffer*> written;
+  for_each_stmt(body, [&](const Stmt& stmt) {
+    for_each_tile(stmt, [&](const TileRef& tile, bool writes) {
+      if (writes) written.insert(tile.buffer.get());
+    });
+    if (const auto* assign = std::get_if<AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
+  });
+  for (const Stmt& stmt : kernel.body)
+    if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && written.count(decl->buffer.get()))
+      maker.body.push_back(
+          declaration(decl->buffer, decl->buffer == slice.tile ? Scope::kFragment : decl->buffer->scope));
+  maker.body.insert(maker.body.end(), body.begin(), body.end());
+  maker.body.push_back({{}, store_of(slice, tensor)});
+
+  for (const IterVar& var : slice.free) maker.grid.push_back(var);
+  for (size_t axis = 0; axis < slice.axes.size(); ++axis)
+    if (slice.axes[axis].var)
+      maker.grid.push_back(
+          {slice.axes[axis].var, ceil_div(tensor->shape[slice.free.size() + axis], slice.tile->shape[axis])});
+  complete(kernel, maker, with_direction(tensor, Direction::kOut));
+  for (const Tunable& tunable : kernel.tunables) {
+    int64_t tile = 0;
+    for (size_t axis = 0; axis < slice.axes.size(); ++axis)
+      if (slice.tile->shape[axis]->kind == ExprKind::kVar && slice.tile->shape[axis]->var == tunable.var)
+        tile = axis + 1 == slice.axes.size() ? kTileColumns : kTileRows;
+    if (tile) maker.tunables.push_back({tunable.var, {tile}});
+  }
+  return maker;
+}
+
+}  // namespace kachel::derive

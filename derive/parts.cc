@@ -1,0 +1,56 @@
+#include "derive/parts.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+TileRef place(const BufferRef& tensor, const OperandSlice& slice) {
+  return {tensor, place_of(slice), nullptr, nullptr, nullptr, {}};
+}
+
+TileRef whole(const OperandSlice& slice) {
+  return {slice.tile, std::vector<AxisSpec>(slice.axes.size()), nullptr, nullptr, nullptr, {}};
+}
+
+}  // namespace
+
+std::vector<AxisSpec> place_of(const OperandSlice& slice) {
+  std::vector<AxisSpec> axes;
+  for (const IterVar& var : slice.free) axes.push_back({AxisSpec::Kind::kIndex, make_var(var.var), nullptr, nullptr});
+  for (size_t axis = 0; axis < slice.axes.size(); ++axis) {
+    const ExprRef& extent = slice.tile->shape[axis];
+    const VarRef& var = slice.axes[axis].var;
+    axes.push_back({AxisSpec::Kind::kRange, var ? times(make_var(var), extent) : make_int(0), extent, nullptr});
+  }
+  return axes;
+}
+
+CopyStmt store_of(const OperandSlice& slice, const BufferRef& tensor) {
+  return {place(tensor, slice), whole(slice)};
+}
+CopyStmt load_of(const OperandSlice& slice, const BufferRef& tensor) {
+  return {whole(slice), place(tensor, slice)};
+}
+
+Stmt declaration(const BufferRef& buffer, Scope scope) {
+  auto copy = std::make_shared<Buffer>(*buffer);
+  copy->scope = scope;
+  return {{}, DeclStmt{copy, nullptr}};
+}
+
+BufferRef with_direction(const BufferRef& tensor, Direction direction) {
+  auto copy = std::make_shared<Buffer>(*tensor);
+  copy->direction = direction;
+  return copy;
+}
+
+ExprRef times(const ExprRef& a, const ExprRef& b) {
+  return make_apply(Op::kMul, {a, b});
+}
+ExprRef ceil_div(const ExprRef& a, const ExprRef& b) {
+  return make_apply(Op::kCeilDiv, {a, b});
+}
+
+}  // namespace kachel::derive

@@ -1,0 +1,25 @@
+// The kernels of a derived program. Private to derive/.
+#pragma once
+#include "derive/operand_slice.h"
+
+namespace kachel::derive {
+
+inline constexpr int64_t kTileRows = 32, kTileColumns = 128;  // of the kernels that prepare
+
+// The kernel `name` that makes a slice's tensor. Loops become axes of the grid, which the text says by the name alone.
+ir::Kernel maker_of(const ir::Kernel& kernel, const OperandSlice& slice, const ir::BufferRef& tensor, std::string name);
+// The kernel's statements with each slice replaced by a copy from its tensor, at the last of its statements.
+ir::Block body_of_reader(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices,
+                         const std::vector<ir::BufferRef>& tensors);
+
+// Where the tile of a slice lies in its tensor.
+std::vector<ir::AxisSpec> place_of(const OperandSlice& slice);
+// A copy between the whole tile and its place in the tensor.
+ir::CopyStmt store_of(const OperandSlice& slice, const ir::BufferRef& tensor);
+ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor);
+ir::Stmt declaration(const ir::BufferRef& buffer, ir::Scope scope);
+ir::BufferRef with_direction(const ir::BufferRef& tensor, ir::Direction direction);
+ir::ExprRef times(const ir::ExprRef& a, const ir::ExprRef& b);
+ir::ExprRef ceil_div(const ir::ExprRef& a, const ir::ExprRef& b);
+
+}  // namespace kachel::derive

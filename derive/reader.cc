@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "derive/parts.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+class Reader {
+ public:
+  Reader(const Kernel& kernel, const std::vector<OperandSlice>& slices, const std::vector<BufferRef>& tensors)
+      : kernel_(kernel), slices_(slices), tensors_(tensors) {}
+
+  Block run() const {
+    std::set<const Stmt*> gone;
+    std::set<const Buffer*> tiles;
+    std::map<const Stmt*, size_t> last;
+    for (size_t number = 0; number < slices_.size(); ++number) {
+      const OperandSlice& slice = slices_[number];
+      const Block& home = slice.in_loop ? std::get<ForStmt>(kernel_.body[slice.home].node).body : kernel_.body;
+      auto drop = [&](const Stmt& stmt) {
+        gone.insert(&stmt);
+        for_each_stmt({stmt}, [&](const Stmt& inside) {
+          for_each_tile(inside, [&](const TileRef& tile, bool writes) {
+            if (writes) tiles.insert(tile.buffer.get());
+          });
+          if (const auto* assign = std::get_if<AssignStmt>(&inside.node)) tiles.insert(assign->buffer.get());
+        });
+      };
+      for (size_t at : slice.outer) drop(kernel_.body[at]);
+      for (size_t at : slice.inner) drop(home[at]);
+      last[&home[slice.inner.back()]] = number;
+    }
+    keep_names(gone);
+    return rebuilt(kernel_.body, gone, tiles, last);
+  }
+
+ private:
+  // Those that other statements use too, and what they are made from.
+  void keep_names(std::set<const Stmt*>& gone) const {
+    std::set<const Var*> used;
+    auto note = [&](const Stmt& stmt) {
+      for_each_stmt({stmt}, [&](const Stmt& inside) {
+        for_each_expr(inside, [&](const ExprRef& expr) {
+          visit(expr, [&](const ExprRef& node) {
+            if (node->kind == ExprKind::kVar) used.insert(node->var.get());
+          });
+        });
+      });
+    };
+    std::vector<const Stmt*> lets;
+    auto walk = [&](const Block& block, auto&& self) -> void {
+      for (const Stmt& stmt : block) {
+        const auto* loop = std::get_if<ForStmt>(&stmt.node);
+        if (loop)
+          self(loop->body, self);
+        else if (!gone.count(&stmt))
+          note(stmt);
+        else if (std::holds_alternative<LetStmt>(stmt.node))
+          lets.push_back(&stmt);
+        if (loop)
+          for (const ExprRef& bound : {loop->begin, loop->end})
+            visit(bound, [&](const ExprRef& node) {
+              if (node->kind == ExprKind::kVar) used.insert(node->var.get());
+            });
+      }
+    };
+    walk(kernel_.body, walk);
+    for (auto let = lets.rbegin(); let != lets.rend(); ++let) {
+      if (!used.count(std::get<LetStmt>((*let)->node).var.get())) continue;
+      gone.erase(*let);
+      note(**let);
+    }
+  }
+
+  Block rebuilt(const Block& block, const std::set<const Stmt*>& gone, const std::set<const Buffer*>& tiles,
+                const std::map<const Stmt*, size_t>& last) const {
+    Block out;
+    for (const Stmt& stmt : block) {
+      if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && tiles.count(decl->buffer.get())) {
+        // Tiles that only slices have are gone, operands are where copies may run ahead.
+        if (operand(decl->buffer)) out.push_back(declaration(decl->buffer, Scope::kShared));
+        continue;
+      }
+      if (const auto found = last.find(&stmt); found != last.end())
+        out.push_back({{}, load_of(slices_[found->second], tensors_[found->second])});
+      if (gone.count(&stmt)) continue;
+      out.push_back(stmt);
+      if (auto* loop = std::get_if<ForStmt>(&out.back().node))
+        loop->body = rebuilt(std::get<ForStmt>(stmt.node).body, gone, tiles, last);
+    }
+    return out;
+  }
+
+  bool operand(const BufferRef& tile) const {
+    return std::any_of(slices_.begin(), slices_.end(), [&](const OperandSlice& slice) { return slice.tile == tile; });
+  }
+
+  const Kernel& kernel_;
+  const std::vector<OperandSlice>& slices_;
+  const std::vector<BufferRef>& tensors_;
+};
+
+}  // namespace
+
+Block body_of_reader(const Kernel& kernel, const std::vector<OperandSlice>& slices,
+                     const std::vector<BufferRef>& tensors) {
+  return Reader(kernel, slices, tensors).run();
+}
+
+}  // namespace kachel::derive
