@@ -51,15 +51,8 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
   maker.name = std::move(name);
   Block body;
   for (size_t at : slice.outer) body.push_back(kernel.body[at]);
-  const Block& home = slice.in_loop ? std::get<ForStmt>(kernel.body[slice.home].node).body : kernel.body;
-  for (size_t at : slice.inner) body.push_back(home[at]);
-  std::set<const Buffer*> written;
-  for_each_stmt(body, [&](const Stmt& stmt) {
-    for_each_tile(stmt, [&](const TileRef& tile, bool writes) {
-      if (writes) written.insert(tile.buffer.get());
-    });
-    if (const auto* assign = std::get_if<AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
-  });
+  for (size_t at : slice.inner) body.push_back(slice.home_of(kernel)[at]);
+  const std::set<const Buffer*> written = written_by(body);
   for (const Stmt& stmt : kernel.body)
     if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && written.count(decl->buffer.get()))
       maker.body.push_back(

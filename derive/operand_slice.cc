@@ -116,7 +116,7 @@ class Slicer {
 
   std::optional<OperandSlice> run() {
     if (!find_home() || !gather() || !stands_alone()) return {};
-    const Block& inner = slice_.in_loop ? loop().body : kernel_.body;
+    const Block& inner = home();
     for (size_t at : slice_.outer) statements_.push_back(&kernel_.body[at]);
     for (size_t at : slice_.inner) statements_.push_back(&inner[at]);
     const auto works = std::count_if(statements_.begin(), statements_.end(),
@@ -130,7 +130,7 @@ class Slicer {
  private:
   const Uses& uses_of(const Stmt& stmt) const { return uses_.of(stmt); }
   const ForStmt& loop() const { return std::get<ForStmt>(kernel_.body[slice_.home].node); }
-  const Block& home() const { return slice_.in_loop ? loop().body : kernel_.body; }
+  const Block& home() const { return slice_.home_of(kernel_); }
 
   // The one block whose own statements write the tile.
   bool find_home() {
@@ -256,11 +256,11 @@ class Slicer {
     }
     Coordinates coordinates(kernel_, statements_, slice_.tile);
     for (size_t axis = 0; axis < slice_.tile->shape.size(); ++axis) {
-      slice_.axes.push_back({nullptr, nullptr, slice_.tile->shape[axis]});
+      slice_.axes.push_back({nullptr, slice_.tile->shape[axis]});
       for (size_t i = 0; i < vars.size(); ++i) {
         const ExprRef all = coordinates.covered(vars[i].extent, slice_.tile->shape[axis]);
         if (!all || !coordinates.counts_tiles(vars[i].var, axis)) continue;
-        slice_.axes.back() = {vars[i].var, vars[i].extent, all};
+        slice_.axes.back() = {vars[i].var, all};
         coordinates.bind(vars[i].var, axis);
         vars.erase(vars.begin() + static_cast<int64_t>(i));
         break;

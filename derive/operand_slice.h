@@ -17,9 +17,8 @@ namespace kachel::derive {
 
 struct OperandSlice {
   struct Axis {
-    ir::VarRef var;     // counts the tiles; null: the tile has all of the axis
-    ir::ExprRef tiles;  // values of `var`
-    ir::ExprRef all;    // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
+    ir::VarRef var;   // counts the tiles; null: the tile has all of the axis
+    ir::ExprRef all;  // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
   };
   ir::BufferRef tile;
   bool computed = false;             // else it is one copy from a tensor, in a loop
@@ -29,6 +28,11 @@ struct OperandSlice {
   std::vector<ir::IterVar> free;       // what selects one of several such tensors, grid axes first
   std::vector<Axis> axes;              // of the tile
   std::vector<ir::BufferRef> tensors;  // that it reads
+
+  // The block that `inner` counts in.
+  const ir::Block& home_of(const ir::Kernel& kernel) const {
+    return in_loop ? std::get<ir::ForStmt>(kernel.body[home].node).body : kernel.body;
+  }
 };
 
 // In the order of the gemms, of the first 64 operands. REQUIRES: verify() has passed the kernel.

@@ -1,20 +1,12 @@
 #include "derive/parts.h"
 
+#include "ir/visit.h"
+
 namespace kachel::derive {
 
 using namespace ir;
 
 namespace {
-
-TileRef place(const BufferRef& tensor, const OperandSlice& slice) {
-  return {tensor, place_of(slice), nullptr, nullptr, nullptr, {}};
-}
-
-TileRef whole(const OperandSlice& slice) {
-  return {slice.tile, std::vector<AxisSpec>(slice.axes.size()), nullptr, nullptr, nullptr, {}};
-}
-
-}  // namespace
 
 std::vector<AxisSpec> place_of(const OperandSlice& slice) {
   std::vector<AxisSpec> axes;
@@ -27,11 +19,32 @@ std::vector<AxisSpec> place_of(const OperandSlice& slice) {
   return axes;
 }
 
+TileRef place(const BufferRef& tensor, const OperandSlice& slice) {
+  return {tensor, place_of(slice), nullptr, nullptr, nullptr, {}};
+}
+
+TileRef whole(const OperandSlice& slice) {
+  return {slice.tile, std::vector<AxisSpec>(slice.axes.size()), nullptr, nullptr, nullptr, {}};
+}
+
+}  // namespace
+
 CopyStmt store_of(const OperandSlice& slice, const BufferRef& tensor) {
   return {place(tensor, slice), whole(slice)};
 }
 CopyStmt load_of(const OperandSlice& slice, const BufferRef& tensor) {
   return {whole(slice), place(tensor, slice)};
+}
+
+std::set<const Buffer*> written_by(const Block& block) {
+  std::set<const Buffer*> written;
+  for_each_stmt(block, [&](const Stmt& stmt) {
+    for_each_tile(stmt, [&](const TileRef& tile, bool writes) {
+      if (writes) written.insert(tile.buffer.get());
+    });
+    if (const auto* assign = std::get_if<AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
+  });
+  return written;
 }
 
 Stmt declaration(const BufferRef& buffer, Scope scope) {

@@ -1,5 +1,7 @@
 // The kernels of a derived program. Private to derive/.
 #pragma once
+#include <set>
+
 #include "derive/operand_slice.h"
 
 namespace kachel::derive {
@@ -12,11 +14,11 @@ ir::Kernel maker_of(const ir::Kernel& kernel, const OperandSlice& slice, const i
 ir::Block body_of_reader(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices,
                          const std::vector<ir::BufferRef>& tensors);
 
-// Where the tile of a slice lies in its tensor.
-std::vector<ir::AxisSpec> place_of(const OperandSlice& slice);
 // A copy between the whole tile and its place in the tensor.
 ir::CopyStmt store_of(const OperandSlice& slice, const ir::BufferRef& tensor);
 ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor);
+// What the statements write, with everything inside them.
+std::set<const ir::Buffer*> written_by(const ir::Block& block);
 ir::Stmt declaration(const ir::BufferRef& buffer, ir::Scope scope);
 ir::BufferRef with_direction(const ir::BufferRef& tensor, ir::Direction direction);
 ir::ExprRef times(const ir::ExprRef& a, const ir::ExprRef& b);

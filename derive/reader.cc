@@ -22,15 +22,10 @@ class Reader {
     std::map<const Stmt*, size_t> last;
     for (size_t number = 0; number < slices_.size(); ++number) {
       const OperandSlice& slice = slices_[number];
-      const Block& home = slice.in_loop ? std::get<ForStmt>(kernel_.body[slice.home].node).body : kernel_.body;
+      const Block& home = slice.home_of(kernel_);
       auto drop = [&](const Stmt& stmt) {
         gone.insert(&stmt);
-        for_each_stmt({stmt}, [&](const Stmt& inside) {
-          for_each_tile(inside, [&](const TileRef& tile, bool writes) {
-            if (writes) tiles.insert(tile.buffer.get());
-          });
-          if (const auto* assign = std::get_if<AssignStmt>(&inside.node)) tiles.insert(assign->buffer.get());
-        });
+        tiles.merge(written_by({stmt}));
       };
       for (size_t at : slice.outer) drop(kernel_.body[at]);
       for (size_t at : slice.inner) drop(home[at]);

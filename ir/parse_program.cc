@@ -50,9 +50,7 @@ bool Parser::conditional(Program& program) {
 
 bool Parser::braced_calls(Program& program) {
   if (!expect("{", "the condition of a call")) return false;
-  const size_t depth = order_.size();
   calls(program);
-  leave_scope(depth);
   return expect("}", "the calls");
 }
 
