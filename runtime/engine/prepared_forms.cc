@@ -147,11 +147,14 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
   if (!program) return Serving{};
   const TunableValues* values = program->known(arguments, settings);
   if (!values) {
+    const auto as_it_is = alone(arguments, settings, stream);
     if (settings.policy == tuner::Policy::kBlocking) {
-      KACHEL_ASSIGN(const Specialisation* as_it_is, alone(arguments, settings, stream));
-      if (!as_it_is || !is_worth_trying(*device, arguments, program->program(), operands)) return Serving{};
-      as_it_is->pin();
-      alone_.publish(signature, as_it_is);
+      if (!as_it_is.ok()) return as_it_is.status();
+      if (!*as_it_is || !is_worth_trying(*device, arguments, program->program(), operands)) return Serving{};
+    }
+    if (as_it_is.ok() && *as_it_is) {
+      (*as_it_is)->pin();
+      alone_.publish(signature, *as_it_is);
     }
     auto chosen = program->resolve(arguments, args, settings, stream);
     if (!chosen.ok() && !is_for_the_kernel(chosen.status().code())) return chosen.status();
