@@ -8,7 +8,7 @@
 #include "capi/kachel.h"
 #include "ir/module.h"
 #include "runtime/engine/launchable.h"
-#include "runtime/engine/tuning_view.h"
+#include "runtime/engine/report/tuning_view.h"
 
 struct kachel_engine {
   std::shared_ptr<kachel::runtime::Engine> engine;

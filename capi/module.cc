@@ -4,7 +4,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "ir/parse.h"
-#include "runtime/engine/prepared_forms.h"
+#include "runtime/engine/programs/prepared_forms.h"
 
 using namespace kachel;
 

@@ -5,7 +5,7 @@
 
 #include "capi/boundary.h"
 #include "capi/handles.h"
-#include "runtime/engine/check.h"
+#include "runtime/engine/report/check.h"
 
 using namespace kachel;
 

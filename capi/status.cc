@@ -1,7 +1,7 @@
 #include <string_view>
 
 #include "capi/boundary.h"
-#include "runtime/engine/arguments.h"
+#include "runtime/engine/bind/arguments.h"
 
 using namespace kachel;
 

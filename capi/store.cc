@@ -3,8 +3,8 @@
 
 #include "capi/boundary.h"
 #include "capi/handles.h"
-#include "runtime/engine/plan_record.h"
-#include "runtime/engine/tuning_store.h"
+#include "runtime/engine/specialise/plan_record.h"
+#include "runtime/engine/tuning/tuning_store.h"
 #include "support/bytes.h"
 
 using namespace kachel;

@@ -1,8 +1,8 @@
 // lower() up to the text. For tests that execute or inspect loop IR.
 #pragma once
-#include "lowering/loop_ir.h"
-#include "lowering/placement.h"
-#include "lowering/schedule.h"
+#include "lowering/loop_ir/loop_ir.h"
+#include "lowering/plan/placement.h"
+#include "lowering/plan/schedule.h"
 
 namespace kachel::lowering {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/device.h"
-#include "runtime/engine/arguments.h"
+#include "runtime/engine/bind/arguments.h"
 
 namespace kachel::runtime {
 

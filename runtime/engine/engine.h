@@ -10,7 +10,7 @@
 
 #include "cache/store.h"
 #include "runtime/engine/device_registry.h"
-#include "runtime/engine/plan_builder.h"
+#include "runtime/engine/specialise/plan_builder.h"
 #include "runtime/engine/workspace.h"
 #include "support/log.h"
 #include "tuner/policy.h"

@@ -1,38 +1,38 @@
 set(KACHEL_RUNTIME_ENGINE_SOURCES
-  engine/argument_binder.cc
-  engine/arguments.cc
-  engine/bind_table.cc
-  engine/bound_call.cc
-  engine/check.cc
-  engine/configurations.cc
   engine/device_registry.cc
-  engine/dispatch_table.cc
   engine/engine.cc
-  engine/explain.cc
-  engine/facts.cc
-  engine/host_program.cc
-  engine/kernel_handle.cc
-  engine/kernel_model.cc
-  engine/keys.cc
   engine/launchable.cc
-  engine/output_check.cc
-  engine/output_copies.cc
-  engine/overlap.cc
-  engine/plan_builder.cc
-  engine/plan_record.cc
-  engine/prediction.cc
-  engine/prepared_forms.cc
-  engine/program_bound.cc
-  engine/program_handle.cc
-  engine/program_model.cc
-  engine/program_session.cc
-  engine/quick_binder.cc
-  engine/ranking.cc
-  engine/resolver.cc
-  engine/specialisation.cc
-  engine/tensor_maps.cc
-  engine/tune_session.cc
-  engine/tuning_store.cc
-  engine/tuning_view.cc
   engine/workspace.cc
+  engine/bind/argument_binder.cc
+  engine/bind/arguments.cc
+  engine/bind/bind_table.cc
+  engine/bind/facts.cc
+  engine/bind/host_program.cc
+  engine/bind/kernel_model.cc
+  engine/bind/overlap.cc
+  engine/bind/quick_binder.cc
+  engine/bind/tensor_maps.cc
+  engine/launch/bound_call.cc
+  engine/launch/dispatch_table.cc
+  engine/launch/kernel_handle.cc
+  engine/programs/prepared_forms.cc
+  engine/programs/program_bound.cc
+  engine/programs/program_handle.cc
+  engine/programs/program_model.cc
+  engine/programs/program_session.cc
+  engine/report/check.cc
+  engine/report/explain.cc
+  engine/report/tuning_view.cc
+  engine/specialise/configurations.cc
+  engine/specialise/keys.cc
+  engine/specialise/plan_builder.cc
+  engine/specialise/plan_record.cc
+  engine/specialise/prediction.cc
+  engine/specialise/specialisation.cc
+  engine/tuning/output_check.cc
+  engine/tuning/output_copies.cc
+  engine/tuning/ranking.cc
+  engine/tuning/resolver.cc
+  engine/tuning/tune_session.cc
+  engine/tuning/tuning_store.cc
 )

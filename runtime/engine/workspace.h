@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "runtime/device.h"
-#include "runtime/engine/arguments.h"
+#include "runtime/engine/bind/arguments.h"
 
 namespace kachel::runtime {
 

@@ -18,8 +18,8 @@
 #include "ir/instantiate.h"
 #include "ir/parse.h"
 #include "lowering/lower.h"
-#include "lowering/machine.h"
-#include "runtime/engine/prediction.h"
+#include "lowering/machine/machine.h"
+#include "runtime/engine/specialise/prediction.h"
 
 using namespace kachel;
 

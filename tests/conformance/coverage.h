@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "lowering/loop_ir.h"
+#include "lowering/loop_ir/loop_ir.h"
 #include "tests/conformance/runner.h"
 
 namespace kachel::conformance {

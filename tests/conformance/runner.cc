@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/engine/cpu_target.h"
+#include "runtime/engine/specialise/cpu_target.h"
 #include "tests/conformance/prepared.h"
 
 namespace kachel::conformance {

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "lowering/range.h"
+#include "lowering/loop_ir/range.h"
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {

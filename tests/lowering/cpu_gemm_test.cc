@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "ir/parse.h"
-#include "lowering/cpu_machine.h"
+#include "lowering/machine/cpu_machine.h"
 #include "lowering/pipeline.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/prepared.h"

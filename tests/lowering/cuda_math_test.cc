@@ -1,4 +1,4 @@
-// The CUDA functions of lowering/cuda_math.inc, compiled for the host, with instructions that err as far as PTX lets them.
+// The CUDA functions of lowering/emit/cuda_math.inc, compiled for the host, with instructions that err as far as PTX lets them.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ float kachel_rcp_ftz(float x) {
 
 #define KACHEL_DEVICE
 #define KACHEL_CUDA_MATH(...) __VA_ARGS__
-#include "lowering/cuda_math.inc"
+#include "lowering/emit/cuda_math.inc"
 
 struct Function {
   const char* name;

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "lowering/fragment_layout.h"
-#include "lowering/layout.h"
+#include "lowering/plan/fragment_layout.h"
+#include "lowering/plan/layout.h"
 
 namespace kachel::lowering {
 namespace {

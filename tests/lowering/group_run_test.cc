@@ -1,7 +1,7 @@
 // Products of wgmma that are written as one: which ones, and the text that comes of them.
 #include <doctest/doctest.h>
 
-#include "lowering/emit.h"
+#include "lowering/emit/emit.h"
 
 namespace kachel::lowering {
 namespace {

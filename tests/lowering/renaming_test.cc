@@ -11,7 +11,7 @@
 
 #include "ir/lexer.h"
 #include "ir/parse.h"
-#include "lowering/emit.h"
+#include "lowering/emit/emit.h"
 #include "lowering/lower.h"
 #include "tests/conformance/examples.h"
 

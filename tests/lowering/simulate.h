@@ -5,7 +5,7 @@
 // must lie in its buffer, be aligned to its width, and must not meet one of another thread since the last barrier
 // unless both only read.
 #pragma once
-#include "lowering/loop_ir.h"
+#include "lowering/loop_ir/loop_ir.h"
 
 namespace kachel::lowering {
 

@@ -1,7 +1,7 @@
 // Loop IR made ready to execute: variables and buffers numbered, expressions in one array. Private to the simulator.
 #pragma once
 #include "ir/numerics.h"
-#include "lowering/loop_ir.h"
+#include "lowering/loop_ir/loop_ir.h"
 
 namespace kachel::lowering {
 

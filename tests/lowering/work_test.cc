@@ -1,7 +1,7 @@
-#include "lowering/work.h"
+#include "lowering/machine/work.h"
 
 #include "lowered_text.h"
-#include "lowering/rates.h"
+#include "lowering/machine/rates.h"
 
 namespace kachel::lowering {
 namespace {

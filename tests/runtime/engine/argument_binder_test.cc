@@ -1,9 +1,9 @@
-#include "runtime/engine/argument_binder.h"
+#include "runtime/engine/bind/argument_binder.h"
 
 #include <random>
 
-#include "runtime/engine/facts.h"
-#include "runtime/engine/overlap.h"
+#include "runtime/engine/bind/facts.h"
+#include "runtime/engine/bind/overlap.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

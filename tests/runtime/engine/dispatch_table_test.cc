@@ -1,4 +1,4 @@
-#include "runtime/engine/dispatch_table.h"
+#include "runtime/engine/launch/dispatch_table.h"
 
 #include <doctest/doctest.h>
 

@@ -11,7 +11,7 @@
 
 #include "ir/parse.h"
 #include "ir/print.h"
-#include "runtime/engine/kernel_handle.h"
+#include "runtime/engine/launch/kernel_handle.h"
 #include "tests/runtime/fake_device.h"
 
 namespace kachel::runtime {

@@ -1,7 +1,7 @@
 // What the compiler says of a configuration decides whether tuning considers it.
 #include <doctest/doctest.h>
 
-#include "runtime/engine/tuning_view.h"
+#include "runtime/engine/report/tuning_view.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

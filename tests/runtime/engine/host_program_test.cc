@@ -1,4 +1,4 @@
-#include "runtime/engine/host_program.h"
+#include "runtime/engine/bind/host_program.h"
 
 #include <doctest/doctest.h>
 

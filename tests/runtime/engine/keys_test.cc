@@ -1,8 +1,8 @@
-#include "runtime/engine/keys.h"
+#include "runtime/engine/specialise/keys.h"
 
 #include <set>
 
-#include "runtime/engine/configurations.h"
+#include "runtime/engine/specialise/configurations.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ir/parse.h"
-#include "runtime/engine/kernel_handle.h"
+#include "runtime/engine/launch/kernel_handle.h"
 
 namespace kachel::runtime {
 namespace {

@@ -1,8 +1,8 @@
 // What a launch costs in compiles, loads and measurements, seen in the counters of engine and device.
 #include <thread>
 
-#include "runtime/engine/configurations.h"
-#include "runtime/engine/tuning_view.h"
+#include "runtime/engine/report/tuning_view.h"
+#include "runtime/engine/specialise/configurations.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

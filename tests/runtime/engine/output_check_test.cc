@@ -1,4 +1,4 @@
-#include "runtime/engine/output_check.h"
+#include "runtime/engine/tuning/output_check.h"
 
 #include <cmath>
 

@@ -1,8 +1,8 @@
-#include "runtime/engine/plan_record.h"
+#include "runtime/engine/specialise/plan_record.h"
 
 #include <random>
 
-#include "runtime/engine/specialisation.h"
+#include "runtime/engine/specialise/specialisation.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

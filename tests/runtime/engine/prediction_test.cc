@@ -1,4 +1,4 @@
-#include "runtime/engine/prediction.h"
+#include "runtime/engine/specialise/prediction.h"
 
 #include "ir/parse.h"
 #include "tests/runtime/engine/engine_fixture.h"

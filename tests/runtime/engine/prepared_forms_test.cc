@@ -6,7 +6,7 @@
 #include <random>
 
 #include "ir/parse.h"
-#include "runtime/engine/prepared_forms.h"
+#include "runtime/engine/programs/prepared_forms.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

@@ -1,8 +1,8 @@
 // Programs: several kernels in order with temporaries between them, chosen, launched, bound and refused.
 #include <bit>
 
-#include "runtime/engine/program_handle.h"
-#include "runtime/engine/tuning_view.h"
+#include "runtime/engine/programs/program_handle.h"
+#include "runtime/engine/report/tuning_view.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "runtime/engine/tuning_view.h"
+#include "runtime/engine/report/tuning_view.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

@@ -2,8 +2,8 @@
 #include <fstream>
 #include <set>
 
-#include "runtime/engine/plan_record.h"
-#include "runtime/engine/tuning_view.h"
+#include "runtime/engine/report/tuning_view.h"
+#include "runtime/engine/specialise/plan_record.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {

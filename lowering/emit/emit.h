@@ -1,0 +1,65 @@
+// Loop IR to text. Thin: one construct of loop IR becomes one construct of the target, and the preludes hold what the
+// target has no construct for. No toolkit header is used, which keeps compilation short.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "lowering/loop_ir/loop_ir.h"
+
+namespace kachel::lowering {
+
+inline constexpr const char* kEntry = "kachel_kernel";
+
+// __global__ void kachel_kernel(const __grid_constant__ kachel_params), params: one 8-byte slot a parameter.
+std::string emit_cuda(const LoopKernel& kernel);
+// void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
+std::string emit_llvm(const LoopKernel& kernel);
+
+// A function void (ptr c, ptr a, ptr b) that does what the statement does at these addresses; it depends on the key alone.
+std::string micro_kernel_key(const LoopMicroKernel& micro);
+std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& name);
+// A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
+std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
+
+// Of kernels with a producer; of those and of kernels with wgmma.
+extern const char* const kMapPrelude;
+extern const char* const kBulkPrelude;
+extern const char* const kBulkCopyPrelude;
+extern const char* const kBulkStorePrelude;
+extern const char* const kClusterPrelude;
+extern const char* const kProxyPrelude;
+// Of kernels with kGroupMma, ahead of the functions below.
+extern const char* const kGroupMmaPrelude;
+// kGroupMma that follow one another into the same registers, all but the first of them adding.
+struct GroupRun {
+  struct Product {
+    int64_t a, b;  // operands behind those of the first: in registers, or in 16 bytes of shared memory
+  };
+  const LoopIntrinsic* first = nullptr;  // null: there is none at that place
+  std::vector<Product> products;
+};
+GroupRun group_run(const LoopBlock& body, size_t at);
+// A CUDA function for it, and a call with the operands of the first.
+std::string group_run_function(const GroupRun& run);
+std::string group_run_call(const GroupRun& run, const std::string& c, const std::string& a, const std::string& b);
+
+// Device helpers that every emitted CUDA text begins with.
+extern const char* const kCudaPrelude;
+extern const char* const kCudaMath;  // kachel_tanh and its like
+// Helper functions that every emitted LLVM module begins with.
+extern const char* const kLlvmPrelude;
+extern const char* const kLlvmMath;  // kachel_exp and its like
+
+// Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no word that begins with a letter
+// ends in, and a number where the name is taken. One that begins with an underscore gets a letter.
+class Names {
+ public:
+  const std::string& of(const void* object, const std::string& name);
+
+ private:
+  std::unordered_map<const void*, std::string> names_;
+  std::unordered_map<std::string, int> taken_;
+};
+
+}  // namespace kachel::lowering

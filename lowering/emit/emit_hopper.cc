@@ -1,0 +1,165 @@
+// What only sm_90a has, as CUDA C++: the copy engine with its barriers, and what wgmma needs beside itself
+// (emit_group_mma.cc). Source: PTX ISA, "wgmma.fence", "mbarrier", "cp.async.bulk.tensor".
+#include "lowering/emit/emit.h"
+
+namespace kachel::lowering {
+const char* const kProxyPrelude = R"cuda(
+KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+)cuda";
+
+const char* const kGroupMmaPrelude = R"cuda(
+KACHEL_DEVICE void kachel_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+KACHEL_DEVICE void kachel_group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kGroups> KACHEL_DEVICE void kachel_group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kGroups) : "memory"); }
+// A branch that is never taken, which the assembler's scheduler keeps to: grids have one dimension.
+KACHEL_DEVICE void kachel_in_order() { if (gridDim.y > 1) asm volatile("trap;"); }
+// nothing that reads these registers moves to the other side
+KACHEL_DEVICE void kachel_pin(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
+KACHEL_DEVICE void kachel_pin(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
+template <int kCount, class T> KACHEL_DEVICE void kachel_pin(T* x) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) kachel_pin(x[i]);
+}
+KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(kachel_shared_address(p) & 0x3ffff) >> 4); }
+)cuda";
+
+const char* const kMapPrelude = R"cuda(
+struct __align__(128) kachel_map { u64 v[16]; };
+#define KACHEL_LIST(...) __VA_ARGS__
+)cuda";
+
+const char* const kBulkPrelude = R"cuda(
+// the threads that compute
+template <int kThreads> KACHEL_DEVICE void kachel_barrier() { asm volatile("bar.sync 1, %0;" :: "n"(kThreads) : "memory"); }
+template <int kCount> KACHEL_DEVICE void kachel_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kCount)); }
+template <int kCount> KACHEL_DEVICE void kachel_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kCount)); }
+KACHEL_DEVICE void kachel_phase_init(u64* b, int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(arrivals) : "memory"); }
+KACHEL_DEVICE void kachel_phase_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+KACHEL_DEVICE void kachel_phase_expect(u64* b, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
+KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
+}
+// once this thread's cp.async are there
+KACHEL_DEVICE void kachel_phase_copied(u64* b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(kachel_shared_address(b)) : "memory"); }
+KACHEL_DEVICE void kachel_not_for_ever(u64& since) {
+  u64 now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  if (!since) since = now;
+  if (now - since > 2000000000ull) asm volatile("trap;");
+}
+KACHEL_DEVICE void kachel_phase_wait(u64* b, int parity) {
+  u32 over;
+#ifdef KACHEL_BOUNDED_WAITS
+  u64 since = 0;
+#endif
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(over) : "r"(kachel_shared_address(b)), "r"(parity) : "memory");
+#ifdef KACHEL_BOUNDED_WAITS
+    if (!over) kachel_not_for_ever(since);
+#endif
+  } while (!over);
+}
+// 16 bytes from any address, by way of the 32 around them; loads stay where they are, ahead of their use
+KACHEL_DEVICE void kachel_load_shifted(u32* x, const void* from, bool whole) {
+  const u64 at = (u64)from & ~15ull;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %9, 0;\n"
+      "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%8];\n"
+      "@p ld.global.nc.v4.u32 {%4, %5, %6, %7}, [%8 + 16]; }"
+      : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]), "=r"(x[4]), "=r"(x[5]), "=r"(x[6]), "=r"(x[7]) : "l"(at), "r"((u32)whole));
+}
+template <class T> KACHEL_DEVICE u32 kachel_bits(const T* p) {
+  return sizeof(T) == 1 ? *(const u8*)p : sizeof(T) == 2 ? *(const u16*)p : *(const u32*)p;
+}
+template <class T> KACHEL_DEVICE void kachel_store_shifted(T* to, const u32* x, const T* from, int first, int end, bool whole) {
+  const u32 shift = (u32)(u64)from & 15;
+  const bool two = shift & 8, one = shift & 4;
+  u32 y[6], z[5];
+  uint4 all;
+#pragma unroll
+  for (int i = 0; i < 6; ++i) y[i] = two ? x[i + 2] : x[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) z[i] = one ? y[i + 1] : y[i];
+  all.x = __funnelshift_r(z[0], z[1], shift * 8);
+  all.y = __funnelshift_r(z[1], z[2], shift * 8);
+  all.z = __funnelshift_r(z[2], z[3], shift * 8);
+  all.w = __funnelshift_r(z[3], z[4], shift * 8);
+  if (!whole) {
+    u32 part[4] = {};
+    if (first < end) {
+      constexpr int kCount = 16 / sizeof(T), kEach = 4 / sizeof(T);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+        if (i >= first && i < end) part[i / kEach] |= kachel_bits(from + i) << i % kEach * 8 * (int)sizeof(T);
+    }
+    all = make_uint4(part[0], part[1], part[2], part[3]);
+  }
+  *(uint4*)to = all;
+}
+)cuda";
+
+const char* const kBulkCopyPrelude = R"cuda(
+#define KACHEL_BULK_COPY(rank, types, places, values) \
+  KACHEL_DEVICE void kachel_bulk_copy(void* to, const kachel_map* map, u64* b, types) { \
+    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" places "}], [%2];" \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), values : "memory"); \
+  }
+KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%3, %4", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%3, %4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+)cuda";
+
+// Two blocks. Their shared memory is laid out alike, so that an address in one names the same place in both; a copy to both
+// counts at the barrier of each.
+const char* const kClusterPrelude = R"cuda(
+KACHEL_DEVICE void kachel_cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+}
+KACHEL_DEVICE void kachel_phase_arrive_both(u64* b, bool neighbour) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) {
+    const u32 here = kachel_shared_address(b);
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(here) : "memory");
+    if (neighbour)
+      asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+                   :: "r"(here), "r"(blockIdx.x & 1 ^ 1) : "memory");
+    else
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(here) : "memory");
+  }
+}
+#define KACHEL_BULK_MULTICAST(rank, types, places, values) \
+  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, types) { \
+    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {" places "}], [%2], %3;" \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)3), values : "memory"); \
+  }
+KACHEL_BULK_MULTICAST(2, KACHEL_LIST(int x, int y), "%4, %5", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_MULTICAST(3, KACHEL_LIST(int x, int y, int z), "%4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_MULTICAST(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_MULTICAST(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+)cuda";
+
+// By the first lane, once the warp's writes can be seen by the copy engine.
+const char* const kBulkStorePrelude = R"cuda(
+#define KACHEL_BULK_STORE(rank, types, places, values) \
+  KACHEL_DEVICE void kachel_bulk_store(const kachel_map* map, const void* from, types) { \
+    kachel_proxy_fence(); \
+    __syncwarp(); \
+    if ((threadIdx.x & 31) == 0) { \
+      asm volatile("cp.async.bulk.tensor." #rank "d.global.shared::cta.tile.bulk_group [%1, {" places "}], [%0];" \
+                   :: "r"(kachel_shared_address(from)), "l"(map), values : "memory"); \
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory"); \
+    } \
+  }
+KACHEL_BULK_STORE(2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_STORE(3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_STORE(4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_STORE(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+template <int kBoxes> KACHEL_DEVICE void kachel_bulk_store_wait() {
+  if ((threadIdx.x & 31) == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kBoxes) : "memory");
+  __syncwarp();
+}
+)cuda";
+
+}  // namespace kachel::lowering

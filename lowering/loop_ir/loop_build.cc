@@ -1,0 +1,31 @@
+#include "lowering/loop_ir/loop_build.h"
+
+namespace kachel::lowering {
+
+using ir::ExprRef;
+
+ExprRef int32(int64_t value) {
+  return ir::make_int(value, ir::DType::I32);
+}
+ExprRef int64(int64_t value) {
+  return ir::make_int(value, ir::DType::I64);
+}
+ExprRef plus(const ExprRef& a, const ExprRef& b) {
+  return a ? ir::make_typed(ir::Op::kAdd, {a, b}) : b;
+}
+ExprRef times(const ExprRef& value, int64_t factor) {
+  return factor == 1 ? value : ir::make_typed(ir::Op::kMul, {value, ir::make_int(factor, value->type)});
+}
+
+ExprRef named(const char* name, const ExprRef& value, LoopBlock* out) {
+  auto var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, name, {value->type, nullptr}, {}});
+  out->push_back({LoopLet{var, value}});
+  return ir::make_var(var);
+}
+LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate) {
+  LoopIntrinsic intrinsic{kind, {}, nullptr};
+  intrinsic.immediate = immediate;
+  return {std::move(intrinsic)};
+}
+
+}  // namespace kachel::lowering

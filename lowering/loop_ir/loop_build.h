@@ -1,0 +1,52 @@
+// Pieces of loop IR that several passes put together.
+#pragma once
+#include "lowering/loop_ir/loop_ir.h"
+
+namespace kachel::lowering {
+
+ir::ExprRef int32(int64_t value);
+ir::ExprRef int64(int64_t value);
+// a + b; `a` may be null, which is 0.
+ir::ExprRef plus(const ir::ExprRef& a, const ir::ExprRef& b);
+// value * factor, in the type of `value`.
+ir::ExprRef times(const ir::ExprRef& value, int64_t factor);
+
+// The value under a name of its own.
+ir::ExprRef named(const char* name, const ir::ExprRef& value, LoopBlock* out);
+// An intrinsic without operands.
+LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate = 0);
+
+// Calls fn(statement) on each statement, those of nested blocks included.
+template <class Fn>
+void for_each_statement(const LoopBlock& body, const Fn& fn) {
+  for (const LoopStmt& stmt : body) {
+    fn(stmt);
+    if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) for_each_statement(loop->body, fn);
+    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) for_each_statement(threads->body, fn);
+    if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+      for_each_statement(branch->then_body, fn);
+      for_each_statement(branch->else_body, fn);
+    }
+    if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+      for_each_statement(pipeline->produce, fn);
+      for_each_statement(pipeline->consume, fn);
+    }
+  }
+}
+
+// Calls fn(buffer, write) on each access to a buffer that a statement makes itself, not those of nested blocks. Atomics
+// count as writes.
+template <class Fn>
+void for_each_access(const LoopStmt& stmt, const Fn& fn) {
+  for_each_expr(stmt, [&](const ir::ExprRef& expr) {
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kLoad) fn(node->buffer, false);
+    });
+  });
+  if (const auto* store = std::get_if<LoopStore>(&stmt.node)) fn(store->buffer, true);
+  if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) fn(atomic->buffer, true);
+  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.buffer, operand.write);
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,348 @@
+// Loop IR: what one thread of one block does. Structured loops, typed scalars (ir::Expr), flat addressed buffers and
+// barriers; nothing knows tiles any more. A loop kernel is printed by loop_print.cc, judged by loop_verify.cc, and
+// turned into text by emit_cuda.cc and emit_llvm.cc.
+//
+// Expressions are ir::Expr with these restrictions: all typed; no kReduce; kLoad has exactly one index, the element
+// offset (I32 or I64) in a buffer of this kernel. kSelect, kAnd and kOr are lazy: an operand that is not needed is not
+// evaluated, so select(in_bounds, load, pad) is how a guarded load is written. Index operands of loads and stores are
+// evaluated without regard to overflow (they are guarded); all other integer arithmetic wraps.
+#pragma once
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "lowering/loop_ir/range.h"
+#include "lowering/lower.h"
+
+namespace kachel::lowering {
+
+struct LoopStmt;
+using LoopBlock = std::vector<LoopStmt>;
+
+// A named value of the thread; immutable.
+struct LoopLet {
+  ir::VarRef var;
+  ir::ExprRef value;
+};
+// buffer[index] = value, converted from its compute type to the element type as the language defines.
+struct LoopStore {
+  ir::BufferRef buffer;
+  ir::ExprRef index, value;
+};
+// buffer[index] = op(buffer[index], value) on a global buffer, indivisible among all blocks.
+struct LoopAtomic {
+  ir::BufferRef buffer;
+  ir::ExprRef index;
+  ir::AtomicOp op;
+  ir::ExprRef value;
+};
+// for var in [begin, end): the same trip count in every thread of the block. `unroll`: the body needs var to be a
+// constant (register arrays are indexed by it). `reassociate`: f32 sums in the body may be reordered and contracted.
+// `apart`: all lanes of a warp come here, and the compiler is to keep what an iteration loads out of the ones before it:
+// where registers are short, it would load ahead until they do not suffice.
+struct LoopFor {
+  ir::VarRef var;
+  ir::ExprRef begin, end;
+  bool unroll = false;
+  bool reassociate = false;
+  LoopBlock body;
+  bool apart = false;
+};
+// The iterations [0, extent) dealt out to the block's threads: thread t runs index = slot * threads + t for
+// slot = 0, 1, ... while index < extent. Barriers cannot stand inside. `unroll`: slot is needed as a constant.
+struct LoopThreads {
+  ir::VarRef index, slot;  // I32 both
+  int64_t extent;
+  bool unroll = false;
+  LoopBlock body;
+};
+struct LoopIf {
+  ir::ExprRef condition;
+  LoopBlock then_body, else_body;
+};
+// All threads of the block arrive; what they wrote to shared, workspace and global memory is visible to all after it.
+struct LoopBarrier {};
+// c[c_at + m*c_row + n] (+)= sum over k < depth of a[a_at + m*a_row + k*a_step] * b[b_at + k*b_step + n] for m < rows,
+// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only. All three f32; or, with
+// `pairs`, all i32, where an element of a and of b is two i16 and a product the sum of the two.
+struct LoopMicroKernel {
+  ir::BufferRef c, a, b;
+  ir::ExprRef c_at, a_at, b_at;  // I64
+  int64_t rows, columns, depth, lanes;
+  int64_t c_row, a_row, a_step, b_step;
+  bool accumulate;  // else c is written without being read
+  Target::Dot16 pairs = Target::Dot16::kNone;
+};
+// to[to_at + i] = from[from_at + i] for i < count, past the caches: for what is not read again soon. Elements of one
+// type of whole bytes, which do not overlap. CPU only.
+struct LoopStream {
+  ir::BufferRef to, from;
+  ir::ExprRef to_at, from_at, count;  // I64
+};
+// to[to_at + j * to_row + i] = from[from_at + i * from_row + j] for i, j < lanes: `to` is of f32, `from` of f32, f16 or
+// bf16. Or `to` is of i32, `from` of i8 or u8, and what moves are pairs: elements 2j and 2j + 1 as i16. CPU only.
+struct LoopTranspose {
+  ir::BufferRef to, from;
+  ir::ExprRef to_at, from_at, to_row, from_row;  // I64
+  int64_t lanes;                                 // a power of two
+};
+// buffer[index] may be read soon, or written. A hint without effect: the element need not exist. CPU only.
+struct LoopPrefetch {
+  ir::BufferRef buffer;
+  ir::ExprRef index;  // I64
+  bool write = false;
+};
+// Text for the reader of the emitted code; one line.
+struct LoopComment {
+  std::string text;
+};
+
+// A named operation of the target, with its operands in memory or in register arrays. Those marked [warp] are executed
+// by all lanes of a warp together, [warp group] by four warps, the first of a number divisible by 4: they stand where control
+// flow is the same in all threads, never in a thread loop.
+struct LoopIntrinsic {
+  enum class Kind : uint8_t {
+    // operands[0] = operands[1], `elements` neighbours of the same type, at an address aligned to all of them. Where
+    // the guard is false nothing is read and zeros are written.
+    kCopyVector,
+    // The same from a tensor to shared memory, done at some time before the kAsyncWait that waits for its group.
+    kCopyAsync,
+    kAsyncCommit,  // the thread's asynchronous copies since the last commit become a group
+    kAsyncWait,    // until at most `immediate` of the thread's groups are under way; they are visible to this thread
+    // [warp] operands[0], registers of 32 bits, from rows of 16 bytes in shared memory: the row whose index the lane
+    // gives. `elements` 8 x 16-byte matrices; `transpose` exchanges rows and columns of 16-bit elements.
+    kLoadMatrix,
+    // [warp] operands[0] (4 accumulators) += operands[1] (A, 4 registers of 32 bits) * operands[2] (B, 2 registers).
+    kMma,
+    // operands[0], 2 elements of a 16-bit float type, from 2 f32 in operands[1].
+    kConvertPair,
+    // [warp group] operands[0], accumulators of wgmma.m64nN, N = `immediate`, (+)= operands[1] (A, 64 x k, in shared
+    // memory or 4 registers of 32 bits) * operands[2] (B, k x N, in shared memory). Runs on by itself: until a
+    // kGroupWait waits for its group nobody may touch its registers or write to what it reads.
+    kGroupMma,
+    kGroupFence,   // [warp group] what the threads did to registers is done before the next kGroupMma
+    kGroupCommit,  // [warp group] the kGroupMma since the last commit become a group
+    kGroupWait,    // [warp group] until at most `immediate` groups are under way. operands: the registers waited for
+    // What this thread wrote to shared memory is seen by kGroupMma that come after a barrier, and what it read there has been
+    // read before the copy engine writes to it.
+    kProxyFence,
+    // operands[0], a box in shared memory, from the tensor operands[1] through map `immediate`, at `coordinates`, innermost
+    // first; its bytes count towards the phase of barrier operands[2]. By the first thread that produces.
+    kBulkCopy,
+    // The current phase of barrier operands[0] awaits `immediate` bytes and this arrival. By the first thread that produces.
+    kPhaseExpect,
+    kPhaseWait,    // until the phase of barrier operands[0] with parity `coordinates[0]` is over
+    // Each warp arrives once at barrier operands[0], when all its lanes are there; if there is a guard, and it holds, at that of
+    // the other block of the cluster too, else twice.
+    kPhaseArrive,
+    kPhaseCopied,  // this thread arrives at barrier operands[0] when its asynchronous copies so far are there
+    // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of lane j.
+    kQuadExchange,
+    // operands[0], an i32, += the sum of the four products of 8-bit integers in operands[1] and operands[2].
+    kDot4,
+    // [warp] the reverse of kLoadMatrix: operands[0], rows of 16 bytes in shared memory, the one whose index the lane gives,
+    // from operands[1], four registers of 32 bits, which may be pairs of 16-bit elements.
+    kStoreMatrix,
+    // [warp] a box of the tensor operands[0], through map `immediate` at `coordinates`, innermost first, from operands[1],
+    // which only this warp has written: read at some time before the kBulkStoreWait that waits for it. Nothing else in the
+    // kernel touches the tensor.
+    kBulkStore,
+    kBulkStoreWait,  // [warp] until at most `immediate` of the warp's boxes are still to be read
+    kInOrder,  // the compiler moves nothing across: it would wait for wgmma before work that needs no results of theirs
+    // A copy of `elements` neighbours from any address of a tensor to 16 aligned bytes of shared memory, in two steps, so that
+    // the loads of many are under way together. First what operands[1] names is loaded into operands[0], 32 bytes of registers
+    // that nothing but the second step may read, if the guard holds: then the 32 bytes from its first one on exist.
+    kLoadShifted,
+    // Then operands[0] = those elements, from the registers operands[1]. Where the guard is false, from the tensor
+    // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
+    kStoreShifted,
+  } kind;
+  struct Operand {
+    ir::BufferRef buffer;
+    ir::ExprRef index;     // of the first element
+    int64_t elements = 0;  // as far as synchronisation and bounds are concerned
+    bool write = false;
+  };
+  // How wgmma walks a matrix in shared memory, in bytes: slabs of `swizzle` bytes a row (Layout::slabs) with the chunks
+  // exchanged. With k along the rows, eight rows are `stride` apart; with k down the rows, eight of them are, and the
+  // slabs are `slab` apart.
+  struct MatrixView {
+    int64_t swizzle = 0, stride = 0, slab = 0;
+    bool transpose = false;  // k goes down the rows
+  };
+  std::vector<Operand> operands;
+  ir::ExprRef guard;          // copies; null: true. kPhaseArrive
+  std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
+  int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
+  bool transpose = false;     // kLoadMatrix
+  bool multicast = false;     // kBulkCopy: to all blocks of the cluster, each of whose barriers counts the bytes
+  bool accumulate = true;     // kGroupMma
+  bool widened = false;       // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
+  ir::DType type = ir::DType::F32;  // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
+  ir::DType type_b = ir::DType::F32;  // of mma, kDot4: of B
+  MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
+};
+// [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane, whether
+// `value` is true in any lane.
+inline constexpr int kAnyLane = 0;
+struct LoopShuffle {
+  ir::VarRef var;
+  ir::ExprRef value;
+  int lane_mask;
+};
+// A loop over [begin, end) whose loads run ahead: `produce` fills stage `into` of the multi-stage buffers for iteration
+// `ahead`, by kCopyAsync, `depth` - 1 iterations before `consume` reads stage `from` for iteration `var`. What consume
+// writes, produce does not touch. synchronise() turns it into loops with commits, waits and barriers.
+struct LoopPipeline {
+  ir::VarRef var, from, ahead, into;  // I64, I32, I64, I32
+  ir::ExprRef begin, end;
+  int64_t depth = 1;
+  std::vector<ir::BufferRef> buffers;
+  LoopBlock produce, consume;
+  // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. Producer and consumer
+  // each keep the stage that is next and its parity in registers.
+  struct Bulk {
+    // Buffers that are waited for and released together. `full` and `empty` hold a barrier a stage.
+    struct Ring {
+      ir::BufferRef full, empty;
+      std::vector<ir::BufferRef> buffers;
+      int64_t bytes = 0;  // of a stage, that come by kBulkCopy
+      bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
+      bool stored = false;      // and not so, but by kStoreShifted
+      bool across = false;      // the other block of the cluster fills a part of it: who releases it tells both
+    };
+    std::vector<Ring> rings;
+    struct State {
+      ir::BufferRef stage, parity;
+    } producer, consumer;
+    // Where warp groups issue products in turn: a barrier a group, whose phases are the turns of the group before it.
+    struct Turns {
+      ir::BufferRef over, parity;
+      ir::ExprRef group;  // I32, the thread's
+      int64_t groups = 0;
+      bool whole = false;  // a turn is the whole loop, not an iteration
+    };
+    std::optional<Turns> turns;
+    ir::ExprRef neighbour;  // whether the other block of the cluster has a tile too; null: there are no clusters
+  };
+  std::optional<Bulk> bulk;
+};
+
+struct LoopStmt {
+  std::variant<LoopLet, LoopStore, LoopAtomic, LoopFor, LoopThreads, LoopIf, LoopBarrier, LoopComment, LoopIntrinsic,
+               LoopShuffle, LoopPipeline, LoopMicroKernel, LoopStream, LoopTranspose, LoopPrefetch>
+      node;
+};
+
+// A parameter of the emitted kernel: exactly one of var (an integer, f32 or bool value) and buffer (a pointer) is set.
+struct LoopParam {
+  Slot slot;
+  ir::VarRef var;
+  ir::BufferRef buffer;
+};
+
+// A buffer that lives in the block or the thread.
+struct LoopBuffer {
+  ir::BufferRef buffer;     // kShared or kRegister; never a 4-bit type
+  int64_t elements = 0;     // of the whole block, or of one thread for kRegister
+  int64_t alignment = 128;  // in bytes
+  int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace
+  bool spilled = false;     // a kShared buffer that plan_memory() moved to the workspace
+  bool zeroed = false;      // a kRegister buffer that is 0 when the kernel begins
+  bool of_warps = false;    // a kShared buffer of which each warp has a part of its own, and touches no other
+};
+
+// Barriers of phases in shared memory (mbarrier), one an element of the buffer; a phase ends with `arrivals` arrivals and
+// when the bytes that were announced are there.
+struct LoopPhases {
+  ir::BufferRef buffer;
+  int64_t count = 0, arrivals = 0;
+};
+
+struct LoopKernel {
+  int threads = 1;  // of a team; 1 on the CPU, where no LoopThreads and no LoopBarrier occur
+  // Teams that compute a block's tiles in turn, so that what one does behind its products runs beside another one's. They
+  // share the pipelines' stages and each warp's memory is its own: no LoopBarrier occurs, and no other shared memory.
+  int teams = 1;
+  std::vector<LoopParam> params;
+  std::vector<LoopBuffer> buffers;
+  int64_t shared_bytes = 0, workspace_bytes = 0;
+  bool alone = false;  // one block fills a multiprocessor: the compiler need not save registers for a second one
+  // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
+  // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
+  // `back_and_forth`: every second round of the blocks walks its tiles from the last one, so that a block whose tile was
+  // among the longest of a round has one of the shortest of the next.
+  bool back_and_forth = false;
+  ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
+  ir::VarRef thread;       // I32, the thread's number in its team; null on the CPU
+  ir::VarRef team;         // I32, the team's number; null where there is one
+  // Two neighbouring blocks that copy for each other: block 2 c and 2 c + 1 walk tiles side by side. No block begins before both
+  // have made their barriers, and none ends before the other. 1: there are none.
+  int cluster = 1;
+  ir::VarRef rank;  // I32, the block's number in its cluster; null where there is one
+  LoopBlock body;
+  LoopBlock passed_over;  // what a team does for a tile that another one computes
+  // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty: there are
+  // none.
+  LoopBlock producer;
+  int producer_threads = 0;  // a warp, or warp groups where registers are handed on or its threads copy
+  int copiers = 1;           // the first one, or all
+  // Of a thread that computes and of one of the producer's, once the roles part; 0: as many as the compiler likes.
+  int registers = 0, producer_registers = 0;
+  std::vector<LoopPhases> phases;
+  std::vector<TensorMap> maps;
+  Ranges ranges;  // of variables; what is absent is unbounded
+  bool float_atomics = false;
+};
+
+std::string print(const LoopKernel& kernel);
+// Empty if the kernel keeps the rules above; else what is broken. A broken kernel is a defect of a pass.
+std::string verify(const LoopKernel& kernel);
+
+// Calls fn(expr) on each expression that a statement evaluates itself, not those of nested blocks.
+template <class Fn>
+void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
+  if (auto* let = std::get_if<LoopLet>(&stmt.node)) {
+    fn(let->value);
+  } else if (auto* store = std::get_if<LoopStore>(&stmt.node)) {
+    fn(store->index);
+    fn(store->value);
+  } else if (auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) {
+    fn(atomic->index);
+    fn(atomic->value);
+  } else if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+    fn(loop->begin);
+    fn(loop->end);
+  } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+    fn(branch->condition);
+  } else if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
+    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.index);
+    for (const ir::ExprRef& coordinate : intrinsic->coordinates) fn(coordinate);
+    if (intrinsic->guard) fn(intrinsic->guard);
+  } else if (auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) {
+    fn(shuffle->value);
+  } else if (auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+    fn(pipeline->begin);
+    fn(pipeline->end);
+  } else if (auto* micro = std::get_if<LoopMicroKernel>(&stmt.node)) {
+    fn(micro->c_at);
+    fn(micro->a_at);
+    fn(micro->b_at);
+  } else if (auto* stream = std::get_if<LoopStream>(&stmt.node)) {
+    fn(stream->to_at);
+    fn(stream->from_at);
+    fn(stream->count);
+  } else if (auto* transpose = std::get_if<LoopTranspose>(&stmt.node)) {
+    fn(transpose->to_at);
+    fn(transpose->from_at);
+    fn(transpose->to_row);
+    fn(transpose->from_row);
+  } else if (auto* prefetch = std::get_if<LoopPrefetch>(&stmt.node)) {
+    fn(prefetch->index);
+  }
+}
+
+}  // namespace kachel::lowering

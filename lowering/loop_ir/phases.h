@@ -1,0 +1,18 @@
+// Statements on barriers of phases: how a pipeline steps from stage to stage.
+#pragma once
+#include "lowering/loop_ir/loop_build.h"
+
+namespace kachel::lowering {
+
+struct PhaseState {
+  ir::ExprRef stage, parity;  // of this iteration, I32
+};
+
+LoopStmt phase_operation(LoopIntrinsic::Kind kind, const ir::BufferRef& barrier, const ir::ExprRef& stage,
+                         int64_t immediate = 0, const ir::ExprRef& parity = nullptr);
+// Names the stage `stage` and its parity.
+PhaseState begin_phase(const LoopPipeline::Bulk::State& state, const ir::VarRef& stage, LoopBlock* out);
+// On to the next stage; behind the last one the first follows with the other parity.
+void end_phase(const LoopPipeline::Bulk::State& state, const PhaseState& now, int64_t depth, LoopBlock* out);
+
+}  // namespace kachel::lowering

@@ -1,0 +1,238 @@
+#include "lowering/loop_ir/range.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+namespace kachel::lowering {
+namespace {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+using Wide = __int128;
+
+struct WideInterval {
+  Wide lo, hi;
+};
+
+Interval range_of_type(DType type) {
+  switch (type) {
+    case DType::Bool:
+      return {0, 1};
+    case DType::I4:
+      return {-8, 7};
+    case DType::U4:
+      return {0, 15};
+    case DType::I8:
+      return {-128, 127};
+    case DType::U8:
+      return {0, 255};
+    case DType::I16:
+      return {-32768, 32767};
+    case DType::I32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    case DType::U32:
+      return {0, std::numeric_limits<uint32_t>::max()};
+    default:
+      return {};  // I64; U64 is carried as its bit pattern, of which nothing is known
+  }
+}
+
+// The result of an operation in `type`: itself where it fits, else the whole type.
+Interval clip(WideInterval value, DType type, bool* wrapped) {
+  Interval limit = range_of_type(type);
+  if (value.lo < limit.lo || value.hi > limit.hi || type == DType::U64) {
+    *wrapped = true;
+    return limit;
+  }
+  return {static_cast<int64_t>(value.lo), static_cast<int64_t>(value.hi)};
+}
+
+WideInterval multiply(Interval a, Interval b) {
+  Wide p[4] = {Wide(a.lo) * b.lo, Wide(a.lo) * b.hi, Wide(a.hi) * b.lo, Wide(a.hi) * b.hi};
+  return {*std::min_element(p, p + 4), *std::max_element(p, p + 4)};
+}
+
+Interval hull(Interval a, Interval b) {
+  return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
+}
+
+}  // namespace
+
+Interval Ranges::of(const ExprRef& expr) const {
+  const DType type = expr->type;
+  bool wrapped = false;
+  switch (expr->kind) {
+    case ExprKind::kInt:
+    case ExprKind::kBool:
+      return {expr->int_value, expr->int_value};
+    case ExprKind::kVar: {
+      auto it = intervals_.find(expr->var);
+      return it == intervals_.end() ? range_of_type(type) : it->second;
+    }
+    case ExprKind::kLoad:
+      return ir::is_float(expr->buffer->type.dtype) ? Interval{} : range_of_type(expr->buffer->type.dtype);
+    case ExprKind::kCast: {
+      if (ir::is_float(expr->cast_type.dtype)) return {};
+      Interval limit = range_of_type(expr->cast_type.dtype);
+      const ExprRef& arg = expr->args[0];
+      if (ir::is_float(arg->type) || expr->cast_type.dtype == DType::Bool) return limit;
+      if (expr->cast_type.dtype == DType::U64) return {};
+      Interval from = of(arg);
+      if (arg->type == DType::U64) return limit;
+      return from.lo >= limit.lo && from.hi <= limit.hi ? from : limit;
+    }
+    case ExprKind::kApply:
+      break;
+    default:
+      return range_of_type(type);
+  }
+  if (ir::is_comparison(expr->op) || type == DType::Bool) return {0, 1};
+  if (ir::is_float(type) || type == DType::U64) return {};
+  const auto& args = expr->args;
+  switch (expr->op) {
+    case Op::kAdd: {
+      Interval a = of(args[0]), b = of(args[1]);
+      return clip({Wide(a.lo) + b.lo, Wide(a.hi) + b.hi}, type, &wrapped);
+    }
+    case Op::kSub: {
+      Interval a = of(args[0]), b = of(args[1]);
+      return clip({Wide(a.lo) - b.hi, Wide(a.hi) - b.lo}, type, &wrapped);
+    }
+    case Op::kNeg: {
+      Interval a = of(args[0]);
+      return clip({-Wide(a.hi), -Wide(a.lo)}, type, &wrapped);
+    }
+    case Op::kMul:
+      return clip(multiply(of(args[0]), of(args[1])), type, &wrapped);
+    case Op::kDiv:
+    case Op::kCeilDiv: {
+      Interval a = of(args[0]), b = of(args[1]);
+      if (b.lo < 1) break;
+      // Quotients of negative numbers are cut towards zero either way.
+      auto up = [&](int64_t x, int64_t y) { return x / y + (expr->op == Op::kCeilDiv && x > 0 && x % y != 0); };
+      return {up(a.lo, a.lo < 0 ? b.lo : b.hi), up(a.hi, a.hi < 0 ? b.hi : b.lo)};
+    }
+    case Op::kMod: {
+      Interval a = of(args[0]), b = of(args[1]);
+      if (a.lo < 0 || b.lo < 1) break;
+      return {0, std::min(a.hi, b.hi - 1)};
+    }
+    case Op::kMin: {
+      Interval a = of(args[0]), b = of(args[1]);
+      return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+    }
+    case Op::kMax: {
+      Interval a = of(args[0]), b = of(args[1]);
+      return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+    }
+    case Op::kSelect:
+      return hull(of(args[1]), of(args[2]));
+    case Op::kBitAnd: {
+      Interval a = of(args[0]), b = of(args[1]);
+      if (a.lo >= 0 && b.lo >= 0) return {0, std::min(a.hi, b.hi)};
+      if (a.lo >= 0) return {0, a.hi};
+      if (b.lo >= 0) return {0, b.hi};
+      break;
+    }
+    case Op::kShr: {
+      Interval a = of(args[0]);
+      if (a.lo >= 0) return {0, a.hi};
+      break;
+    }
+    case Op::kPopcount:
+      return {0, 64};
+    default:
+      break;
+  }
+  return range_of_type(type);
+}
+
+bool Ranges::cannot_wrap(const ExprRef& expr) const {
+  if (ir::is_float(expr->type)) return true;
+  for (const ExprRef& arg : expr->args)
+    if (!cannot_wrap(arg)) return false;
+  if (expr->kind != ExprKind::kApply) return true;
+  bool wrapped = false;
+  switch (expr->op) {
+    case Op::kAdd: {
+      Interval a = of(expr->args[0]), b = of(expr->args[1]);
+      clip({Wide(a.lo) + b.lo, Wide(a.hi) + b.hi}, expr->type, &wrapped);
+      break;
+    }
+    case Op::kSub: {
+      Interval a = of(expr->args[0]), b = of(expr->args[1]);
+      clip({Wide(a.lo) - b.hi, Wide(a.hi) - b.lo}, expr->type, &wrapped);
+      break;
+    }
+    case Op::kNeg: {
+      Interval a = of(expr->args[0]);
+      clip({-Wide(a.hi), -Wide(a.lo)}, expr->type, &wrapped);
+      break;
+    }
+    case Op::kMul:
+      clip(multiply(of(expr->args[0]), of(expr->args[1])), expr->type, &wrapped);
+      break;
+    default:
+      break;
+  }
+  return !wrapped;
+}
+
+int64_t Ranges::multiple_of(const ExprRef& expr) const {
+  if (expr->kind == ExprKind::kInt) return expr->int_value == std::numeric_limits<int64_t>::min() ? 1 : std::abs(expr->int_value);
+  if (expr->kind == ExprKind::kVar) {
+    auto it = multiples_.find(expr->var);
+    return it == multiples_.end() ? 1 : it->second;
+  }
+  if (expr->kind == ExprKind::kCast && !ir::is_float(expr->args[0]->type) && ir::bits(expr->cast_type.dtype) >= 32)
+    return multiple_of(expr->args[0]);
+  if (expr->kind != ExprKind::kApply || ir::is_float(expr->type)) return 1;
+  switch (expr->op) {
+    case Op::kMul: {
+      int64_t product = 0;
+      if (__builtin_mul_overflow(multiple_of(expr->args[0]), multiple_of(expr->args[1]), &product)) return 1;
+      return product;
+    }
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMin:
+    case Op::kMax:
+      return std::gcd(multiple_of(expr->args[0]), multiple_of(expr->args[1]));
+    case Op::kNeg:
+      return multiple_of(expr->args[0]);
+    case Op::kDiv: {
+      const ExprRef& divisor = expr->args[1];
+      if (divisor->kind != ExprKind::kInt || divisor->int_value <= 0) return 1;
+      const int64_t multiple = multiple_of(expr->args[0]);
+      return multiple % divisor->int_value ? 1 : multiple / divisor->int_value;
+    }
+    case Op::kSelect:
+      return std::gcd(multiple_of(expr->args[1]), multiple_of(expr->args[2]));
+    default:
+      return 1;
+  }
+}
+
+bool Ranges::proves_less(const ExprRef& expr, const ExprRef& limit) const {
+  if (of(expr).hi < of(limit).lo) return true;
+  if (expr->kind != ExprKind::kVar) return false;
+  auto it = limits_.find(expr->var);
+  return it != limits_.end() && ir::same(it->second, limit);
+}
+
+void note_multiples(const ir::Block& body, Ranges* multiples) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node))
+      multiples->set_multiple(let->var, multiples->multiple_of(let->value));
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_multiples(loop->body, multiples);
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      note_multiples(branch->then_body, multiples);
+      note_multiples(branch->else_body, multiples);
+    }
+  }
+}
+
+}  // namespace kachel::lowering

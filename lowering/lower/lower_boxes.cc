@@ -1,0 +1,114 @@
+// Accumulators to a tensor of 16-bit elements by the copy engine, see box_stores.h and tile_lowering.h. A warp alone fills
+// its boxes and starts their copies, so that no other warp waits. Source of the swizzle: PTX ISA, "Swizzling modes".
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+using Kind = LoopIntrinsic::Kind;
+
+namespace {
+
+constexpr int64_t kWarp = 32, kRows = 16, kNeighbours = 8;
+
+ExprRef apply(Op op, const ExprRef& a, int64_t b) {
+  return ir::make_typed(op, {a, int32(b)});
+}
+
+}  // namespace
+
+bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
+  const auto chosen = placements_.boxes.find(&copy);
+  if (chosen == placements_.boxes.end() || !chosen->second.columns) return false;
+  const ir::BufferRef &to = copy.dst.buffer, &fragment = copy.src.buffer;
+  const DType type = to->type.dtype;
+  const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
+  const FragmentLayout rows = *layout.matrix_rows();
+  const int64_t width = chosen->second.columns, groups = width / kRows, elements = kRows * width;
+  const int64_t buffers = chosen->second.buffers, warps = out_.threads / kWarp;  // of a team
+
+  const ExprRef thread = ir::make_var(out_.thread);
+  const ir::BufferRef boxes = temporary("boxes", type, ir::Scope::kShared, out_.teams * warps * buffers * elements);
+  out_.buffers.back().of_warps = true;
+  out_.buffers.back().alignment = 1024;  // eight rows of 128 bytes, as the swizzle counts them
+  const bool converts = fragment->type.dtype != type;
+  const ir::BufferRef packed =
+      converts ? temporary("packed", type, ir::Scope::kRegister, groups * kNeighbours) : storage(fragment);
+
+  // A lane's row in a box, and which half of a group of columns its 16 bytes are.
+  const ExprRef lane = let("lane", apply(Op::kMod, thread, kWarp)), row = let("row", apply(Op::kMod, lane, kRows));
+  const ExprRef half = let("half", apply(Op::kDiv, lane, kRows));
+  // Of rows of 128, 64 or 32 bytes: bits 4 to 6 of the address, as many as tell the chunks apart, are exchanged with 7 to 9.
+  const ExprRef exchanged = let("exchanged", apply(Op::kMod, apply(Op::kDiv, row, 4 / groups), 2 * groups));
+  const ExprRef before = out_.team ? times(ir::make_var(out_.team), warps) : nullptr;
+  const ExprRef warp = plus(before, apply(Op::kDiv, thread, kWarp));
+  const ExprRef first_box = let("box", times(warp, buffers * elements));
+
+  // Where the warp's part of the tile begins, and the tile in the tensor.
+  std::vector<ExprRef> starts, places;
+  for (size_t axis = 0; axis < rows.shape().size(); ++axis) {
+    ExprRef place;
+    int64_t scale = 1;
+    for (const FragmentLayout::Digit& digit : rows.axes()[axis]) {
+      if (digit.in_thread && digit.stride >= kWarp)
+        place = plus(place, times(digit_of(thread, digit, rows.threads()), scale));
+      scale *= digit.radix;
+    }
+    places.push_back(place);
+  }
+  size_t next = 0;
+  for (size_t axis = 0; axis < to->shape.size(); ++axis) {
+    ExprRef start = box_coordinate(dst.starts[axis]);
+    if (copy.dst.axes[axis].kind != ir::AxisSpec::Kind::kIndex)
+      if (const ExprRef& place = places[next++]) start = let("at", plus(start, place));
+    starts.push_back(start);
+  }
+  const int64_t map = map_of(dst, kRows, width);
+
+  unrolled("number", layout.registers() / (groups * kNeighbours), [&](ExprRef number) {
+    const ExprRef first = times(number, groups * kNeighbours);
+    const ExprRef box = plus(first_box, times(apply(Op::kMod, number, buffers), elements));
+    if (!planted(Planted::kBoxNotAwaited)) emit(marker(Kind::kBulkStoreWait, buffers - 1));
+    for (int64_t pair = 0; converts && pair < groups * kNeighbours; pair += 2) {
+      LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
+      two.type = type;
+      two.operands = {{packed, int32(pair), 2, true}, {storage(fragment), plus(first, int32(pair)), 2, false}};
+      emit({std::move(two)});
+    }
+    for (int64_t group = 0; group < groups; ++group) {
+      const ExprRef chunk = ir::make_typed(Op::kBitXor, {plus(half, int32(2 * group)), exchanged});
+      LoopIntrinsic write{Kind::kStoreMatrix, {}, nullptr};
+      write.immediate = 4;
+      write.type = type;
+      write.operands = {{boxes, plus(plus(box, times(row, width)), times(chunk, kNeighbours)), kNeighbours, true},
+                        {packed, plus(converts ? int32(0) : first, int32(group * kNeighbours)), kNeighbours, false}};
+      emit({std::move(write)});
+    }
+    LoopIntrinsic store{Kind::kBulkStore, {}, nullptr};
+    store.immediate = map;
+    store.operands = {{storage(to), int32(0), elements, true}, {boxes, box, elements, false}};
+    size_t axis = 0;
+    std::vector<ExprRef> coordinates;
+    for (size_t i = 0; i < to->shape.size(); ++i) {
+      ExprRef at = starts[i];
+      if (copy.dst.axes[i].kind != ir::AxisSpec::Kind::kIndex) {
+        int64_t scale = 1;
+        for (const FragmentLayout::Digit& digit : rows.axes()[axis]) {
+          if (!digit.in_thread && digit.stride >= kNeighbours)
+            at = plus(at, times(digit_of(first, digit, layout.registers()), scale));
+          scale *= digit.radix;
+        }
+        ++axis;
+      }
+      coordinates.push_back(at);
+    }
+    store.coordinates.assign(coordinates.rbegin(), coordinates.rend());
+    emit({std::move(store)});
+  });
+  return true;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,144 @@
+// Copies by the copy engine (TMA): boxes of a tensor to the slabs of a tile, described by maps that the launch makes. See
+// tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
+#include <algorithm>
+
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/machine/machine.h"
+#include "lowering/planted.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+
+using ir::AxisSpec;
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
+  LoopPipeline::Bulk bulk;
+  auto phases = [&](const char* name, int64_t count, int64_t arrivals) {
+    ir::BufferRef buffer = temporary(name, DType::U64, ir::Scope::kShared, count);
+    out_.phases.push_back({buffer, count, arrivals});
+    return buffer;
+  };
+  auto state = [&](const char* name) {
+    ir::BufferRef buffer = temporary(name, DType::I32, ir::Scope::kRegister, 1);
+    out_.buffers.back().zeroed = true;
+    return buffer;
+  };
+  bulk.producer = {state("produced"), state("produced_parity")};
+  bulk.consumer = {state("consumed"), state("consumed_parity")};
+  bulk.neighbour = neighbour_;
+  // Products of what a product made, by way of registers: the work between them is what another group's products run beside,
+  // and what they read is wanted later than what the others do.
+  BufferSet early, late;
+  for (const ir::Stmt& stmt : pipeline.loop->body) {
+    const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
+    if (!gemm) continue;
+    const GemmChoice& choice = placements_.gemms.at(gemm);
+    (choice.group && choice.a_in_registers ? late : early).insert(gemm->b.buffer.get());
+    early.insert(gemm->a.buffer.get());
+  }
+  if (out_.teams > 1) {
+    bulk.turns = {phases("turn", out_.teams, out_.threads / 32), state("turn_parity"), ir::make_var(out_.team), out_.teams, true};
+  } else if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && !late.empty()) {
+    const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
+    bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups, false};
+  }
+  BufferSet copied;
+  for (const ir::Stmt* producer : pipeline.by_threads) copied.insert(std::get<ir::CopyStmt>(producer->node).dst.buffer.get());
+  for (const bool later : {false, true}) {
+    LoopPipeline::Bulk::Ring ring;
+    for (const ir::BufferRef& buffer : pipeline.buffers) {
+      if ((late.count(buffer.get()) && !early.count(buffer.get())) != later) continue;
+      ring.buffers.push_back(storage(buffer));
+      if (copied.count(buffer.get()))
+        ring.by_threads = true;
+      else
+        ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
+    }
+    if (ring.buffers.empty()) continue;
+    for (const auto& [copy, axes] : schedule_.shared)
+      ring.across |= std::find(ring.buffers.begin(), ring.buffers.end(), storage(copy->dst.buffer)) != ring.buffers.end();
+    ring.stored = ring.by_threads && pipeline.stored;
+    ring.full = phases("full", pipeline.depth, 1 + (ring.stored ? out_.copiers / 32 : ring.by_threads ? out_.copiers : 0));
+    ring.empty = phases("empty", pipeline.depth, out_.threads / 32 * (ring.across ? schedule_.cluster : 1));
+    bulk.rings.push_back(std::move(ring));
+  }
+  return bulk;
+}
+
+// A coordinate of a box. Starts beyond this are outside of the tensor, whose offsets fit in 30 bits, and stay there.
+ExprRef TileLowering::box_coordinate(const ExprRef& start) {
+  constexpr int64_t kFar = int64_t{1} << 30;
+  if (!start) return ir::make_int(0, DType::I32);
+  const Interval range = out_.ranges.of(start);
+  ExprRef at = start;
+  if (range.lo < -kFar) at = ir::make_typed(Op::kMax, {at, ir::make_int(-kFar, at->type)});
+  if (range.hi > kFar) at = ir::make_typed(Op::kMin, {at, ir::make_int(kFar, at->type)});
+  return let("at", at->type == DType::I32 ? at : ir::make_cast({DType::I32, nullptr}, at));
+}
+
+// The number of the map by which boxes of `rows` times `columns` elements of a slice are moved.
+int64_t TileLowering::map_of(const Slice& slice, int64_t rows, int64_t columns) {
+  const ir::BufferRef& tensor = slice.ref->buffer;
+  TensorMap map;
+  map.swizzle = static_cast<int32_t>(columns * ir::bits(tensor->type.dtype) / 8);
+  for (size_t axis = 0; axis < tensor->shape.size(); ++axis) {
+    const bool last = axis + 1 == tensor->shape.size(), index = slice.ref->axes[axis].kind == AxisSpec::Kind::kIndex;
+    map.box.push_back(static_cast<int32_t>(last ? columns : index ? 1 : rows));
+  }
+  for (size_t i = 0; i < kernel_.params.size(); ++i)
+    if (kernel_.params[i].tensor == (tensor->packed ? tensor->packed : tensor)) map.param = static_cast<int>(i);
+  size_t number = 0;
+  auto same = [&](const TensorMap& other) {
+    return other.param == map.param && other.box == map.box && other.swizzle == map.swizzle;
+  };
+  while (number < out_.maps.size() && !same(out_.maps[number])) ++number;
+  if (number == out_.maps.size()) out_.maps.push_back(map);
+  return static_cast<int64_t>(number);
+}
+
+void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  const std::vector<int64_t> shape = tile_shape(to);
+  const int64_t width = placements_.at(to.get()).layout.slab_columns();
+  std::vector<ExprRef> starts;
+  for (size_t axis = 0; axis < from->shape.size(); ++axis) starts.push_back(box_coordinate(src.starts[axis]));
+
+  const ir::BufferRef tile = storage(to);
+  const auto ring = std::find_if(bulk_->bulk->rings.begin(), bulk_->bulk->rings.end(), [&](const auto& candidate) {
+    return std::find(candidate.buffers.begin(), candidate.buffers.end(), tile) != candidate.buffers.end();
+  });
+  // `rows` of the tile from `first` (null: 0) on.
+  auto boxes = [&](int64_t rows, const ExprRef& first, bool multicast) {
+    const int64_t number = map_of(src, rows, width);
+    for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
+      LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
+      box.immediate = number;
+      box.multicast = multicast;
+      for (size_t axis = from->shape.size(); axis-- > 0;) {
+        const bool of_rows = axis + 1 < from->shape.size() && copy.src.axes[axis].kind != AxisSpec::Kind::kIndex;
+        box.coordinates.push_back(first && of_rows ? ir::make_typed(Op::kAdd, {starts[axis], first}) : starts[axis]);
+      }
+      if (slab && !planted(Planted::kBulkSlab))
+        box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});
+      ExprRef at = matrix_at(to, nullptr, 0, slab * width, true);
+      if (first) at = plus(at, times(first, width));
+      box.operands = {{tile, at, width * rows, true},
+                      {storage(from), ir::make_int(0, DType::I32), 1, false},
+                      {ring->full, ir::make_var(bulk_->into), 1, true}};
+      emit({std::move(box)});
+    }
+  };
+  const auto shared = schedule_.shared.find(&copy);
+  if (shared == schedule_.shared.end()) return boxes(shape[0], nullptr, false);
+  ExprRef alike = neighbour_;
+  for (size_t axis : shared->second) alike = both(alike, alike_[axis]);
+  const int64_t part = shape[0] / schedule_.cluster;
+  const LoopBlock of_all = nested([&] { boxes(part, times(ir::make_var(out_.rank), part), true); });
+  const LoopBlock alone = nested([&] { boxes(shape[0], nullptr, false); });
+  emit({LoopIf{alike, of_all, alone}});
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,213 @@
+// Parallel regions. Reductions come first, into temporaries; then every iteration computes its values and stores them.
+// Where an iteration may read what another one writes, values, places and guards go to temporaries of the iteration
+// first, and a second walk does the stores: the synchronisation pass puts the barrier between. See tile_lowering.h.
+#include <numeric>
+
+#include "ir/parallel.h"
+#include "ir/print.h"
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/planted.h"
+#include "lowering/tile_ir/hoist_reductions.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+std::string headline(const ir::ParallelStmt& region) {
+  std::string text = "parallel";
+  for (const ir::IterVar& iter : region.iters)
+    text += (&iter == &region.iters.front() ? " " : ", ") + iter.var->name + " < " + ir::print(iter.extent);
+  return text;
+}
+
+// Some iteration may read an element that another one writes, so all reads must be done before the first write: a
+// buffer is both read and written, and not always at the place that the iteration itself writes.
+bool reads_what_others_write(const ir::ForwardedRegion& region) {
+  bool found = false;
+  for (const ir::GuardedStore& guarded : region.stores) {
+    const ir::AssignStmt& store = guarded.store;
+    for (const ir::LetStmt& let : region.lets)
+      ir::visit(let.value, [&](const ExprRef& node) {
+        if (node->kind != ir::ExprKind::kLoad || node->buffer != store.buffer) return;
+        bool own = store.atomic == ir::AtomicOp::kNone;
+        for (size_t i = 0; i < store.indices.size(); ++i) own &= ir::same(node->args[i], store.indices[i]);
+        found |= !own;
+      });
+  }
+  return found;
+}
+
+bool reads_what_it_writes(const ir::ForwardedRegion& region) {
+  bool found = false;
+  for (const ir::GuardedStore& guarded : region.stores)
+    for (const ir::LetStmt& let : region.lets)
+      ir::visit(let.value, [&](const ExprRef& node) {
+        found |= node->kind == ir::ExprKind::kLoad && node->buffer == guarded.store.buffer;
+      });
+  return found;
+}
+
+std::vector<size_t> axes_of(const FragmentLayout& layout) {
+  std::vector<size_t> axes(layout.shape().size());
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  return axes;
+}
+
+}  // namespace
+
+bool is_heavy(const ir::Expr& expr) {
+  if (expr.kind != ir::ExprKind::kApply) return false;
+  switch (expr.op) {
+    case Op::kExp:
+    case Op::kExp2:
+    case Op::kLog:
+    case Op::kLog2:
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSin:
+    case Op::kCos:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void TileLowering::statement(const ir::ParallelStmt& stmt) {
+  comment(headline(stmt));
+  const auto chosen = placements_.regions.find(&stmt);
+  const FragmentLayout* layout = chosen == placements_.regions.end() ? nullptr : &chosen->second;
+  if (layout && reduction_of(stmt)) return reduction(stmt, *reduction_of(stmt), *layout);
+  if (const ir::BufferRef factors = mostly_ones(stmt))
+    return emit({LoopIf{any_factor(factors), nested([&] { region(stmt, layout); }), {}}});
+  region(stmt, layout);
+}
+
+void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* layout) {
+  ir::ForwardedRegion region = ir::forward_stores(stmt);
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  for (const ir::IterVar& iter : region.iters) {
+    shape.push_back(iter.extent->int_value);
+    names.push_back(iter.var->name);
+  }
+
+  std::unordered_map<const ir::Var*, ExprRef> lets;  // with their own lets inlined, for reductions
+  for (ir::LetStmt& let : region.lets) {
+    let.value = extract_reductions(let.value, region.iters, lets);
+    lets[let.var.get()] = ir::rewrite(let.value, [&](const ExprRef& node) {
+      if (node->kind != ir::ExprKind::kVar) return node;
+      auto it = lets.find(node->var.get());
+      return it == lets.end() ? node : it->second;
+    });
+  }
+  bool unroll = false;
+  for (const ir::GuardedStore& guarded : region.stores) unroll |= in_registers(guarded.store.buffer);
+  for (const ir::LetStmt& let : region.lets)
+    ir::visit(let.value,
+              [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
+
+  region_is_heavy_ = false;
+  for (const ir::LetStmt& let : region.lets) ir::visit(let.value, [&](const ExprRef& node) { region_is_heavy_ |= is_heavy(*node); });
+
+  struct Pending {
+    ir::BufferRef value, at, guard;
+  };
+  bool to_registers = false;
+  for (const ir::GuardedStore& guarded : region.stores) to_registers |= in_registers(guarded.store.buffer);
+  // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
+  const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
+  const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
+  std::vector<Pending> pending(region.stores.size());
+  const std::vector<RegionRead> reads =
+      layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};
+  auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
+    if (!layout) return each(shape, names, unroll_rounds, body);
+    each_with_reads(reads, region.iters, *layout, names, [&](const Site& site) {
+      const bool all = planted(Planted::kWrongReplica) || planted(Planted::kReplicasCompute);
+      if (!site.owner || to_registers || all) return body(site);
+      // One thread of each set of replicas does it all.
+      Site own = site;
+      own.owner = nullptr;
+      emit({LoopIf{site.owner, nested([&] { body(own); }), {}}});
+    });
+  };
+  const int64_t rounds = layout ? layout->registers() : on_cpu() ? product(shape) : (product(shape) + out_.threads - 1) / out_.threads;
+  const ir::Scope scope = on_cpu() ? ir::Scope::kShared : ir::Scope::kRegister;
+  auto slot_of = [&](const Site& site) {
+    if (layout) return register_of(*layout, axes_of(*layout), site);
+    if (!on_cpu()) return site.slot;
+    ExprRef at = site.coords[0];
+    for (size_t i = 1; i < site.coords.size(); ++i)
+      at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(shape[i])}), site.coords[i]});
+    return at;
+  };
+  auto write = [&](const ir::AssignStmt& store, const ExprRef& at, const ExprRef& value, const ExprRef& guard) {
+    const ir::BufferRef& to = storage(store.buffer);
+    if (store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost)) return this->store(to, at, value, guard);
+    out_.float_atomics |= ir::is_float(to->type.dtype);
+    LoopBlock body;
+    body.push_back({LoopAtomic{to, at, store.atomic, value}});
+    if (guard)
+      emit({LoopIf{guard, std::move(body), {}}});
+    else
+      emit(std::move(body[0]));
+  };
+
+  if (!two_phases) fused_ = std::move(next_copy_);
+  walk(unroll || (two_phases && !on_cpu()), [&](const Site& at_site) {
+    Site site = at_site;
+    for (size_t i = 0; i < shape.size(); ++i) values_[region.iters[i].var.get()] = site.coords[i];
+    for (const ir::LetStmt& let : region.lets) {
+      ExprRef value = scalar(let.value, &site);
+      if (!ir::is_float(value->type)) out_.ranges.set(let.var, out_.ranges.of(value));
+      emit({LoopLet{let.var, value}});
+    }
+    for (size_t i = 0; i < region.stores.size(); ++i) {
+      const ir::AssignStmt& store = region.stores[i].store;
+      const ExprRef& condition = region.stores[i].guard;
+      std::vector<ExprRef> indices;
+      for (const ExprRef& expr : store.indices) indices.push_back(index(expr, &site));
+      ExprRef guard = in_bounds(store.buffer, indices, condition ? scalar(condition, &site) : nullptr);
+      if (site.owner && !in_registers(store.buffer) && !planted(Planted::kWrongReplica))
+        guard = both(guard, site.owner);
+      ExprRef at = offset(store.buffer, indices, &site), value = scalar(store.value, &site);
+      if (!two_phases) {
+        write(store, at, value, guard);
+        continue;
+      }
+      Pending& later = pending[i];
+      if (!later.value) {
+        later.value = temporary("pending", value->type, scope, rounds);
+        if (!in_registers(store.buffer)) later.at = temporary("place", at->type, scope, rounds);
+        if (guard) later.guard = temporary("guard", DType::Bool, scope, rounds);
+      }
+      emit({LoopStore{later.value, slot_of(site), value}});
+      if (later.at) emit({LoopStore{later.at, slot_of(site), at}});
+      if (later.guard) emit({LoopStore{later.guard, slot_of(site), guard}});
+    }
+  });
+  region_is_heavy_ = false;
+  for (const ir::GuardedStore& guarded : region.stores) forwarded_.erase(guarded.store.buffer.get());
+  if (!two_phases) return;
+  walk(!on_cpu(), [&](const Site& site) {
+    for (size_t i = 0; i < region.stores.size(); ++i) {
+      const Pending& later = pending[i];
+      ExprRef slot = slot_of(site);
+      ExprRef to = slot;
+      if (layout && !later.at) {
+        std::vector<ExprRef> indices;
+        for (size_t axis = 0; axis < shape.size(); ++axis) values_[region.iters[axis].var.get()] = site.coords[axis];
+        for (const ExprRef& expr : region.stores[i].store.indices) indices.push_back(index(expr, &site));
+        to = offset(region.stores[i].store.buffer, indices, &site);
+      }
+      write(region.stores[i].store, later.at ? ir::make_load(later.at, {slot}) : to,
+            ir::make_load(later.value, {slot}), later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
+    }
+  });
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,189 @@
+// What regions over fragments read of tensors. See tile_lowering.h.
+//
+// An element R[x + i, y + j] of an iteration (i, j) is loaded together with its neighbours along j, where the thread has
+// those iterations too. What follows fewer axes than the region has, b[y + j], is loaded once, in front of the region, and
+// not again for every i. A tile of 16-bit elements of which each iteration reads its own is loaded by ldmatrix.
+#include <algorithm>
+#include <numeric>
+
+#include "ir/parallel.h"
+#include "lowering/loop_ir/region_index.h"
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/plan/gemm_choice.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+// Registers that the parts which are loaded in front of a region may take, each: with few fragments, and where these take
+// more registers than `kFew`.
+constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
+constexpr int64_t kWidest = 16;  // bytes of one access
+
+// Elements of one access to a row of a tile.
+int64_t row_vector(const Layout& layout, int64_t bytes) {
+  int64_t width = kWidest / bytes;
+  for (size_t axis = 0; axis + 1 < layout.shape().size(); ++axis)
+    while (layout.axis_stride(axis) % width) width /= 2;
+  while (layout.shape().back() % width) width /= 2;
+  return width;
+}
+
+// Whether each iteration reads its own element.
+bool as_it_lies(const RegionIndexes& indexes, const ir::Expr& load, size_t rank) {
+  bool same = load.args.size() == rank;
+  for (size_t axis = 0; same && axis < rank; ++axis) {
+    const std::optional<RegionIndex> index = indexes.split(indexes.inlined(load.args[axis]));
+    same = index && index->axis == axis && !index->base;
+  }
+  return same;
+}
+
+}  // namespace
+
+std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region,
+                                                             const std::unordered_map<const ir::Var*, ExprRef>& lets,
+                                                             const FragmentLayout& layout) {
+  std::vector<RegionRead> reads;
+  const size_t rank = region.iters.size();
+  const RegionIndexes indexes(region.iters, lets);
+  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an H200.
+  const bool operand = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
+    return std::any_of(placements_.gemms.begin(), placements_.gemms.end(), [&](const auto& entry) {
+      return entry.first->a.buffer == guarded.store.buffer || entry.first->b.buffer == guarded.store.buffer;
+    });
+  });
+  const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
+  for (const ir::LetStmt& let : region.lets)
+    for_each_certain_load(let.value, [&](const ExprRef& load) {
+      const ir::BufferRef& tensor = load->buffer;
+      const bool written = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
+        return guarded.store.buffer == tensor;
+      });
+      // Functions are evaluated a few elements at a time where each is loaded for itself: with all in registers the compiler does
+      // all of one step first (exact silu in front of wgmma, an H200: 1.2 times as slow).
+      if (!written && !region_is_heavy_ && as_it_lies(indexes, *load, region.iters.size()) && suits_matrices(tensor, layout)) {
+        RegionRead whole{load.get(), {}, {}};
+        whole.matrices = true;
+        reads.push_back(std::move(whole));
+        return;
+      }
+      const bool shared = tensor->scope == ir::Scope::kShared && !in_registers(tensor), row = shared && operand && !written && tensor->shape.size() == 1;
+      const bool tile = row || (shared && !operand && layout.quad_rows());
+      if (!tile && (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn)) return;
+      const ir::DType type = tensor->type.dtype;
+      if (ir::bits(type) < 8 || type == ir::DType::Bool) return;
+      RegionRead read{load.get(), {}, {}};
+      size_t following = 0;
+      ExprRef last;  // what the index of the last axis adds to
+      for (size_t i = 0; i < load->args.size(); ++i) {
+        read.indices.push_back(indexes.inlined(load->args[i]));
+        const std::optional<RegionIndex> index = indexes.split(read.indices.back());
+        if (!index) return;
+        if (index->axis == RegionIndex::kNone) continue;
+        if (std::count(read.axes.begin(), read.axes.end(), index->axis)) return;
+        read.axes.push_back(index->axis);
+        following = i;
+        last = index->base;
+      }
+      if (read.axes.empty()) return;
+      const FragmentLayout part = layout.keep(read.axes);
+      if (read.axes.back() + 1 == rank && following + 1 == load->args.size() && !layout.ragged(rank - 1)) {
+        const int64_t bytes = ir::bits(type) / 8, neighbours = std::gcd(layout.vector(), part.vector());
+        read.width = std::min({neighbours, kWidest / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes) : vector_bytes(kernel_, fact_mask_, tensor) / bytes});
+        while (neighbours % read.width || (last && out_.ranges.multiple_of(scalar(last, nullptr)) % read.width)) --read.width;
+      }
+      const int64_t held = part.registers();
+      read.once = (row || !tile) && held < layout.registers() && held <= most_held;
+      if (read.once || read.width > 1) reads.push_back(std::move(read));
+    });
+  return reads;
+}
+
+// The elements from the site's on, as they are in the tensor, to `to` from `slot` on.
+void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const ExprRef& slot, const Site& site) {
+  const ir::BufferRef& tensor = read.load->buffer;
+  std::vector<ExprRef> indices;
+  for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
+  if (read.width == 1) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
+  const ExprRef guard = in_bounds(tensor, indices, nullptr);
+  move(LoopIntrinsic::Kind::kCopyVector, to, slot, storage(tensor), offset(tensor, indices, &site), read.width, guard);
+}
+
+void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
+                                   const FragmentLayout& layout, const std::vector<std::string>& names,
+                                   const std::function<void(const Site&)>& body) {
+  const size_t rank = iters.size();
+  std::vector<const RegionRead*> with_neighbours;
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> loaded;  // tile -> registers
+  int64_t width = 1;
+  for (const RegionRead& read : reads) {
+    const ir::DType type = read.load->buffer->type.dtype;
+    if (read.matrices) {
+      std::vector<size_t> all(rank);
+      std::iota(all.begin(), all.end(), size_t{0});
+      ir::BufferRef& tile = loaded[read.load->buffer.get()];
+      if (!tile) tile = load_matrices(read.load->buffer, layout);
+      fetched_[read.load] = [this, tile, layout, all](const Site& site) {
+        return ir::make_load(tile, {register_of(layout, all, site)});
+      };
+      continue;
+    }
+    if (!read.once) {
+      with_neighbours.push_back(&read);
+      width = std::max(width, read.width);
+      continue;
+    }
+    const FragmentLayout part = layout.keep(read.axes);
+    const ir::BufferRef held = temporary(read.load->buffer->name + "_part", type, ir::Scope::kRegister, part.registers());
+    std::vector<std::string> part_names;
+    for (size_t axis : read.axes) part_names.push_back(names[axis]);
+    std::vector<size_t> all;
+    for (size_t i = 0; i < read.axes.size(); ++i) all.push_back(i);
+    each_in(part, part_names, read.width, [&](const Site& site) {
+      for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
+      fetch(read, held, register_of(part, all, site), site);
+    });
+    fetched_[read.load] = [this, held, part, axes = read.axes](const Site& site) {
+      return ir::make_load(held, {planted(Planted::kReadOnce) ? int32(0) : register_of(part, axes, site)});
+    };
+  }
+  bool ragged = false;
+  for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
+  apart_ = width > 1 && !ragged && fragment_registers(placements_) > kFew;
+  each_in(layout, names, width, [&](const Site& first) {
+    if (width == 1) return body(first);
+    for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
+    std::vector<ir::BufferRef> raw;
+    for (const RegionRead* read : with_neighbours) {
+      raw.push_back(temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, width));
+      for (int64_t at = 0; at < width; at += read->width) {
+        Site site = first;
+        if (at) site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
+        values_[iters.back().var.get()] = site.coords.back();
+        fetch(*read, raw.back(), int32(at), site);
+      }
+    }
+    unrolled(names.back() + "_v", width, [&](ExprRef number) {
+      Site site = first;
+      site.coords.back() = let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
+      out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
+      ExprRef& digit = site.digits.back().front();
+      digit = ir::is_int(digit, 0) ? number : plus(digit, number);
+      for (size_t i = 0; i < with_neighbours.size(); ++i)
+        fetched_[with_neighbours[i]->load] = [buffer = raw[i], number, width](const Site&) {
+          const bool exchanged = planted(Planted::kReadNeighbours);
+          return ir::make_load(buffer, {exchanged ? ir::make_typed(Op::kSub, {int32(width - 1), number}) : number});
+        };
+      body(site);
+    });
+  });
+  fetched_.clear();
+}
+
+}  // namespace kachel::lowering

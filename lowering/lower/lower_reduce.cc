@@ -1,0 +1,309 @@
+// Reductions inside expressions. A reduction is taken out of its region, so that it runs once for every combination of
+// the region's variables that it depends on and not once an iteration, into a temporary of that shape. Where there are
+// fewer results than threads, several threads share one: each reduces every G-th element, then the G partial results
+// are combined. Reductions nested in a reduction are run in place. See tile_lowering.h.
+#include <algorithm>
+#include <bit>
+
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+namespace {
+
+// NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
+ExprRef neutral(ir::ReduceOp op, DType type) {
+  const bool is_float = ir::is_float(type);
+  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
+    return is_float ? ir::make_float(0) : ir::make_int(0, type);
+  if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
+  const bool want_low = op == ir::ReduceOp::kMax;
+  switch (type) {
+    case DType::I32:
+      return ir::make_int(want_low ? INT32_MIN : INT32_MAX, type);
+    case DType::U32:
+      return ir::make_int(want_low ? 0 : int64_t{UINT32_MAX}, type);
+    case DType::U64:
+      return ir::make_int(want_low ? 0 : -1, type);
+    default:
+      return ir::make_int(want_low ? INT64_MIN : INT64_MAX, type);
+  }
+}
+
+ExprRef combine(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
+  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
+}
+
+bool uses(const ExprRef& expr, const ir::VarRef& var) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kVar && node->var == var; });
+  return found;
+}
+
+int64_t extent_of(const std::vector<ir::IterVar>& iters) {
+  int64_t product = 1;
+  for (const ir::IterVar& iter : iters) product *= iter.extent->int_value;
+  return product;
+}
+
+ExprRef inline_lets(const ExprRef& expr, const std::unordered_map<const ir::Var*, ExprRef>& lets) {
+  return ir::rewrite(expr, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kVar) return node;
+    auto it = lets.find(node->var.get());
+    return it == lets.end() ? node : it->second;
+  });
+}
+
+}  // namespace
+
+ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<ir::IterVar>& iters,
+                                         const std::unordered_map<const ir::Var*, ExprRef>& lets) {
+  if (!expr) return expr;
+  if (expr->kind != ExprKind::kReduce) {
+    auto copy = std::make_shared<ir::Expr>(*expr);
+    bool changed = false;
+    for (ExprRef& arg : copy->args) {
+      ExprRef replaced = extract_reductions(arg, iters, lets);
+      changed |= replaced != arg;
+      arg = replaced;
+    }
+    return changed ? ExprRef(copy) : expr;
+  }
+  ExprRef reduce = inline_lets(expr, lets);
+  std::vector<ir::IterVar> outer;
+  std::vector<ExprRef> coords;
+  for (const ir::IterVar& iter : iters)
+    if (uses(reduce, iter.var)) {
+      outer.push_back(iter);
+      coords.push_back(ir::make_var(iter.var));
+    }
+  ir::BufferRef result = reduce_into_temporary(*reduce, outer);
+  if (coords.empty()) coords.push_back(int64(0));
+  return ir::make_load(result, coords);
+}
+
+ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer) {
+  const int64_t results = extent_of(outer), inner = extent_of(reduce.iters);
+  const DType type = reduce.type;
+  // A tile of its own, so that loads of it go the way of all loads.
+  auto tile = std::make_shared<ir::Buffer>(
+      ir::Buffer{"reduced", ir::Scope::kShared, ir::Direction::kInOut, {type, nullptr}, {}, {}});
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  for (const ir::IterVar& iter : outer) {
+    shape.push_back(iter.extent->int_value);
+    names.push_back(iter.var->name);
+  }
+  if (shape.empty()) shape.push_back(1);
+  for (int64_t extent : shape) tile->shape.push_back(int64(extent));
+  storage_[tile.get()] = temporary("reduced", type, ir::Scope::kShared, results);
+
+  const int64_t first_element = planted(Planted::kReduceSkipsFirst) && inner > 1 ? 1 : 0;
+  const ExprRef zero = ir::make_int(0, DType::I32);
+  auto bind = [&](const Site& site) {
+    for (size_t i = 0; i < outer.size(); ++i) values_[outer[i].var.get()] = site.coords[i];
+  };
+
+  int64_t group = 1;
+  if (!on_cpu() && results < out_.threads)
+    group = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(out_.threads / results, inner))));
+  if (group == 1) {
+    each(shape, names, false, [&](const Site& site) {
+      bind(site);
+      ExprRef value = inline_reduction(reduce, &site);
+      store(storage(tile), offset(tile, site.coords, &site), value, nullptr);
+    });
+    return tile;
+  }
+
+  ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, results * group);
+  ir::BufferRef sum = temporary("sum", type, ir::Scope::kRegister, 1);
+  std::vector<int64_t> spread = shape;
+  spread.push_back(group);
+  std::vector<std::string> spread_names = names;
+  spread_names.resize(shape.size(), "o");
+  spread_names.push_back("g");
+  auto flat = [&](const Site& site) {
+    ExprRef at = site.coords[0];
+    for (size_t i = 1; i < site.coords.size(); ++i)
+      at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(spread[i])}), site.coords[i]});
+    return at;
+  };
+  each(spread, spread_names, false, [&](const Site& site) {
+    bind(site);
+    store(sum, zero, neutral(reduce.reduce, type), nullptr);
+    serial("step", int64((inner + group - 1) / group), true, [&](ExprRef step) {
+      ExprRef linear =
+          let("linear", ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {step, int64(group)}), site.coords.back()}));
+      LoopBlock body = nested([&] {
+        int64_t below = inner;
+        for (const ir::IterVar& iter : reduce.iters) {
+          below /= iter.extent->int_value;
+          ExprRef coord = below == 1 ? linear : ir::make_typed(Op::kDiv, {linear, int64(below)});
+          if (&iter != &reduce.iters.front()) coord = ir::make_typed(Op::kMod, {coord, iter.extent});
+          ExprRef named = let(iter.var->name, coord);
+          if (named == linear) named = let(iter.var->name, ir::make_typed(Op::kAdd, {linear, int64(0)}));
+          out_.ranges.set(named->var, {0, iter.extent->int_value - 1});
+          values_[iter.var.get()] = named;
+        }
+        ExprRef value = scalar(reduce.args[0], &site);
+        store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
+      });
+      ExprRef guard;
+      if (inner % group) guard = ir::make_typed(Op::kLt, {linear, int64(inner)});
+      if (first_element) guard = both(guard, ir::make_typed(Op::kGe, {linear, int64(first_element)}));
+      if (guard)
+        emit({LoopIf{guard, std::move(body), {}}});
+      else
+        for (LoopStmt& stmt : body) emit(std::move(stmt));
+    });
+    store(partial, flat(site), ir::make_load(sum, {zero}), nullptr);
+  });
+  each(shape, names, false, [&](const Site& site) {
+    store(sum, zero, neutral(reduce.reduce, type), nullptr);
+    ExprRef base = offset(tile, site.coords, &site);
+    ExprRef start = ir::make_typed(Op::kMul, {ir::make_cast({DType::I64, nullptr}, base), int64(group)});
+    serial("g", int64(group), true, [&](ExprRef g) {
+      ExprRef at = ir::make_typed(Op::kAdd, {start, g});
+      store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), ir::make_load(partial, {at})), nullptr);
+    });
+    store(storage(tile), base, ir::make_load(sum, {zero}), nullptr);
+  });
+  return tile;
+}
+
+// What the thread holds, then what the lanes of its warp hold, then what the warps hold. Every replica of a result ends
+// up with the same bits: an exchange between lanes adds the same two numbers on both sides, and partial results in shared
+// memory are added in one order.
+void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout) {
+  const auto& assign = std::get<ir::AssignStmt>(region.body[0].node);
+  const size_t rank = region.iters.size();
+  const DType type = reduce.type;
+  std::vector<size_t> kept;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rank; ++i) {
+    kept.push_back(i);
+    names.push_back(region.iters[i].var->name);
+  }
+  const std::vector<std::string> outer_names = names;
+  for (const ir::IterVar& iter : reduce.iters) names.push_back(iter.var->name);
+  const FragmentLayout results = layout.keep(kept);
+  const bool direct = in_registers(assign.buffer);
+  const ir::BufferRef sum =
+      direct ? storage(assign.buffer) : temporary("sum", type, ir::Scope::kRegister, results.registers());
+  auto fold = [&](const ExprRef& at, const ExprRef& value) {
+    store(sum, at, combine(reduce.reduce, ir::make_load(sum, {at}), value), nullptr);
+  };
+
+  unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
+  each_in(layout, names, 1, [&](const Site& site) {
+    for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];
+    for (size_t i = 0; i < reduce.iters.size(); ++i) values_[reduce.iters[i].var.get()] = site.coords[rank + i];
+    ExprRef value = scalar(reduce.args[0], &site);
+    LoopBlock body = nested([&] { fold(register_of(results, kept, site), value); });
+    if (planted(Planted::kReduceSkipsFirst)) {
+      ExprRef first = site.coords.back();
+      if (first->kind == ir::ExprKind::kVar)
+        return emit({LoopIf{ir::make_typed(Op::kGt, {first, int64(0)}), std::move(body), {}}});
+    }
+    for (LoopStmt& stmt : body) emit(std::move(stmt));
+  });
+
+  // The threads that share a result: exchanges within a warp where lanes differ in whole bits, shared memory for the rest.
+  std::vector<FragmentLayout::Digit> rest;
+  std::vector<int> masks;
+  for (size_t axis = rank; axis < layout.shape().size(); ++axis)
+    for (FragmentLayout::Digit digit : layout.axes()[axis]) {
+      if (!digit.in_thread) continue;
+      while (digit.stride < 32 && digit.radix % 2 == 0 && std::has_single_bit(static_cast<uint64_t>(digit.stride))) {
+        masks.push_back(static_cast<int>(digit.stride));
+        digit.stride *= 2;
+        digit.radix /= 2;
+      }
+      if (digit.radix > 1) rest.push_back(digit);
+    }
+  if (planted(Planted::kDroppedShuffle) && !masks.empty()) masks.pop_back();
+  for (int mask : masks)
+    unrolled("r", results.registers(), [&](ExprRef at) {
+      ir::VarRef other = make_local("other", type);
+      emit({LoopShuffle{other, ir::make_load(sum, {at}), mask}});
+      fold(at, ir::make_var(other));
+    });
+
+  int64_t parts = 1;
+  for (const FragmentLayout::Digit& digit : rest) parts *= digit.radix;
+  if (parts > 1) {
+    const int64_t count = product(results.shape());
+    const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, count * parts);
+    auto flat = [&](const Site& site) {
+      ExprRef at = site.coords[0];
+      for (size_t i = 1; i < rank; ++i)
+        at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(results.shape()[i])}), site.coords[i]});
+      return ir::make_typed(Op::kMul, {at, int64(parts)});
+    };
+    const ExprRef thread = ir::make_var(out_.thread);
+    auto mine = [&](const FragmentLayout::Digit& digit) { return digit_of(thread, digit, layout.threads()); };
+    ExprRef number = ir::make_int(0, DType::I32), writes;
+    int64_t scale = 1;
+    for (const FragmentLayout::Digit& digit : rest) {
+      number = ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {mine(digit), ir::make_int(scale, DType::I32)})});
+      scale *= digit.radix;
+    }
+    for (int mask : masks)
+      writes = both(writes, ir::make_typed(Op::kEq, {mine({2, true, mask}), ir::make_int(0, DType::I32)}));
+    if (planted(Planted::kPartialTwice)) writes = nullptr;
+    // Threads that hold nothing of their own write nothing.
+    for (const FragmentLayout::Digit& digit : layout.replicas())
+      writes = both(writes, ir::make_typed(Op::kEq, {mine(digit), ir::make_int(0, DType::I32)}));
+    each_in(results, outer_names, 1, [&](const Site& site) {
+      ExprRef at = ir::make_typed(Op::kAdd, {flat(site), ir::make_cast({DType::I64, nullptr}, number)});
+      store(partial, at, ir::make_load(sum, {register_of(results, kept, site)}), writes);
+    });
+    unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
+    each_in(results, outer_names, 1, [&](const Site& site) {
+      const ExprRef first = let("first", flat(site)), at = register_of(results, kept, site);
+      serial("part", int64(parts - (planted(Planted::kDroppedPart) ? 1 : 0)), false, [&](ExprRef part) {
+        fold(at, ir::make_load(partial, {ir::make_typed(Op::kAdd, {first, part})}));
+      });
+    });
+  }
+  if (direct) return;
+  each_in(results, outer_names, 1, [&](const Site& site) {
+    store(storage(assign.buffer), offset(assign.buffer, site.coords, &site),
+          ir::make_load(sum, {register_of(results, kept, site)}), site.owner);
+  });
+}
+
+ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site) {
+  if (ExprRef done = reduce_in_lanes(reduce, site, neutral(reduce.reduce, reduce.type))) return done;
+  ir::BufferRef sum = temporary("sum", reduce.type, ir::Scope::kRegister, 1);
+  const ExprRef zero = ir::make_int(0, DType::I32);
+  store(sum, zero, neutral(reduce.reduce, reduce.type), nullptr);
+  std::function<void(size_t)> nest = [&](size_t axis) {
+    if (axis == reduce.iters.size()) {
+      ExprRef value = scalar(reduce.args[0], site);
+      store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
+      return;
+    }
+    const ir::IterVar& iter = reduce.iters[axis];
+    serial(iter.var->name, iter.extent, true, [&](ExprRef coord) {
+      if (planted(Planted::kReduceSkipsFirst) && iter.extent->int_value > 1 && axis == 0) {
+        values_[iter.var.get()] = let("skipped", ir::make_typed(Op::kMax, {coord, int64(1)}));
+        return nest(axis + 1);
+      }
+      values_[iter.var.get()] = coord;
+      nest(axis + 1);
+    });
+  };
+  nest(0);
+  return let("reduced", ir::make_load(sum, {zero}));
+}
+
+}  // namespace kachel::lowering

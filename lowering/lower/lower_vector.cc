@@ -1,0 +1,162 @@
+// Copies by wide accesses: 16 bytes where the facts, the bounds and the layouts allow it, narrower where they do not.
+// See tile_lowering.h.
+#include <algorithm>
+
+#include "ir/print.h"
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::AxisSpec;
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+using Kind = LoopIntrinsic::Kind;
+
+void TileLowering::move(Kind kind, const ir::BufferRef& to, ExprRef to_index, const ir::BufferRef& from,
+                        ExprRef from_index, int64_t elements, ExprRef guard) {
+  LoopIntrinsic copy{kind, {}, std::move(guard)};
+  copy.type = to->type.dtype;
+  copy.operands = {{to, std::move(to_index), elements, true}, {from, std::move(from_index), elements, false}};
+  emit({std::move(copy)});
+}
+
+// A vector is inside or outside of its row as a whole: where rows end and where slices begin are multiples of it.
+int64_t TileLowering::vector_width(const Slice& slice) const {
+  const ir::TileRef& ref = *slice.ref;
+  const ir::BufferRef& buffer = ref.buffer;
+  const AxisSpec& last = ref.axes.back();
+  if (last.kind == AxisSpec::Kind::kIndex || last.kind == AxisSpec::Kind::kGather) return 1;
+  const DType stored = buffer->scope == ir::Scope::kGlobal ? buffer->type.dtype : storage_type(buffer->type.dtype);
+  if (ir::bits(stored) < 8) return 1;
+  const int64_t bytes = ir::bits(stored) / 8;
+  const bool one_axis = std::none_of(ref.axes.begin(), ref.axes.end() - 1, [](const AxisSpec& axis) {
+    return axis.kind != AxisSpec::Kind::kIndex;
+  });
+  if (ref.within_first && one_axis) return 1;  // its bound may cut a vector
+  int64_t width = 16 / bytes;
+  if (buffer->scope == ir::Scope::kGlobal) {
+    width = vector_bytes(kernel_, fact_mask_, buffer) / bytes;
+  } else {
+    const Layout& layout = placements_.at(buffer.get()).layout;
+    for (size_t axis = 0; axis + 1 < ref.axes.size(); ++axis)
+      while (layout.axis_stride(axis) % width) width /= 2;
+    while (buffer->shape.back()->int_value % width) width /= 2;
+  }
+  const int64_t extent = slice_shape(ref).back();
+  while (extent % width) width /= 2;
+  if (slice.starts.back())
+    while (out_.ranges.multiple_of(slice.starts.back()) % width) width /= 2;
+  return width;
+}
+
+ExprRef TileLowering::vector_at(const Slice& slice, const Site& site, ExprRef* guard) {
+  std::vector<ExprRef> indices = element(slice, site, guard);
+  *guard = in_bounds(slice.ref->buffer, indices, *guard);
+  return offset(slice.ref->buffer, indices, &site, planted(Planted::kCopySwizzle));
+}
+
+bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src) {
+  if (store_boxes(copy, dst)) return true;
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  if (on_cpu() || target_.generic || copy.atomic != ir::AtomicOp::kNone || copy.src.pad) return false;
+  const bool to_register = in_registers(to), from_register = in_registers(from);
+  if (to_register && from_register) return copy_registers(copy);
+  if (ir::bits(to->type.dtype) < 8 || ir::bits(from->type.dtype) < 8) return false;
+  const std::vector<int64_t> shape = slice_shape(copy.dst);
+
+  if (!to_register && !from_register) {
+    if (to->type.dtype != from->type.dtype) return false;
+    const int64_t bytes = ir::bits(to->type.dtype) / 8, width = std::min(vector_width(dst), vector_width(src));
+    if (width * bytes < 4) return false;
+    auto one = [&](const Site& site) {
+      ExprRef from_guard, to_guard;
+      ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
+      if (planted(Planted::kVectorGuard)) from_guard = nullptr;
+      if (planted(Planted::kNoZeroFill)) to_guard = both(to_guard, std::exchange(from_guard, nullptr));
+      auto emit_move = [&] {
+        move(runs_ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
+             from_guard);
+      };
+      // What lies outside of the source is zero; what lies outside of the destination is not written.
+      if (!to_guard) return emit_move();
+      emit({LoopIf{to_guard, nested(emit_move), {}}});
+    };
+    each_in(FragmentLayout::blocked(shape, width, copiers_), {"row", "column"}, width, [&](const Site& site) {
+      if (!site.owner) return one(site);
+      emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});
+    });
+    return true;
+  }
+
+  if (from_register && (copy_quads(copy, dst) || copy_matrices(copy, dst))) return true;
+  const ir::BufferRef& fragment = to_register ? to : from;
+  const ir::BufferRef& memory = to_register ? from : to;
+  const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
+  int64_t width = std::min(layout.vector(), vector_width(to_register ? src : dst));
+  while (layout.vector() % width || width * ir::bits(memory->type.dtype) > 128) width /= 2;
+  if (width < 2) return false;
+  const bool pairs = !to_register && ir::bits(memory->type.dtype) == 16 && ir::is_float(memory->type.dtype) &&
+                     fragment->type.dtype == DType::F32;
+  const DType stored = storage_type(memory->type.dtype);
+  each_in(layout, {"row", "column"}, width, [&](const Site& site) {
+    const ExprRef slot = offset(fragment, fragment_indices(site), &site);
+    auto slot_at = [&](int64_t i) {
+      return i ? ir::make_typed(Op::kAdd, {slot, ir::make_int(i, DType::I32)}) : slot;
+    };
+    ExprRef guard;
+    const ExprRef at = vector_at(to_register ? src : dst, site, &guard);
+    const ir::BufferRef raw = temporary("raw", stored, ir::Scope::kRegister, width);
+    auto raw_at = [&](int64_t i) { return ir::make_int(i, DType::I32); };
+    if (to_register) {
+      move(Kind::kCopyVector, raw, raw_at(0), storage(memory), at, width, guard);
+      for (int64_t i = 0; i < width; ++i)
+        store(storage(fragment), slot_at(i), convert(ir::make_load(raw, {raw_at(i)}), fragment->type.dtype), nullptr);
+      return;
+    }
+    for (int64_t i = 0; i < width; i += pairs ? 2 : 1) {
+      if (!pairs) {
+        store(raw, raw_at(i), convert(ir::make_load(storage(fragment), {slot_at(i)}), memory->type.dtype), nullptr);
+        continue;
+      }
+      LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
+      pair.type = memory->type.dtype;
+      pair.operands = {{raw, raw_at(i), 2, true}, {storage(fragment), slot_at(i), 2, false}};
+      emit({std::move(pair)});
+    }
+    if (site.owner) guard = both(guard, site.owner);
+    auto write = [&] { move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, nullptr); };
+    if (!guard) return write();
+    emit({LoopIf{guard, nested(write), {}}});
+  });
+  return true;
+}
+
+// Both sides have one layout, so elements keep their registers.
+bool TileLowering::copy_registers(const ir::CopyStmt& copy) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  if (!placements_.at(to.get()).fragment) return false;
+  const FragmentLayout& layout = *placements_.at(to.get()).fragment;
+  const bool pairs = ir::bits(to->type.dtype) == 16 && ir::is_float(to->type.dtype) &&
+                     from->type.dtype == DType::F32 && layout.vector() % 2 == 0;
+  unrolled("r", layout.registers() / (pairs ? 2 : 1), [&](ExprRef number) {
+    if (!pairs) {
+      ExprRef value = ir::make_load(storage(from), {number});
+      return store(storage(to), number, convert(value, to->type.dtype), nullptr);
+    }
+    ExprRef first = ir::make_typed(Op::kMul, {number, ir::make_int(2, DType::I32)});
+    if (planted(Planted::kSwappedPair)) {
+      const ExprRef second = ir::make_typed(Op::kAdd, {first, ir::make_int(1, DType::I32)});
+      store(storage(to), first, ir::make_load(storage(from), {second}), nullptr);
+      return store(storage(to), second, ir::make_load(storage(from), {first}), nullptr);
+    }
+    LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
+    pair.type = to->type.dtype;
+    pair.operands = {{storage(to), first, 2, true}, {storage(from), first, 2, false}};
+    emit({std::move(pair)});
+  });
+  return true;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,308 @@
+// Tile IR to loop IR. What schedule and layout inference have chosen is followed; whatever they have chosen nothing for
+// goes by plain loads and fma, so that every program is accepted. Private to the lower_*.cc files, which implement one
+// group of ops each.
+#pragma once
+#include <functional>
+#include <set>
+#include <span>
+#include <unordered_map>
+
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/plan/placement.h"
+
+namespace kachel::ir {
+struct ForwardedRegion;
+}
+
+namespace kachel::lowering {
+
+// The iteration that an element access happens in.
+struct Site {
+  std::vector<ir::ExprRef> coords;  // I64, one a dimension of the iteration space
+  ir::ExprRef slot;                 // I32 register slot of the cyclic order; null elsewhere
+  // Of iterations dealt out by a layout: it, the values of its register digits by axis (null where a digit is the
+  // thread's) and whether this thread is the first of its replicas (null: there are none).
+  const FragmentLayout* layout = nullptr;
+  std::vector<std::vector<ir::ExprRef>> digits;
+  ir::ExprRef owner;
+};
+
+// A digit of a number that counts `extent` values: of a thread's, or of a register's.
+ir::ExprRef digit_of(const ir::ExprRef& number, const FragmentLayout::Digit& digit, int64_t extent);
+
+class TileLowering {
+ public:
+  TileLowering(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, const Placements& placements,
+               uint64_t fact_mask);
+  Result<LoopKernel> run();
+
+ private:
+  bool on_cpu() const { return target_.kind == Target::Kind::kCpu; }
+
+  // lower_tiles.cc: signature, grid, statements.
+  void declare_params();
+  void declare_tiles();
+  void open_grid();
+  struct Division {
+    ir::ExprRef quotient, rest;
+  };
+  Division divided(const ir::ExprRef& a, const ir::ExprRef& b);
+  std::vector<ir::ExprRef> places_of(ir::ExprRef tile, const std::vector<size_t>& order);
+  void compare_neighbours(const std::vector<size_t>& order);
+  std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
+                                  ir::ExprRef* rest);
+  void block(const ir::Block& body);
+  void statement(const ir::DeclStmt& decl);
+  void statement(const ir::LetStmt& let);
+  void statement(const ir::CopyStmt& copy);
+  void statement(const ir::FillStmt& fill);
+  void statement(const ir::GemmStmt& gemm);
+  void statement(const ir::ParallelStmt& region);
+  void region(const ir::ParallelStmt& stmt, const FragmentLayout* layout);
+  ir::BufferRef mostly_ones(const ir::ParallelStmt& stmt) const;
+  ir::ExprRef any_factor(const ir::BufferRef& factors);
+  void statement(const ir::AssignStmt& assign);
+  void statement(const ir::ForStmt& loop);
+  void statement(const ir::IfStmt& branch);
+  void pipeline(const ir::ForStmt& loop, const Pipeline& pipeline);
+
+  // Emission into the current block.
+  void emit(LoopStmt stmt) { current_->push_back(std::move(stmt)); }
+  void comment(std::string text) { emit({LoopComment{std::move(text)}}); }
+  ir::ExprRef let(const std::string& name, ir::ExprRef value);  // constants and variables are returned as they are
+  void store(const ir::BufferRef& buffer, ir::ExprRef index, ir::ExprRef value, ir::ExprRef guard);
+  LoopBlock nested(const std::function<void()>& body);  // what `body` emits, as a block of its own
+
+  // Runs `body` for every element of `shape`, each in one thread: dealt out in cyclic order on a GPU, as nested loops
+  // on the CPU. `in_registers`: body touches register arrays through its site's slot.
+  void each(const std::vector<int64_t>& shape, const std::vector<std::string>& names, bool in_registers,
+            const std::function<void(const Site&)>& body);
+  // The same by a layout (lower_layout.cc). `vector`: so many neighbours along the last axis are one iteration, whose
+  // coordinates are those of the first. REQUIRES: vector == 1 or layout.vector() % vector == 0.
+  void each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
+               const std::function<void(const Site&)>& body);
+  // In the order in which a tile is held, if it is a fragment.
+  void each_of(const ir::BufferRef& tile, const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+               const std::function<void(const Site&)>& body);
+  // The register of the site's element in a fragment whose axes are the site's axes `axes`.
+  ir::ExprRef register_of(const FragmentLayout& fragment, const std::vector<size_t>& axes, const Site& site) const;
+  ir::ExprRef register_of(const ir::BufferRef& fragment, const std::vector<ir::ExprRef>& indices, const Site& site);
+  // Runs `body` once, or `count` times with the register number, in every thread.
+  void unrolled(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body);
+  // One thread walks [0, extent) in order.
+  void serial(const std::string& name, ir::ExprRef extent, bool reassociate,
+              const std::function<void(ir::ExprRef)>& body);
+
+  // lower_access.cc: expressions and element access. Every access is proved or guarded.
+  ir::ExprRef scalar(const ir::ExprRef& expr, const Site* site);
+  bool is_exact(const ir::Expr& cast) const;
+  ir::ExprRef index(const ir::ExprRef& expr, const Site* site);  // as I64, named so that it is evaluated once
+  ir::ExprRef load(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
+                   ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr);
+  ir::ExprRef in_bounds(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, ir::ExprRef guard);
+  // `wrong_swizzle`: as a planted bug wants it.
+  ir::ExprRef offset(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
+                     bool wrong_swizzle = false);
+  ir::BufferRef storage(const ir::BufferRef& buffer) const { return storage_.at(buffer.get()); }
+  bool in_registers(const ir::BufferRef& buffer) const;
+  ir::ExprRef convert(const ir::ExprRef& value, ir::DType to) const;  // to the compute type of an element of type `to`
+  ir::BufferRef temporary(const std::string& name, ir::DType type, ir::Scope scope, int64_t elements);
+
+  // lower_copy.cc
+  struct Slice {  // a TileRef with its uniform parts evaluated
+    const ir::TileRef* ref;
+    std::vector<ir::ExprRef> starts;  // one an axis; null where an axis has none
+    std::vector<std::shared_ptr<Slice>> gathers;
+    ir::ExprRef within_first, within_length;
+  };
+  Slice slice(const ir::TileRef& ref);
+  std::vector<int64_t> slice_shape(const ir::TileRef& ref) const;
+  // The element of the slice at the site's coordinates (its non-index axes in order). Sets guard to `within`, or null.
+  std::vector<ir::ExprRef> element(const Slice& slice, const Site& site, ir::ExprRef* guard);
+  ir::ExprRef load_element(const Slice& slice, const Site& site);
+  void copy_packed(const Slice& dst, const Slice& src);
+
+  // lower_vector.cc: copies by wide accesses. False if the facts or the layouts allow none; nothing is emitted then.
+  bool copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
+  bool copy_registers(const ir::CopyStmt& copy);
+  bool copy_quads(const ir::CopyStmt& copy, const Slice& dst);  // lower_quads.cc
+  // lower_matrices.cc
+  bool copy_matrices(const ir::CopyStmt& copy, const Slice& dst);
+  bool suits_matrices(const ir::BufferRef& tile, const FragmentLayout& layout);
+  ir::BufferRef load_matrices(const ir::BufferRef& tile, const FragmentLayout& layout);
+  // Where this lane points the instruction for four matrices whose first register is `first`.
+  Site matrix_row(const FragmentLayout& layout, const FragmentLayout& rows, const ir::ExprRef& first);
+  static std::vector<ir::ExprRef> fragment_indices(const Site& site) { return site.coords; }
+  int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
+  void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,
+            ir::ExprRef from_index, int64_t elements, ir::ExprRef guard);
+  // Index and guard of the vector that begins at the site.
+  ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
+
+  // lower_bulk.cc
+  LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
+  void copy_bulk(const ir::CopyStmt& copy, const Slice& src);
+  ir::ExprRef box_coordinate(const ir::ExprRef& start);
+  int64_t map_of(const Slice& slice, int64_t rows, int64_t columns);
+  bool store_boxes(const ir::CopyStmt& copy, const Slice& dst);  // lower_boxes.cc
+
+  // lower_shifted.cc
+  struct ShiftedPlace {  // 16 bytes of a tensor
+    ir::ExprRef at;          // offset of the first element
+    ir::ExprRef whole;       // the 32 bytes from there on exist
+    ir::ExprRef first, end;  // I32: the elements that exist
+  };
+  ShiftedPlace shifted_place(const Slice& src, const Site& site, int64_t width);
+  // Whole tiles, for the producer's threads.
+  void copy_shifted(const std::vector<const ir::CopyStmt*>& copies);
+
+  // lower_fma.cc
+  struct BlockSide {  // an operand of a product whose C is in registers, as one thread reads it
+    const Slice* slice;
+    const FragmentLayout::Axis* axis;  // of C
+    int64_t extent, count;             // of the axis; rows or columns of a thread
+    bool k_last;                       // k goes along the rows of the tile
+    bool ragged;
+    ir::DType type;
+    ir::ExprRef first;     // I64: where the thread's digits point
+    int64_t width = 1;     // elements of one load, along k or along the axis
+    ir::BufferRef raw;     // what a step loads: depth of each row or column, or all of them for each k
+    ir::BufferRef values;  // of one k, converted; null where they need no conversion
+  };
+  BlockSide block_side(const Slice& slice, const FragmentLayout& layout, size_t axis, bool k_last, ir::DType sum);
+  ir::ExprRef block_place(const BlockSide& side, const ir::ExprRef& number, bool in_tile) const;
+  void load_block(const BlockSide& side, const ir::ExprRef& k_first, int64_t depth, const std::string& name);
+  void gemm_blocks(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  // lower_mma.cc
+  void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  // lower_group_mma.cc
+  void gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column, bool first_row);
+  // cpu_copy.cc, cpu_gemm.cc
+  // One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is what
+  // the rows fixed so far say, by indices from memory.
+  struct CpuSide {
+    const Slice* slice;
+    std::vector<int64_t> extents;
+    std::vector<ir::ExprRef> low, high;
+    std::vector<bool> whole;  // [low, high) is all of the coordinate, proved
+    std::vector<size_t> axis_of;
+    std::vector<ir::ExprRef> indices;
+    ir::ExprRef present;
+    int64_t panel_width = 0;  // of the last coordinate
+    ir::ExprRef streams;          // of a written tensor: whether it is better stored past the caches; null: never
+  };
+  // False: nothing was emitted, the copy is none of rows.
+  bool copy_rows(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
+  bool bounds_of(const Slice& slice, CpuSide* side);
+  void set_coordinate(CpuSide* side, size_t axis, const ir::ExprRef& coordinate);
+  void copy_strip(const CpuSide& dst, const CpuSide& src, const ir::ExprRef& first, int64_t width, bool interior);
+  void copy_nest(CpuSide dst, CpuSide src, size_t axis, bool interior);
+  bool copy_transposed(const CpuSide& dst, const CpuSide& src);  // cpu_transpose.cc
+  ir::ExprRef streams(const CpuSide& dst, const CpuSide& src);
+  bool has_unit_stride(const CpuSide& side) const;
+  // cpu_pairs.cc
+  bool in_pairs(const ir::BufferRef& buffer) const;
+  void store_pairs(const ir::BufferRef& tile, const std::vector<int64_t>& shape,
+                   const std::function<ir::ExprRef(const Site&)>& value);
+  bool transpose_pairs(const ir::CopyStmt& copy, const CpuSide& src);
+  void copy_pairs(const ir::CopyStmt& copy, const Slice& src);
+  // cpu_forward.cc
+  bool forward_copy(const ir::CopyStmt& copy, const Slice& src);
+  ir::ExprRef load_forwarded(const Slice& from, const std::vector<ir::ExprRef>& indices, const Site* site);
+  // cpu_strips.cc
+  struct Ahead {  // what a copy will read for the next tile, or write of this one
+    const ir::TileRef* ref;
+    std::vector<ir::ExprRef> starts;
+    std::vector<int64_t> shape;
+    bool write = false;
+    int64_t begun = 0;  // elements of the last axis that were asked for already
+  };
+  struct FusedCopy {
+    Slice dst_slice, src_slice;
+    CpuSide dst, src;  // borrow the slices
+  };
+  struct AheadPart {  // of its rows' elements: [begin, end)
+    const Ahead* copy;
+    int64_t begin, end;
+  };
+  void note_ahead(const ir::CopyStmt& copy);
+  void note_stores(const ir::Block& body);
+  std::vector<AheadPart> take_ahead(size_t rank, int64_t columns, int64_t share);
+  void ask_ahead(const std::vector<AheadPart>& parts, const std::vector<ir::ExprRef>& coords, const ir::ExprRef& at,
+                 int64_t steps);
+  bool fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt& copy);
+  bool each_in_strips(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
+                      const std::function<void(const Site&)>& body);
+  void micro_gemm(const ir::GemmStmt& gemm);
+  ir::ExprRef panel_offset(const Placement& placement, const std::vector<ir::ExprRef>& indices) const;
+  static ir::ExprRef rounded(const ir::ExprRef& value, ir::DType to);  // a cast, left out where it changes nothing
+
+  // lower_reads.cc: what a region reads of tensors, loaded once and by neighbours.
+  struct RegionRead {
+    const ir::Expr* load;
+    std::vector<ir::ExprRef> indices;  // without names of the region's
+    std::vector<size_t> axes;          // of the region, by index that follows one
+    int64_t width = 1;                 // elements of one access
+    bool once = false;                 // in front of the region
+    bool matrices = false;             // there too, the tile as it lies, by ldmatrix
+  };
+  std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
+                                   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets, const FragmentLayout& layout);
+  // each_in() with those reads in registers.
+  void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
+                       const std::vector<std::string>& names, const std::function<void(const Site&)>& body);
+  void fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
+
+  // lower_parallel.cc, lower_reduce.cc
+  // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
+  ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
+                                 const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
+  void reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout);
+  ir::ExprRef reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ir::ExprRef& neutral);  // cpu_reduce.cc
+  ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
+  ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
+
+  const ir::Kernel& kernel_;
+  const Target& target_;
+  const Schedule& schedule_;
+  const Placements& placements_;
+  const uint64_t fact_mask_;
+  bool index32_ = false;
+  std::set<int> unit_stride_;  // parameters
+
+  LoopKernel out_;
+  LoopBlock* current_ = nullptr;
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> storage_;             // tensor or tile -> loop buffer
+  std::unordered_map<const ir::Buffer*, ir::DType> widened_;                 // loop buffer -> what its values are rounded to
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;              // 4-bit tensor -> its bytes
+  std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
+  std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
+  std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
+  const LoopPipeline* bulk_ = nullptr;  // in the part that the copy engine does: its pipeline
+  bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
+  int copiers_ = 0;  // threads that share a wide copy between memories
+  std::vector<ir::ExprRef> grid_extents_;
+  // In a cluster: whether the other block has a tile, and by axis of the grid whether it is at the same place.
+  ir::ExprRef neighbour_;
+  std::vector<ir::ExprRef> alike_;
+  std::vector<Ahead> ahead_;
+  std::span<const ir::Stmt> following_;  // the statements after the one at hand, in its block
+  std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor
+  std::unique_ptr<FusedCopy> next_copy_;  // what follows the region at hand and may be fused with it
+  std::unique_ptr<FusedCopy> fused_;      // for the next loop over elements
+  // Loads of the region at hand whose values are in registers already, as the site's thread has them.
+  std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
+  bool apart_ = false;  // LoopFor::apart of the innermost loop of the next each_in()
+  bool region_is_heavy_ = false;  // the region at hand has functions that are no instruction
+  int loop_depth_ = 0;  // of `for`, `pipelined` and `if` of the program
+  Status status_;
+};
+
+// Shared by the lower_*.cc files.
+ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
+// Some twenty instructions and more.
+bool is_heavy(const ir::Expr& expr);
+ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);
+
+}  // namespace kachel::lowering

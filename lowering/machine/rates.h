@@ -1,0 +1,41 @@
+// How fast an architecture is: what the cost model turns a profile (work.h) into times with. The passes do not look
+// here. The numbers order candidates, they promise nothing: time is measured.
+#pragma once
+#include <array>
+
+#include "lowering/machine/work.h"
+
+namespace kachel::lowering {
+
+// Of one multiprocessor and clock, where nothing else is said.
+struct Rates {
+  int architecture;                                 // the first that this row describes
+  std::array<double, kProductKinds> multiply_adds;  // by tensor cores, by ProductKind; 0: it has none
+  double scalar_operations;                         // instructions of warps that are issued
+  double special_operations;                        // of warps, by the special function units
+  double shared_bytes;
+  double l2_bytes;        // what its port takes from the L2
+  double dram_bytes;      // its share of the memory's bandwidth, all of them busy
+  double latency_clocks;  // of a read of memory that others wait for as well
+  double barrier_clocks;  // from the last arrival until the others go on
+  double clock_mhz;       // under load
+};
+
+// The row for an architecture: the last one not above it.
+const Rates& rates_of(int architecture);
+
+// Registers that a thread needs beside its arrays: for addresses and loops, least and usually.
+inline constexpr int kLeastOtherRegisters = 6, kOtherRegisters = 28;
+
+// Clocks from the launch of a kernel to its first instruction and from its last to its end.
+inline constexpr double kLaunchClocks = 4000;
+
+// How many blocks a multiprocessor holds, for as many registers as the compiler is likely to take.
+struct Residency {
+  int blocks = 1;
+  int registers = 0;    // a thread
+  bool spills = false;  // its arrays alone need more registers than it can have
+};
+Residency residency_of(const WorkProfile& profile, int architecture);
+
+}  // namespace kachel::lowering

@@ -1,0 +1,193 @@
+// From a profile to the work of one tile, for given values of a launch.
+#include <algorithm>
+#include <set>
+
+#include "ir/instantiate.h"
+#include "lowering/machine/work_node.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprRef;
+using Kind = WorkNode::Kind;
+
+// Iterations of a loop, most, whose work is looked at one by one; of longer ones some stand for all.
+constexpr int64_t kSampledIterations = 8;
+
+void need(const ExprRef& expr, std::set<const ir::Var*>* needed) {
+  ir::visit(expr, [&](const ExprRef& part) {
+    if (part->kind == ir::ExprKind::kVar) needed->insert(part->var.get());
+  });
+}
+
+bool is_number(const ExprRef& expr) {
+  return expr->kind == ir::ExprKind::kInt;
+}
+
+// From the last statement to the first, since names are used behind where they are made.
+void prune(WorkNodes* nodes, std::set<const ir::Var*>* needed) {
+  WorkNodes kept;
+  for (auto node = nodes->rbegin(); node != nodes->rend(); ++node) {
+    if (node->kind == Kind::kLet) {
+      if (!needed->count(node->var.get())) continue;
+      need(node->value, needed);
+    } else if (node->kind == Kind::kLoop) {
+      prune(&node->body, needed);
+      if (node->body.empty()) continue;
+      node->varies = needed->count(node->var.get()) > 0;
+      need(node->value, needed);
+      need(node->end, needed);
+      if (is_number(node->value) && is_number(node->end) && !node->filled_ahead && node->body.size() == 1 &&
+          node->body[0].kind == Kind::kWork) {
+        const int64_t trips = std::max<int64_t>(node->end->int_value - node->value->int_value, 0);
+        Work all;
+        all.add(node->body[0].work, static_cast<double>(trips));
+        *node = {};
+        node->work = std::move(all);
+      }
+    } else if (node->kind == Kind::kBranch) {
+      prune(&node->body, needed);
+      prune(&node->otherwise, needed);
+      if (node->body.empty() && node->otherwise.empty()) continue;
+      need(node->value, needed);
+    }
+    if (node->kind == Kind::kWork && !kept.empty() && kept.back().kind == Kind::kWork)
+      kept.back().work.add(node->work);
+    else
+      kept.push_back(std::move(*node));
+  }
+  std::reverse(kept.begin(), kept.end());
+  *nodes = std::move(kept);
+}
+
+class Follower {
+ public:
+  explicit Follower(ir::HostEnv env) : env_(std::move(env)) {}
+
+  bool unknown = false;
+  BlockWork total;
+
+  void follow(const WorkNodes& nodes, double times, bool ahead) {
+    for (const WorkNode& node : nodes) {
+      switch (node.kind) {
+        case Kind::kWork:
+          (ahead ? total.loops : total.rest).add(node.work, times);
+          break;
+        case Kind::kLet:
+          if (auto value = ir::evaluate(node.value, env_); value.ok())
+            env_[node.var.get()] = *value;
+          else
+            env_.erase(node.var.get());
+          break;
+        case Kind::kLoop:
+          loop(node, times, ahead || node.filled_ahead);
+          break;
+        case Kind::kBranch: {
+          const auto taken = ir::evaluate_int(node.value, env_);
+          const double share = taken.ok() ? (*taken ? 1 : 0) : 0.5;
+          if (share > 0) follow(node.body, times * share, ahead);
+          if (share < 1) follow(node.otherwise, times * (1 - share), ahead);
+          break;
+        }
+      }
+    }
+  }
+
+ private:
+  void loop(const WorkNode& node, double times, bool ahead) {
+    const auto first = ir::evaluate_int(node.value, env_), end = ir::evaluate_int(node.end, env_);
+    if (!first.ok() || !end.ok()) {
+      unknown = true;
+      return;
+    }
+    const int64_t trips = *end - *first;
+    if (trips <= 0) return;
+    const int64_t samples = node.varies ? std::min(trips, kSampledIterations) : 1;
+    for (int64_t i = 0; i < samples; ++i) {
+      // The first and the last one are among them.
+      const int64_t step = samples > 1 ? i * (trips - 1) / (samples - 1) : 0;
+      env_[node.var.get()] = {.i = *first + step};
+      follow(node.body, times * static_cast<double>(trips) / static_cast<double>(samples), ahead);
+    }
+  }
+
+  ir::HostEnv env_;
+};
+
+ir::HostEnv environment(const WorkProfile& profile, const WorkInputs& inputs) {
+  ir::HostEnv env;
+  for (const WorkProfile::Input& input : profile.inputs) {
+    const auto index = static_cast<size_t>(input.slot.index);
+    auto from = [&](std::span<const int64_t> values) {
+      if (index < values.size()) env[input.var.get()] = {.i = values[index]};
+    };
+    switch (input.slot.kind) {
+      case Slot::Kind::kDim:
+        from(inputs.dims);
+        break;
+      case Slot::Kind::kScalar:
+        if (!ir::is_float(input.var->type.dtype)) from(inputs.scalars);
+        break;
+      case Slot::Kind::kGrid:
+        from(inputs.grid);
+        break;
+      case Slot::Kind::kBlocks:
+        env[input.var.get()] = {.i = inputs.tiles};
+        break;
+      default:
+        break;
+    }
+  }
+  return env;
+}
+
+}  // namespace
+
+void compact(WorkNodes* nodes) {
+  std::set<const ir::Var*> needed;
+  prune(nodes, &needed);
+}
+
+void Work::add(const Work& other, double times) {
+  for (size_t i = 0; i < kProductKinds; ++i) multiply_adds[i] += times * other.multiply_adds[i];
+  scalar_operations += times * other.scalar_operations;
+  special_operations += times * other.special_operations;
+  thread_operations += times * other.thread_operations;
+  thread_specials += times * other.thread_specials;
+  shared_bytes += times * other.shared_bytes;
+  operand_bytes += times * other.operand_bytes;
+  filled_bytes += times * other.filled_bytes;
+  port_bytes += times * other.port_bytes;
+  filled_port_bytes += times * other.filled_port_bytes;
+  fills += times * other.fills;
+  barriers += times * other.barriers;
+  product_batches += times * other.product_batches;
+  rounds += times * other.rounds;
+  read_bytes.resize(std::max(read_bytes.size(), other.read_bytes.size()));
+  written_bytes.resize(std::max(written_bytes.size(), other.written_bytes.size()));
+  for (size_t i = 0; i < other.read_bytes.size(); ++i) read_bytes[i] += times * other.read_bytes[i];
+  for (size_t i = 0; i < other.written_bytes.size(); ++i) written_bytes[i] += times * other.written_bytes[i];
+}
+
+std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& inputs, int64_t tile) {
+  if (!profile.nodes) return std::nullopt;
+  ir::HostEnv env = environment(profile, inputs);
+  env[profile.tile.get()] = {.i = tile};
+  Follower follower(std::move(env));
+  follower.follow(*profile.nodes, 1, false);
+  if (follower.unknown) return std::nullopt;
+  return std::move(follower.total);
+}
+
+double tensor_bytes(const WorkProfile& profile, size_t tensor, const WorkInputs& inputs) {
+  const ir::HostEnv env = environment(profile, inputs);
+  double elements = 1;
+  for (const ExprRef& extent : profile.tensors[tensor].shape) {
+    const auto value = ir::evaluate_int(extent, env);
+    if (!value.ok()) return 0;
+    elements *= static_cast<double>(*value);
+  }
+  return elements * ir::bits(profile.tensors[tensor].type) / 8;
+}
+
+}  // namespace kachel::lowering

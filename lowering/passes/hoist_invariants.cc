@@ -1,0 +1,209 @@
+#include "lowering/passes/hoist_invariants.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/simplify.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+bool in_memory(const ir::BufferRef& buffer) {
+  return buffer->scope != ir::Scope::kRegister;
+}
+
+// (a + b) / c is a / c where a is a multiple of m, c is one too, and 0 <= b < m; a >= 0, since division truncates.
+ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges) {
+  if (node->kind != ExprKind::kApply || node->op != Op::kDiv || ir::is_float(node->type)) return node;
+  const ExprRef &sum = node->args[0], &divisor = node->args[1];
+  if (divisor->kind != ExprKind::kInt || divisor->int_value <= 0) return node;
+  if (sum->kind != ExprKind::kApply || sum->op != Op::kAdd || !ranges.cannot_wrap(sum)) return node;
+  for (const bool first : {true, false}) {
+    const ExprRef &a = sum->args[first ? 0 : 1], &b = sum->args[first ? 1 : 0];
+    const Interval small = ranges.of(b);
+    if (ranges.of(a).lo >= 0 && small.lo >= 0 && small.hi < std::gcd(ranges.multiple_of(a), divisor->int_value))
+      return ir::make_typed(Op::kDiv, {a, divisor});
+  }
+  return node;
+}
+
+// What a loop's body changes.
+struct Changes {
+  std::set<const ir::Var*> names;  // those that `let` gives left out at the top of the body
+  std::set<const ir::Buffer*> buffers;
+  bool waits = false;  // for other threads
+
+  explicit Changes(const LoopFor& loop) {
+    names.insert(loop.var.get());
+    for (const LoopStmt& stmt : loop.body)
+      if (!std::holds_alternative<LoopLet>(stmt.node)) note(stmt);
+  }
+
+ private:
+  void note(const LoopStmt& stmt) {
+    if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names.insert(let->var.get());
+    if (const auto* store = std::get_if<LoopStore>(&stmt.node)) buffers.insert(store->buffer.get());
+    if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) buffers.insert(atomic->buffer.get());
+    if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) names.insert(shuffle->var.get());
+    auto nested = [this](const LoopBlock& body) {
+      for (const LoopStmt& inner : body) note(inner);
+    };
+    if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+      names.insert(loop->var.get());
+      nested(loop->body);
+    } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+      nested(branch->then_body);
+      nested(branch->else_body);
+    } else if (!std::holds_alternative<LoopLet>(stmt.node) && !std::holds_alternative<LoopStore>(stmt.node) &&
+               !std::holds_alternative<LoopComment>(stmt.node) && !std::holds_alternative<LoopShuffle>(stmt.node) &&
+               !std::holds_alternative<LoopAtomic>(stmt.node)) {
+      waits = true;  // or, as intrinsics, is not looked into
+    }
+  }
+};
+
+class Hoister {
+ public:
+  explicit Hoister(Ranges& ranges) : ranges_(ranges) {}
+
+  void block(LoopBlock* body) {
+    LoopBlock out;
+    for (LoopStmt& stmt : *body) {
+      for_each_expr(&stmt, [this](ExprRef* expr) {
+        *expr = ir::rewrite(*expr, [this](const ExprRef& node) { return without_small_addend(node, ranges_); });
+      });
+      if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+        block(&loop->body);
+        hoist(loop, &out);
+      } else if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
+        block(&threads->body);
+      } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+        block(&branch->then_body);
+        block(&branch->else_body);
+      }
+      out.push_back(std::move(stmt));
+    }
+    *body = std::move(out);
+  }
+
+ private:
+  // The expressions of the statement itself.
+  template <class Fn>
+  static void for_each_expr(LoopStmt* stmt, const Fn& fn) {
+    if (auto* let = std::get_if<LoopLet>(&stmt->node)) fn(&let->value);
+    if (auto* store = std::get_if<LoopStore>(&stmt->node)) fn(&store->index), fn(&store->value);
+  }
+
+  void hoist(LoopFor* loop, LoopBlock* out) {
+    const bool runs =
+        ir::is_const(loop->begin) && ir::is_const(loop->end) && loop->begin->int_value < loop->end->int_value;
+    if (!loop->unroll || !runs) return;
+    const Changes changes(*loop);
+    if (changes.waits) return;
+    std::set<const ir::Var*> changing = changes.names;  // and names of what changes
+    for (const LoopStmt& stmt : loop->body)
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node); let && !fixed(let->value, changing, changes.buffers))
+        changing.insert(let->var.get());
+    // From the first load on: the names that it needs stand before it.
+    std::vector<std::pair<ExprRef, ExprRef>> loaded;
+    std::set<const ir::Var*> needed;
+    LoopBlock before;
+    const auto lift = [&](auto&& self, const ExprRef& expr) -> ExprRef {
+      if (loads_memory(expr) && fixed(expr, changing, changes.buffers)) {
+        for (const auto& [known, name] : loaded)
+          if (ir::same(known, expr)) return name;
+        ir::visit(expr, [&](const ExprRef& node) {
+          if (node->kind == ExprKind::kVar) needed.insert(node->var.get());
+        });
+        loaded.push_back({expr, named("loaded", expr, &before)});
+        return loaded.back().second;
+      }
+      // What the first operand guards is not loaded where the guard is not known.
+      const bool guards = expr->kind == ExprKind::kApply && !planted(Planted::kGuardLeftBehind) &&
+                          (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
+      bool changed = false;
+      std::vector<ExprRef> args;
+      for (const ExprRef& arg : expr->args) {
+        args.push_back(guards && !args.empty() ? arg : self(self, arg));
+        changed |= args.back() != arg;
+      }
+      if (!changed) return expr;
+      auto copy = std::make_shared<ir::Expr>(*expr);
+      copy->args = std::move(args);
+      return copy;
+    };
+    for (LoopStmt& stmt : loop->body) {
+      const auto* let = std::get_if<LoopLet>(&stmt.node);
+      if (let && !changing.count(let->var.get())) continue;  // moves as a whole, if it moves
+      for_each_expr(&stmt, [&](ExprRef* expr) { *expr = lift(lift, *expr); });
+    }
+    // Fixed names that loads move: those needed, and all that they are made of; loads under a name of their own too.
+    LoopBlock kept, names;
+    std::vector<bool> moves(loop->body.size());
+    for (size_t i = loop->body.size(); i-- > 0;) {
+      const auto* let = std::get_if<LoopLet>(&loop->body[i].node);
+      if (!let || changing.count(let->var.get()) || !(needed.count(let->var.get()) || loads_memory(let->value)))
+        continue;
+      moves[i] = true;
+      ir::visit(let->value, [&](const ExprRef& node) {
+        if (node->kind == ExprKind::kVar) needed.insert(node->var.get());
+      });
+    }
+    for (size_t i = 0; i < loop->body.size(); ++i) (moves[i] ? names : kept).push_back(std::move(loop->body[i]));
+    for (LoopStmt& stmt : before) names.push_back(std::move(stmt));
+    if (names.empty()) {
+      loop->body = std::move(kept);
+      return;
+    }
+    // Under new names, since another loop of the block may declare the old ones.
+    std::unordered_map<const ir::Var*, ExprRef> renamed;
+    for (LoopStmt& stmt : names) {
+      auto& let = std::get<LoopLet>(stmt.node);
+      const ir::VarRef fresh = std::make_shared<ir::Var>(*let.var);
+      ranges_.set(fresh, ranges_.of(ir::make_var(let.var)));
+      ranges_.set_multiple(fresh, ranges_.multiple_of(ir::make_var(let.var)));
+      out->push_back({LoopLet{fresh, with(let.value, renamed)}});
+      renamed[let.var.get()] = ir::make_var(fresh);
+    }
+    loop->body = substituted(kept, std::move(renamed));
+  }
+
+  static ExprRef with(const ExprRef& expr, const std::unordered_map<const ir::Var*, ExprRef>& names) {
+    return ir::rewrite(expr, [&](const ExprRef& node) {
+      const auto it = node->kind == ExprKind::kVar ? names.find(node->var.get()) : names.end();
+      return it == names.end() ? node : it->second;
+    });
+  }
+  static bool loads_memory(const ExprRef& expr) {
+    bool found = false;
+    ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad && in_memory(node->buffer); });
+    return found;
+  }
+  static bool fixed(const ExprRef& expr, const std::set<const ir::Var*>& changing,
+                    const std::set<const ir::Buffer*>& written) {
+    bool fixed = true;
+    ir::visit(expr, [&](const ExprRef& node) {
+      fixed &= !(node->kind == ExprKind::kVar && changing.count(node->var.get()));
+      // Registers change by intrinsics that name a part of them.
+      fixed &= !(node->kind == ExprKind::kLoad && (!in_memory(node->buffer) || written.count(node->buffer.get())));
+    });
+    return fixed;
+  }
+
+  Ranges& ranges_;
+};
+
+}  // namespace
+
+void hoist_invariants(LoopKernel* kernel) {
+  Hoister(kernel->ranges).block(&kernel->body);
+}
+
+}  // namespace kachel::lowering

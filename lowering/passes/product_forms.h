@@ -1,0 +1,25 @@
+// What the body of a pipelined loop does around its wgmma, which run by themselves: what may be left under way.
+#pragma once
+#include <optional>
+
+#include "lowering/passes/group_batches.h"
+
+namespace kachel::lowering {
+
+// A body of nothing but wgmma on accumulators that nothing else in it touches.
+bool only_products(const LoopBlock& body);
+
+// Products, work on their result, products with that work's outcome.
+struct Skew {
+  LoopBlock first, work, second;
+};
+std::optional<Skew> skewed(const LoopPipeline& node);
+
+// Work that touches no sums, then products, so that it can run beside those of the iteration before.
+struct Prepared {
+  LoopBlock work, products;
+  std::vector<ir::BufferRef> operands;  // in registers, that the work makes: f32, rounded to 16 bits where it stores them
+};
+std::optional<Prepared> prepared(const LoopPipeline& node);
+
+}  // namespace kachel::lowering

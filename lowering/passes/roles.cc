@@ -1,0 +1,252 @@
+// The producer walks the same tiles, loops and branches as the consumers, since all of them are uniform, and drops what
+// is not copied ahead. Each stage is used in turn: the producer waits until a ring's part of it is empty, announces its
+// bytes and starts the copies, which end the phase of its `full` barrier when they are there. Where its threads copy some of
+// that themselves, each of them walks along, and arrives at the barrier by way of its own copies; or, if it has stored, each
+// warp does behind a fence. What goes by way of registers is loaded before the stage is waited for, an iteration ahead where
+// there are registers for all of it.
+//
+// A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages as
+// they use.
+#include "lowering/passes/roles.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "lowering/loop_ir/phases.h"
+#include "lowering/passes/simplify.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+// Of the consumers' part what leads to pipelines, and something else in the place of each.
+class Slice {
+ public:
+  virtual ~Slice() = default;
+  bool failed = false;
+
+  LoopBlock block(const LoopBlock& body) {
+    LoopBlock out;
+    bool fills = false;
+    for (const LoopStmt& stmt : body) {
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+        if (known(let->value))
+          out.push_back(stmt);
+        else
+          unknown_.insert(let->var.get());
+      } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+        LoopFor copy{loop->var, loop->begin, loop->end, loop->unroll, false, block(loop->body)};
+        if (copy.body.empty()) continue;
+        failed |= !known(loop->begin) || !known(loop->end);
+        out.push_back({std::move(copy)});
+        fills = true;
+      } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+        LoopIf copy{branch->condition, block(branch->then_body), block(branch->else_body)};
+        if (copy.then_body.empty() && copy.else_body.empty()) continue;
+        failed |= !known(branch->condition);
+        out.push_back({std::move(copy)});
+        fills = true;
+      } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+        if (pipeline->bulk) {
+          failed |= !known(pipeline->begin) || !known(pipeline->end);
+          instead(*pipeline, &out);
+          fills = true;
+        } else {
+          for_each_statement(pipeline->consume, [&](const LoopStmt& inner) {
+            const auto* within = std::get_if<LoopPipeline>(&inner.node);
+            failed |= within && within->bulk;
+          });
+        }
+      }
+    }
+    if (!fills) out.clear();
+    return out;
+  }
+
+ protected:
+  virtual void instead(const LoopPipeline& node, LoopBlock* out) = 0;
+
+  // Values that need neither tiles nor registers.
+  bool known(const ir::ExprRef& expr) const {
+    bool known = true;
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kVar) known &= !unknown_.count(node->var.get());
+      if (node->kind == ir::ExprKind::kLoad)
+        known &= node->buffer->scope == ir::Scope::kGlobal && node->buffer->direction == ir::Direction::kIn;
+    });
+    return known;
+  }
+
+ private:
+  std::unordered_set<const ir::Var*> unknown_;
+};
+
+class Producer final : public Slice {
+ private:
+  using Ring = LoopPipeline::Bulk::Ring;
+  using Kind = LoopIntrinsic::Kind;
+
+  // Which ring a thread loop of copies fills: none, if registers. Anything else has no place here.
+  const Ring* copied_by(const LoopThreads& threads, const LoopPipeline::Bulk& bulk) {
+    const ir::Buffer* to = nullptr;
+    for_each_statement(threads.body, [&](const LoopStmt& stmt) {
+      for_each_expr(stmt, [&](const ir::ExprRef& expr) { failed |= !known(expr); });
+      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+      if (copy) to = copy->operands[0].buffer.get();
+      failed |= copy ? copy->kind != Kind::kCopyAsync && copy->kind != Kind::kLoadShifted && copy->kind != Kind::kStoreShifted
+                     : std::holds_alternative<LoopStore>(stmt.node) || std::holds_alternative<LoopAtomic>(stmt.node);
+    });
+    for (const Ring& ring : bulk.rings)
+      for (const ir::BufferRef& buffer : ring.buffers)
+        if (buffer.get() == to) return &ring;
+    return nullptr;
+  }
+
+  // With the registers that they fill.
+  using Loads = std::vector<std::pair<const ir::Buffer*, const LoopStmt*>>;
+
+  // Either half of shifted copies, if a thread loop is made of it.
+  static const LoopIntrinsic* shifted(const LoopStmt& stmt) {
+    const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+    const LoopIntrinsic* found = nullptr;
+    if (threads)
+      for_each_statement(threads->body, [&](const LoopStmt& inner) {
+        const auto* copy = std::get_if<LoopIntrinsic>(&inner.node);
+        if (copy && (copy->kind == Kind::kLoadShifted || copy->kind == Kind::kStoreShifted)) found = copy;
+      });
+    return found;
+  }
+
+  // The loads to registers, if all of an iteration are there at once. Then they are issued in the one before, as soon as what is in
+  // their registers has been stored.
+  static Loads loads_ahead(const LoopBlock& produce) {
+    Loads loads;
+    bool stored = false;
+    for (const LoopStmt& stmt : produce) {
+      if (std::holds_alternative<LoopFor>(stmt.node)) return {};
+      const LoopIntrinsic* copy = shifted(stmt);
+      if (!copy) continue;
+      if (copy->kind == Kind::kStoreShifted) {
+        stored = true;
+      } else {
+        if (stored) return {};
+        loads.emplace_back(copy->operands[0].buffer.get(), &stmt);
+      }
+    }
+    return loads;
+  }
+
+  // One of them for an iteration, if there is one.
+  static LoopStmt loaded_for(const LoopPipeline& node, const LoopStmt* load, const ir::ExprRef& iteration) {
+    std::unordered_map<const ir::Var*, ir::ExprRef> values = {{node.ahead.get(), iteration}};
+    auto value_of = [&](const ir::ExprRef& part) {
+      const auto found = part->kind == ir::ExprKind::kVar ? values.find(part->var.get()) : values.end();
+      return found == values.end() ? part : found->second;
+    };
+    for (const LoopStmt& stmt : node.produce)
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) values[let->var.get()] = ir::rewrite(let->value, value_of);
+    return {LoopIf{ir::make_typed(ir::Op::kLt, {iteration, node.end}), substituted({*load}, values), {}}};
+  }
+
+  void instead(const LoopPipeline& node, LoopBlock* out) override {
+    const LoopPipeline::Bulk& bulk = *node.bulk;
+    LoopFor loop{node.ahead, node.begin, node.end, false, false, {}};
+    const PhaseState state = begin_phase(bulk.producer, node.into, &loop.body);
+    // An empty stage is one whose phase before this is over; the first one before all is.
+    const ir::ExprRef before =
+        ir::make_typed(ir::Op::kBitXor, {state.parity, int32(planted(Planted::kPhaseParity) ? 0 : 1)});
+    // Each ring in front of its first copy.
+    std::unordered_set<const ir::Buffer*> announced;
+    auto announce = [&](const ir::Buffer* full) {
+      for (const Ring& ring : bulk.rings) {
+        if (ring.full.get() != full || !announced.insert(full).second) continue;
+        loop.body.push_back(phase_operation(Kind::kPhaseWait, ring.empty, state.stage, 0, before));
+        loop.body.push_back(phase_operation(Kind::kPhaseExpect, ring.full, state.stage, ring.bytes));
+      }
+    };
+    auto copied = [&] {
+      for (const Ring& ring : bulk.rings) {
+        if (ring.stored && !planted(Planted::kStoredNotFenced)) loop.body.push_back(marker(Kind::kProxyFence));
+        const auto arrive = ring.stored ? Kind::kPhaseArrive : Kind::kPhaseCopied;
+        if (ring.by_threads) loop.body.push_back(phase_operation(arrive, ring.full, state.stage));
+      }
+    };
+    if (planted(Planted::kCopiesNotAwaited)) copied();
+    auto boxes = [&](const LoopStmt& stmt) {
+      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+      if (!copy) return;
+      for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
+      announce(copy->operands[2].buffer.get());
+    };
+    std::unordered_set<const ir::Var*> named;
+    const Loads loads = loads_ahead(node.produce);
+    for (const auto& [registers, load] : loads) out->push_back(loaded_for(node, load, node.begin));
+    for (const LoopStmt& stmt : node.produce) {
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+        failed |= !known(let->value);
+        named.insert(let->var.get());
+      }
+      if (const auto* shared = std::get_if<LoopIf>(&stmt.node)) {
+        failed |= !known(shared->condition);
+        for (const LoopBlock* part : {&shared->then_body, &shared->else_body}) std::for_each(part->begin(), part->end(), boxes);
+      }
+      boxes(stmt);
+      auto fills = [&](const LoopStmt& part) {
+        if (const auto* inner = std::get_if<LoopLet>(&part.node)) failed |= !known(inner->value);
+        if (const auto* threads = std::get_if<LoopThreads>(&part.node))
+          if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
+      };
+      fills(stmt);
+      if (const auto* rounds = std::get_if<LoopFor>(&stmt.node)) std::for_each(rounds->body.begin(), rounds->body.end(), fills);
+      if (loads.empty()) {
+        loop.body.push_back(stmt);
+        continue;
+      }
+      const LoopIntrinsic* moved = shifted(stmt);
+      if (moved && moved->kind == Kind::kLoadShifted) continue;
+      loop.body.push_back(stmt);
+      for (const auto& [registers, load] : loads)
+        if (moved && moved->operands[1].buffer.get() == registers)
+          loop.body.push_back(loaded_for(node, load, plus(ir::make_var(node.ahead), int64(1))));
+    }
+    if (!planted(Planted::kCopiesNotAwaited)) copied();
+    end_phase(bulk.producer, state, node.depth, &loop.body);
+    // Pipelines within: of the same iteration, whose names may be known already.
+    for (LoopStmt& stmt : block(substituted(node.consume, {{node.var.get(), ir::make_var(node.ahead)}}))) {
+      const auto* let = std::get_if<LoopLet>(&stmt.node);
+      if (!let || !named.count(let->var.get())) loop.body.push_back(std::move(stmt));
+    }
+    out->push_back({std::move(loop)});
+  }
+};
+
+class Passing final : public Slice {
+ private:
+  void instead(const LoopPipeline& node, LoopBlock* out) override {
+    const LoopPipeline::Bulk::State& state = node.bulk->consumer;
+    auto number = [](ir::DType type, const ir::ExprRef& value) { return ir::make_cast({type, nullptr}, value); };
+    const ir::ExprRef trips = ir::make_typed(ir::Op::kMax, {ir::make_typed(ir::Op::kSub, {node.end, node.begin}), int64(0)});
+    const ir::ExprRef at = number(ir::DType::I64, ir::make_load(state.stage, {int32(0)}));
+    const ir::ExprRef next = named("next", planted(Planted::kNotPassedOver) ? at : plus(trips, at), out);
+    const ir::ExprRef rounds = number(ir::DType::I32, ir::make_typed(ir::Op::kDiv, {next, int64(node.depth)}));
+    const ir::ExprRef odd = ir::make_typed(ir::Op::kMod, {rounds, int32(2)});
+    const ir::ExprRef parity = ir::make_typed(ir::Op::kBitXor, {ir::make_load(state.parity, {int32(0)}), odd});
+    const ir::ExprRef stage = number(ir::DType::I32, ir::make_typed(ir::Op::kMod, {next, int64(node.depth)}));
+    out->push_back({LoopStore{state.parity, int32(0), parity}});
+    out->push_back({LoopStore{state.stage, int32(0), stage}});
+  }
+};
+
+}  // namespace
+
+bool split_roles(LoopKernel* kernel) {
+  Producer producer;
+  kernel->producer = producer.block(kernel->body);
+  if (kernel->teams < 2) return !producer.failed;
+  Passing passing;
+  kernel->passed_over = passing.block(kernel->body);
+  return !producer.failed && !passing.failed;
+}
+
+}  // namespace kachel::lowering

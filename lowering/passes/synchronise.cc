@@ -1,0 +1,226 @@
+// Forward data flow over the block-level statements. The state is the set of buffers read and written since the last
+// barrier on some path; a statement that conflicts with it gets a barrier in front. A loop's state at entry includes
+// its state at exit (the back edge), found by iterating: states only grow, so this ends. The whole body is such a loop
+// too, since a block goes on to its next tile, but tensors are left out there: no tile reads or writes what another one
+// writes. All block-level control flow is uniform, so a barrier may stand anywhere in it. Buffers that share memory conflict as one buffer does with itself.
+#include "lowering/passes/synchronise.h"
+
+#include <map>
+#include <set>
+
+#include "lowering/passes/expand_pipeline.h"
+#include "lowering/passes/group_batches.h"
+#include "lowering/passes/memory_plan.h"
+#include "lowering/passes/roles.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+struct Accesses {
+  std::set<const ir::Buffer*> reads, writes;
+
+  void add(const Accesses& other) {
+    reads.insert(other.reads.begin(), other.reads.end());
+    writes.insert(other.writes.begin(), other.writes.end());
+  }
+  bool operator==(const Accesses&) const = default;
+};
+
+// By buffer, the others that have bytes in common with it.
+std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const LoopKernel& kernel) {
+  std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours;
+  if (planted(Planted::kUnorderedLives)) return neighbours;
+  for (const LoopBuffer& a : kernel.buffers)
+    for (const LoopBuffer& b : kernel.buffers)
+      if (&a != &b && share_memory(a, b)) neighbours[a.buffer.get()].push_back(b.buffer.get());
+  return neighbours;
+}
+
+class Synchroniser {
+ public:
+  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
+    for (const LoopBuffer& buffer : kernel.buffers)
+      if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
+    for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
+      const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
+      if (pipeline && pipeline->bulk)
+        for (const ir::BufferRef& buffer : pipeline->buffers) bulk_.insert(buffer.get());
+    });
+  }
+
+  // Returns the state at the end of the block; with `out`, also writes the block with its barriers.
+  Accesses block(const LoopBlock& in, Accesses state, LoopBlock* out) {
+    for (const LoopStmt& stmt : in) {
+      Accesses now = accesses_of(stmt);
+      for (const ir::Buffer* buffer : bulk_) now.reads.erase(buffer);
+      if (conflict(state, now)) {
+        if (out) barrier(state, out);
+        state = {};
+      }
+      if (out) batches_.before(stmt, out);
+      state.add(now);
+      if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+        state = this->loop(*loop, std::move(state), out);
+      } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+        state = pipeline->bulk ? bulk_pipeline(*pipeline, std::move(state), out)
+                               : this->pipeline(*pipeline, std::move(state), out);
+      } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+        LoopIf copy{branch->condition, {}, {}};
+        Accesses then_state = nested(branch->then_body, state, out ? &copy.then_body : nullptr);
+        Accesses else_state = nested(branch->else_body, state, out ? &copy.else_body : nullptr);
+        state = std::move(then_state);
+        state.add(else_state);
+        if (out) out->push_back({std::move(copy)});
+      } else if (out) {
+        out->push_back(stmt);
+      }
+    }
+    return state;
+  }
+
+  // The state at the head of the whole body.
+  Accesses around_tiles(const LoopBlock& body) {
+    Accesses entry, wider;
+    do {
+      entry = wider;
+      wider.add(block(body, entry, nullptr));
+      for (auto* buffers : {&wider.reads, &wider.writes})
+        std::erase_if(*buffers, [](const ir::Buffer* buffer) { return buffer->scope == ir::Scope::kGlobal; });
+    } while (!(wider == entry) && !planted(Planted::kDroppedLoopBarrier));
+    return entry;
+  }
+
+  // The state at the head of a loop: with what its end may leave.
+  Accesses around(const LoopBlock& body, Accesses entry) {
+    while (!planted(Planted::kDroppedLoopBarrier)) {
+      Accesses wider = entry;
+      wider.add(block(body, entry, nullptr));
+      if (wider == entry) break;
+      entry = std::move(wider);
+    }
+    return entry;
+  }
+
+  // A block that leaves nothing under way that was issued in it.
+  Accesses nested(const LoopBlock& in, Accesses state, LoopBlock* out) {
+    state = block(in, std::move(state), out);
+    if (out && issues(in)) batches_.settle(out);
+    return state;
+  }
+
+  // Registers that the expanded pipelines need beside the kernel's.
+  std::vector<LoopBuffer> further_registers() const { return exact_.all(); }
+
+ private:
+  void note(const LoopStmt& stmt, Accesses* accesses) const {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    if (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kBulkStore) return;  // touches what nobody else does
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
+      if (buffer->scope != ir::Scope::kRegister && !of_warps_.count(buffer.get()))
+        (write ? accesses->writes : accesses->reads).insert(buffer.get());
+    });
+  }
+  Accesses accesses_of(const LoopBlock& block) const {
+    Accesses accesses;
+    for_each_statement(block, [&](const LoopStmt& stmt) { note(stmt, &accesses); });
+    return accesses;
+  }
+  // Of a statement without nested ones, but for those of a thread loop.
+  Accesses accesses_of(const LoopStmt& stmt) const {
+    const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+    Accesses accesses;
+    if (threads) accesses = accesses_of(threads->body);
+    note(stmt, &accesses);
+    return accesses;
+  }
+
+  bool meets(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b) const {
+    for (const ir::Buffer* buffer : a) {
+      if (b.count(buffer)) return true;
+      const auto found = neighbours_.find(buffer);
+      if (found == neighbours_.end()) continue;
+      for (const ir::Buffer* neighbour : found->second)
+        if (b.count(neighbour)) return true;
+    }
+    return false;
+  }
+  bool conflict(const Accesses& before, const Accesses& now) const {
+    return meets(before.writes, now.reads) || meets(before.writes, now.writes) || meets(before.reads, now.writes);
+  }
+
+  void barrier(const Accesses& before, LoopBlock* out) {
+    batches_.settle(out);
+    if (batches_.reads_any(before.writes)) out->push_back(marker(LoopIntrinsic::Kind::kProxyFence));
+    if (!planted(Planted::kDroppedBarrier)) out->push_back({LoopBarrier{}});
+  }
+  // A barrier that the body needs for the sake of what came before stands in front of the loop, not in it.
+  Accesses before_loop(const LoopBlock& body, Accesses entry, LoopBlock* out) {
+    Accesses inside = accesses_of(body);
+    for (const ir::Buffer* buffer : bulk_) inside.reads.erase(buffer);
+    if (!conflict(entry, inside)) return entry;
+    if (out) barrier(entry, out);
+    return {};
+  }
+
+  Accesses loop(const LoopFor& loop, Accesses entry, LoopBlock* out) {
+    entry = before_loop(loop.body, std::move(entry), out);
+    entry = around(loop.body, std::move(entry));
+    LoopFor copy{loop.var, loop.begin, loop.end, loop.unroll, loop.reassociate, {}, loop.apart};
+    Accesses exit = nested(loop.body, entry, out ? &copy.body : nullptr);
+    if (out) out->push_back({std::move(copy)});
+    exit.add(entry);  // no iteration at all
+    return exit;
+  }
+
+  // A loop that waits for its stage and releases it when nobody reads it any more. Batches that nothing waits for may run
+  // on into the next iteration, which then releases the stage.
+  Accesses bulk_pipeline(const LoopPipeline& node, Accesses entry, LoopBlock* out) {
+    entry = before_loop(node.consume, std::move(entry), out);
+    entry = around(node.consume, std::move(entry));
+    Accesses exit = block(node.consume, entry, nullptr);
+    exit.add(entry);
+    const Synchronised synchronised = [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); };
+    if (out) expand_bulk(node, &batches_, synchronised, &exact_, out);
+    return exit;
+  }
+
+  // The state after it holds nothing from before the loop if it runs at all, and everything if it does not.
+  Accesses pipeline(const LoopPipeline& node, Accesses entry, LoopBlock* out) {
+    Accesses produced = accesses_of(node.produce);
+    if (conflict(entry, produced)) {
+      if (out) barrier(entry, out);
+      entry = {};
+    }
+    entry.add(produced);
+    // After the barrier of an iteration only what follows it is open; the stages being filled are read by no one.
+    Accesses open = produced;
+    for (const ir::BufferRef& buffer : node.buffers) open.writes.erase(buffer.get());
+    Accesses exit = block(node.consume, open, nullptr);
+    if (out) expand_async(node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); }, out);
+    exit.add(entry);
+    return exit;
+  }
+
+  GroupBatches batches_;
+  ExactRegisters exact_;
+  const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
+  std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
+  std::set<const ir::Buffer*> of_warps_;
+};
+
+}  // namespace
+
+bool synchronise(LoopKernel* kernel) {
+  if (kernel->threads == 1) return true;
+  if (!split_roles(kernel)) return false;
+  Synchroniser pass(*kernel);
+  LoopBlock body;
+  pass.nested(kernel->body, pass.around_tiles(kernel->body), &body);
+  kernel->body = std::move(body);
+  const std::vector<LoopBuffer> further = pass.further_registers();
+  kernel->buffers.insert(kernel->buffers.end(), further.begin(), further.end());
+  return true;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,106 @@
+#include "lowering/plan/block_threads.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace kachel::lowering {
+namespace {
+
+using Choices = std::map<const ir::GemmStmt*, GemmChoice>;
+
+// Of all sums of products of a thread.
+constexpr int64_t kMostSums = 160;
+// Of wgmma's accumulators, of which the instruction can hold 128 at once.
+constexpr int64_t kGroupAccumulators = 128;
+
+// A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
+// where registers allow it.
+int group_threads(const Choices& choices) {
+  int64_t groups = 0, registers = 0;
+  for (const auto& [gemm, choice] : choices) {
+    if (!choice.group) continue;
+    const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
+    const int64_t rows = shape[0] / kGroupRows;
+    groups = groups ? std::gcd(groups, rows) : rows;
+    registers = std::max(registers, product(shape) / kGroupThreads);
+  }
+  if (!groups) return 0;
+  int64_t used = groups;
+  for (int64_t fewer = groups - 1; fewer >= 1 && used > 3; --fewer)
+    if (groups % fewer == 0 && registers / fewer <= kGroupAccumulators) used = fewer;
+  while (used > 8) used /= 2;
+  return static_cast<int>(used * kGroupThreads);
+}
+
+struct Sums {
+  int64_t largest = 0, total = 0;  // elements of C, each tile once
+};
+// Of the products whose choice passes.
+template <class Passes>
+Sums sums_of(const Choices& choices, const Passes& passes) {
+  std::map<const ir::Buffer*, int64_t> tiles;
+  for (const auto& [gemm, choice] : choices)
+    if (passes(*gemm, choice)) tiles[gemm->c.buffer.get()] = product(tile_shape(gemm->c.buffer));
+  Sums sums;
+  for (const auto& [tile, elements] : tiles) {
+    sums.largest = std::max(sums.largest, elements);
+    sums.total += elements;
+  }
+  return sums;
+}
+
+// Sums of fma in a thread: as many as are wanted, and as there may be of all products.
+constexpr int64_t kWantedSums = 64, kMostFmaSums = 128;
+
+// Without tensor cores; 0 where no product has its sums in registers.
+int fma_threads(const Choices& choices) {
+  const auto [largest, total] = sums_of(
+      choices, [](const auto& gemm, const auto&) { return gemm.c.buffer->scope == ir::Scope::kFragment; });
+  if (!largest) return 0;
+  int64_t threads = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / kWantedSums)), 128, 256);
+  while (total / threads > kMostFmaSums && threads < 512) threads *= 2;
+  return static_cast<int>(threads);
+}
+
+bool can_share(const Choices& choices, int64_t warps) {
+  return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
+    const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
+    const Sharing sharing = entry.second.b_in_registers ? Sharing::kColumns : Sharing::kBoth;
+    return !entry.second.mma || warp_grid(shape[0], shape[1], warps, sharing);
+  });
+}
+
+}  // namespace
+
+// As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
+// tensor cores as fma's sums want, without products 32 elements of the largest tile a thread.
+int choose_threads(const ir::Kernel& kernel, const Choices& choices,
+                   const std::function<bool(const ir::GemmStmt&)>& rows_only) {
+  if (const int threads = group_threads(choices)) return threads;
+  int64_t fragment = 0;
+  for (const ir::Stmt& stmt : kernel.body)
+    if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
+      fragment = std::max(fragment, product(tile_shape(decl->buffer)));
+  const auto [largest, total] = sums_of(choices, [](const auto&, const auto& choice) { return choice.mma; });
+  if (const int threads = largest ? 0 : fma_threads(choices)) return threads;
+  if (!largest)
+    return static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
+  int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
+  // A chain through registers keeps both products in them: as many warps as there are rows for.
+  for (const auto& [gemm, choice] : choices)
+    if (choice.mma && rows_only(*gemm)) {
+      const int64_t rows = tile_shape(gemm->c.buffer)[0] / kMmaRows;
+      for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
+      break;
+    }
+  // Computing an operand is most of the work.
+  for (const auto& [gemm, choice] : choices)
+    if (choice.b_in_registers) warps = 8;
+  while (warps > 1 && !can_share(choices, warps)) warps /= 2;
+  // Several products side by side keep all of their sums in registers.
+  while (total / (32 * warps) > kMostSums && warps < 16 && can_share(choices, 2 * warps)) warps *= 2;
+  return static_cast<int>(32 * warps);
+}
+
+}  // namespace kachel::lowering

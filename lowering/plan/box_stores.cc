@@ -1,0 +1,120 @@
+#include "lowering/plan/box_stores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lowering/loop_ir/range.h"
+#include "lowering/machine/machine.h"
+#include "lowering/plan/box_rules.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+constexpr int64_t kRows = 16, kColumnStep = 16;  // of a box; what four matrices of stmatrix are
+constexpr int64_t kBytes = 2;             // of an element
+constexpr int64_t kReserved = 1024;       // for barriers of phases and what reductions exchange
+
+// Calls fn on each copy outside of loops.
+template <class Fn>
+void for_each_copy(const ir::Block& body, const Fn& fn) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) fn(*copy);
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      for_each_copy(branch->then_body, fn);
+      for_each_copy(branch->else_body, fn);
+    }
+    // What is copied ahead of the rest of the body stands around it.
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+        loop && loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1))
+      for_each_copy(loop->body, fn);
+  }
+}
+
+int64_t uses_of(const ir::Block& body, const ir::Buffer* buffer) {
+  int64_t uses = 0;
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+      uses += uses_of(loop->body, buffer);
+    } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      uses += uses_of(branch->then_body, buffer) + uses_of(branch->else_body, buffer);
+    } else {
+      BufferSet used;
+      note_uses(stmt, &used);
+      uses += static_cast<int64_t>(used.count(buffer));
+    }
+  }
+  return uses;
+}
+
+class Chooser {
+ public:
+  Chooser(const ir::Kernel& kernel, const Placements& placements, uint64_t fact_mask)
+      : kernel_(kernel), placements_(placements), fact_mask_(fact_mask) {
+    note_multiples(kernel.body, &multiples_);
+  }
+
+  // Whether it stores accumulators of 16-bit elements at all; then `columns` of a box, or why there are none.
+  bool choose(const ir::CopyStmt& copy, BoxStore* box) const {
+    const ir::BufferRef &to = copy.dst.buffer, &fragment = copy.src.buffer;
+    if (to->scope != ir::Scope::kGlobal || ir::bits(to->type.dtype) != 8 * kBytes || copy.atomic != ir::AtomicOp::kNone ||
+        fragment->scope == ir::Scope::kGlobal || !is_whole(copy.src))
+      return false;
+    const Placement& placement = placements_.at(fragment.get());
+    if (placement.scope != ir::Scope::kRegister || !placement.fragment) return false;
+    const auto rows = placement.fragment->matrix_rows();
+    const bool converts = ir::is_float(to->type.dtype) && fragment->type.dtype == ir::DType::F32;
+    if (!rows || !placement.fragment->replicas().empty() || !(converts || fragment->type.dtype == to->type.dtype)) return false;
+    box->reason = refuses(copy);
+    if (!box->reason.empty()) return true;
+    // Groups of 16 columns that lie beside each other in a warp, and in its registers.
+    const FragmentLayout::Axis& columns = rows->axes()[1];
+    const bool several = columns.size() > 2 && !columns[2].in_thread && columns[2].stride == 8;
+    const int64_t groups = several ? columns[2].radix : 1;
+    box->columns = kColumnStep * (groups % 4 == 0 ? 4 : groups % 2 == 0 ? 2 : 1);
+    return true;
+  }
+
+ private:
+  std::string refuses(const ir::CopyStmt& copy) const {
+    const ir::BufferRef& to = copy.dst.buffer;
+    if (copy.dst.axes.back().kind == ir::AxisSpec::Kind::kIndex) return fmt::format("a column of {} is written", to->name);
+    if (std::string why = refuses_boxes(kernel_, copy.dst, multiples_, fact_mask_); !why.empty()) return why;
+    if (uses_of(kernel_.body, to.get()) != 1) return fmt::format("{} is touched more than once", to->name);
+    return "";
+  }
+
+  const ir::Kernel& kernel_;
+  const Placements& placements_;
+  const uint64_t fact_mask_;
+  Ranges multiples_;
+};
+
+}  // namespace
+
+void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Placements* placements, const Target& target,
+                       uint64_t fact_mask) {
+  if (!has_group_mma(target.architecture)) return;
+  const Chooser chooser(kernel, *placements, fact_mask);
+  int64_t bytes = peak_bytes(kernel, schedule, *placements, target) + kReserved;
+  for_each_copy(kernel.body, [&](const ir::CopyStmt& copy) {
+    BoxStore box;
+    if (!chooser.choose(copy, &box)) return;
+    const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns * kBytes;
+    // Two, so that one is filled while the other one is read.
+    for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)
+      if (bytes + box.buffers * each <= target.shared_limit &&
+          resident_by_shared(bytes + box.buffers * each, target.architecture) >=
+              resident_by_shared(bytes, target.architecture))
+        break;
+    if (box.columns && !box.buffers) {
+      box.columns = 0;
+      box.reason = "shared memory has no room for its boxes";
+    }
+    bytes += box.buffers * each;
+    placements->boxes.emplace(&copy, std::move(box));
+  });
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,137 @@
+#include "lowering/plan/gemm_choice.h"
+
+#include <fmt/format.h>
+
+namespace kachel::lowering {
+
+std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing) {
+  std::optional<WarpGrid> best;
+  for (int64_t m = 1; m <= warps; ++m) {
+    if (warps % m || (sharing == Sharing::kRows && m != warps) || (sharing == Sharing::kColumns && m != 1)) continue;
+    const WarpGrid grid{m, warps / m};
+    if (rows % (kMmaRows * grid.m) || columns % (kMmaColumns * grid.n)) continue;
+    // Each warp reads its rows of A and its columns of B.
+    if (!best || rows / grid.m + columns / grid.n < rows / best->m + columns / best->n) best = grid;
+  }
+  return best;
+}
+
+bool wants_runs(const ir::GemmStmt& gemm) {
+  return ir::is_float8(gemm.a.buffer->type.dtype) && gemm.precision != ir::Precision::kFast;
+}
+
+int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice) {
+  return choice.mma && choice.in_runs ? group_columns(gemm, tile_shape(gemm.c.buffer)[1] / choice.warps_n) / 2 : 0;
+}
+
+int64_t fragment_registers(const Placements& placements) {
+  int64_t registers = 0;
+  for (const auto& [tile, placement] : placements.tiles)
+    if (placement.scope == ir::Scope::kRegister)
+      registers += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
+  for (const auto& [gemm, choice] : placements.gemms) registers += run_registers(*gemm, choice);
+  return registers;
+}
+
+int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {
+  // With k down its rows B is cut at whole slabs; 8-bit integers know multiples of 16.
+  const ir::DType type = gemm.b.buffer->type.dtype;
+  const int64_t bytes = ir::bits(type) / 8, most = wants_runs(gemm) ? kRunColumns : kGroupMostColumns;
+  const int64_t cut = !gemm.transpose_b ? kSlabBytes / bytes : bytes == 1 && !ir::is_float(type) ? 16 : kMmaColumns;
+  if (columns % cut) return 0;
+  int64_t parts = (columns + most - 1) / most;
+  while (columns % (parts * cut)) ++parts;
+  return columns / parts;
+}
+
+std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only) {
+  const std::vector<int64_t> shape = tile_shape(gemm.c.buffer);
+  std::optional<WarpGrid> best;
+  int64_t least = 0;
+  for (int64_t m = 1; m <= groups; ++m) {
+    if (groups % m || (rows_only && m != groups)) continue;
+    const WarpGrid grid{m, groups / m};
+    if (shape[0] % (kGroupRows * grid.m) || shape[1] % grid.n) continue;
+    const int64_t width = group_columns(gemm, shape[1] / grid.n);
+    if (!width) continue;
+    const int64_t read = shape[0] / kGroupRows * (shape[1] / width) * (kGroupRows + width);
+    if (!best || read < least) best = grid, least = read;
+  }
+  return best;
+}
+
+namespace {
+
+// Why wgmma cannot be used although the types would allow it; "" if it can.
+std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bool a_in_registers) {
+  auto row_bytes = [](const ir::BufferRef& tile) { return tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8; };
+  if (c[0] % kGroupRows) return fmt::format("wgmma wants whole blocks of {} rows", kGroupRows);
+  if (!group_columns(gemm, c[1])) return fmt::format("wgmma has no form for {} columns", c[1]);
+  for (const auto& [tile, k_down] :
+       {std::pair(gemm.a.buffer, gemm.transpose_a), std::pair(gemm.b.buffer, !gemm.transpose_b)}) {
+    if (tile == gemm.a.buffer && a_in_registers) continue;
+    const int64_t bytes = row_bytes(tile);
+    if (bytes % kSlabBytes && (k_down || (bytes != 32 && bytes != 64)))
+      return fmt::format("wgmma reads no rows of {} bytes, as {} has", bytes, tile->name);
+  }
+  return "";
+}
+
+}  // namespace
+
+void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice) {
+  if (!choice->mma || !choice->mma->short_sums) return;
+  choice->in_runs = choice->group && wants_runs(gemm);
+  choice->widened = !choice->group && (wants_runs(gemm) || !has_float8_mma(architecture));
+  if (choice->reason.empty() && wants_runs(gemm) && (choice->group || has_float8_mma(architecture)))
+    choice->reason = fmt::format("`precision fast` would {}", choice->group ? "leave out the runs" : "not widen");
+}
+
+bool takes_dot4(const ir::GemmStmt& gemm, int architecture) {
+  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer;
+  return !gemm.transpose_a && gemm.transpose_b && is_whole(gemm.a) && is_whole(gemm.b) && a->shape.size() == 2 &&
+         b->shape.size() == 2 && tile_shape(a)[1] % 4 == 0 &&
+         has_dot4(architecture, a->type.dtype, b->type.dtype, gemm.c.buffer->type.dtype);
+}
+
+GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places) {
+  GemmChoice choice;
+  const bool a_in_registers = choice.a_in_registers = places.a_in_registers;
+  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
+  for (const ir::TileRef* ref : {&gemm.a, &gemm.b, &gemm.c})
+    if (!is_whole(*ref) || ref->buffer->shape.size() != 2) {
+      choice.reason = fmt::format("a slice of {} is used", ref->buffer->name);
+      return choice;
+    }
+  const char* reason = "";
+  const MmaShape* mma = find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision,
+                                 &reason);
+  if (!mma) {
+    choice.reason = reason;
+    return choice;
+  }
+  const std::vector<int64_t> shape = tile_shape(c);
+  const int64_t k = tile_shape(a)[gemm.transpose_a ? 0 : 1];
+  if (shape[0] % kMmaRows || shape[1] % kMmaColumns || k % mma->k)
+    choice.reason = fmt::format("{} x {} x {} is no multiple of the instruction's {} x {} x {}", shape[0], shape[1], k,
+                                kMmaRows, kMmaColumns, mma->k);
+  else if (a_in_registers && (gemm.transpose_a || ir::bits(a->type.dtype) != 16))
+    choice.reason = fmt::format("{} cannot be an operand in registers", a->name);
+  else if (!mma->load_transposed && (gemm.transpose_a || !gemm.transpose_b))
+    choice.reason = "only 16-bit operands can be stored with k down their rows";
+  else
+    choice.mma = mma;
+  if (!choice.mma) return choice;
+  choice.b_in_registers = places.b_in_registers && !a_in_registers && ir::bits(a->type.dtype) == 16 &&
+                          ir::bits(b->type.dtype) == 16 && shape[0] <= kMostRowsOfColumns;
+  if (choice.b_in_registers) return choice;
+  if (target.group_products && has_group_mma(target.architecture)) {
+    choice.reason = !wants_runs(gemm) || places.room_for_runs ? no_group(gemm, shape, a_in_registers)
+                                                       : "no registers are left for the sums of runs";
+    choice.group = choice.reason.empty();
+  }
+  settle_sums(gemm, target.architecture, &choice);
+  return choice;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,54 @@
+// Instruction choice for gemms, and how the block's warps share a C tile.
+#pragma once
+#include <functional>
+#include <optional>
+
+#include "lowering/plan/placement.h"
+
+namespace kachel::lowering {
+
+struct WarpGrid {
+  int64_t m = 1, n = 1;
+};
+// Along which axes warps share a tile.
+enum class Sharing : uint8_t { kBoth, kRows, kColumns };
+
+// How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands. Nothing if the tile does
+// not divide.
+std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing);
+
+// The same for warp groups and wgmma.m64nN, with the least reading of operands by its instructions.
+std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only);
+
+// Whether wgmma's sums are short and the program asks for more.
+bool wants_runs(const ir::GemmStmt& gemm);
+
+// Registers of 32 bits that a thread needs for the sum of a run; 0 without runs.
+int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice);
+
+// The same for all of its fragments and runs.
+int64_t fragment_registers(const Placements& placements);
+
+// N of the wgmma for `columns` columns of a warp group: as wide as can be; 0 if they cannot be cut.
+int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns);
+
+// Rows of C up to which a right operand that the block computes is better held in registers: every warp computes its
+// columns of it and multiplies them with all rows. With more rows wgmma's rate is worth the way through shared memory.
+inline constexpr int64_t kMostRowsOfColumns = 64;
+
+// What the caller knows: where the operands live, and whether the sum of a run has room beside C.
+struct GemmPlaces {
+  bool a_in_registers = false, b_in_registers = false, room_for_runs = true;
+};
+
+// The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none. B is in
+// registers where that is asked for and an instruction takes it from there.
+GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places);
+
+// Whether dp4a multiplies a gemm that has no mma: both operands with k along their rows, in whole words.
+bool takes_dot4(const ir::GemmStmt& gemm, int architecture);
+
+// What becomes of sums that the instruction makes too short, once it is known whether that is wgmma.
+void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice);
+
+}  // namespace kachel::lowering

@@ -1,0 +1,205 @@
+// How the work of a block depends on its place in the grid. See schedule.h.
+#include <optional>
+#include <unordered_map>
+
+#include "ir/expansion.h"
+#include "lowering/plan/pipeline_tiles.h"
+#include "lowering/plan/placement.h"
+#include "lowering/plan/schedule.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+class Slopes {
+ public:
+  explicit Slopes(const ir::VarRef& axis) : axis_(axis) {}
+
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+        lets_[let->var.get()] = slope(let->value);
+      } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+        note(slope(loop->end));
+        auto begin = slope(loop->begin);
+        note(begin ? std::optional<int>(-*begin) : begin);
+        block(loop->body);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        block(branch->then_body);
+        block(branch->else_body);
+      }
+    }
+  }
+  bool rises() const { return rises_ && !falls_; }
+
+ private:
+  void note(std::optional<int> slope) {
+    rises_ |= slope == 1;
+    falls_ |= !slope || *slope < 0;
+  }
+
+  // The sign of the change with the axis; nothing if it is not known to have one.
+  std::optional<int> slope(const ExprRef& expr) const {
+    if (expr->kind == ExprKind::kVar) {
+      if (expr->var == axis_) return 1;
+      auto it = lets_.find(expr->var.get());
+      return it == lets_.end() ? 0 : it->second;
+    }
+    std::vector<std::optional<int>> parts;
+    bool constant = true;
+    for (const ExprRef& arg : expr->args) {
+      parts.push_back(slope(arg));
+      constant &= parts.back() == 0;
+    }
+    if (constant) return 0;
+    if (expr->kind == ExprKind::kCast) return parts[0];
+    if (expr->kind != ExprKind::kApply) return std::nullopt;
+    auto merged = [](std::optional<int> a, std::optional<int> b) -> std::optional<int> {
+      if (!a || !b || *a * *b < 0) return std::nullopt;
+      return *a ? a : b;
+    };
+    switch (expr->op) {
+      case Op::kAdd:
+      case Op::kMin:
+      case Op::kMax:
+        return merged(parts[0], parts[1]);
+      case Op::kSub:
+        return merged(parts[0], parts[1] ? std::optional<int>(-*parts[1]) : parts[1]);
+      case Op::kMul:
+        for (size_t i = 0; i < 2; ++i)
+          if (expr->args[i]->kind == ExprKind::kInt && expr->args[i]->int_value > 0) return parts[1 - i];
+        return std::nullopt;
+      case Op::kDiv:
+      case Op::kCeilDiv:
+        return expr->args[1]->kind == ExprKind::kInt && expr->args[1]->int_value > 0 ? parts[0] : std::nullopt;
+      case Op::kSelect:
+        return parts[0] == 0 ? merged(parts[1], parts[2]) : std::nullopt;
+      default:
+        return std::nullopt;
+    }
+  }
+
+  const ir::VarRef axis_;
+  std::unordered_map<const ir::Var*, std::optional<int>> lets_;
+  bool rises_ = false, falls_ = false;
+};
+
+// Which of the grid's axes decide what the copies in the innermost pipelined loops read.
+class Readers {
+ public:
+  std::set<const ir::Var*> decided_by;
+  bool any = false;
+  ExprRef bytes;  // of all of them in a tile; null if there are none, or their number is not known of the grid alone
+
+  void block(const ir::Block& body, bool pipelined) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+        lets_[let->var.get()] = let->value;
+        expansion_.define(let->var.get(), let->value);
+      } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+        const bool innermost = loop->pipelined && !encloses_pipeline(loop->body);
+        if (innermost) count(*loop);
+        block(loop->body, pipelined || innermost);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        block(branch->then_body, pipelined);
+        block(branch->else_body, pipelined);
+      } else if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+                 copy && pipelined && copy->src.buffer->scope == ir::Scope::kGlobal) {
+        any = true;
+        tile(copy->src);
+      }
+    }
+  }
+
+ private:
+  void tile(const ir::TileRef& ref) {
+    for (const ir::AxisSpec& axis : ref.axes) {
+      expr(axis.start);
+      if (axis.gather) tile(*axis.gather);
+    }
+    expr(ref.within_first);
+    expr(ref.within_length);
+  }
+  void expr(const ExprRef& value) {
+    if (!value) return;
+    ir::visit(value, [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kVar || !decided_by.insert(node->var.get()).second) return;
+      if (auto let = lets_.find(node->var.get()); let != lets_.end()) expr(let->second);
+    });
+  }
+
+  void count(const ir::ForStmt& loop) {
+    countable_ &= expansion_.size(loop.begin) + expansion_.size(loop.end) <= kMostInlined;
+    if (!countable_) return bytes.reset();
+    int64_t once = 0;
+    for (const ir::Stmt& stmt : loop.body)
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+          copy && copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope != ir::Scope::kGlobal)
+        once += product(tile_shape(copy->dst.buffer)) * ir::bits(copy->dst.buffer->type.dtype) / 8;
+    auto wide = [](const ExprRef& value) { return ir::make_cast({ir::DType::I64, nullptr}, value); };
+    const ExprRef trips = ir::make_typed(Op::kSub, {wide(inlined(loop.end)), wide(inlined(loop.begin))});
+    const ExprRef all = ir::make_typed(Op::kMul, {trips, ir::make_int(once, ir::DType::I64)});
+    bytes = bytes ? ir::make_typed(Op::kAdd, {bytes, all}) : all;
+  }
+  ExprRef inlined(const ExprRef& value) const {
+    return ir::rewrite(value, [this](const ExprRef& node) {
+      auto let = node->kind == ExprKind::kVar ? lets_.find(node->var.get()) : lets_.end();
+      return let == lets_.end() ? node : inlined(let->second);
+    });
+  }
+
+  static constexpr uint64_t kMostInlined = 256;  // nodes of a loop's bounds
+  bool countable_ = true;
+  ir::Expansion expansion_;
+  std::unordered_map<const ir::Var*, ExprRef> lets_;
+};
+
+// `value` for the last tile of an axis; null if it depends on more than that, dimensions and scalars.
+ExprRef at_last_tile(const ir::Kernel& kernel, const ExprRef& value, size_t axis) {
+  if (!value) return nullptr;
+  const ir::IterVar& last = kernel.grid[axis];
+  const ExprRef result = ir::rewrite(value, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kVar || node->var != last.var) return node;
+    return ir::make_cast({node->type, nullptr}, ir::make_typed(Op::kSub, {last.extent, ir::make_int(1, last.extent->type)}));
+  });
+  bool known = true;
+  ir::visit(result, [&](const ExprRef& node) {
+    known &= node->kind != ExprKind::kLoad && node->kind != ExprKind::kReduce;
+    if (node->kind == ExprKind::kVar)
+      known &= node->var->kind == ir::VarKind::kDim || node->var->kind == ir::VarKind::kScalar;
+  });
+  return known ? result : nullptr;
+}
+
+}  // namespace
+
+void order_grid(const ir::Kernel& kernel, Schedule* schedule) {
+  Readers readers;
+  readers.block(kernel.body, false);
+  if (!readers.any) return;
+  std::vector<size_t> order, shared;
+  for (size_t i = 0; i < kernel.grid.size(); ++i)
+    (readers.decided_by.count(kernel.grid[i].var.get()) ? order : shared).push_back(i);
+  if (order.empty() || shared.empty()) return;
+  const bool backwards = schedule->backwards.count(shared.back());
+  order.insert(order.end(), shared.begin(), shared.end());
+  schedule->order = std::move(order);
+  if (!backwards || schedule->order.size() < 2) return;
+  schedule->row_bytes = at_last_tile(kernel, readers.bytes, schedule->order.back());
+  schedule->raster = schedule->row_bytes ? kShortRowsTogether : kRowsTogether;
+}
+
+std::set<size_t> rising_axes(const ir::Kernel& kernel) {
+  std::set<size_t> axes;
+  for (size_t i = 0; i < kernel.grid.size(); ++i) {
+    Slopes slopes(kernel.grid[i].var);
+    slopes.block(kernel.body);
+    if (slopes.rises()) axes.insert(i);
+  }
+  return axes;
+}
+
+}  // namespace kachel::lowering

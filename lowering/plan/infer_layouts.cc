@@ -1,0 +1,367 @@
+// Layouts of fragments. Every place where fragments meet is a space: a shape with the fragments that are accessed in
+// it, each along some of its axes in its own order. Inside a space all fragments follow the layout of the space, so
+// that no element has to change its thread.
+//
+//   strict   accumulators, and A operands in registers, have the layouts of their instruction
+//   common   a fragment that spans a space gives it its layout; a space with a layout gives it to its other fragments
+//   free     the largest fragment without one gets wide accesses along its last axis; then common again
+//
+// Where two demands differ the fragment moves to shared memory, and inference starts over: each time with one fragment
+// fewer, or with one gemm fewer that adds runs of sums, so it ends.
+#include <algorithm>
+#include <set>
+
+#include "lowering/plan/block_threads.h"
+#include "lowering/plan/placement.h"
+#include "lowering/plan/spaces.h"
+#include "lowering/tile_ir/hoist_reductions.h"
+
+namespace kachel::lowering {
+namespace {
+
+// Registers of 32 bits that fragments may take of a thread's 255; the rest is for operands and addresses.
+constexpr int64_t kFragmentRegisters = 216;
+
+class Inference {
+ public:
+  Inference(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, uint64_t fact_mask)
+      : kernel_(kernel), target_(target), schedule_(schedule), fact_mask_(fact_mask) {}
+
+  Placements run() {
+    SpaceCollector collected(kernel_);
+    gemms_ = collected.gemms();
+    memory_ = collected.memory_tiles();
+    while (true) {
+      spaces_ = collected.spaces(memory_);
+      layouts_.clear();
+      choices_.clear();
+      link_groups();
+      choose_gemms();
+      threads_ = target_.threads ? target_.threads
+                                 : choose_threads(kernel_, choices_, [this](const auto& gemm) { return rows_only(gemm); });
+      if (strict() && propagate() && free_layouts() && within_budget()) break;
+    }
+    return result();
+  }
+
+ private:
+  bool is_fragment(const ir::BufferRef& buffer) const {
+    return buffer->scope == ir::Scope::kFragment && !memory_.count(buffer.get());
+  }
+  // Always false: inference starts over.
+  bool demote(const ir::BufferRef& buffer, const std::string& reason) {
+    memory_[buffer.get()] = reason;
+    return false;
+  }
+
+  // Fragments that share a space in full: if one of them is a register operand, all are dealt out by rows.
+  void link_groups() {
+    group_.clear();
+    by_rows_.clear();
+    for (const Space& space : spaces_)
+      for (size_t i = 1; i < space.uses.size(); ++i)
+        if (space.uses[i].axes.size() == space.uses[0].axes.size()) join(space.uses[0].buffer, space.uses[i].buffer);
+    for (const ir::GemmStmt* gemm : gemms_)
+      if (is_fragment(gemm->a.buffer)) by_rows_.insert(root(gemm->a.buffer.get()));
+  }
+  const ir::Buffer* root(const ir::Buffer* buffer) const {
+    for (auto it = group_.find(buffer); it != group_.end(); it = group_.find(buffer)) buffer = it->second;
+    return buffer;
+  }
+  void join(const ir::BufferRef& a, const ir::BufferRef& b) {
+    const ir::Buffer *first = root(a.get()), *second = root(b.get());
+    if (first != second) group_[second] = first;
+  }
+  bool rows_only(const ir::GemmStmt& gemm) const {
+    return is_fragment(gemm.a.buffer) || by_rows_.count(root(gemm.c.buffer.get()));
+  }
+
+  void choose_gemms() {
+    for (const ir::GemmStmt* gemm : gemms_) {
+      GemmChoice choice = choose_gemm(
+          *gemm, target_, {is_fragment(gemm->a.buffer), is_fragment(gemm->b.buffer), !without_runs_.count(gemm)});
+      if (choice.mma && !is_fragment(gemm->c.buffer)) {
+        choice.mma = nullptr;
+        choice.crowded_out = true;
+        choice.reason = gemm->c.buffer->name + " is not in registers";
+      }
+      choices_[gemm] = choice;
+    }
+  }
+
+  bool assign(const ir::BufferRef& buffer, const FragmentLayout& layout, const char* why) {
+    auto [it, fresh] = layouts_.try_emplace(buffer.get(), layout);
+    if (fresh || it->second == layout) return true;
+    return demote(buffer, why);
+  }
+
+  bool strict() {
+    for (const ir::GemmStmt* gemm : gemms_) {
+      GemmChoice& choice = choices_.at(gemm);
+      const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
+      std::optional<WarpGrid> grid;
+      if (choice.group) {
+        if (threads_ % kGroupThreads == 0)
+          grid = group_grid(*gemm, threads_ / kGroupThreads, rows_only(*gemm));
+        if (!grid) {
+          choice.group = false;
+          choice.reason = "the block's warp groups cannot share the tile of C";
+          settle_sums(*gemm, target_.architecture, &choice);
+        }
+      }
+      if (choice.mma && choice.b_in_registers && !rows_only(*gemm))
+        grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kColumns);
+      if (is_fragment(gemm->b.buffer) && !(grid && choice.b_in_registers))
+        return demote(gemm->b.buffer, "it is the right operand of a gemm");
+      if (choice.mma && !grid)
+        grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm) ? Sharing::kRows : Sharing::kBoth);
+      if (choice.mma && !grid && is_fragment(gemm->a.buffer))
+        return demote(gemm->a.buffer, "the warps cannot share the rows of its product");
+      if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kBoth);
+      if (choice.mma && !grid) {
+        choice.mma = nullptr;
+        choice.crowded_out = true;
+        choice.reason = "the block's warps cannot share the tile of C";
+      }
+      if (!choice.mma) {
+        if (is_fragment(gemm->a.buffer)) return demote(gemm->a.buffer, "it is a gemm operand");
+        if (is_fragment(gemm->c.buffer) && !layouts_.count(gemm->c.buffer.get()))
+          layouts_[gemm->c.buffer.get()] = fma_layout(*gemm, shape);
+        continue;
+      }
+      choice.warps_m = grid->m;
+      choice.warps_n = grid->n;
+      if (!assign(gemm->c.buffer, accumulator(choice.group, shape, *grid), "two gemms want it in different layouts"))
+        return false;
+      if (choice.b_in_registers && !assign(gemm->b.buffer, right_operand(*gemm, grid->n),
+                                           "it is made in another layout than its gemm reads"))
+        return false;
+      if (!is_fragment(gemm->a.buffer)) continue;
+      const WarpGrid rows{threads_ / (choice.group ? kGroupThreads : 32), 1};
+      if (!assign(gemm->a.buffer, accumulator(choice.group, tile_shape(gemm->a.buffer), rows),
+                  "it is made in another layout than its gemm reads"))
+        return false;
+    }
+    return true;
+  }
+
+  static FragmentLayout right_operand(const ir::GemmStmt& gemm, int64_t warps) {
+    const std::vector<int64_t> shape = tile_shape(gemm.b.buffer);
+    if (gemm.transpose_b) return FragmentLayout::right_operand(shape[0], shape[1], warps);
+    return FragmentLayout::right_operand(shape[1], shape[0], warps).keep({1, 0});
+  }
+  static FragmentLayout accumulator(bool group, const std::vector<int64_t>& shape, const WarpGrid& grid) {
+    return group ? FragmentLayout::group_accumulator(shape[0], shape[1], grid.m, grid.n)
+                 : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n);
+  }
+
+  // Neighbours of an axis in one thread where an operand has them beside each other. Where rows of k are loaded
+  // neighbours are those of other threads: eight rows lie in different banks.
+  FragmentLayout fma_layout(const ir::GemmStmt& gemm, const std::vector<int64_t>& shape) const {
+    auto strip = [](bool k_down, int64_t extent) { return k_down && extent % 4 == 0 ? 4 : 1; };
+    return FragmentLayout::outer_product(shape[0], shape[1], strip(gemm.transpose_a, shape[0]),
+                                         strip(!gemm.transpose_b, shape[1]), threads_);
+  }
+
+  bool propagate() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Space& space : spaces_) {
+        if (!space.layout) {
+          for (const Space::Use& use : space.uses) {
+            auto it = layouts_.find(use.buffer.get());
+            if (it == layouts_.end() || use.axes.size() != space.shape.size()) continue;
+            std::vector<size_t> inverse(use.axes.size());
+            for (size_t i = 0; i < use.axes.size(); ++i) inverse[use.axes[i]] = i;
+            space.layout = it->second.keep(inverse);
+            changed = true;
+            break;
+          }
+        }
+        if (!space.layout) continue;
+        for (const Space::Use& use : space.uses) {
+          const size_t before = layouts_.size();
+          if (!assign(use.buffer, space.layout->keep(use.axes), "it is used in two different layouts")) return false;
+          changed |= layouts_.size() != before;
+        }
+      }
+    }
+    return true;
+  }
+
+  bool free_layouts() {
+    while (true) {
+      const ir::Buffer* largest = nullptr;
+      for (const ir::Stmt& stmt : kernel_.body) {
+        const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+        if (!decl || !is_fragment(decl->buffer) || layouts_.count(decl->buffer.get())) continue;
+        // What is only a part of a space follows the space.
+        if (!largest || product(tile_shape(decl->buffer)) > product(extents_of(largest))) largest = decl->buffer.get();
+      }
+      if (!largest) break;
+      const std::vector<int64_t> shape = extents_of(largest);
+      layouts_[largest] = FragmentLayout::blocked(shape, free_vector(largest, shape.back()), threads_);
+      if (!propagate()) return false;
+    }
+    // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the largest one in them.
+    for (Space& space : spaces_) {
+      if (space.layout) continue;
+      if (space.uses.empty()) {
+        if (space.reduction) space.layout = FragmentLayout::blocked(space.shape, 1, threads_);
+        continue;
+      }
+      const Space::Use& use = *std::max_element(
+          space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) { return a.axes.size() < b.axes.size(); });
+      space.layout = extended(layouts_.at(use.buffer.get()), use.axes, space.shape);
+      if (!propagate()) return false;
+    }
+    return true;
+  }
+  static std::vector<int64_t> extents_of(const ir::Buffer* buffer) {
+    std::vector<int64_t> shape;
+    for (const ir::ExprRef& extent : buffer->shape) shape.push_back(extent->int_value);
+    return shape;
+  }
+  static FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes,
+                                 const std::vector<int64_t>& shape) {
+    std::vector<FragmentLayout::Axis> made(shape.size());
+    std::vector<bool> done(shape.size());
+    for (size_t i = 0; i < axes.size(); ++i) {
+      made[axes[i]] = part.axes()[i];
+      done[axes[i]] = true;
+    }
+    std::vector<FragmentLayout::Digit> replicas = part.replicas();
+    int64_t reg = part.registers();
+    for (size_t axis = shape.size(); axis-- > 0;) {
+      if (done[axis]) continue;
+      int64_t left = shape[axis];
+      std::erase_if(replicas, [&](const FragmentLayout::Digit& digit) {  // those taken
+        if (left <= 1 || digit.radix > left) return false;
+        made[axis].push_back(digit);
+        left = (left + digit.radix - 1) / digit.radix;
+        return true;
+      });
+      if (left > 1) made[axis].push_back({left, false, reg});
+      reg *= left;
+    }
+    return FragmentLayout(shape, std::move(made), part.threads());
+  }
+
+  // Elements of one wide access to the tensor or tile that the fragment is copied to or from.
+  int64_t free_vector(const ir::Buffer* fragment, int64_t extent) const {
+    int64_t vector = 0;
+    for (const auto& [other, whole] : SpaceCollector::copies_of(kernel_, fragment)) {
+      if (is_fragment(other)) continue;
+      const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
+      const int64_t bytes = other->scope == ir::Scope::kGlobal ? vector_bytes(kernel_, fact_mask_, other) : 16;
+      vector = std::max(vector, bytes / element);
+      (void)whole;
+    }
+    if (!vector) vector = 1;
+    while (extent % vector) vector /= 2;
+    return std::max<int64_t>(vector, 1);
+  }
+
+  bool within_budget() {
+    int64_t total = 0, most = 0;
+    ir::BufferRef largest;
+    for (const ir::Stmt& stmt : kernel_.body) {
+      const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+      if (!decl || !is_fragment(decl->buffer)) continue;
+      const int64_t registers =
+          (layouts_.at(decl->buffer.get()).registers() * ir::bits(storage_type(decl->buffer->type.dtype)) + 31) / 32;
+      total += registers;
+      if (registers > most) most = registers, largest = decl->buffer;
+    }
+    if (total <= kFragmentRegisters) {
+      for (const auto& [gemm, choice] : choices_)
+        if (total + run_registers(*gemm, choice) > kFragmentRegisters) return !without_runs_.insert(gemm).second;
+      return true;
+    }
+    return demote(largest, "the fragments need more registers than a thread has to spare");
+  }
+
+  Placements result() {
+    Placements placements;
+    placements.threads = threads_;
+    for (const ir::Stmt& stmt : kernel_.body) {
+      const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+      if (!decl) continue;
+      Placement placement;
+      placement.storage = storage_type(decl->buffer->type.dtype);
+      if (is_fragment(decl->buffer)) {
+        placement.scope = ir::Scope::kRegister;
+        placement.fragment = layouts_.at(decl->buffer.get());
+      } else {
+        placement.layout = memory_layout(tile_shape(decl->buffer), placement.storage);
+        auto it = memory_.find(decl->buffer.get());
+        placement.reason = it == memory_.end() ? "declared shared" : it->second;
+      }
+      placements.tiles[decl->buffer.get()] = std::move(placement);
+    }
+    auto in_slabs = [&](const ir::BufferRef& tile) {
+      Placement& placement = placements.tiles.at(tile.get());
+      if (placement.scope != ir::Scope::kShared) return;
+      placement.layout = Layout::slabs(tile_shape(tile), ir::bits(placement.storage) / 8);
+      placement.alignment = 1024;  // the pattern of the largest swizzle
+    };
+    for (const auto& [gemm, choice] : choices_)
+      if (choice.group) in_slabs(gemm->a.buffer), in_slabs(gemm->b.buffer);
+    // What the copy engine could fill lies as it does.
+    if (target_.bulk_copies && has_group_mma(target_.architecture))
+      for (const Pipeline& pipeline : schedule_.pipelines)
+        for (const ir::BufferRef& tile : pipeline.buffers)
+          if (fits_slabs(tile)) in_slabs(tile);
+    placements.gemms = choices_;
+    for (auto& [gemm, choice] : placements.gemms) {
+      const auto layout = layouts_.find(gemm->c.buffer.get());
+      if (choice.mma || layout == layouts_.end()) continue;
+      choice.dot4 = takes_dot4(*gemm, target_.architecture);
+      choice.block_rows = layout->second.keep({0}).registers();
+      choice.block_columns = layout->second.keep({1}).registers();
+    }
+    for (const Space& space : spaces_)
+      if (space.region && space.layout) placements.regions[space.region] = *space.layout;
+    return placements;
+  }
+
+  static bool fits_slabs(const ir::BufferRef& tile) {
+    if (tile->shape.size() != 2 || ir::bits(tile->type.dtype) < 8) return false;
+    const int64_t rows = tile_shape(tile)[0], bytes = tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8;
+    // The pattern of the swizzle is eight rows high, and every slab begins with it.
+    return bytes == 32 || bytes == 64 || bytes == kSlabBytes || (bytes % kSlabBytes == 0 && rows % 8 == 0);
+  }
+
+  // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
+  // different banks.
+  static Layout memory_layout(const std::vector<int64_t>& shape, ir::DType type) {
+    const int64_t bytes = std::max(1, ir::bits(type) / 8);
+    if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
+    if (shape.back() * bytes % 16 == 0) return Layout::conflict_free(shape, bytes);
+    const int64_t unit = std::max<int64_t>(1, 4 / bytes);
+    return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
+  }
+
+  const ir::Kernel& kernel_;
+  const Target& target_;
+  const Schedule& schedule_;
+  const uint64_t fact_mask_;
+  int threads_ = 0;
+  std::vector<const ir::GemmStmt*> gemms_;
+  std::vector<Space> spaces_;
+  std::map<const ir::Buffer*, std::string> memory_;  // fragments that live in memory, and why
+  std::map<const ir::Buffer*, FragmentLayout> layouts_;
+  std::map<const ir::GemmStmt*, GemmChoice> choices_;
+  std::map<const ir::Buffer*, const ir::Buffer*> group_;
+  std::set<const ir::Buffer*> by_rows_;
+  std::set<const ir::GemmStmt*> without_runs_;  // there is no room for them
+};
+
+}  // namespace
+
+Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
+                         uint64_t fact_mask) {
+  return Inference(kernel, target, schedule, fact_mask).run();
+}
+
+}  // namespace kachel::lowering

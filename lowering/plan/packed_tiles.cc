@@ -1,0 +1,200 @@
+#include "lowering/plan/packed_tiles.h"
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "lowering/loop_ir/range.h"
+#include "lowering/plan/placement.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::BufferRef;
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+// Bytes that rows and copies of them are made of: what cp.async moves at least.
+constexpr int64_t kUnitBytes = 4;
+
+bool is_packed(DType type) {
+  return type == DType::I4 || type == DType::U4;
+}
+
+// Which tiles are used in no other way.
+class Uses {
+ public:
+  Uses(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {
+    note_multiples(kernel.body, &multiples_);
+    block(kernel.body);
+  }
+  bool qualifies(const BufferRef& tile) const {
+    return tile->scope == ir::Scope::kShared && is_packed(tile->type.dtype) &&
+           tile_shape(tile).back() % (2 * kUnitBytes) == 0 && filled_.count(tile.get()) &&
+           !otherwise_.count(tile.get());
+  }
+
+ private:
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
+  }
+  void other(const ExprRef& expr) { note_loads(expr, &otherwise_); }
+  void other(const ir::TileRef& tile) { note_uses(tile, &otherwise_); }
+
+  // Whole bytes of a tensor that nothing writes.
+  bool fills(const ir::CopyStmt& copy) const {
+    const BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+    if (!is_whole(copy.dst) || copy.atomic != ir::AtomicOp::kNone || copy.src.pad || copy.src.within_first)
+      return false;
+    if (from->scope != ir::Scope::kGlobal || from->direction != ir::Direction::kIn) return false;
+    if (from->type.dtype != to->type.dtype || vector_bytes(kernel_, fact_mask_, from) < kUnitBytes) return false;
+    const ir::AxisSpec& last = copy.src.axes.back();
+    if (last.kind == ir::AxisSpec::Kind::kWhole) return true;
+    return last.kind == ir::AxisSpec::Kind::kRange && multiples_.multiple_of(last.start) % 2 == 0;
+  }
+
+  void statement(const ir::DeclStmt& decl) {
+    if (decl.init) otherwise_.insert(decl.buffer.get());
+  }
+  void statement(const ir::LetStmt& let) { other(let.value); }
+  void statement(const ir::CopyStmt& copy) {
+    other(copy.src);
+    if (fills(copy))
+      filled_.insert(copy.dst.buffer.get());
+    else
+      other(copy.dst);
+  }
+  void statement(const ir::FillStmt& fill) { other(fill.dst), other(fill.value); }
+  void statement(const ir::GemmStmt& gemm) { other(gemm.a), other(gemm.b), other(gemm.c); }
+  // Reads are what this is about.
+  void statement(const ir::ParallelStmt& region) { written(region.body); }
+  void written(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) otherwise_.insert(assign->buffer.get());
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+        written(branch->then_body), written(branch->else_body);
+    }
+  }
+  void statement(const ir::AssignStmt&) {}
+  void statement(const ir::ForStmt& loop) {
+    other(loop.begin), other(loop.end);
+    block(loop.body);
+  }
+  void statement(const ir::IfStmt& branch) {
+    other(branch.condition);
+    block(branch.then_body), block(branch.else_body);
+  }
+
+  const ir::Kernel& kernel_;
+  const uint64_t fact_mask_;
+  Ranges multiples_;
+  BufferSet filled_, otherwise_;
+};
+
+ExprRef half(const ExprRef& value) {
+  return ir::make_typed(Op::kDiv, {value, ir::make_int(2, value->type)});
+}
+
+class Packer {
+ public:
+  explicit Packer(const Uses& uses) : uses_(uses) {}
+
+  ir::Block block(ir::Block body) {
+    for (ir::Stmt& stmt : body) {
+      if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) decl->buffer = bytes_of(decl->buffer);
+      if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) fill(copy);
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) region->body = reads(std::move(region->body));
+      if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(std::move(loop->body));
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        branch->then_body = block(std::move(branch->then_body));
+        branch->else_body = block(std::move(branch->else_body));
+      }
+    }
+    return body;
+  }
+
+ private:
+  BufferRef bytes_of(const BufferRef& buffer) {
+    const bool tensor = buffer->scope == ir::Scope::kGlobal;
+    if (!tensor && !uses_.qualifies(buffer)) return buffer;
+    BufferRef& made = bytes_[buffer.get()];
+    if (!made) {
+      ir::Buffer bytes = *buffer;
+      bytes.type = {DType::U8, nullptr};
+      bytes.shape.back() = tensor ? half(bytes.shape.back()) : ir::make_int(tile_shape(buffer).back() / 2);
+      if (tensor) bytes.packed = buffer;
+      made = std::make_shared<const ir::Buffer>(std::move(bytes));
+    }
+    return made;
+  }
+  void fill(ir::CopyStmt* copy) {
+    if (!uses_.qualifies(copy->dst.buffer)) return;
+    for (ir::TileRef* ref : {&copy->dst, &copy->src}) {
+      ref->buffer = bytes_of(ref->buffer);
+      ir::AxisSpec& last = ref->axes.back();
+      if (last.kind != ir::AxisSpec::Kind::kRange) continue;
+      last.start = half(last.start);
+      last.extent = ir::make_int(last.extent->int_value / 2);
+    }
+  }
+  ir::Block reads(ir::Block body) {
+    for (ir::Stmt& stmt : body) {
+      if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = nibbles(let->value);
+      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+        for (ExprRef& index : assign->indices) index = nibbles(index);
+        assign->value = nibbles(assign->value);
+      }
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        branch->condition = nibbles(branch->condition);
+        branch->then_body = reads(std::move(branch->then_body));
+        branch->else_body = reads(std::move(branch->else_body));
+      }
+    }
+    return body;
+  }
+  // The first of two elements is in the low half of their byte.
+  ExprRef nibbles(const ExprRef& expr) {
+    return ir::rewrite(expr, [this](const ExprRef& node) {
+      if (node->kind != ir::ExprKind::kLoad || !uses_.qualifies(node->buffer)) return node;
+      std::vector<ExprRef> indices = node->args;
+      const ExprRef column = indices.back(), two = ir::make_int(2, column->type), four = ir::make_int(4, column->type);
+      indices.back() = half(column);
+      const ExprRef byte = ir::make_load(bytes_of(node->buffer), std::move(indices));
+      const ExprRef shift = ir::make_typed(Op::kMul, {ir::make_typed(Op::kMod, {column, two}), four});
+      const ExprRef mask = ir::make_int(15, byte->type), eight = ir::make_int(8, byte->type);
+      const ExprRef nibble = ir::make_typed(Op::kBitAnd, {ir::make_typed(Op::kShr, {byte, shift}), mask});
+      if (node->buffer->type.dtype == DType::U4) return nibble;
+      return ir::make_typed(Op::kSub, {ir::make_typed(Op::kBitXor, {nibble, eight}), eight});
+    });
+  }
+
+  const Uses& uses_;
+  std::map<const ir::Buffer*, BufferRef> bytes_;
+};
+
+}  // namespace
+
+std::set<BufferRef> byte_tensors(const ir::Kernel& kernel) {
+  std::set<BufferRef> found;
+  const std::function<void(const ir::Block&)> walk = [&](const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && copy->src.buffer->packed)
+        found.insert(copy->src.buffer);
+      if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) walk(loop->body);
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) walk(branch->then_body), walk(branch->else_body);
+    }
+  };
+  walk(kernel.body);
+  return found;
+}
+
+ir::Kernel packed_tiles(const ir::Kernel& kernel, uint64_t fact_mask) {
+  const Uses uses(kernel, fact_mask);
+  ir::Kernel out = kernel;
+  out.body = Packer(uses).block(kernel.body);
+  return out;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,231 @@
+// Dependences of pipelined loops. See schedule.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "lowering/machine/machine.h"
+#include "lowering/plan/pipeline_tiles.h"
+#include "lowering/plan/placement.h"
+#include "lowering/plan/schedule.h"
+#include "lowering/tile_ir/live_ranges.h"
+
+namespace kachel::lowering {
+namespace {
+
+// Calls fn(buffer, written) for each tile or tensor that a statement touches, nested statements included.
+template <class Fn>
+void for_each_buffer(const ir::Stmt& stmt, const Fn& fn) {
+  auto reads = [&](const ir::ExprRef& expr) {
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kLoad) fn(node->buffer, false);
+    });
+  };
+  std::function<void(const ir::TileRef&, bool)> tile = [&](const ir::TileRef& ref, bool written) {
+    fn(ref.buffer, written);
+    for (const ir::AxisSpec& axis : ref.axes) {
+      reads(axis.start);
+      if (axis.gather) tile(*axis.gather, false);
+    }
+    reads(ref.within_first);
+    reads(ref.within_length);
+  };
+  auto nested = [&](const ir::Block& body) {
+    for (const ir::Stmt& inner : body) for_each_buffer(inner, fn);
+  };
+  if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) reads(let->value);
+  if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) tile(copy->dst, true), tile(copy->src, false);
+  if (const auto* fill = std::get_if<ir::FillStmt>(&stmt.node)) tile(fill->dst, true), reads(fill->value);
+  if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node); decl && decl->init) fn(decl->buffer, true);
+  if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
+    tile(gemm->c, true), tile(gemm->a, false), tile(gemm->b, false);
+  if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) nested(region->body);
+  if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+    fn(assign->buffer, true);
+    for (const ir::ExprRef& index : assign->indices) reads(index);
+    reads(assign->value);
+  }
+  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+    reads(loop->begin), reads(loop->end);
+    nested(loop->body);
+  }
+  if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+    reads(branch->condition);
+    nested(branch->then_body), nested(branch->else_body);
+  }
+}
+
+class Scheduler {
+ public:
+  Scheduler(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask)
+      : kernel_(kernel), may_store_(target.bulk_copies && has_group_mma(target.architecture)), fact_mask_(fact_mask) {
+    for (const ir::Stmt& stmt : kernel.body)
+      for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool) { ++uses_[buffer.get()]; });
+  }
+
+  void block(const ir::Block& body, Schedule* schedule) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+        if (loop->pipelined) schedule->pipelines.push_back(pipeline(*loop));
+        block(loop->body, schedule);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        block(branch->then_body, schedule);
+        block(branch->else_body, schedule);
+      }
+    }
+  }
+
+ private:
+  Pipeline pipeline(const ir::ForStmt& loop) {
+    Pipeline result;
+    result.loop = &loop;
+    const int64_t wanted = loop.stages ? loop.stages->int_value : 1;
+    std::map<const ir::Buffer*, int64_t> inside;  // uses within the loop
+    for (const ir::Stmt& stmt : loop.body)
+      for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool) { ++inside[buffer.get()]; });
+    std::set<const ir::Buffer*> touched;          // by the statements so far
+    std::set<const ir::Var*> inner;               // lets of the body that cannot be known ahead
+    std::map<const ir::Var*, const ir::Stmt*> lets;  // those that can
+    std::vector<const ir::Stmt*> copies;
+    for (const ir::Stmt& stmt : loop.body) {
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+        if (known_ahead(let->value, inner))
+          lets[let->var.get()] = &stmt;
+        else
+          inner.insert(let->var.get());
+      }
+      const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+      if (copy && !touched.count(copy->dst.buffer.get())) {
+        const std::string why = refuses(*copy, inner);
+        if (why.empty() && inside[copy->dst.buffer.get()] == uses_[copy->dst.buffer.get()] &&
+            !written_twice(loop, copy->dst.buffer)) {
+          copies.push_back(&stmt);
+          result.buffers.push_back(copy->dst.buffer);
+        } else if (result.reason.empty() && copy->src.buffer->scope == ir::Scope::kGlobal) {
+          result.reason = fmt::format("{} is not copied ahead: {}", copy->dst.buffer->name,
+                                      why.empty() ? "it is used elsewhere too" : why);
+        }
+      }
+      for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool) { touched.insert(buffer.get()); });
+    }
+    if (copies.empty() || wanted < 2) {
+      if (result.reason.empty()) result.reason = wanted < 2 ? "one stage is asked for" : "nothing is copied ahead";
+      result.buffers.clear();
+      return result;
+    }
+    for (const auto& [var, stmt] : lets) result.producers.push_back(stmt);
+    std::sort(result.producers.begin(), result.producers.end());  // in program order
+    result.producers.insert(result.producers.end(), copies.begin(), copies.end());
+    result.realisation = Pipeline::Realisation::kAsyncCopies;
+    result.depth = wanted;
+    return result;
+  }
+
+  // Reads nothing but tensors that the kernel does not write.
+  bool known_ahead(const ir::ExprRef& expr, const std::set<const ir::Var*>& inner) const {
+    bool known = true;
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kVar) known &= !inner.count(node->var.get());
+      if (node->kind == ir::ExprKind::kLoad) known &= only_read(node->buffer);
+    });
+    return known;
+  }
+  static bool only_read(const ir::BufferRef& buffer) {
+    return buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn;
+  }
+  bool tile_known_ahead(const ir::TileRef& ref, const std::set<const ir::Var*>& inner) const {
+    bool known = known_ahead(ref.within_first, inner) && known_ahead(ref.within_length, inner);
+    for (const ir::AxisSpec& axis : ref.axes) {
+      known &= known_ahead(axis.start, inner);
+      if (axis.gather) known &= only_read(axis.gather->buffer) && tile_known_ahead(*axis.gather, inner);
+    }
+    return known;
+  }
+
+  // Why a copy cannot be asynchronous; "" if it can.
+  std::string refuses(const ir::CopyStmt& copy, const std::set<const ir::Var*>& inner) const {
+    const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+    if (from->scope != ir::Scope::kGlobal || to->scope != ir::Scope::kShared) return "it does not go from a tensor to a shared tile";
+    if (copy.atomic != ir::AtomicOp::kNone || !only_read(from)) return "the kernel writes its source";
+    if (from->type.dtype != to->type.dtype || ir::bits(from->type.dtype) < 8) return "its elements are converted";
+    if (copy.src.pad) return "it is padded with another value than 0";
+    if (!is_whole(copy.dst)) return "it fills a part of the tile";
+    if (copy.src.axes.back().kind == ir::AxisSpec::Kind::kIndex || copy.src.axes.back().kind == ir::AxisSpec::Kind::kGather)
+      return "its rows are not contiguous";
+    const int64_t row = tile_shape(to).back() * std::max(1, ir::bits(from->type.dtype) / 8);
+    const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= 4;
+    const bool stored = may_store_ && row % 16 == 0 && has_unit_stride(kernel_, fact_mask_, from);
+    if (!aligned && !stored) return fmt::format("the facts allow no access of 4 bytes or more to {}", from->name);
+    if (row % 4 != 0) return "its rows are not multiples of 4 bytes";
+    if (!tile_known_ahead(copy.src, inner)) return "where it begins is known in its iteration only";
+    return "";
+  }
+  static bool written_twice(const ir::ForStmt& loop, const ir::BufferRef& tile) {
+    int writes = 0;
+    for (const ir::Stmt& stmt : loop.body)
+      for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool written) { writes += written && buffer == tile; });
+    return writes > 1;
+  }
+
+  const ir::Kernel& kernel_;
+  const bool may_store_;  // a producer's threads may, from any address
+  const uint64_t fact_mask_;
+  std::map<const ir::Buffer*, int64_t> uses_;
+};
+
+int64_t tile_bytes(const Placement& placement) {
+  return placement.stage_elements() * std::max(1, ir::bits(placement.storage) / 8) * placement.stages;
+}
+
+}  // namespace
+
+Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask) {
+  Schedule schedule;
+  schedule.roles.push_back({"all", 0, target.threads, 0});
+  Scheduler(kernel, target, fact_mask).block(kernel.body, &schedule);
+  schedule.backwards = rising_axes(kernel);
+  order_grid(kernel, &schedule);
+  return schedule;
+}
+
+int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target) {
+  LiveRanges ranges = live_ranges(kernel);
+  // What the copy engine may come to fill lives throughout.
+  if (target.bulk_copies && has_group_mma(target.architecture))
+    for (const Pipeline& pipeline : schedule.pipelines)
+      for (const ir::BufferRef& buffer : pipeline.buffers) ranges[buffer.get()] = {0, kernel.body.size()};
+  int64_t most = 0;
+  for (size_t at = 0; at <= kernel.body.size(); ++at) {
+    int64_t bytes = 0;
+    for (const auto& [tile, placement] : placements.tiles)
+      if (placement.scope == ir::Scope::kShared && ranges.count(tile) && ranges.at(tile).meets({at, at}))
+        bytes += tile_bytes(placement);
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target) {
+  for (Role& role : schedule->roles) role.threads = placements->threads;
+  auto apply = [&] {
+    for (const Pipeline& pipeline : schedule->pipelines)
+      for (const ir::BufferRef& buffer : pipeline.buffers) placements->tiles.at(buffer.get()).stages = pipeline.depth;
+  };
+  apply();
+  while (peak_bytes(kernel, *schedule, *placements, target) > target.shared_limit) {
+    // A pipeline around another one runs ahead less often.
+    Pipeline* deepest = nullptr;
+    for (Pipeline& pipeline : schedule->pipelines) {
+      if (pipeline.depth == 1 || (deepest && encloses_pipeline(deepest->loop->body))) continue;
+      if (!deepest || pipeline.depth > deepest->depth || encloses_pipeline(pipeline.loop->body)) deepest = &pipeline;
+    }
+    if (!deepest) return;
+    if (--deepest->depth == 1) deepest->realisation = Pipeline::Realisation::kInOrder;
+    deepest->reason = "shared memory holds no more stages";
+    apply();
+    if (deepest->depth == 1) deepest->buffers.clear(), deepest->producers.clear();
+  }
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,181 @@
+#include "lowering/plan/spaces.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "lowering/plan/placement.h"
+#include "lowering/tile_ir/hoist_reductions.h"
+
+namespace kachel::lowering {
+
+using ir::ExprKind;
+using ir::ExprRef;
+
+SpaceCollector::SpaceCollector(const ir::Kernel& kernel) {
+  block(kernel.body);
+}
+
+std::vector<Space> SpaceCollector::spaces(const std::map<const ir::Buffer*, std::string>& memory) const {
+  std::vector<Space> result = spaces_;
+  for (Space& space : result)
+    std::erase_if(space.uses, [&](const Space::Use& use) { return memory.count(use.buffer.get()) != 0; });
+  return result;
+}
+
+std::vector<std::pair<ir::BufferRef, bool>> SpaceCollector::copies_of(const ir::Kernel& kernel,
+                                                                      const ir::Buffer* tile) {
+  std::vector<std::pair<ir::BufferRef, bool>> found;
+  std::function<void(const ir::Block&)> walk = [&](const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
+        if (copy->dst.buffer.get() == tile) found.push_back({copy->src.buffer, is_whole(copy->dst)});
+        if (copy->src.buffer.get() == tile) found.push_back({copy->dst.buffer, is_whole(copy->src)});
+      } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+        walk(loop->body);
+      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        walk(branch->then_body);
+        walk(branch->else_body);
+      }
+    }
+  };
+  walk(kernel.body);
+  return found;
+}
+
+void SpaceCollector::block(const ir::Block& body) {
+  for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
+}
+
+void SpaceCollector::demote(const ir::BufferRef& buffer, const char* reason) {
+  if (buffer->scope == ir::Scope::kFragment) memory_.try_emplace(buffer.get(), reason);
+}
+
+void SpaceCollector::reads(const ExprRef& expr, const char* reason) {
+  ir::visit(expr, [&](const ExprRef& node) {
+    if (node->kind == ExprKind::kLoad) demote(node->buffer, reason);
+  });
+}
+
+void SpaceCollector::tile(const ir::TileRef& ref) {
+  if (!is_whole(ref)) demote(ref.buffer, "a slice of it is used");
+  for (const ir::AxisSpec& axis : ref.axes) {
+    reads(axis.start, "it is read as an index");
+    if (!axis.gather) continue;
+    demote(axis.gather->buffer, "it is read as an index");
+    tile(*axis.gather);
+  }
+  reads(ref.within_first, "it is read as a bound");
+  reads(ref.within_length, "it is read as a bound");
+}
+
+void SpaceCollector::statement(const ir::LetStmt& let) {
+  reads(let.value, "every thread reads it");
+}
+void SpaceCollector::statement(const ir::FillStmt& fill) {
+  tile(fill.dst);
+  reads(fill.value, "every thread reads it");
+}
+void SpaceCollector::statement(const ir::ForStmt& loop) {
+  reads(loop.begin, "it is read as a bound");
+  reads(loop.end, "it is read as a bound");
+  block(loop.body);
+}
+void SpaceCollector::statement(const ir::IfStmt& branch) {
+  reads(branch.condition, "every thread reads it");
+  block(branch.then_body);
+  block(branch.else_body);
+}
+
+void SpaceCollector::statement(const ir::GemmStmt& gemm) {
+  gemms_.push_back(&gemm);
+  tile(gemm.a), tile(gemm.b), tile(gemm.c);
+}
+
+void SpaceCollector::statement(const ir::CopyStmt& copy) {
+  tile(copy.dst);
+  tile(copy.src);
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4)
+    demote(from, "its elements are packed in pairs");
+  auto rank = [](const ir::TileRef& ref) {
+    return std::count_if(ref.axes.begin(), ref.axes.end(),
+                         [](const ir::AxisSpec& axis) { return axis.kind != ir::AxisSpec::Kind::kIndex; });
+  };
+  // Axes of one element may be dropped by a tensor's slice, not by a fragment.
+  if (rank(copy.dst) != rank(copy.src)) {
+    demote(to, "it is copied between tiles of different rank");
+    demote(from, "it is copied between tiles of different rank");
+  }
+  if (to->scope != ir::Scope::kFragment || from->scope != ir::Scope::kFragment) return;
+  if (!is_whole(copy.dst) || !is_whole(copy.src)) return;
+  Space space;
+  space.shape = tile_shape(to);
+  std::vector<size_t> axes;
+  for (size_t i = 0; i < space.shape.size(); ++i) axes.push_back(i);
+  space.uses = {{to, axes}, {from, axes}};
+  spaces_.push_back(std::move(space));
+}
+
+void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, const ir::BufferRef& buffer,
+                            const std::vector<ExprRef>& indices) {
+  if (buffer->scope != ir::Scope::kFragment) return;
+  const std::vector<int64_t> shape = tile_shape(buffer);
+  std::vector<size_t> axes;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    size_t axis = vars.size();
+    for (size_t j = 0; j < vars.size(); ++j)
+      if (indices[i]->kind == ExprKind::kVar && indices[i]->var == vars[j]) axis = j;
+    if (axis == vars.size() || space->shape[axis] != shape[i] || std::count(axes.begin(), axes.end(), axis))
+      return demote(buffer, "it is accessed in another order than it is held");
+    axes.push_back(axis);
+  }
+  for (const Space::Use& use : space->uses)
+    if (use.buffer == buffer) {
+      if (use.axes != axes) demote(buffer, "it is accessed in two orders in one region");
+      return;
+    }
+  space->uses.push_back({buffer, std::move(axes)});
+}
+
+void SpaceCollector::loads(Space* space, const std::vector<ir::VarRef>& vars, const ExprRef& expr) {
+  ir::visit(expr, [&](const ExprRef& node) {
+    if (node->kind == ExprKind::kLoad) access(space, vars, node->buffer, node->args);
+  });
+}
+
+void SpaceCollector::body(Space* space, const std::vector<ir::VarRef>& vars, const ir::Block& block) {
+  for (const ir::Stmt& stmt : block) {
+    if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
+      loads(space, vars, let->value);
+    } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+      access(space, vars, assign->buffer, assign->indices);
+      for (const ExprRef& index : assign->indices) loads(space, vars, index);
+      loads(space, vars, assign->value);
+    } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      loads(space, vars, branch->condition);
+      body(space, vars, branch->then_body);
+      body(space, vars, branch->else_body);
+    }
+  }
+}
+
+void SpaceCollector::statement(const ir::ParallelStmt& region) {
+  Space space;
+  space.region = &region;
+  std::vector<ir::VarRef> vars;
+  auto add = [&](const std::vector<ir::IterVar>& iters) {
+    for (const ir::IterVar& iter : iters) {
+      vars.push_back(iter.var);
+      space.shape.push_back(iter.extent->int_value);
+    }
+  };
+  add(region.iters);
+  if (const ir::Expr* reduce = reduction_of(region)) {
+    space.reduction = true;
+    add(reduce->iters);
+  }
+  body(&space, vars, region.body);
+  spaces_.push_back(std::move(space));
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,66 @@
+// Where fragments meet: the iteration spaces of regions, reductions and copies, with the fragments accessed in them.
+// What layout inference (infer_layouts.cc) works on.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "lowering/plan/fragment_layout.h"
+
+namespace kachel::lowering {
+
+struct Space {
+  // Element [.., i_a, ..] of the fragment is accessed in iteration [.., i_axes[a], ..].
+  struct Use {
+    ir::BufferRef buffer;
+    std::vector<size_t> axes;
+  };
+  std::vector<int64_t> shape;
+  std::vector<Use> uses;
+  const ir::ParallelStmt* region = nullptr;  // null: a copy between fragments
+  bool reduction = false;                    // the region's own axes first, then those reduced away
+  std::optional<FragmentLayout> layout;
+};
+
+class SpaceCollector {
+ public:
+  // REQUIRES: from hoist_reductions(); outlives the collector.
+  explicit SpaceCollector(const ir::Kernel& kernel);
+
+  const std::vector<const ir::GemmStmt*>& gemms() const { return gemms_; }
+  // The fragments that cannot be in registers wherever the rest is, and why.
+  const std::map<const ir::Buffer*, std::string>& memory_tiles() const { return memory_; }
+  // Without the fragments in `memory`.
+  std::vector<Space> spaces(const std::map<const ir::Buffer*, std::string>& memory) const;
+  // The other sides of the copies from and to a tile, and whether the copy is of a whole tile.
+  static std::vector<std::pair<ir::BufferRef, bool>> copies_of(const ir::Kernel& kernel, const ir::Buffer* tile);
+
+ private:
+  void block(const ir::Block& body);
+  void statement(const ir::DeclStmt&) {}
+  void statement(const ir::LetStmt& let);
+  void statement(const ir::CopyStmt& copy);
+  void statement(const ir::FillStmt& fill);
+  void statement(const ir::GemmStmt& gemm);
+  void statement(const ir::ParallelStmt& region);
+  void statement(const ir::AssignStmt&) {}
+  void statement(const ir::ForStmt& loop);
+  void statement(const ir::IfStmt& branch);
+
+  void demote(const ir::BufferRef& buffer, const char* reason);
+  void reads(const ir::ExprRef& expr, const char* reason);  // every fragment that it loads
+  void tile(const ir::TileRef& ref);
+  void access(Space* space, const std::vector<ir::VarRef>& vars, const ir::BufferRef& buffer,
+              const std::vector<ir::ExprRef>& indices);
+  void loads(Space* space, const std::vector<ir::VarRef>& vars, const ir::ExprRef& expr);
+  void body(Space* space, const std::vector<ir::VarRef>& vars, const ir::Block& block);
+
+  std::vector<const ir::GemmStmt*> gemms_;
+  std::vector<Space> spaces_;
+  std::map<const ir::Buffer*, std::string> memory_;
+};
+
+}  // namespace kachel::lowering

@@ -1,0 +1,90 @@
+#include "lowering/tile_ir/tensor_reads.h"
+
+#include <algorithm>
+
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprKind;
+using ir::ExprRef;
+
+std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIndexes& indexes, const ExprRef& load) {
+  const ir::BufferRef& tensor = load->buffer;
+  if (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn) return std::nullopt;
+  ir::Buffer tile{tensor->name + "_tile", ir::Scope::kShared, ir::Direction::kInOut, tensor->type, {}, tensor->loc};
+  TensorRead read{load, nullptr, {}, {}};
+  read.copy.src.buffer = tensor;
+  size_t next = 0;  // axis of the region
+  for (const ExprRef& arg : load->args) {
+    const std::optional<RegionIndex> index = indexes.split(indexes.inlined(arg));
+    if (!index) return std::nullopt;
+    ir::AxisSpec axis;
+    axis.start = index->base ? index->base : ir::make_int(0, ir::DType::I64);
+    axis.kind = index->axis == RegionIndex::kNone ? ir::AxisSpec::Kind::kIndex : ir::AxisSpec::Kind::kRange;
+    if (index->axis != RegionIndex::kNone) {
+      if (index->axis < next) return std::nullopt;
+      const ir::IterVar& iter = region.iters[index->axis];
+      next = index->axis + 1;
+      if (read.place.empty() && planted(Planted::kFetchedPlace))
+        axis.start = ir::make_typed(ir::Op::kSub, {axis.start, ir::make_int(1, axis.start->type)});
+      axis.extent = iter.extent;
+      tile.shape.push_back(iter.extent);
+      read.place.push_back(ir::make_var(iter.var));
+    }
+    read.copy.src.axes.push_back(std::move(axis));
+  }
+  if (read.place.empty()) return std::nullopt;
+  read.tile = std::make_shared<const ir::Buffer>(std::move(tile));
+  read.copy.dst.buffer = read.tile;
+  read.copy.dst.axes.resize(read.place.size());
+  return read;
+}
+
+ir::Block block_with_tiles(ir::Block body, const std::vector<TensorRead>& reads) {
+  auto expr = [&](const ExprRef& root) {
+    return ir::rewrite(root, [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kLoad) return node;
+      for (const TensorRead& read : reads)
+        if (ir::same(node, read.load)) return ir::make_load(read.tile, read.place);
+      return node;
+    });
+  };
+  for (ir::Stmt& stmt : body) {
+    if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = expr(let->value);
+    if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) assign->value = expr(assign->value);
+    if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      branch->condition = expr(branch->condition);
+      branch->then_body = block_with_tiles(std::move(branch->then_body), reads);
+      branch->else_body = block_with_tiles(std::move(branch->else_body), reads);
+    }
+  }
+  return body;
+}
+
+}  // namespace
+
+std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region) {
+  std::vector<TensorRead> found;
+  std::unordered_map<const ir::Var*, ExprRef> lets;
+  const RegionIndexes indexes(region.iters, lets);
+  for (const ir::Stmt& stmt : region.body) {
+    const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
+    const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
+    if (!let && !assign) continue;
+    const ExprRef& value = let ? let->value : assign->value;
+    for_each_certain_load(value, [&](const ExprRef& load) {
+      if (std::any_of(found.begin(), found.end(), [&](const TensorRead& other) { return ir::same(other.load, load); })) return;
+      if (std::optional<TensorRead> read = read_of(region, indexes, load)) found.push_back(std::move(*read));
+    });
+    if (let) lets[let->var.get()] = indexes.inlined(let->value);
+  }
+  return found;
+}
+
+ir::ParallelStmt with_tiles(const ir::ParallelStmt& region, const std::vector<TensorRead>& reads) {
+  return {region.iters, block_with_tiles(region.body, reads)};
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,74 @@
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+
+void note_loads(const ir::ExprRef& expr, BufferSet* buffers) {
+  if (!expr) return;
+  ir::visit(expr, [&](const ir::ExprRef& node) {
+    if (node->kind == ir::ExprKind::kLoad) buffers->insert(node->buffer.get());
+  });
+}
+
+void note_uses(const ir::TileRef& tile, BufferSet* buffers) {
+  buffers->insert(tile.buffer.get());
+  for (const ir::AxisSpec& axis : tile.axes) {
+    note_loads(axis.start, buffers);
+    if (axis.gather) note_uses(*axis.gather, buffers);
+  }
+  note_loads(tile.within_first, buffers);
+  note_loads(tile.within_length, buffers);
+}
+
+namespace {
+
+class Uses {
+ public:
+  explicit Uses(BufferSet* buffers) : buffers_(buffers) {}
+
+  void operator()(const ir::DeclStmt& decl) {
+    buffers_->insert(decl.buffer.get());
+    note_loads(decl.init, buffers_);
+  }
+  void operator()(const ir::LetStmt& let) { note_loads(let.value, buffers_); }
+  void operator()(const ir::CopyStmt& copy) {
+    note_uses(copy.dst, buffers_);
+    note_uses(copy.src, buffers_);
+  }
+  void operator()(const ir::FillStmt& fill) {
+    note_uses(fill.dst, buffers_);
+    note_loads(fill.value, buffers_);
+  }
+  void operator()(const ir::GemmStmt& gemm) {
+    for (const ir::TileRef* tile : {&gemm.c, &gemm.a, &gemm.b}) note_uses(*tile, buffers_);
+  }
+  void operator()(const ir::ParallelStmt& region) { block(region.body); }
+  void operator()(const ir::AssignStmt& assign) {
+    buffers_->insert(assign.buffer.get());
+    for (const ir::ExprRef& index : assign.indices) note_loads(index, buffers_);
+    note_loads(assign.value, buffers_);
+  }
+  void operator()(const ir::ForStmt& loop) {
+    note_loads(loop.begin, buffers_);
+    note_loads(loop.end, buffers_);
+    block(loop.body);
+  }
+  void operator()(const ir::IfStmt& branch) {
+    note_loads(branch.condition, buffers_);
+    block(branch.then_body);
+    block(branch.else_body);
+  }
+
+ private:
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) note_uses(stmt, buffers_);
+  }
+  BufferSet* buffers_;
+};
+
+}  // namespace
+
+void note_uses(const ir::Stmt& stmt, BufferSet* buffers) {
+  std::visit(Uses(buffers), stmt.node);
+}
+
+}  // namespace kachel::lowering

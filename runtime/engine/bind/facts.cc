@@ -1,0 +1,60 @@
+#include "runtime/engine/bind/facts.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+namespace kachel::runtime {
+// Offsets cannot overflow, since the binder has bounded the
+// span of every tensor.
+uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments) {
+  // CPUs load unaligned vectors as they are, and an allocator's whim would be in every key.
+  const bool aligned = arguments.device.type != kCpuDevice;
+  bool narrow = true;
+  uint64_t mask = 0;
+  for (size_t i = 0; i < model.dims.size(); ++i) narrow &= arguments.dims[i] < kIndexLimit;
+  for (int at = 0; at < model.table.tensors; ++at) {
+    const TensorEntry& facts = model.table.tensor[at];
+    const BoundTensor& tensor = arguments.tensors[facts.param];
+    const int last = facts.rank - 1, bits = bits_of(tensor.dtype);
+    int64_t reach = 0;
+    // Its lowest set bit is the largest power of two, up to 128, that divides all of these numbers of bits.
+    uint64_t divisors = reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 |
+                        static_cast<uint64_t>(tensor.shape[last] * bits);
+    for (int axis = 0; axis <= last; ++axis) {
+      const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
+      narrow &= extent < kIndexLimit || tensor.elements == 0;
+      if (extent > 1) reach += (extent - 1) * stride;
+      // The copy engine, which rows of 16 bytes are an invitation to, is not promised to take a stride of 0.
+      if (extent > 1 && axis < last) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
+    }
+    narrow &= reach < kIndexLimit || tensor.elements == 0;
+    // The stride of an axis with at most one element multiplies nothing but 0.
+    const bool unit = tensor.strides[last] == 1;
+    if (unit || tensor.shape[last] <= 1) mask |= facts.unit_stride;
+    if (unit && aligned && tensor.elements != 0 && (divisors & 7) == 0) mask |= facts.vector[std::countr_zero(divisors) - 3];
+  }
+  return narrow ? mask | model.table.index32_fact : mask;
+}
+
+std::string facts_text(const KernelModel& model, uint64_t mask) {
+  std::string text;
+  for (size_t i = 0; i < model.facts.size(); ++i) {
+    if (!(mask >> i & 1)) continue;
+    text += text.empty() ? "" : ", ";
+    switch (model.facts[i].kind) {
+      case lowering::Fact::Kind::kIndex32:
+        text += "index32";
+        break;
+      case lowering::Fact::Kind::kUnitStride:
+        text += fmt::format("unit stride of `{}`", model.params[model.facts[i].param].name);
+        break;
+      case lowering::Fact::Kind::kVector:
+        text += fmt::format("{}-byte rows of `{}`", model.facts[i].bytes, model.params[model.facts[i].param].name);
+        break;
+    }
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,15 @@
+// Which of the facts that a program's passes ask for hold for given arguments.
+#pragma once
+#include "runtime/engine/bind/argument_binder.h"
+
+namespace kachel::runtime {
+
+inline constexpr int32_t kCpuDevice = 1;  // DLPack
+inline constexpr int64_t kIndexLimit = int64_t{1} << 30;
+
+uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments);
+
+// "index32, unit stride of `A`"; "none".
+std::string facts_text(const KernelModel& model, uint64_t mask);
+
+}  // namespace kachel::runtime

@@ -1,0 +1,17 @@
+// The tensor maps of a launch.
+#pragma once
+#include "runtime/device.h"
+#include "runtime/engine/bind/argument_binder.h"
+
+namespace kachel::runtime {
+
+// Where the maps of a kernel begin, in words: behind its slots, at a multiple of 128 bytes.
+constexpr size_t first_map_word(size_t slots) {
+  return (slots + 15) / 16 * 16;
+}
+
+// Writes the maps one after the other. `out` is 128-byte aligned. No locks, no allocation.
+Status encode_maps(const Device& device, const std::vector<lowering::TensorMap>& maps, const BoundArguments& arguments,
+                   uint64_t* out);
+
+}  // namespace kachel::runtime

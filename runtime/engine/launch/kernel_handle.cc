@@ -1,0 +1,183 @@
+#include "runtime/engine/launch/kernel_handle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kachel::runtime {
+namespace {
+
+constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kCachedOnly, tuner::Policy::kBlocking};
+
+}  // namespace
+
+inline Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments,
+                                       bool overlaps, void* stream) {
+  return specialisation.needs_workspace() ? launch_with_workspace(specialisation, arguments, overlaps, stream)
+                                          : specialisation.launch(arguments, stream, overlaps);
+}
+
+[[gnu::hot]] Status KernelHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
+  if (!found) [[unlikely]]
+    return launch_unknown(arguments, args, settings, signature, stream);
+  return launch_found(*found, arguments, settings, signature, stream);
+}
+
+inline Status KernelHandle::launch_found(const Specialisation& found, const BoundArguments& arguments,
+                                         const LaunchSettings& settings, Signature& signature, void* stream) {
+  Status launched = launch_one(found, arguments, settings.overlaps, stream);
+  if (!launched.ok()) [[unlikely]]
+    return launch_failed(found, arguments, settings, signature, stream, std::move(launched));
+  engine_->counters().launches.add();
+  return launched;
+}
+
+Status KernelHandle::launch_unknown(const BoundArguments& arguments, std::span<const Arg> args,
+                                    const LaunchSettings& settings, Signature& signature, void* stream) {
+  KACHEL_ASSIGN(Served served, resolve(arguments, args, settings, signature, stream));
+  if (served.program) {
+    Status launched = served.program->launch(args, settings, stream);
+    if (launched.code() != Code::kNoMemory) return launched;
+    KACHEL_ASSIGN(served.specialisation, forms_->alone(arguments, settings, stream));
+  }
+  if (!served.specialisation) return {};
+  return launch_found(*served.specialisation, arguments, settings, signature, stream);
+}
+
+Status KernelHandle::launch_failed(const Specialisation& failed, const BoundArguments& arguments,
+                                   const LaunchSettings& settings, Signature& signature, void* stream, Status why) {
+  if (why.code() == Code::kLaunch && !settings.has_configuration)
+    return launch_another(failed, arguments, settings, signature, stream, std::move(why));
+  return engine_->services().noticed(std::move(why));
+}
+
+Status KernelHandle::launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments,
+                                           bool overlaps, void* stream) {
+  LaunchGrid grid;
+  grid.overlaps = overlaps;
+  KACHEL_TRY(specialisation.grid(arguments.inputs(), grid));
+  const int64_t bytes = specialisation.workspace_bytes(grid);
+  if (bytes == 0) return {};
+  RelaxedCapture relaxed(specialisation.device());
+  KACHEL_ASSIGN(bool capturing, specialisation.device().is_capturing(stream));
+  if (capturing) return busy_in_capture(*model_, "allocate scratch");
+  KACHEL_ASSIGN(Workspace workspace,
+                Workspace::allocate(specialisation.device(), engine_->options().scratch, bytes, stream));
+  grid.workspace = workspace.get();
+  return specialisation.launch(arguments, grid, stream);
+}
+
+// The configuration is to blame only if another one can be launched in its place; else it is the stream or the device.
+Status KernelHandle::launch_another(const Specialisation& failed, const BoundArguments& arguments,
+                                    const LaunchSettings& settings, Signature& signature, void* stream, Status why) {
+  auto order = Resolver(*engine_, failed.device(), *model_, arguments, settings, stream).ranking_without_tuning();
+  auto capturing = failed.device().is_capturing(stream);
+  if (!order.ok() || !capturing.ok() || *capturing) return why;
+  const Point point = point_of(*model_, arguments);
+  int attempts = 0;
+  for (const TunableValues& values : *order) {
+    if (values == failed.values()) continue;
+    if (++attempts > 2) break;
+    auto other =
+        engine_->plans().get({failed.device(), *model_, point, values, settings.policy != tuner::Policy::kCachedOnly});
+    if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, settings.overlaps, stream).ok()) continue;
+    failed.demote();
+    (*other)->pin();
+    for (tuner::Policy policy : kServedAlike) {
+      make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
+      if (policy == settings.policy || table_.find(signature) == &failed) table_.publish(signature, *other);
+    }
+    engine_->log().write(
+        LogLevel::kWarning,
+        fmt::format("kernel `{}`: a configuration failed to launch and is replaced by the next best: {}",
+                    model_->kernel.name, why.message()));
+    engine_->counters().launches.add();
+    return {};
+  }
+  return why;
+}
+
+Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
+                                                   const LaunchSettings& settings, Signature& signature, void* stream) {
+  bool forms_decided = true;
+  if (forms_ && !settings.has_configuration) {
+    KACHEL_ASSIGN(const OtherForms::Serving serving, forms_->serving(arguments, args, settings, signature, stream));
+    if (serving.program || serving.alone) return Served{serving.program, serving.alone};
+    forms_decided = serving.decided;
+  }
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  {
+    RelaxedCapture relaxed(*device);
+    KACHEL_ASSIGN(bool capturing, device->is_capturing(stream));
+    if (capturing) {
+      // Nothing may be loaded now; a binary that assumes less than these arguments offer does as well.
+      const Specialisation* weaker = settings.has_configuration ? nullptr : table_.find_weaker(signature);
+      if (weaker) return Served{nullptr, weaker};
+      return busy_in_capture(*model_, "load code");
+    }
+  }
+  KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
+  const Served served{nullptr, outcome.specialisation};
+  if (!outcome.specialisation) return served;
+  outcome.specialisation->pin();
+  if (settings.has_configuration) return served;
+  bool kept = table_.publish(signature, outcome.specialisation);
+  if (outcome.decided && forms_decided)
+    for (tuner::Policy policy : kServedAlike) {
+      make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
+      kept &= table_.publish(signature, outcome.specialisation);
+    }
+  if (!kept)
+    engine_->log().once(
+        LogLevel::kWarning, "dispatch " + model_->body,
+        fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
+                    "up in the store at each launch. Use bucket() in `key`",
+                    model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries));
+  return served;
+}
+
+Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  if (!settings.has_configuration && table_.find(signature)) return {};
+  KACHEL_ASSIGN(const Served served, resolve(arguments, args, settings, signature, stream));
+  return served.program ? served.program->prepare(args, settings, stream) : Status();
+}
+
+Result<bool> KernelHandle::needs_tuning(std::span<const Arg> args, const LaunchSettings& settings) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(tuner::Policy::kBlocking), signature);
+  if (!settings.has_configuration && table_.find(signature)) return false;
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  return Resolver(*engine_, *device, *model_, arguments, settings, nullptr).needs_tuning();
+}
+
+Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
+  if (!found) {
+    LaunchSettings bound = settings;
+    bound.needs_code = std::any_of(model_->grid.begin(), model_->grid.end(),
+                                   [](const HostProgram& extent) { return extent.mentions_scalars(); });
+    KACHEL_ASSIGN(const Served served, resolve(arguments, args, bound, signature, nullptr));
+    if (served.program) return served.program->bind(args, settings);
+    found = served.specialisation;
+  }
+  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call,
+                BoundCall::create(engine_, model_, found, arguments, settings.overlaps));
+  return call;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,54 @@
+// A kernel with its consts, ready for launches. The warm path of a launch is here: check and bind the arguments, make a
+// signature, look it up, fill the slots, launch. It takes no lock, allocates nothing and makes no text.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/engine/launch/bound_call.h"
+#include "runtime/engine/launch/dispatch_table.h"
+#include "runtime/engine/launch/other_forms.h"
+#include "runtime/engine/tuning/resolver.h"
+
+namespace kachel::runtime {
+
+// Thread-safe.
+class alignas(64) KernelHandle final : public Launchable {
+ public:
+  // `forms` null: the kernel serves as it is.
+  KernelHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model,
+               std::unique_ptr<OtherForms> forms = nullptr)
+      : Launchable(std::move(engine), std::move(model)), forms_(std::move(forms)) {}
+
+  Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
+  Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
+  Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) override;
+  Result<std::string> explain(std::span<const Arg> args, const LaunchSettings& settings, ExplainWhat what) override;
+  // Whether a launch would tune under the policy blocking.
+  Result<bool> needs_tuning(std::span<const Arg> args, const LaunchSettings& settings);
+
+ private:
+  // What serves where the table has nothing: a program, else a specialisation; neither: the grid is empty.
+  struct Served {
+    Launchable* program = nullptr;
+    const Specialisation* specialisation = nullptr;
+  };
+  [[gnu::cold]] Result<Served> resolve(const BoundArguments& arguments, std::span<const Arg> args,
+                                       const LaunchSettings& settings, Signature& signature, void* stream);
+  [[gnu::cold]] Status launch_unknown(const BoundArguments& arguments, std::span<const Arg> args,
+                                      const LaunchSettings& settings, Signature& signature, void* stream);
+  Status launch_found(const Specialisation& found, const BoundArguments& arguments, const LaunchSettings& settings,
+                      Signature& signature, void* stream);
+  Status launch_one(const Specialisation& specialisation, const BoundArguments& arguments, bool overlaps, void* stream);
+  Status launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments, bool overlaps,
+                               void* stream);
+  [[gnu::cold]] Status launch_failed(const Specialisation& failed, const BoundArguments& arguments,
+                                     const LaunchSettings& settings, Signature& signature, void* stream, Status why);
+  [[gnu::cold]] Status launch_another(const Specialisation& failed, const BoundArguments& arguments,
+                                      const LaunchSettings& settings, Signature& signature, void* stream, Status why);
+
+  DispatchTable<Specialisation> table_;
+  const std::unique_ptr<OtherForms> forms_;
+};
+
+}  // namespace kachel::runtime

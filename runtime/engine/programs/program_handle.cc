@@ -1,0 +1,151 @@
+#include "runtime/engine/programs/program_handle.h"
+
+#include <algorithm>
+#include <map>
+
+#include "runtime/engine/programs/program_bound.h"
+#include "runtime/engine/programs/program_session.h"
+
+namespace kachel::runtime {
+
+LaunchSettings step_settings(const LaunchSettings& settings, size_t steps) {
+  LaunchSettings each = settings;
+  each.has_configuration = false;
+  each.tune_budget_ns = settings.tune_budget_ns / static_cast<int64_t>(std::max<size_t>(steps, 1));
+  return each;
+}
+
+ProgramHandle::ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const ProgramModel> program)
+    : Launchable(std::move(engine), program->header), program_(std::move(program)) {
+  std::map<const KernelModel*, std::shared_ptr<KernelHandle>> known;
+  for (const ProgramModel::Step& step : program_->steps) {
+    std::shared_ptr<KernelHandle>& handle = known[step.kernel.get()];
+    if (!handle) handle = std::make_shared<KernelHandle>(engine_, step.kernel);
+    steps_.push_back(handle);
+  }
+}
+
+const TunableValues* ProgramHandle::keep(TunableValues values) {
+  std::lock_guard lock(mutex_);
+  return &*choices_.insert(std::move(values)).first;
+}
+
+Status ProgramHandle::run(const Device& device, const BoundArguments& arguments, const TunableValues& values,
+                          const ProgramLayout& layout, void* scratch, std::span<const Arg> args,
+                          const LaunchSettings& settings, void* stream) const {
+  StepArguments step_arguments(*program_, arguments, values, layout, scratch, args);
+  LaunchSettings each = settings;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (!layout.runs(i)) continue;
+    KACHEL_TRY(steps_[i]->launch(step_arguments.of(program_->steps[i]), each, stream));
+    each.overlaps = device.properties().overlapping_launches;
+  }
+  return {};
+}
+
+Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& arguments, std::span<const Arg> args,
+                                                   const LaunchSettings& settings, Signature& signature, void* stream) {
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  RelaxedCapture relaxed(*device);
+  KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
+  if (capturing) return busy_in_capture(*model_, "choose a configuration");
+  if (engine_->device_lost())
+    return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");
+  Ranking ranking(*engine_, *device, *model_, arguments, settings,
+                  [&](const std::vector<TunableValues>& candidates) -> std::unique_ptr<tuner::CandidateRunner> {
+                    auto session =
+                        std::make_unique<ProgramSession>(*this, *device, arguments, args, candidates, settings, stream);
+                    session->rehearse();
+                    return session;
+                  });
+  if (settings.has_configuration) {
+    KACHEL_ASSIGN(TunableValues values, ranking.given());
+    return keep(std::move(values));
+  }
+  KACHEL_TRY(ranking.admit());
+  KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.order(settings.policy));
+  const TunableValues* choice = keep(std::move(order.front()));
+  table_.publish(signature, choice);
+  return choice;
+}
+
+const TunableValues* ProgramHandle::known(const BoundArguments& arguments, const LaunchSettings& settings) const {
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  return table_.find(signature);
+}
+
+Result<const TunableValues*> ProgramHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
+                                                    const LaunchSettings& settings, void* stream) {
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  if (!settings.has_configuration)
+    if (const TunableValues* found = table_.find(signature)) return found;
+  return choose(arguments, args, settings, signature, stream);
+}
+
+Status ProgramHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, stream));
+  ProgramLayout layout;
+  KACHEL_TRY(lay_out(*program_, arguments, *values, layout));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  const LaunchSettings each = step_settings(settings, steps_.size());
+  if (layout.bytes == 0) return run(*device, arguments, *values, layout, nullptr, args, each, stream);
+  RelaxedCapture relaxed(*device);
+  KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
+  if (capturing) return busy_in_capture(*model_, "allocate its temporary tensors");
+  KACHEL_ASSIGN(const Workspace scratch,
+                Workspace::allocate(*device, engine_->options().scratch, layout.bytes, stream));
+  return run(*device, arguments, *values, layout, scratch.get(), args, each, stream);
+}
+
+Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
+                                    std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  ProgramLayout layout;
+  KACHEL_TRY(lay_out(*program_, arguments, values, layout));
+  RelaxedCapture relaxed(device);
+  KACHEL_ASSIGN(const bool capturing, device.is_capturing(stream));
+  if (capturing) return busy_in_capture(*model_, "prepare its kernels");
+  const LaunchSettings each = step_settings(settings, steps_.size());
+  Workspace scratch;
+  if (layout.bytes > 0) {
+    KACHEL_ASSIGN(scratch, Workspace::allocate(device, engine_->options().scratch, layout.bytes, stream));
+  }
+  StepArguments step_arguments(*program_, arguments, values, layout, scratch.get(), args);
+  bool tunes = false;
+  for (size_t i = 0; i < steps_.size() && !tunes && each.policy == tuner::Policy::kBlocking; ++i) {
+    if (!layout.runs(i)) continue;
+    KACHEL_ASSIGN(tunes, steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each));
+  }
+  if (tunes) {
+    // A kernel is tuned on what the steps before it have made.
+    ProgramSession session(*this, device, arguments, args, {values}, settings, stream);
+    KACHEL_TRY(session.prepare());
+  }
+  for (size_t i = 0; i < steps_.size(); ++i)
+    if (layout.runs(i)) KACHEL_TRY(steps_[i]->prepare(step_arguments.of(program_->steps[i]), each, stream));
+  return {};
+}
+
+Status ProgramHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, stream));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  return prepare_steps(*device, arguments, *values, args, settings, stream);
+}
+
+Result<std::unique_ptr<BoundLaunch>> ProgramHandle::bind(std::span<const Arg> args, const LaunchSettings& settings) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, nullptr));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, nullptr));
+  KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> bound, BoundProgram::create(*this, program_, *device, arguments, *values,
+                                                                         args, step_settings(settings, steps_.size())));
+  return bound;
+}
+
+}  // namespace kachel::runtime

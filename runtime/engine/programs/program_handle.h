@@ -1,0 +1,57 @@
+// A program with its consts, ready for launches. Its kernels are tuned each under its own key; of the program's own
+// tunables the configuration is chosen that makes the whole of it fastest, under the program's key.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "runtime/engine/launch/kernel_handle.h"
+#include "runtime/engine/programs/program_model.h"
+
+namespace kachel::runtime {
+
+// Thread-safe.
+class ProgramHandle final : public Launchable {
+ public:
+  ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const ProgramModel> program);
+
+  // Temporaries are scratch of the launch, in the order of its stream. kBusy where that would have to be allocated in a
+  // capture; a bound call has its own.
+  Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
+  Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
+  Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) override;
+  Result<std::string> explain(std::span<const Arg> args, const LaunchSettings& settings, ExplainWhat what) override;
+
+  const ProgramModel& program() const { return *program_; }
+  KernelHandle& step(size_t index) const { return *steps_[index]; }
+
+  // What an earlier call has chosen; null: nothing yet.
+  const TunableValues* known(const BoundArguments& arguments, const LaunchSettings& settings) const;
+  // The configuration that serves: known, given, or chosen as the policy allows. Lives as long as this handle.
+  Result<const TunableValues*> resolve(const BoundArguments& arguments, std::span<const Arg> args,
+                                       const LaunchSettings& settings, void* stream);
+  // Launches the steps one after another. `scratch`: what `layout` asks for.
+  Status run(const Device& device, const BoundArguments& arguments, const TunableValues& values,
+             const ProgramLayout& layout, void* scratch, std::span<const Arg> args, const LaunchSettings& settings,
+             void* stream) const;
+
+ private:
+  Result<const TunableValues*> choose(const BoundArguments& arguments, std::span<const Arg> args,
+                                      const LaunchSettings& settings, Signature& signature, void* stream);
+  // Makes all steps ready to be launched, on private copies of what they write where they must be tuned.
+  Status prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
+                       std::span<const Arg> args, const LaunchSettings& settings, void* stream);
+  const TunableValues* keep(TunableValues values);
+
+  std::shared_ptr<const ProgramModel> program_;
+  std::vector<std::shared_ptr<KernelHandle>> steps_;
+  DispatchTable<TunableValues> table_;
+  std::mutex mutex_;  // guards choices_
+  std::set<TunableValues> choices_;
+};
+
+// What the steps of a program are launched with where they are not told a configuration.
+LaunchSettings step_settings(const LaunchSettings& settings, size_t steps);
+
+}  // namespace kachel::runtime

@@ -1,0 +1,154 @@
+#include "runtime/engine/programs/program_session.h"
+
+#include <algorithm>
+
+#include "runtime/engine/specialise/configurations.h"
+
+namespace kachel::runtime {
+
+ProgramSession::ProgramSession(const ProgramHandle& program, Device& device, const BoundArguments& arguments,
+                               std::span<const Arg> args, std::vector<TunableValues> candidates,
+                               const LaunchSettings& settings, void* stream)
+    : program_(program),
+      device_(device),
+      given_(arguments),
+      arguments_(arguments),
+      args_(args.begin(), args.end()),
+      tensors_(args.size()),
+      candidates_(std::move(candidates)),
+      settings_(step_settings(settings, program.program().steps.size())),
+      caller_stream_(stream),
+      runs_(candidates_.size()) {}
+
+ProgramSession::~ProgramSession() {
+  if (!has_stream_) return;
+  // Copies are given back in stream order, after the last run.
+  scratch_.reset();
+  outputs_.close();
+  (void)device_.synchronize(stream_);
+  device_.destroy_stream(stream_);
+}
+
+// The caller's work on the inputs is waited for, so that reading them on another stream is safe.
+Status ProgramSession::open() {
+  if (opened_) return opening_;
+  opened_ = true;
+  auto opening = [&]() -> Status {
+    KACHEL_TRY(device_.synchronize(caller_stream_));
+    KACHEL_ASSIGN(stream_, device_.create_stream());
+    has_stream_ = true;
+    KACHEL_ASSIGN(timer_, device_.create_timer());
+    const ScratchCallbacks& callbacks = program_.engine().options().scratch;
+    KACHEL_TRY(outputs_.open(device_, callbacks, program_.model(), &arguments_, stream_));
+    for (int index : program_.model().tensors) {
+      if (program_.model().params[index].direction == ir::Direction::kIn) continue;
+      const auto at = static_cast<size_t>(index);
+      tensors_[at] = *args_[at].tensor;
+      tensors_[at].data = arguments_.tensors[index].data;
+      tensors_[at].byte_offset = 0;
+      args_[at].tensor = &tensors_[at];
+    }
+    int64_t bytes = 0;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      KACHEL_TRY(lay_out(program_.program(), arguments_, candidates_[i], runs_[i].layout));
+      bytes = std::max(bytes, runs_[i].layout.bytes);
+    }
+    if (bytes > 0) {
+      KACHEL_ASSIGN(scratch_, Workspace::allocate(device_, callbacks, bytes, stream_));
+    }
+    return {};
+  };
+  opening_ = program_.engine().services().noticed(opening());
+  return opening_;
+}
+
+Status ProgramSession::run(size_t index) {
+  return program_.run(device_, arguments_, candidates_[index], runs_[index].layout, scratch_.get(), args_, settings_, stream_);
+}
+
+void ProgramSession::rehearse() {
+  if (!open().ok()) return;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    runs_[i].status = outputs_.restore(false);
+    if (runs_[i].status.ok()) runs_[i].status = run(i);
+    if (runs_[i].status.ok()) runs_[i].status = device_.synchronize(stream_);
+    runs_[i].status = program_.engine().services().noticed(std::move(runs_[i].status));
+    runs_[i].ran = true;
+  }
+}
+
+Status ProgramSession::prepare() {
+  KACHEL_TRY(open());
+  Status why;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    if (runs_[i].ran && !runs_[i].status.ok()) {
+      if (why.ok()) why = runs_[i].status;
+      continue;
+    }
+    KACHEL_TRY(outputs_.restore(false));
+    Status ran = run(i);
+    if (ran.ok()) ran = device_.synchronize(stream_);
+    if (ran.ok()) return outputs_.keep();
+    if (why.ok()) why = program_.engine().services().noticed(std::move(ran));
+  }
+  return why;
+}
+
+Status ProgramSession::check(size_t index) {
+  KACHEL_TRY(outputs_.restore(false));
+  Status ran = run(index);
+  if (ran.ok()) ran = device_.synchronize(stream_);
+  if (!ran.ok()) {
+    // The tuner takes any failure but these for a wrong output.
+    const Code code = ran.code();
+    const bool known = code == Code::kDeviceLost || code == Code::kCancelled || code == Code::kNoMemory;
+    return program_.engine().services().noticed(known ? std::move(ran)
+                                                      : Status(Code::kLaunch, ran.message(), ran.log()));
+  }
+  return outputs_.compare(narrowest(), configuration_text(program_.model(), candidates_[index]));
+}
+
+void ProgramSession::flush() {
+  flushed_ = outputs_.restore(true);
+  if (flushed_.ok()) flushed_ = device_.flush_cache(stream_);
+}
+
+Result<double> ProgramSession::time_once_ns(size_t index) {
+  const EngineServices& services = program_.engine().services();
+  KACHEL_TRY(services.noticed(flushed_));
+  KACHEL_TRY(services.noticed(timer_->start(stream_)));
+  KACHEL_TRY(services.noticed(run(index)));
+  KACHEL_TRY(services.noticed(timer_->stop(stream_)));
+  auto elapsed = timer_->elapsed_ns();
+  services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
+  if (!elapsed.ok()) return services.noticed(elapsed.status());
+  return elapsed;
+}
+
+// Of all kernels: configurations of a program differ in how they split sums, and what is rounded between kernels is
+// rounded to their types.
+ir::DType ProgramSession::narrowest() const {
+  ir::DType narrowest = ir::DType::F32;
+  auto note = [&](ir::DType type) {
+    if (ir::is_float(type) && ir::bits(type) < ir::bits(narrowest)) narrowest = type;
+  };
+  const ProgramModel& program = program_.program();
+  for (const ProgramModel::Temp& temp : program.temps) note(program.type_of(temp, given_));
+  for (const ProgramModel::Step& step : program.steps) {
+    uint64_t types = 0;
+    for (size_t i = 0; i < step.arguments.size(); ++i) {
+      const ProgramModel::Argument& argument = step.arguments[i];
+      const int symbol = step.kernel->params[i].symbol;
+      if (symbol < 0 || argument.kind == ProgramModel::Argument::Kind::kScalar) continue;
+      const ir::DType type = argument.kind == ProgramModel::Argument::Kind::kTemp
+                                 ? program.type_of(program.temps[static_cast<size_t>(argument.index)], given_)
+                                 : given_.tensors[argument.index].dtype;
+      types &= ~(uint64_t{15} << (4 * symbol));
+      types |= static_cast<uint64_t>(type) << (4 * symbol);
+    }
+    note(narrowest_rounding(*step.kernel, types));
+  }
+  return narrowest;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,85 @@
+#include "runtime/engine/specialise/keys.h"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+
+#include "runtime/engine/specialise/cpu_target.h"
+
+namespace kachel::runtime {
+namespace {
+
+std::vector<uint64_t> words(const std::vector<int64_t>& values) {
+  return {values.begin(), values.end()};
+}
+
+// The part that all kinds share.
+void add_program(cache::KeyBuilder& key, const KernelModel& model, const Point& point) {
+  key.text("body", model.body)
+      .u64s("consts", model.const_words())
+      .u64("types", point.types)
+      .u64s("static_dims", words(point.static_dims))
+      .u64("facts", point.facts)
+      .u64("lowering", lowering::kLoweringVersion)
+      // Tunables of these names mean something to the lowering although the body does not show names.
+      .i64("threads_tunable", model.threads_tunable)
+      .i64("cluster_tunable", model.cluster_tunable);
+}
+
+void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values, const DeviceProperties& device) {
+  key.u64s("key", words(key_values)).text("model", device.model).text("driver", device.driver);
+}
+
+}  // namespace
+
+lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values) {
+  lowering::Target target;
+  target.kind = device.compute_major > 0 ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
+  target.architecture =
+      device.instructions ? device.instructions : 10 * device.compute_major + device.compute_minor;
+  target.shared_limit = device.shared_bytes_per_block;
+  target.bulk_copies = device.tensor_maps;
+  target.bounded_waits = device.bounded_waits;
+  target.streaming_stores = device.streaming_stores;
+  describe_cpu(device.architecture, &target);
+  if (model.threads_tunable >= 0)
+    target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
+  if (model.cluster_tunable >= 0)
+    target.cluster = static_cast<int>(std::clamp<int64_t>(values[model.cluster_tunable], 1, lowering::kMostCluster));
+  return target;
+}
+
+cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
+                    const DeviceProperties& device, bool generic) {
+  const lowering::Target target = target_of(device, model, values);
+  cache::KeyBuilder key(cache::Kind::kPlan);
+  add_program(key, model, point);
+  key.u64s("configuration", words(values))
+      .text("architecture", device.architecture)
+      .text("flags", std::string(generic ? "generic" : target.bulk_copies ? "maps" : "") + (target.bounded_waits ? " bounded" : "") +
+                         (target.streaming_stores ? "" : " cached stores"))
+      .i64("instructions", target.architecture)
+      .u64("target", static_cast<uint64_t>(target.kind))
+      .i64("threads", target.threads)
+      .i64("shared_limit", target.shared_limit);
+  return key.finish();
+}
+
+cache::Key tuning_key(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
+                      const DeviceProperties& device) {
+  cache::KeyBuilder key(cache::Kind::kTuning);
+  add_program(key, model, point);
+  add_machine(key, key_values, device);
+  return key.finish();
+}
+
+cache::Key sample_key(const KernelModel& model, const Point& point, const TunableValues& values,
+                      const std::vector<int64_t>& key_values, const DeviceProperties& device) {
+  cache::KeyBuilder key(cache::Kind::kSample);
+  add_program(key, model, point);
+  key.u64s("configuration", words(values));
+  add_machine(key, key_values, device);
+  return key.finish();
+}
+
+}  // namespace kachel::runtime

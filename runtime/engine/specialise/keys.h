@@ -1,0 +1,33 @@
+// The split keys of the store. A binary is keyed by what the compiler sees; a measurement by that and by the machine
+// and the key values it was made for, but not by the architecture alone. Names, comments, the `tune` list and the
+// compiler's version are in neither; configurations, consts, types and dimensions are written by position, as
+// canonical_body() does.
+#pragma once
+#include <vector>
+
+#include "cache/key.h"
+#include "runtime/device.h"
+#include "runtime/engine/bind/kernel_model.h"
+
+namespace kachel::runtime {
+
+// What selects a binary, beside the program and the configuration.
+struct Point {
+  uint64_t types = 0;  // as in BoundArguments
+  uint64_t facts = 0;
+  std::vector<int64_t> static_dims;  // in the order of KernelModel::static_dims
+  bool operator==(const Point&) const = default;
+};
+
+// What the lowering is told of the device and the configuration, apart from the architecture.
+lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values);
+
+cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
+                    const DeviceProperties& device, bool generic = false);
+// key_values: of the program's `key`, in order, as HostProgram::run() gives them.
+cache::Key tuning_key(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
+                      const DeviceProperties& device);
+cache::Key sample_key(const KernelModel& model, const Point& point, const TunableValues& values,
+                      const std::vector<int64_t>& key_values, const DeviceProperties& device);
+
+}  // namespace kachel::runtime

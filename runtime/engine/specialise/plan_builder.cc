@@ -1,0 +1,234 @@
+#include "runtime/engine/specialise/plan_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "cache/checksum.h"
+#include "ir/instantiate.h"
+#include "runtime/engine/specialise/configurations.h"
+#include "support/bytes.h"
+
+namespace kachel::runtime {
+namespace {
+
+constexpr int64_t kCompileLimitNs = 60'000'000'000;
+
+double now_ns() {
+  return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+}
+
+// Would happen again in this process, whatever else is going on.
+bool is_lasting(Code code) {
+  return code == Code::kInvalid || code == Code::kUnsupported || code == Code::kCompile;
+}
+
+ir::Bindings bindings_of(const PlanBuilder::Request& request) {
+  const KernelModel& model = request.model;
+  ir::Bindings bindings;
+  for (size_t i = 0; i < model.types.size(); ++i)
+    bindings.types[model.types[i]] = static_cast<ir::DType>(request.point.types >> (4 * i) & 15);
+  bindings.int_consts = model.int_consts;
+  bindings.float_consts = model.float_consts;
+  for (size_t i = 0; i < model.tunables.size(); ++i) bindings.tunables[model.tunables[i].name] = request.values[i];
+  for (size_t i = 0; i < model.static_dims.size(); ++i)
+    bindings.dims[model.dims[model.static_dims[i]]] = request.point.static_dims[i];
+  return bindings;
+}
+
+// Of what is compiled and how it is launched; equal extents of the grid come with equal numbers of blocks and code.
+uint64_t code_of(const lowering::Lowered& lowered, int64_t blocks) {
+  ByteWriter bytes;
+  bytes.put_bytes(lowered.text);
+  for (const lowering::Slot& slot : lowered.slots) bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
+  bytes.put(blocks);
+  bytes.put(lowered.threads);
+  bytes.put(lowered.shared_bytes);
+  const cache::Digest digest = cache::digest_of(bytes.take());
+  uint64_t code = 0;
+  std::memcpy(&code, digest.data(), sizeof code);
+  return code;
+}
+
+// Dimensions of the concrete kernel to those of the generic one, by name.
+Status generic_slots(const KernelModel& model, const ir::Kernel& concrete, std::vector<lowering::Slot>& slots) {
+  for (lowering::Slot& slot : slots) {
+    if (slot.kind != lowering::Slot::Kind::kDim) continue;
+    auto found =
+        std::find(model.dims.begin(), model.dims.end(), concrete.dims.at(static_cast<size_t>(slot.index))->name);
+    if (found == model.dims.end()) return internal("the lowering refers to a dimension that the kernel does not have");
+    slot.index = static_cast<int>(found - model.dims.begin());
+  }
+  return {};
+}
+
+// Of the compiler only what it says itself: a loaded function's local memory may as well be arrays of the program.
+std::string flaw_of(const lowering::Lowered& lowered, const CompileResult& compiled) {
+  std::string flaw = lowered.flaw;
+  if (compiled.usage.spill_bytes > 0)
+    flaw += fmt::format("{}spills {} bytes", flaw.empty() ? "" : "; ", compiled.usage.spill_bytes);
+  for (const std::string& loss : compiled.losses) flaw += (flaw.empty() ? "" : "; ") + loss;
+  return flaw;
+}
+
+// A `threads` tunable that no launch could use.
+Status check_threads(const PlanBuilder::Request& request) {
+  const KernelModel& model = request.model;
+  const DeviceProperties& device = request.device.properties();
+  if (model.threads_tunable < 0 || device.compute_major == 0) return {};
+  const int64_t threads = request.values[model.threads_tunable];
+  if (threads >= 32 && threads % 32 == 0 && threads <= device.max_threads_per_block) return {};
+  return unsupported(fmt::format("threads={} cannot be launched; use a multiple of 32 up to {}", threads,
+                                 device.max_threads_per_block));
+}
+
+Status check_cluster(const PlanBuilder::Request& request) {
+  if (request.model.cluster_tunable < 0) return {};
+  const int64_t blocks = request.values[request.model.cluster_tunable];
+  if (blocks >= 1 && blocks <= lowering::kMostCluster) return {};
+  return unsupported(fmt::format("cluster={} is no number of blocks that can copy for each other; use 1 or {}", blocks,
+                                 lowering::kMostCluster));
+}
+
+}  // namespace
+
+std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties& device, const cache::Key& key,
+                                                          bool create) {
+  const std::string name = fmt::format("{}.{}.{}", static_cast<int>(device.kind), device.id, key.bytes);
+  std::lock_guard lock(mutex_);
+  auto found = entries_.find(name);
+  if (found != entries_.end()) return found->second;
+  if (!create) return nullptr;
+  return entries_[name] = std::make_shared<Entry>();
+}
+
+ResourceUsage PlanBuilder::usage(const Request& request) {
+  const cache::Key key =
+      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  if (const auto entry = entry_of(request.device.properties(), key, false)) {
+    std::lock_guard lock(entry->mutex);
+    if (entry->specialisation) return entry->specialisation->step().usage;
+  }
+  const auto bytes = services_.store.get(key);
+  if (!bytes) return {};
+  auto plan = decode_plan(*bytes, request.model);
+  return plan.ok() ? plan->steps[0].usage : ResourceUsage{};
+}
+
+Result<const Specialisation*> PlanBuilder::get(const Request& request) {
+  const DeviceProperties& properties = request.device.properties();
+  const cache::Key key = plan_key(request.model, request.point, request.values, properties, request.generic);
+  const std::shared_ptr<Entry> entry = entry_of(properties, key, true);
+  std::lock_guard lock(entry->mutex);
+  if (entry->specialisation) return entry->specialisation.get();
+  if (entry->failure) return *entry->failure;
+  auto built = from_store(request, key);
+  if (!built.ok() && built.status().code() == Code::kNotCached && request.may_compile)
+    built = by_compiling(request, key);
+  if (!built.ok()) {
+    if (is_lasting(built.status().code())) entry->failure = std::make_unique<const Status>(built.status());
+    return services_.noticed(built.status());
+  }
+  entry->specialisation = *std::move(built);
+  services_.counters.specialisations.fetch_add(1, std::memory_order_relaxed);
+  return entry->specialisation.get();
+}
+
+// kNotCached where it is not stored, or stored in a form that is of no use here.
+Result<std::unique_ptr<Specialisation>> PlanBuilder::from_store(const Request& request, const cache::Key& key) {
+  const double start_ns = now_ns();
+  std::optional<std::string> bytes = services_.store.get(key);
+  Status missing(Code::kNotCached,
+                 fmt::format("kernel `{}`, configuration {}: the store has no binary for {}; prepare it "
+                             "with a policy that may compile",
+                             request.model.kernel.name, configuration_text(request.model, request.values),
+                             request.device.properties().name));
+  if (!bytes) return missing;
+  auto useless = [&](const Status& why) {
+    services_.log.write(LogLevel::kWarning,
+                        fmt::format("stored plan {} cannot be used and is made again: {}", key.hex(), why.message()));
+    services_.counters.damaged_plans.fetch_add(1, std::memory_order_relaxed);
+    return missing;
+  };
+  auto plan = decode_plan(*bytes, request.model);
+  if (!plan.ok()) return useless(plan.status());
+  auto loaded = Specialisation::load(request.device, request.model, *std::move(plan), request.values);
+  if (!loaded.ok()) {
+    const Code code = loaded.status().code();
+    if (code == Code::kDeviceLost || code == Code::kNoMemory) return loaded.status();
+    return useless(loaded.status());
+  }
+  services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
+  services_.counters.last_load_ns.store(now_ns() - start_ns, std::memory_order_relaxed);
+  return loaded;
+}
+
+Result<lowering::Lowered> PlanBuilder::lower(const Request& request, const lowering::LowerOptions& options) const {
+  services_.counters.lowerings.fetch_add(1, std::memory_order_relaxed);
+  return lower_uncounted(request, options);
+}
+
+Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
+                                                       const lowering::LowerOptions& options) const {
+  KACHEL_TRY(check_threads(request));
+  KACHEL_TRY(check_cluster(request));
+  KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
+  lowering::Target target = target_of(request.device.properties(), request.model, request.values);
+  target.generic = request.generic;
+  KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
+  KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));
+  return lowered;
+}
+
+std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) const {
+  const DeviceProperties& properties = request.device.properties();
+  if (properties.compute_major == 0) return std::nullopt;
+  const auto lowered = lower_uncounted(request, {});
+  if (!lowered.ok()) return std::nullopt;
+  auto prediction = predict_launch(*lowered, request.model, properties, arguments.inputs(request.values.data()));
+  if (prediction) prediction->code = code_of(*lowered, prediction->blocks);
+  return prediction;
+}
+
+Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request& request, const cache::Key& key) {
+  const KernelModel& model = request.model;
+  const DeviceProperties& properties = request.device.properties();
+  KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
+  Compiler& compiler = request.device.compiler();
+  KACHEL_ASSIGN(CompileResult compiled, compiler.compile({.text = lowered.text,
+                                                          .entry = lowered.entry,
+                                                          .architecture = properties.architecture,
+                                                          .time_limit_ns = kCompileLimitNs}));
+  services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
+  PlanRecord plan;
+  plan.kernel = model.kernel.name;
+  plan.configuration = configuration_text(model, request.values);
+  plan.architecture = properties.architecture;
+  plan.compiler = compiler.version();
+  plan.deterministic = lowered.deterministic;
+  plan.compile_ns = compiled.compile_ns;
+  plan.steps.push_back({.entry = lowered.entry,
+                        .threads = lowered.threads,
+                        .shared_bytes = lowered.shared_bytes,
+                        .workspace_bytes = lowered.workspace_bytes,
+                        .slots = std::move(lowered.slots),
+                        .maps = std::move(lowered.maps),
+                        .resident_tiles = lowered.resident_tiles,
+                        .cluster = lowered.cluster,
+                        .usage = compiled.usage,
+                        .flaw = flaw_of(lowered, compiled),
+                        .binary = std::move(compiled.binary)});
+  const std::string bytes = encode_plan(plan);
+  KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,
+                Specialisation::load(request.device, model, std::move(plan), request.values));
+  services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
+  if (!services_.device_lost.load(std::memory_order_relaxed)) {
+    Status put = services_.store.put(key, bytes);
+    if (!put.ok()) services_.log.write(LogLevel::kWarning, fmt::format("a plan was not stored: {}", put.message()));
+  }
+  return loaded;
+}
+
+}  // namespace kachel::runtime

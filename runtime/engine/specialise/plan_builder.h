@@ -1,0 +1,84 @@
+// Makes loaded specialisations and keeps them: from memory, else from the store, else by compiling.
+//
+//   plan key ─► loaded? ─► stored? decode, load ─► instantiate ─► lower ─► compile ─► load ─► put
+//
+// A binary is stored after it has been loaded once, so that what is in the store can be loaded; a record that does not
+// decode or load is a miss, said in the log, and is overwritten. One thread builds a plan, others that want it wait.
+// Failures that would happen again are remembered.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "cache/store.h"
+#include "runtime/engine/specialise/counters.h"
+#include "runtime/engine/specialise/keys.h"
+#include "runtime/engine/specialise/prediction.h"
+#include "runtime/engine/specialise/specialisation.h"
+#include "support/log.h"
+
+namespace kachel::runtime {
+
+using LowerFunction = std::function<Result<lowering::Lowered>(const ir::Kernel&, const lowering::Target&, uint64_t,
+                                                              const lowering::LowerOptions&)>;
+
+// What the parts of an engine share. Outlives them all.
+struct EngineServices {
+  Log& log;
+  cache::Store& store;
+  Counters& counters;
+  LowerFunction lower;
+  // Set by the first sticky device fault; nothing is stored after it.
+  std::atomic<bool>& device_lost;
+
+  // Notes a lost device; passes the status on.
+  Status noticed(Status status) const {
+    if (status.code() == Code::kDeviceLost) device_lost.store(true, std::memory_order_relaxed);
+    return status;
+  }
+};
+
+// Thread-safe.
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(const EngineServices& services) : services_(services) {}
+
+  // What to build.
+  struct Request {
+    Device& device;
+    const KernelModel& model;
+    const Point& point;
+    const TunableValues& values;
+    bool may_compile = true;  // false: kNotCached where that would be needed
+    bool generic = false;     // by the generic lowering: the reference that candidates are compared with
+  };
+  // Lives as long as the builder.
+  Result<const Specialisation*> get(const Request& request);
+  // What the compiler said of a plan that is loaded or stored; all unknown otherwise. Builds and loads nothing.
+  ResourceUsage usage(const Request& request);
+  // What the cost model expects of a launch, without compiling anything; nothing where it cannot tell.
+  std::optional<LaunchPrediction> predict(const Request& request, const BoundArguments& arguments) const;
+  // The lowering alone, for `explain`.
+  Result<lowering::Lowered> lower(const Request& request, const lowering::LowerOptions& options) const;
+
+ private:
+  // One plan on one device. The mutex is held while it is built.
+  struct Entry {
+    std::mutex mutex;
+    std::unique_ptr<const Specialisation> specialisation;
+    std::unique_ptr<const Status> failure;
+  };
+  Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
+  std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
+  Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
+  Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
+
+  const EngineServices& services_;
+  std::mutex mutex_;  // guards the map, not the entries
+  std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
+};
+
+}  // namespace kachel::runtime

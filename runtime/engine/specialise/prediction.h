@@ -1,0 +1,31 @@
+// What the cost model expects of a launch: the work that lowering counts, at the rates of the architecture.
+#pragma once
+#include <optional>
+#include <span>
+
+#include "lowering/lower.h"
+#include "lowering/machine/rates.h"
+#include "runtime/device.h"
+#include "runtime/engine/bind/kernel_model.h"
+#include "tuner/cost_model.h"
+
+namespace kachel::runtime {
+
+struct LaunchPrediction {
+  tuner::Prediction time;
+  lowering::Residency residency;
+  int64_t blocks = 0;
+  bool flawed = false;  // lowering has found a flaw, or the compiler is likely to find one
+  uint64_t code = 0;    // of what is compiled and launched
+};
+
+// Nothing on a device without rates (the CPU), for an empty grid, and where what a block does depends on what only the
+// device knows. `inputs` belong to the kernel that was lowered.
+std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered, int architecture, int multiprocessors,
+                                               const lowering::WorkInputs& inputs);
+
+// The same for the arguments of a launch. Grid extents may depend on the tunables.
+std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered, const KernelModel& model,
+                                               const DeviceProperties& properties, const HostInputs& inputs);
+
+}  // namespace kachel::runtime

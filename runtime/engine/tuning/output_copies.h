@@ -1,0 +1,45 @@
+// Private copies of what a launch writes, so that candidates of a tuning leave the caller's tensors as they are and
+// none sees what another one left.
+#pragma once
+#include <vector>
+
+#include "runtime/engine/bind/argument_binder.h"
+#include "runtime/engine/tuning/output_check.h"
+#include "runtime/engine/workspace.h"
+
+namespace kachel::runtime {
+
+class OutputCopies {
+ public:
+  // Redirects the out and inout tensors of `arguments` to memory of their size, on `stream`. Borrows all but them.
+  Status open(Device& device, const ScratchCallbacks& scratch, const KernelModel& model, BoundArguments* arguments,
+              void* stream);
+  // Gives the copies back, in the order of the stream.
+  void close() { outputs_.clear(); }
+
+  // As the caller has them: all, or the inout ones.
+  Status restore(bool inout_only) const;
+  // What they hold now is what others are compared with. Waits for the stream.
+  Status keep();
+  // kInvalid, with where and by how much, if they hold something else than reordering explains (output_check.h).
+  Status compare(ir::DType narrowest, const std::string& configuration) const;
+
+ private:
+  struct Output {
+    int param = 0;
+    bool restore_always = false;  // inout
+    ir::DType type;
+    int64_t bytes = 0;
+    void* original = nullptr;
+    Workspace copy;
+    std::vector<OutputPiece> reference;
+  };
+  Result<std::vector<OutputPiece>> fetch(const Output& output) const;
+
+  Device* device_ = nullptr;
+  const KernelModel* model_ = nullptr;
+  void* stream_ = nullptr;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace kachel::runtime

@@ -1,0 +1,205 @@
+#include "runtime/engine/tuning/ranking.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/engine/specialise/configurations.h"
+
+namespace kachel::runtime {
+namespace {
+
+bool contains(const std::vector<TunableValues>& list, const TunableValues& values) {
+  return std::find(list.begin(), list.end(), values) != list.end();
+}
+
+}  // namespace
+
+Point point_of(const KernelModel& model, const BoundArguments& arguments) {
+  Point point{arguments.types, arguments.facts, {}};
+  for (int dim : model.static_dims) point.static_dims.push_back(arguments.dims[dim]);
+  return point;
+}
+
+std::vector<int64_t> key_values_of(const KernelModel& model, const BoundArguments& arguments) {
+  std::vector<int64_t> values;
+  for (const HostProgram& key : model.keys) values.push_back(key.run(arguments.inputs()));
+  return values;
+}
+
+Ranking::Ranking(Engine& engine, Device& device, const KernelModel& model, const BoundArguments& arguments,
+                 const LaunchSettings& settings, Session session, Cause cause)
+    : engine_(engine),
+      device_(device),
+      model_(model),
+      arguments_(arguments),
+      settings_(settings),
+      session_(std::move(session)),
+      cause_(std::move(cause)),
+      point_(point_of(model, arguments)),
+      key_values_(key_values_of(model, arguments)) {}
+
+Status Ranking::admit() {
+  KACHEL_ASSIGN(candidates_, admitted_configurations(model_, arguments_.inputs()));
+  return {};
+}
+
+Result<TunableValues> Ranking::given() const {
+  KACHEL_ASSIGN(TunableValues values, parse_configuration(model_, settings_.configuration));
+  if (!is_admitted(model_, arguments_.inputs(), values))
+    return invalid(
+        fmt::format("kernel `{}`: configuration {} does not satisfy `where` for these arguments; choose another",
+                    model_.kernel.name, settings_.configuration));
+  return values;
+}
+
+Result<bool> Ranking::needs_tuning() {
+  if (candidates_.size() == 1) return false;
+  KACHEL_TRY(read_decision());
+  return !complete_;
+}
+
+Status Ranking::read_decision() {
+  ranked_.clear();
+  complete_ = false;
+  const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
+  const auto decision = store.decision();
+  if (!decision) return {};
+  for (const auto& ranked : decision->winner.ranked) {
+    TunableValues values;
+    if (from_configuration(model_, ranked.configuration, values) && contains(candidates_, values))
+      ranked_.push_back(std::move(values));
+  }
+  complete_ = !ranked_.empty() && decision->covers(candidates_);
+  return {};
+}
+
+Result<std::vector<TunableValues>> Ranking::without_tuning() {
+  if (settings_.has_configuration) {
+    KACHEL_ASSIGN(TunableValues values, parse_configuration(model_, settings_.configuration));
+    return std::vector<TunableValues>{std::move(values)};
+  }
+  KACHEL_TRY(admit());
+  KACHEL_TRY(read_decision());
+  std::vector<TunableValues> order = ranked_;
+  for (const TunableValues& values : candidates_)
+    if (!contains(ranked_, values)) order.push_back(values);
+  return order;
+}
+
+Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
+  if (candidates_.size() == 1) {
+    decided_ = true;
+    return candidates_;
+  }
+  KACHEL_TRY(read_decision());
+  std::vector<TunableValues> order;
+  switch (policy) {
+    case tuner::Policy::kOff:
+      order = ranked_;
+      break;
+    case tuner::Policy::kCachedOnly:
+      if (ranked_.empty())
+        return Status(Code::kNotCached,
+                      fmt::format("kernel `{}`: the store has no tuning for this key on {}; prepare it with the policy "
+                                  "blocking, or import a store that has it",
+                                  model_.kernel.name, device_.properties().name));
+      return ranked_;
+    case tuner::Policy::kBlocking: {
+      if (complete_) {
+        order = ranked_;
+        break;
+      }
+      KACHEL_ASSIGN(order, tune());
+      break;
+    }
+    case tuner::Policy::kBackground:
+      return unsupported(
+          "the policy `background` is not in this version; use blocking, or off with kachel_prepare ahead of time");
+  }
+  decided_ = complete_ || tuned_;
+  // What is left serves when all of the ranking fail.
+  const size_t ranked = order.size();
+  for (const TunableValues& values : candidates_) {
+    if (order.size() >= ranked + kMaxAttempts) break;
+    if (!contains(order, values)) order.push_back(values);
+  }
+  return order;
+}
+
+// In the program's own names.
+Status Ranking::tuning_failed(const Status& status) {
+  if (status.code() == Code::kCompile && cause_)
+    if (Status cause = cause_(); !cause.ok()) return cause;
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const TunableValues& values : candidates_)
+    names.emplace_back(to_configuration(values).text(), configuration_text(model_, values));
+  // Longer ones first: "t0=8,t1=3" begins "t0=8,t1=32".
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  auto rename = [&](std::string text) {
+    for (const auto& [from, to] : names) {
+      for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != text.npos; at += to.size())
+        text.replace(at, from.size(), to);
+    }
+    return text;
+  };
+  return engine_.services().noticed({status.code(),
+                                     fmt::format("kernel `{}`: {}", model_.kernel.name, rename(status.message())),
+                                     rename(status.log())});
+}
+
+Result<std::vector<TunableValues>> Ranking::tune() {
+  const TuningSubject subject{model_, point_, key_values_, device_.properties()};
+  const cache::Key key = tuning_key(model_, point_, key_values_, device_.properties());
+  // One tuning per key at a time; who waited looks into the store again.
+  std::optional<tuner::SingleFlight::Ticket> ticket;
+  do {
+    ticket.emplace(engine_.flights().join(key.bytes, tuner::SingleFlight::kForever));
+    KACHEL_TRY(read_decision());
+    if (complete_) return ranked_;  // decided meanwhile
+  } while (ticket->role() != tuner::SingleFlight::Role::kLeader);
+
+  TuningStore store(engine_.store(), subject);
+  tuner::TuneRequest request;
+  for (const TunableValues& values : candidates_) {
+    request.candidates.push_back(to_configuration(values));
+    if (auto known = store.sample(values)) request.known.push_back(*std::move(known));
+  }
+  request.budget_ns = settings_.tune_budget_ns;
+  request.workers = engine_.options().compile_threads;
+  tuner::Progress progress;
+  if (engine_.options().progress) {
+    progress = [&](const tuner::ProgressEvent& event) {
+      TuneProgress out{model_.kernel.name.c_str(), "", event.phase, event.done, event.total, event.best_ns.value_or(0)};
+      TunableValues values;
+      if (event.configuration && from_configuration(model_, *event.configuration, values))
+        out.configuration = configuration_text(model_, values);
+      return engine_.options().progress(out);
+    };
+  }
+  const std::unique_ptr<tuner::CandidateRunner> session = session_(candidates_);
+  tuner::TunerOptions options = engine_.options().tuner;
+  if (device_.properties().kind == DeviceKind::kCpu) options.limits.block_ns = 0;  // not limited by power: no blocks
+  auto tuned = tuner::Tuner(options).tune(request, *session, engine_.clock(), progress);
+  if (!tuned.ok()) {
+    if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
+    engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
+                                                        model_.kernel.name, tuned.status().message()));
+    return candidates_;
+  }
+  engine_.counters().tunings.fetch_add(1, std::memory_order_relaxed);
+  if (engine_.device_lost()) return Status(Code::kDeviceLost, "the device failed during the tuning");
+  if (Status saved = store.save(*tuned, candidates_); !saved.ok())
+    engine_.log().write(LogLevel::kWarning, fmt::format("a tuning was not stored: {}", saved.message()));
+  engine_.note_tuned(key);
+  engine_.log().write(LogLevel::kInfo,
+                      fmt::format("kernel `{}` tuned: {} at {:.1f} us, of {} configurations", model_.kernel.name,
+                                  configuration_text(model_, candidates_[tuned->winner]),
+                                  tuned->best().median_ns / 1000, candidates_.size()));
+  tuned_ = true;
+  std::vector<TunableValues> order;
+  for (size_t index : tuned->ranking) order.push_back(candidates_[index]);
+  return order;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,71 @@
+// Which configurations a launch tries, and in which order. Reads the store and tunes as the policy allows.
+//
+//   a decision is stored     ─► its ranking             (off, cached_only; blocking if it chose from all of these)
+//   off                      ─► the first listed
+//   cached_only              ─► kNotCached
+//   blocking                 ─► tune, store the decision, its ranking
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "runtime/engine/launchable.h"
+#include "runtime/engine/tuning/tuning_store.h"
+#include "tuner/runner.h"
+
+namespace kachel::runtime {
+
+// How many configurations a launch tries to build before it gives up.
+inline constexpr size_t kMaxAttempts = 16;
+
+// What of the arguments selects a binary and a tuning.
+Point point_of(const KernelModel& model, const BoundArguments& arguments);
+std::vector<int64_t> key_values_of(const KernelModel& model, const BoundArguments& arguments);
+
+class Ranking {
+ public:
+  // How candidates are compiled, checked and timed, once it has come to that. Borrowed for the tuning.
+  using Session = std::function<std::unique_ptr<tuner::CandidateRunner>(const std::vector<TunableValues>& candidates)>;
+  // What a tuning in which no candidate compiled is to report instead, if anything is known.
+  using Cause = std::function<Status()>;
+
+  // Borrows everything.
+  Ranking(Engine& engine, Device& device, const KernelModel& model, const BoundArguments& arguments,
+          const LaunchSettings& settings, Session session, Cause cause = {});
+
+  // kInvalid where `where` admits none.
+  Status admit();
+  const std::vector<TunableValues>& candidates() const { return candidates_; }  // after admit()
+  // Best first. Behind what was ranked come some of the others, which serve when all of the ranking fail.
+  Result<std::vector<TunableValues>> order(tuner::Policy policy);
+  // Whether order() would tune under the policy blocking.
+  Result<bool> needs_tuning();
+  // The one that the settings ask for. REQUIRES: they do.
+  Result<TunableValues> given() const;
+  // In the order in which a launch would try them, without tuning; for `explain`.
+  Result<std::vector<TunableValues>> without_tuning();
+  // By a stored decision, or there was nothing to decide: every policy would choose the same.
+  bool decided() const { return decided_; }
+
+ private:
+  Status read_decision();
+  Result<std::vector<TunableValues>> tune();
+  Status tuning_failed(const Status& status);
+
+  Engine& engine_;
+  Device& device_;
+  const KernelModel& model_;
+  const BoundArguments& arguments_;
+  const LaunchSettings& settings_;
+  Session session_;
+  Cause cause_;
+  Point point_;
+  std::vector<int64_t> key_values_;
+  std::vector<TunableValues> candidates_;
+  // From the store: those of its ranking that are admitted now, best first, and whether it chose from all of them.
+  std::vector<TunableValues> ranked_;
+  bool complete_ = false;
+  bool tuned_ = false;  // by this call
+  bool decided_ = false;
+};
+
+}  // namespace kachel::runtime

@@ -1,0 +1,85 @@
+#include "runtime/engine/tuning/resolver.h"
+
+#include <fmt/format.h>
+
+#include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/tune_session.h"
+
+namespace kachel::runtime {
+
+Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, const BoundArguments& arguments,
+                   const LaunchSettings& settings, void* stream)
+    : engine_(engine),
+      device_(device),
+      model_(model),
+      arguments_(arguments),
+      settings_(settings),
+      stream_(stream),
+      point_(point_of(model, arguments)),
+      ranking_(
+          engine, device, model, arguments, settings,
+          [this](const std::vector<TunableValues>& candidates) -> std::unique_ptr<tuner::CandidateRunner> {
+            return std::make_unique<TuneSession>(TuneSession::Setup{engine_.services(), engine_.plans(),
+                                                                    engine_.options().scratch, device_, model_, point_,
+                                                                    arguments_, candidates, stream_});
+          },
+          [this] { return compiler_missing(); }) {}
+
+// Where no candidate compiled for want of a compiler, that is what is wrong.
+Status Resolver::compiler_missing() {
+  auto first = engine_.plans().get({device_, model_, point_, ranking_.candidates()[0]});
+  return !first.ok() && first.status().code() == Code::kNoDevice ? first.status() : Status();
+}
+
+bool Resolver::grid_is_empty() const {
+  LaunchGrid grid;
+  return evaluate_grid(model_.grid, arguments_.inputs(ranking_.candidates()[0].data()), {}, grid).ok() &&
+         grid.total == 0;
+}
+
+Result<bool> Resolver::needs_tuning() {
+  if (settings_.has_configuration) return false;
+  KACHEL_TRY(ranking_.admit());
+  if (grid_is_empty()) return false;
+  return ranking_.needs_tuning();
+}
+
+Result<Resolver::Outcome> Resolver::run() {
+  if (engine_.device_lost())
+    return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");
+  RelaxedCapture relaxed(device_);
+  if (settings_.has_configuration) {
+    KACHEL_ASSIGN(TunableValues values, ranking_.given());
+    KACHEL_ASSIGN(const Specialisation* made, engine_.plans().get({device_, model_, point_, values}));
+    return Outcome{made, false};
+  }
+  KACHEL_TRY(ranking_.admit());
+  tuner::Policy policy = settings_.policy;
+  if (grid_is_empty()) {
+    if (!settings_.needs_code) return Outcome{};
+    if (policy == tuner::Policy::kBlocking) policy = tuner::Policy::kOff;  // there is nothing to measure
+  }
+  KACHEL_ASSIGN(std::vector<TunableValues> order, ranking_.order(policy));
+  const bool may_compile = settings_.policy != tuner::Policy::kCachedOnly;
+  Status why;
+  for (size_t i = 0; i < order.size() && i < kMaxAttempts; ++i) {
+    auto made = engine_.plans().get({device_, model_, point_, order[i], may_compile});
+    if (made.ok()) {
+      if (!(*made)->demoted()) return Outcome{*made, ranking_.decided()};
+      continue;
+    }
+    const Code code = made.status().code();
+    if (why.ok()) why = made.status();
+    if (code != Code::kCompile && code != Code::kUnsupported && code != Code::kInvalid && code != Code::kNotCached)
+      break;
+    engine_.log().write(LogLevel::kInfo,
+                        fmt::format("kernel `{}`: configuration {} cannot be used: {}", model_.kernel.name,
+                                    configuration_text(model_, order[i]), made.status().message()));
+  }
+  if (why.ok())
+    why =
+        Status(Code::kLaunch, fmt::format("kernel `{}`: every configuration has failed to launch", model_.kernel.name));
+  return why;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,43 @@
+// The slow path of a kernel's launch: which specialisation serves these arguments under this policy. Compiles as the
+// policy allows. A configuration that is given serves, and so does one that alone is admitted; else the first of the
+// ranking (ranking.h) that can be built and has not been demoted.
+#pragma once
+#include <vector>
+
+#include "runtime/engine/tuning/ranking.h"
+
+namespace kachel::runtime {
+
+class Resolver {
+ public:
+  // Borrows everything. `stream` must not be captured.
+  Resolver(Engine& engine, Device& device, const KernelModel& model, const BoundArguments& arguments,
+           const LaunchSettings& settings, void* stream);
+  Resolver(const Resolver&) = delete;
+  Resolver& operator=(const Resolver&) = delete;
+
+  struct Outcome {
+    const Specialisation* specialisation = nullptr;  // null: the grid is empty, there is nothing to launch
+    bool decided = false;                            // Ranking::decided()
+  };
+  Result<Outcome> run();
+
+  // Whether run() would tune under the policy blocking.
+  Result<bool> needs_tuning();
+  Result<std::vector<TunableValues>> ranking_without_tuning() { return ranking_.without_tuning(); }
+
+ private:
+  Status compiler_missing();
+  bool grid_is_empty() const;
+
+  Engine& engine_;
+  Device& device_;
+  const KernelModel& model_;
+  const BoundArguments& arguments_;
+  const LaunchSettings& settings_;
+  void* stream_;
+  Point point_;
+  Ranking ranking_;
+};
+
+}  // namespace kachel::runtime

@@ -1,0 +1,154 @@
+#include "runtime/engine/tuning/tune_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/engine/specialise/configurations.h"
+
+namespace kachel::runtime {
+namespace {
+
+// The tuner takes any failure of a check but these for a wrong output.
+Status as_launch_failure(Status status) {
+  switch (status.code()) {
+    case Code::kOk:
+    case Code::kDeviceLost:
+    case Code::kCancelled:
+    case Code::kNoMemory:
+    case Code::kLaunch:
+      return status;
+    default:
+      return {Code::kLaunch, status.message(), status.log()};
+  }
+}
+
+}  // namespace
+
+TuneSession::TuneSession(const Setup& setup)
+    : setup_(setup), arguments_(setup.arguments), loaded_(setup.candidates.size()) {}
+
+TuneSession::~TuneSession() {
+  if (has_stream_) {
+    // Copies are given back in stream order, after the last run.
+    workspace_.reset();
+    outputs_.close();
+    (void)setup_.device.synchronize(stream_);
+    setup_.device.destroy_stream(stream_);
+  }
+}
+
+Result<const Specialisation*> TuneSession::build(size_t index) {
+  if (const Specialisation* found = loaded_[index].load(std::memory_order_acquire)) return found;
+  RelaxedCapture relaxed(setup_.device);
+  KACHEL_ASSIGN(const Specialisation* built,
+                setup_.plans.get({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}));
+  loaded_[index].store(built, std::memory_order_release);
+  return built;
+}
+
+Result<const Specialisation*> TuneSession::build_generic(size_t index) {
+  RelaxedCapture relaxed(setup_.device);
+  return setup_.plans.get({.device = setup_.device,
+                           .model = setup_.model,
+                           .point = setup_.point,
+                           .values = setup_.candidates[index],
+                           .generic = true});
+}
+
+tuner::Forecast TuneSession::forecast(size_t index) {
+  const auto predicted =
+      setup_.plans.predict({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, setup_.arguments);
+  if (!predicted) return {};
+  return {predicted->time.ns, predicted->flawed, predicted->code};
+}
+
+Status TuneSession::compile(size_t index) {
+  return build(index).status();
+}
+
+std::string TuneSession::flaw(size_t index) {
+  return loaded_[index].load(std::memory_order_acquire)->step().flaw;
+}
+
+// The caller's work on the inputs is waited for, so that reading them on another stream is safe.
+Status TuneSession::open() {
+  Device& device = setup_.device;
+  KACHEL_TRY(device.synchronize(setup_.stream));
+  KACHEL_ASSIGN(stream_, device.create_stream());
+  has_stream_ = true;
+  KACHEL_ASSIGN(timer_, device.create_timer());
+  KACHEL_TRY(outputs_.open(device, setup_.scratch, setup_.model, &arguments_, stream_));
+  narrowest_ = narrowest_rounding(setup_.model, setup_.point.types);
+  return {};
+}
+
+Status TuneSession::run(const Specialisation& specialisation) {
+  LaunchGrid grid;
+  KACHEL_TRY(specialisation.grid(arguments_.inputs(), grid));
+  const int64_t bytes = specialisation.workspace_bytes(grid);
+  if (bytes > workspace_bytes_) {
+    KACHEL_ASSIGN(workspace_, Workspace::allocate(setup_.device, setup_.scratch, bytes, stream_));
+    workspace_bytes_ = bytes;
+  }
+  grid.workspace = workspace_.get();
+  return specialisation.launch(arguments_, grid, stream_);
+}
+
+Status TuneSession::prepare() {
+  KACHEL_TRY(open());
+  // The generic lowering of the first configuration for which it can be built, usually the first one listed; where a
+  // device has no other lowering, or none can be built, that configuration itself.
+  const bool two_lowerings = setup_.device.properties().compute_major > 0;
+  const size_t count = setup_.candidates.size();
+  Status why;
+  for (size_t attempt = two_lowerings ? 0 : count; attempt < 2 * count; ++attempt) {
+    const size_t i = attempt % count;
+    auto built = attempt < count ? build_generic(i) : build(i);
+    if (!built.ok()) {
+      if (why.ok()) why = built.status();
+      continue;
+    }
+    KACHEL_TRY(outputs_.restore(false));
+    Status ran = run(**built);
+    if (ran.ok()) ran = setup_.device.synchronize(stream_);
+    if (!ran.ok()) {
+      if (ran.code() == Code::kDeviceLost) return setup_.services.noticed(ran);
+      if (why.ok()) why = ran;
+      continue;
+    }
+    return outputs_.keep();
+  }
+  return why;
+}
+
+Status TuneSession::check(size_t index) {
+  auto run_it = [&]() -> Status {
+    KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
+    KACHEL_TRY(outputs_.restore(false));
+    KACHEL_TRY(run(*specialisation));
+    return setup_.device.synchronize(stream_);
+  };
+  KACHEL_TRY(as_launch_failure(setup_.services.noticed(run_it())));
+  Status same = outputs_.compare(narrowest_, configuration_text(setup_.model, setup_.candidates[index]));
+  return same.code() == Code::kInvalid ? same : as_launch_failure(setup_.services.noticed(std::move(same)));
+}
+
+void TuneSession::flush() {
+  flushed_ = outputs_.restore(true);
+  if (flushed_.ok()) flushed_ = setup_.device.flush_cache(stream_);
+}
+
+Result<double> TuneSession::time_once_ns(size_t index) {
+  KACHEL_TRY(setup_.services.noticed(flushed_));
+  KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
+  KACHEL_TRY(setup_.services.noticed(timer_->start(stream_)));
+  KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
+  KACHEL_TRY(setup_.services.noticed(timer_->stop(stream_)));
+  auto elapsed = timer_->elapsed_ns();
+  setup_.services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
+  if (!elapsed.ok()) return setup_.services.noticed(elapsed.status());
+  return elapsed;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,63 @@
+// One tuning of one key on a device: gives the tuner its candidates to compile, check and time.
+//
+// Nothing of the caller's is written. Inputs are read in place; each out and inout tensor has a private copy, restored
+// from the caller's before a check, and inout ones before every timed run, so that no candidate sees what another left.
+// The reference is the first candidate's output, made by the same generic lowering; a candidate whose output differs by
+// more than reordering explains (output_check.h) is never timed. All work runs on a stream of the session's own.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "runtime/engine/specialise/plan_builder.h"
+#include "runtime/engine/tuning/output_copies.h"
+#include "runtime/engine/workspace.h"
+#include "tuner/runner.h"
+
+namespace kachel::runtime {
+
+class TuneSession final : public tuner::CandidateRunner {
+ public:
+  struct Setup {
+    const EngineServices& services;
+    PlanBuilder& plans;
+    const ScratchCallbacks& scratch;
+    Device& device;
+    const KernelModel& model;
+    const Point& point;
+    const BoundArguments& arguments;
+    const std::vector<TunableValues>& candidates;
+    void* stream;  // the caller's; not captured
+  };
+  // Borrows everything in `setup`.
+  explicit TuneSession(const Setup& setup);
+  ~TuneSession() override;
+
+  tuner::Forecast forecast(size_t index) override;
+  Status compile(size_t index) override;
+  std::string flaw(size_t index) override;
+  Status prepare() override;
+  Status check(size_t index) override;
+  void flush() override;
+  Result<double> time_once_ns(size_t index) override;
+
+ private:
+  Status open();
+  Status run(const Specialisation& specialisation);
+  Result<const Specialisation*> build(size_t index);
+  Result<const Specialisation*> build_generic(size_t index);
+
+  Setup setup_;
+  BoundArguments arguments_;  // the caller's, with outputs redirected to the copies
+  std::vector<std::atomic<const Specialisation*>> loaded_;
+  OutputCopies outputs_;
+  Workspace workspace_;
+  int64_t workspace_bytes_ = 0;
+  ir::DType narrowest_ = ir::DType::F32;
+  std::unique_ptr<Device::Timer> timer_;
+  void* stream_ = nullptr;
+  bool has_stream_ = false;
+  Status flushed_;  // of the last flush(), reported by the run that follows
+};
+
+}  // namespace kachel::runtime

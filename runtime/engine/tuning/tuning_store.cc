@@ -1,0 +1,108 @@
+#include "runtime/engine/tuning/tuning_store.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "runtime/engine/specialise/configurations.h"
+#include "support/bytes.h"
+
+namespace kachel::runtime {
+namespace {
+
+constexpr uint32_t kVersion = 1;
+
+uint64_t digest_of(const TunableValues& values) {
+  const cache::Digest digest =
+      cache::digest_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)});
+  uint64_t word;
+  std::memcpy(&word, digest.data(), sizeof(word));
+  return word;
+}
+
+// Both kinds of record begin with names for people.
+void put_names(ByteWriter& out, std::string_view kernel, std::string_view description) {
+  out.put(kVersion);
+  out.put_bytes(kernel);
+  out.put_bytes(description);
+}
+bool get_names(ByteReader& in, TuningSummary& names) {
+  if (in.get<uint32_t>() != kVersion) return false;
+  names.kernel = in.get_bytes();
+  names.description = in.get_bytes();
+  return in.ok();
+}
+
+}  // namespace
+
+bool TuningDecision::covers(const std::vector<TunableValues>& candidates) const {
+  for (const TunableValues& values : candidates)
+    if (!considered.count(digest_of(values))) return false;
+  return true;
+}
+
+std::optional<TuningDecision> TuningStore::decision() const {
+  const auto bytes = store_.get(tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device));
+  if (!bytes) return std::nullopt;
+  ByteReader in(*bytes);
+  TuningSummary names;
+  if (!get_names(in, names)) return std::nullopt;
+  TuningDecision decision;
+  for (uint64_t i = 0, count = in.get_count(sizeof(uint64_t)); i < count; ++i)
+    decision.considered.insert(in.get<uint64_t>());
+  const std::string_view winner = in.get_bytes();
+  if (!in.at_end()) return std::nullopt;
+  auto decoded = tuner::decode_winner(winner);
+  if (!decoded) return std::nullopt;
+  decision.winner = *std::move(decoded);
+  return decision;
+}
+
+std::optional<tuner::CandidateRecord> TuningStore::sample(const TunableValues& values) const {
+  const auto bytes =
+      store_.get(sample_key(subject_.model, subject_.point, values, subject_.key_values, subject_.device));
+  if (!bytes) return std::nullopt;
+  ByteReader in(*bytes);
+  TuningSummary names;
+  if (!get_names(in, names)) return std::nullopt;
+  const std::string_view record = in.get_bytes();
+  if (!in.at_end()) return std::nullopt;
+  auto decoded = tuner::decode_candidate(record);
+  // The key says which configuration it is; a record that says otherwise is not ours.
+  if (!decoded || decoded->configuration != to_configuration(values)) return std::nullopt;
+  return decoded;
+}
+
+Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates) {
+  const std::string& kernel = subject_.model.kernel.name;
+  std::vector<cache::Entry> entries;
+  ByteWriter decision;
+  put_names(
+      decision, kernel,
+      fmt::format("{} on {}", configuration_text(subject_.model, candidates[result.winner]), subject_.device.model));
+  decision.put<uint64_t>(candidates.size());
+  for (const TunableValues& values : candidates) decision.put(digest_of(values));
+  decision.put_bytes(tuner::encode_winner(tuner::winner_record(result)));
+  entries.push_back(
+      {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take()});
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const tuner::CandidateRecord& record = result.candidates[i];
+    if (record.state == tuner::CandidateState::kUntried && record.samples.empty()) continue;
+    ByteWriter sample;
+    put_names(sample, kernel,
+              fmt::format("{} on {}", configuration_text(subject_.model, candidates[i]), subject_.device.model));
+    sample.put_bytes(tuner::encode_candidate(record));
+    entries.push_back({sample_key(subject_.model, subject_.point, candidates[i], subject_.key_values, subject_.device),
+                       sample.take()});
+  }
+  return store_.put_many(entries);
+}
+
+Result<TuningSummary> summarise_tuning(std::string_view bytes) {
+  ByteReader in(bytes);
+  TuningSummary names;
+  if (!get_names(in, names)) return Status(Code::kStore, "not a tuning record of this version");
+  return names;
+}
+
+}  // namespace kachel::runtime

@@ -1,0 +1,53 @@
+// Tuning results in the store: the decision of a key, and one sample record per configuration, so that the list of
+// configurations may change without losing any.
+#pragma once
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/store.h"
+#include "runtime/engine/specialise/keys.h"
+#include "tuner/result.h"
+
+namespace kachel::runtime {
+
+// What a tuning is filed under.
+struct TuningSubject {
+  const KernelModel& model;
+  const Point& point;
+  const std::vector<int64_t>& key_values;
+  const DeviceProperties& device;
+};
+
+struct TuningDecision {
+  tuner::WinnerRecord winner;
+  std::set<uint64_t> considered;  // digests of the configurations that were candidates
+
+  // True if all of `candidates` were among those it chose from.
+  bool covers(const std::vector<TunableValues>& candidates) const;
+};
+
+class TuningStore {
+ public:
+  TuningStore(cache::Store& store, const TuningSubject& subject) : store_(store), subject_(subject) {}
+
+  // Nothing where it is missing or damaged.
+  std::optional<TuningDecision> decision() const;
+  // The record of one configuration, under the tuner's names.
+  std::optional<tuner::CandidateRecord> sample(const TunableValues& values) const;
+  // Decision and samples in one transaction. `result` has one candidate for each of `candidates`, in order.
+  Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates);
+
+ private:
+  cache::Store& store_;
+  TuningSubject subject_;
+};
+
+// The names in a tuning or sample record, for listings.
+struct TuningSummary {
+  std::string kernel, description;
+};
+Result<TuningSummary> summarise_tuning(std::string_view bytes);
+
+}  // namespace kachel::runtime
