@@ -70,6 +70,7 @@ struct Buffer {
   std::vector<ExprRef> shape;  // rank 1..5; tiles: compile-time; loop level: one flat extent, in elements
   Loc loc;
   std::shared_ptr<const Buffer> packed;  // made by lowering: the tensor of 4-bit elements whose bytes, as u8, this is
+  bool transposed = false;               // made by lowering: the last two axes are exchanged with those of the parameter
 };
 using BufferRef = std::shared_ptr<const Buffer>;
 

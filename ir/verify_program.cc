@@ -10,6 +10,8 @@
 namespace kachel::ir {
 namespace {
 
+constexpr int kMostSplits = 8;  // conditions that is_written() takes both ways; GRAMMAR.md, section 8
+
 class ProgramRules {
  public:
   ProgramRules(const Module& module, const Program& program, Diagnostics& out)
@@ -206,7 +208,6 @@ class ProgramRules {
   const Module& module_;
   const Program& program_;
   Diagnostics& out_;
-  static constexpr int kMostSplits = 8;  // conditions that is_written() takes both ways
 
   std::map<const Buffer*, std::vector<std::vector<Guard>>> touched_;  // by a call so far, and where
 };

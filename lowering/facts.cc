@@ -1,5 +1,5 @@
 // The facts that the passes ask for: narrow index arithmetic (lower_access.cc), constant unit strides, and how wide an
-// access may be (lower_copy.cc).
+// access may be (lower_copy.cc); views of tensors whose rows are columns (transposed_views.cc).
 #include "lowering/lower.h"
 
 namespace kachel::lowering {
@@ -7,10 +7,13 @@ namespace kachel::lowering {
 std::vector<Fact> facts_of(const ir::Kernel& kernel) {
   constexpr size_t kMost = 64;
   std::vector<Fact> facts = {{Fact::Kind::kIndex32, -1}};
-  for (size_t i = 0; i < kernel.params.size() && facts.size() + 4 <= kMost; ++i) {
+  for (size_t i = 0; i < kernel.params.size() && facts.size() + 5 <= kMost; ++i) {
     if (!kernel.params[i].tensor) continue;
     facts.push_back({Fact::Kind::kUnitStride, static_cast<int>(i)});
     for (int bytes : {16, 8, 4}) facts.push_back({Fact::Kind::kVector, static_cast<int>(i), bytes});
+    const ir::Buffer& tensor = *kernel.params[i].tensor;
+    if (tensor.direction == ir::Direction::kIn && tensor.shape.size() >= 2)
+      facts.push_back({Fact::Kind::kTransposed, static_cast<int>(i), 16});
   }
   return facts;
 }

@@ -14,7 +14,7 @@
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 22;
+inline constexpr uint32_t kLoweringVersion = 23;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
@@ -41,6 +41,8 @@ struct Fact {
     kIndex32,     // every dimension and every in-bounds element offset of every tensor is below 2^30
     kUnitStride,  // the last axis of parameter `param` has stride 1
     kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
+    kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that axis
+                  // are multiples of `bytes`
   } kind;
   int param = -1;
   int bytes = 0;
@@ -56,6 +58,7 @@ struct TensorMap {
   int param = 0;
   std::vector<int32_t> box;
   int32_t swizzle = 128;
+  bool transposed = false;  // the tensor and the box have the parameter's last two axes in the other order
 };
 
 inline constexpr int32_t kAlwaysResident = std::numeric_limits<int32_t>::max();

@@ -1,6 +1,7 @@
 // The order of the passes, in one place.
 //
 //   tile IR  concrete kernel (ir::instantiate)
+//            -> transposed views  read along the axis of stride 1
 //            -> hoist reductions  each a region of its own
 //            -> unswitch masks    tiles that no mask touches
 //            -> packed tiles      of 4-bit elements, as bytes
@@ -47,6 +48,7 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/unswitch.h"
 
 namespace kachel::lowering {
@@ -124,10 +126,13 @@ bool has_room(const Schedule& schedule, Fetches fetches) {
   });
 }
 
+bool is_plain(const Target& target) {
+  return target.kind == Target::Kind::kCpu || target.generic;
+}
+
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches) {
-  KACHEL_TRY(check_target(target));
   Lowering lowering;
-  const bool plain = target.kind == Target::Kind::kCpu || target.generic;
+  const bool plain = is_plain(target);
   lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(concrete)), fact_mask);
   if (!plain) {
     const bool left = target.group_products && has_group_mma(target.architecture);
@@ -200,7 +205,10 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
 }  // namespace
 
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
-  return lower_to_loops(concrete, target, fact_mask, Fetches::kTiles);
+  KACHEL_TRY(check_target(target));
+  if (is_plain(target)) return lower_to_loops(concrete, target, fact_mask, Fetches::kTiles);
+  const ir::Kernel kernel = transposed_views(concrete, &fact_mask);
+  return lower_to_loops(kernel, target, fact_mask, Fetches::kTiles);
 }
 
 namespace {

@@ -96,6 +96,8 @@ enum class Planted {
   kDotSign,             // dp4a takes signed bytes for unsigned
   kBoxNotAwaited,       // a box is filled again while the copy engine reads it
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
+  kTransposedIndex,     // a region reads a transposed tile or tensor as it was
+  kTransposedStrides,   // strides of a transposed tensor are not exchanged
   kCount,
 };
 

@@ -94,7 +94,9 @@ void TileLowering::declare_params() {
       }
       ir::VarRef stride =
           make_local(param.tensor->name + "_stride" + std::to_string(axis), DType::I64, VarKind::kScalar);
-      out_.params.push_back({{Slot::Kind::kStride, index, axis}, stride, nullptr});
+      const bool exchanged = param.tensor->transposed && axis >= rank - 2 && !planted(Planted::kTransposedStrides);
+      const int given = exchanged ? 2 * rank - 3 - axis : axis;
+      out_.params.push_back({{Slot::Kind::kStride, index, given}, stride, nullptr});
       strides.push_back(ir::make_var(stride));
     }
     for (const ir::BufferRef& view : byte_views) {

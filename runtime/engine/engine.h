@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "cache/store.h"
 #include "runtime/engine/device_registry.h"
@@ -104,7 +105,10 @@ class LastingScratch {
   LastingScratch() = default;
   static Result<LastingScratch> allocate(std::shared_ptr<Engine> engine, Device& device, int64_t bytes);
   LastingScratch(LastingScratch&&) = default;
-  LastingScratch& operator=(LastingScratch&&) = default;
+  LastingScratch& operator=(LastingScratch&& other) noexcept {
+    std::swap(engine_, other.engine_), std::swap(device_, other.device_), std::swap(scratch_, other.scratch_);
+    return *this;
+  }
   // REQUIRES: whoever uses it has finished.
   ~LastingScratch();
 

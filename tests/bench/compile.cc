@@ -107,6 +107,7 @@ int main(int argc, char** argv) {
     else if (option == "--arch") options.archs = value();
     else if (option == "--bind") options.bind = value();
     else if (option == "--threads") options.target.threads = std::atoi(value().c_str());
+    else if (option == "--cluster") options.target.cluster = std::atoi(value().c_str());
     else if (option == "--facts") options.facts = std::strtoull(value().c_str(), nullptr, 0);
     else if (option == "--cubin") options.cubin = value();
     else if (option == "--text") options.text = true;

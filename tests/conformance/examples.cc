@@ -51,6 +51,19 @@ void collect_indices(const ir::Block& body, std::set<const ir::Buffer*>* found) 
   }
 }
 
+// Rows of whole 16 bytes along the last axis but one, what lies before them in order.
+void transpose(TensorSpec* tensor) {
+  const size_t rank = tensor->shape.size();
+  const int64_t chunk = 128 / ir::bits(tensor->type);
+  int64_t stride = (std::max<int64_t>(tensor->shape[rank - 2], 1) + chunk - 1) / chunk * chunk;
+  tensor->misalignment = 0;
+  tensor->strides.assign(rank, 1);
+  tensor->strides[rank - 1] = stride;
+  stride *= std::max<int64_t>(tensor->shape[rank - 1], 1);
+  for (size_t axis = rank - 2; axis-- > 0; stride *= std::max<int64_t>(tensor->shape[axis], 1))
+    tensor->strides[axis] = stride;
+}
+
 }  // namespace
 
 std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random, const Wishes& wishes) {
@@ -143,6 +156,10 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
         stride += static_cast<int64_t>(random() % 4);
       }
     }
+    const auto index = static_cast<uint64_t>(&param - kernel.params.data());
+    const bool turned = wishes.transposed.count(param.tensor->name) || (!aligned && Random(test.seed ^ index)() % 6 == 0);
+    if (turned && !nibbles && arg.tensor.shape.size() >= 2 && param.tensor->direction == ir::Direction::kIn)
+      transpose(&arg.tensor);
     test.args.push_back(arg);
   }
   constexpr int kThreads[] = {0, 32, 0, 64, 0, 96, 128, 256};

@@ -110,4 +110,10 @@ int64_t OwnedTensor::damaged_guards(const OwnedTensor& before) const {
   return damaged;
 }
 
+ir::HostTensor exchanged(ir::HostTensor tensor) {
+  std::swap(tensor.shape.end()[-1], tensor.shape.end()[-2]);
+  std::swap(tensor.strides.end()[-1], tensor.strides.end()[-2]);
+  return tensor;
+}
+
 }  // namespace kachel::conformance

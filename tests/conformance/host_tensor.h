@@ -50,4 +50,7 @@ class OwnedTensor {
   size_t offset_ = 0, element_bytes_ = 0;
 };
 
+// The same elements with the last two axes exchanged.
+ir::HostTensor exchanged(ir::HostTensor tensor);
+
 }  // namespace kachel::conformance

@@ -69,15 +69,19 @@ uint64_t Prepared::facts() const {
     bool holds = facts[i].kind == Fact::Kind::kIndex32;  // conformance shapes are small
     if (facts[i].kind == Fact::Kind::kUnitStride)
       holds = arguments_[static_cast<size_t>(facts[i].param)].tensor.strides.back() == 1;
-    if (facts[i].kind == Fact::Kind::kVector) holds = vector_fact(facts[i]);
+    if (facts[i].kind == Fact::Kind::kVector || facts[i].kind == Fact::Kind::kTransposed) holds = row_fact(facts[i]);
     if (holds) mask |= uint64_t{1} << i;
   }
   return mask & test_.fact_mask;
 }
 
-bool Prepared::vector_fact(const Fact& fact) const {
+bool Prepared::row_fact(const Fact& fact) const {
   const auto index = static_cast<size_t>(fact.param);
-  const ir::HostTensor& tensor = arguments_[index].tensor;
+  ir::HostTensor tensor = arguments_[index].tensor;
+  if (fact.kind == Fact::Kind::kTransposed) {
+    if (tensor.strides.back() == 1 || tensor.shape.back() <= 1 || tensor.shape.end()[-2] <= 1) return false;
+    tensor = exchanged(std::move(tensor));
+  }
   const int64_t bits = ir::bits(test_.args[index].tensor.type), wanted = fact.bytes * 8;
   if (tensor.strides.back() != 1 || std::count(tensor.shape.begin(), tensor.shape.end(), 0)) return false;
   if (test_.args[index].tensor.misalignment * std::max<int64_t>(bits, 8) % wanted) return false;

@@ -17,7 +17,7 @@ class Prepared {
   const ir::Kernel& kernel() const { return concrete_; }
   // Those that hold for the arguments and that the case allows.
   uint64_t facts() const;
-  bool vector_fact(const lowering::Fact& fact) const;
+  bool row_fact(const lowering::Fact& fact) const;
 
   // The tensors before the launch, one a parameter; empty where it is a scalar.
   std::vector<OwnedTensor> arguments() const { return before_; }

@@ -54,7 +54,8 @@ class Run {
                   const std::vector<void*>& pointers, std::vector<int64_t>* params) {
     for (const lowering::TensorMap& map : lowered.maps) {
       const auto index = static_cast<size_t>(map.param);
-      const ir::HostTensor tensor = (*tensors)[index].view();
+      ir::HostTensor tensor = (*tensors)[index].view();
+      if (map.transposed) tensor = exchanged(std::move(tensor));
       alignas(128) uint64_t words[runtime::kTensorMapWords];
       const runtime::TensorMapRequest request{pointers[index],    ir::bits(tensor.type), static_cast<int32_t>(map.box.size()),
                                               tensor.shape.data(),  tensor.strides.data(),     map.box.data(),

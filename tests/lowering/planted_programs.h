@@ -222,6 +222,23 @@ grid j < 1
   C[:, :] = c
 }
 )";
+// Tiles for products, for a region, and a tensor that a region reads.
+inline constexpr const char* kTransposed = R"(tile 1
+kernel transposed(A: f16[M, K], B: f16[K, N], R: f32[M, N], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 16], twice: f16[64, 16], b: f16[16, 32]
+  fragment c: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 16), 2 {
+    a = A[i*64 +: 64, k*16 +: 16]
+    b = B[k*16 +: 16, j*32 +: 32]
+    parallel m < 64, n < 16 { twice[m, n] = a[m, n] * 2 }
+    c += twice @ b
+  }
+  parallel m < 64, n < 32 { c[m, n] += R[i*64 + m, j*32 + n] }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // A warp group for each 64 rows.
 inline std::string group_chain(int rows) {
   return fmt::format(R"(tile 1

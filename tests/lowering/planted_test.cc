@@ -126,6 +126,8 @@ constexpr Row kRows[] = {
     {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
     {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
     {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
+    {Planted::kTransposedIndex, "a transposed tile is read as it was", OnCpu::kNotThere},
+    {Planted::kTransposedStrides, "strides of a transposed tensor kept", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -208,6 +210,9 @@ class Suite {
     add_program("residual", kResidual, random, 24, groups);
     groups.values = {{"M", 70}, {"N", 40}, {"K", 203}};
     add_program("anywhere", kAnywhere, random, 24, groups);
+    groups.values = {{"M", 72}, {"N", 40}, {"K", 80}};
+    groups.transposed = {"A", "B", "R"};
+    add_program("transposed", kTransposed, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());

@@ -52,7 +52,7 @@ TEST_CASE("rows that an index names are copied by the producer's threads, beside
 }
 
 TEST_CASE("rows that begin anywhere are copied by way of registers") {
-  constexpr uint64_t kIndex32 = 1, kUnitX = 1 << 1, kUnitW = 1 << 5, kWide = 7 << 6;  // facts_of(): four a tensor, behind the first
+  constexpr uint64_t kIndex32 = 1, kUnitX = 1 << 1, kUnitW = 1 << 6, kWide = 7 << 7;  // facts_of(): five a tensor, behind the first
   Request request = product(kRows, kColumns);
   request.facts = kIndex32 | kUnitX | kUnitW;
   const Lowered result = lowered(request);
@@ -104,7 +104,7 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 256)
 )",
                      {},
                      kHopper};
-  request.facts = 1 | 1 << 1 | 1 << 5;
+  request.facts = 1 | 1 << 1 | 1 << 6;
   const Lowered result = lowered(request);
   CAPTURE(result.notes);
   CAPTURE(result.loop_ir);

@@ -30,7 +30,8 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   }
   std::vector<MappedTensor> maps;
   for (const TensorMap& map : kernel.maps) {
-    const ir::HostTensor tensor = tensors[static_cast<size_t>(map.param)].view();
+    ir::HostTensor tensor = tensors[static_cast<size_t>(map.param)].view();
+    if (map.transposed) tensor = conformance::exchanged(std::move(tensor));
     MappedTensor mapped{tensor.data, tensor.type, tensor.shape, tensor.strides};
     if (ir::bits(tensor.type) == 4) {  // by bytes
       mapped.type = ir::DType::U8;

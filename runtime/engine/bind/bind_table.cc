@@ -71,14 +71,15 @@ void BindTable::fill(const KernelModel& model) {
     const lowering::Fact& fact = model.facts[i];
     const uint64_t bit = uint64_t{1} << i;
     if (fact.kind == lowering::Fact::Kind::kIndex32) index32_fact = bit;
-    if (fact.kind == lowering::Fact::Kind::kVector) vector_facts |= bit;
+    if (fact.bytes > 0) aligned_facts |= bit;
     for (int at = 0; at < tensors; ++at) {
       TensorEntry& entry = tensor[at];
       if (entry.param != fact.param) continue;
       if (fact.kind == lowering::Fact::Kind::kUnitStride) entry.unit_stride = bit;
+      if (fact.kind == lowering::Fact::Kind::kTransposed) entry.transposed = bit;
       if (fact.kind == lowering::Fact::Kind::kVector)
         for (int wider = std::countr_zero(static_cast<unsigned>(fact.bytes)); wider < 5; ++wider)
-          entry.vector[wider] |= bit;
+          entry.vector[wider - 2] |= bit;
     }
   }
   for (int dim : model.static_dims) word[words++] = HostForm::of_dim(dim);

@@ -16,8 +16,8 @@ struct KernelModel;
 struct alignas(64) TensorEntry {
   static constexpr uint8_t kCheck = 128;  // of an axis: an earlier one has bound its dimension
 
-  // Masks of the facts of each kind, kVector by log2 of its bytes. What holds for many bytes holds for fewer.
-  uint64_t unit_stride = 0, vector[5] = {};
+  // Masks of the facts of each kind, kVector by log2 of its bytes less 2. What holds for many bytes holds for fewer.
+  uint64_t unit_stride = 0, vector[3] = {}, transposed = 0;
   uint8_t param = 0, rank = 0;
   int8_t symbol = -1;
   uint8_t axes[kMaxRank] = {};       // dimensions; BoundArguments::kNoDim where it is a program that gives the extent
@@ -39,7 +39,7 @@ struct alignas(64) BindTable {
   uint8_t tensors = 0, scalars = 0, words = 0;
   bool has_programs = false;  // conditions, or extents that a program gives
   uint64_t outputs = 0;       // bit i: tensor[i] is written
-  uint64_t index32_fact = 0, vector_facts = 0;
+  uint64_t index32_fact = 0, aligned_facts = 0;  // the latter are asked for on GPUs only
   HostForm word[kMaxSignature];  // of a dispatch signature, after those that every kernel has
   ScalarEntry scalar[kMaxParams];
   TensorEntry tensor[kMaxParams];

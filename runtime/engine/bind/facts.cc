@@ -17,22 +17,27 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     const TensorEntry& facts = model.table.tensor[at];
     const BoundTensor& tensor = arguments.tensors[facts.param];
     const int last = facts.rank - 1, bits = bits_of(tensor.dtype);
+    const bool transposed = is_transposed(facts.rank, tensor.shape, tensor.strides);
+    const int row = transposed ? last - 1 : last;  // the axis that 16-byte rows would lie along
     int64_t reach = 0;
     // Its lowest set bit is the largest power of two, up to 128, that divides all of these numbers of bits.
     uint64_t divisors = reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 |
-                        static_cast<uint64_t>(tensor.shape[last] * bits);
+                        static_cast<uint64_t>(tensor.shape[row] * bits);
     for (int axis = 0; axis <= last; ++axis) {
       const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
       narrow &= extent < kIndexLimit || tensor.elements == 0;
       if (extent > 1) reach += (extent - 1) * stride;
       // The copy engine, which rows of 16 bytes are an invitation to, is not promised to take a stride of 0.
-      if (extent > 1 && axis < last) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
+      if (extent > 1 && axis != row) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
     }
     narrow &= reach < kIndexLimit || tensor.elements == 0;
     // The stride of an axis with at most one element multiplies nothing but 0.
     const bool unit = tensor.strides[last] == 1;
     if (unit || tensor.shape[last] <= 1) mask |= facts.unit_stride;
-    if (unit && aligned && tensor.elements != 0 && (divisors & 7) == 0) mask |= facts.vector[std::countr_zero(divisors) - 3];
+    if (!aligned || tensor.elements == 0) continue;
+    const int bytes = std::countr_zero(divisors) - 3;  // their logarithm
+    if (unit && bytes >= 2) mask |= facts.vector[bytes - 2];
+    if (transposed && bytes == 4) mask |= facts.transposed;
   }
   return narrow ? mask | model.table.index32_fact : mask;
 }
@@ -51,6 +56,9 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
         break;
       case lowering::Fact::Kind::kVector:
         text += fmt::format("{}-byte rows of `{}`", model.facts[i].bytes, model.params[model.facts[i].param].name);
+        break;
+      case lowering::Fact::Kind::kTransposed:
+        text += fmt::format("{}-byte columns of `{}`", model.facts[i].bytes, model.params[model.facts[i].param].name);
         break;
     }
   }

@@ -7,6 +7,11 @@ namespace kachel::runtime {
 inline constexpr int32_t kCpuDevice = 1;  // DLPack
 inline constexpr int64_t kIndexLimit = int64_t{1} << 30;
 
+// Whether a tensor's rows lie along its last axis but one.
+inline bool is_transposed(int rank, const int64_t* shape, const int64_t* strides) {
+  return rank >= 2 && strides[rank - 2] == 1 && strides[rank - 1] != 1 && shape[rank - 1] > 1 && shape[rank - 2] > 1;
+}
+
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments);
 
 // "index32, unit stride of `A`"; "none".

@@ -50,6 +50,8 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   const uint64_t address = reinterpret_cast<uintptr_t>(given.data) + given.byte_offset;
   bool bad = device != all.device || bytes == 0 || (address & static_cast<uint64_t>(bytes - 1)) != 0;
   const int last = entry.rank - 1;
+  const bool transposed = given.strides && is_transposed(entry.rank, given.shape, given.strides);
+  const int row = transposed ? last - 1 : last;
   int64_t elements = 1, reach = 0;  // reach: elements from the first to the last
   // The lowest set bit of divisors is the largest power of two, up to 16, that divides all of these numbers of bytes.
   uint64_t divisors = address | 16;
@@ -65,8 +67,8 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
     bad |= __builtin_mul_overflow(steps, stride, &span);
     bad |= __builtin_add_overflow(reach, span, &reach);
     all.narrow &= extent < kIndexLimit;
-    divisors |= static_cast<uint64_t>(axis == last ? extent : extent == 1 ? 0 : stride) * static_cast<uint64_t>(bytes);
-    divisors |= stride == 0 && extent > 1 && axis != last ? 8 : 0;  // as facts_that_hold() does
+    divisors |= static_cast<uint64_t>(axis == row ? extent : extent == 1 ? 0 : stride) * static_cast<uint64_t>(bytes);
+    divisors |= stride == 0 && extent > 1 && axis != row ? 8 : 0;  // as facts_that_hold() does
     bound.shape[axis] = extent;
     bound.strides[axis] = stride;
     int64_t& dim = out.dims[entry.axes[axis] & (TensorEntry::kCheck - 1)];
@@ -80,7 +82,9 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   all.bad |= bad || (is_output && !ordered) || reach >= kMaxTensorBytes / 8 || elements > kMaxTensorBytes / 8;
   const bool unit = bound.strides[last] == 1;
   all.facts |= unit || bound.shape[last] == 1 ? entry.unit_stride : 0;
-  all.facts |= unit ? entry.vector[std::countr_zero(divisors)] : 0;
+  const int aligned = std::countr_zero(divisors);
+  all.facts |= unit && aligned >= 2 ? entry.vector[aligned - 2] : 0;
+  all.facts |= transposed && aligned == 4 ? entry.transposed : 0;
   return true;
 }
 
@@ -126,7 +130,7 @@ inline bool bind(const BindTable& table, std::span<const Arg> args, BoundArgumen
   if (out.device.type == 0 && table.tensors != 0) return false;
   // CPUs load unaligned vectors as they are, and an allocator's whim would be in every key.
   out.types = all.types;
-  out.facts = all.facts & (out.device.type == kCpuDevice ? ~table.vector_facts : ~uint64_t{0});
+  out.facts = all.facts & (out.device.type == kCpuDevice ? ~table.aligned_facts : ~uint64_t{0});
   if (all.narrow) out.facts |= table.index32_fact;
   return true;
 }

@@ -7,6 +7,7 @@
 #include "derive/prepare_operands.h"
 #include "ir/parse.h"
 #include "lowering/machine/rates.h"
+#include "runtime/engine/bind/facts.h"
 
 namespace kachel::runtime {
 namespace {
@@ -17,12 +18,14 @@ constexpr double kStepNs = 2000;     // of a kernel more in the stream
 constexpr int64_t kMostGrowth = 2;   // temporaries are at most so many times their sources,
 constexpr int64_t kAlwaysBytes = int64_t{8} << 20;  // or this
 
-// Whether the rows of a tensor begin elsewhere than at lines, or do not run along its last axis.
-bool strays(const BoundTensor& tensor, size_t rank) {
-  for (size_t axis = 0; axis < rank; ++axis) {
+// Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
+// types may have them along either of the last two.
+bool strays(const BoundTensor& tensor, int rank) {
+  const int bits = ir::bits(tensor.dtype);
+  const int row = bits == 16 && is_transposed(rank, tensor.shape, tensor.strides) ? rank - 2 : rank - 1;
+  for (int axis = 0; axis < rank; ++axis) {
     if (tensor.shape[axis] <= 1) continue;
-    const int64_t bits = tensor.strides[axis] * ir::bits(tensor.dtype);
-    if (axis + 1 == rank ? tensor.strides[axis] != 1 : bits % (8 * kLineBytes) != 0) return true;
+    if (axis == row ? tensor.strides[axis] != 1 : tensor.strides[axis] * bits % (8 * kLineBytes) != 0) return true;
   }
   return reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0;
 }
@@ -66,7 +69,7 @@ uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& argum
     const derive::OperandSlice& slice = slices_[i];
     const ir::Buffer& source = *slice.tensors[0];
     const bool strayed =
-        device.properties().compute_major > 0 && strays(tensor(arguments, source), source.shape.size());
+        device.properties().compute_major > 0 && strays(tensor(arguments, source), static_cast<int>(source.shape.size()));
     if (slice.computed || strayed) wanted |= uint64_t{1} << i;
   }
   return wanted;

@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -64,6 +64,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
   for (const lowering::TensorMap& map : step.maps) {
     out.put<int32_t>(map.param);
     out.put<int32_t>(map.swizzle);
+    out.put<uint8_t>(map.transposed);
     out.put<uint64_t>(map.box.size());
     for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
@@ -98,6 +99,9 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
     lowering::TensorMap map;
     map.param = in.get<int32_t>();
     map.swizzle = in.get<int32_t>();
+    const auto transposed = in.get<uint8_t>();
+    if (transposed > 1) return damaged("a tensor map describes nothing");
+    map.transposed = transposed == 1;
     map.box.resize(in.get_count(4));
     for (int32_t& extent : map.box) extent = in.get<int32_t>();
     if (in.ok() && !map_is_valid(map, model)) return damaged("a tensor map describes nothing");

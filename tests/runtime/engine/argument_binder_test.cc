@@ -229,6 +229,10 @@ struct RandomArgs : GemmArgs {
         const int64_t rows[] = {columns, columns + 8, columns + 1, columns / 2, 1, -1, int64_t{1} << 40};
         tensor->strides = {rows[random() % (one_in(3) ? 7 : 3)], one_in(6) ? static_cast<int64_t>(random() % 3) : 1};
       }
+      if (one_in(6)) {
+        const int64_t columns[] = {0, tensor->shape[0], tensor->shape[0] + 8, tensor->shape[0] + 1};
+        tensor->strides = {1, columns[random() % 4]};
+      }
       if (one_in(6)) tensor->arg.byte_offset = random() % 65;
       if (one_in(40)) tensor->shape[random() % 2] = static_cast<int64_t>(random() % 3) * 64 - 64;
       if (one_in(60)) tensor->arg.data = one_in(2) ? nullptr : c.arg.data;
@@ -384,6 +388,12 @@ TEST_CASE("facts follow the arguments") {
   };
   for (bool quickly : {false, true}) {
     CHECK(on_gpu({DType::F32, {64, 64}}, quickly).find("16-byte rows of `A`") != std::string::npos);
+    const std::string transposed = on_gpu({DType::F32, {64, 64}, {1, 68}}, quickly);
+    CHECK(transposed.find("16-byte columns of `A`") != std::string::npos);
+    CHECK(transposed.find("rows of `A`") == std::string::npos);
+    CHECK(transposed.find("unit stride of `A`") == std::string::npos);
+    for (int64_t pitch : {0, 1, 66, 67})
+      CHECK(on_gpu({DType::F32, {64, 64}, {1, pitch}}, quickly).find("columns of `A`") == std::string::npos);
     // One row seen 64 times, or none at all: not for the copy engine.
     const std::string repeated = on_gpu({DType::F32, {64, 64}, {0, 1}}, quickly);
     CHECK(repeated.find("16-byte rows of `A`") == std::string::npos);
