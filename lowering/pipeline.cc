@@ -18,7 +18,9 @@
 //            -> clusters          blocks that copy for each other
 //            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
-//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles) -> narrow
+//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles)
+//            -> unswitch copies   that blocks of a cluster make for each other
+//            -> narrow
 //            -> hoist invariants -> simplify
 //            -> divide by invariants   on the CPU
 //   text     -> CUDA C++ or LLVM IR
@@ -40,6 +42,7 @@
 #include "lowering/passes/simplify.h"
 #include "lowering/passes/synchronise.h"
 #include "lowering/passes/teams.h"
+#include "lowering/passes/unswitch_copies.h"
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
@@ -190,6 +193,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     together.bulk_copies = false;
     return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing);
   }
+  if (lowering.loops.cluster > 1) unswitch_copies(&lowering.loops);
   lowering.loops.back_and_forth = !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
   if (!plain) {
     narrow(&lowering.loops);

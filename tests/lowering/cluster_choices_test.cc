@@ -38,6 +38,16 @@ TEST_CASE("two blocks copy halves of what both read, and tell both when it is re
   CHECK(has(pair.loop_ir, "if neighbour && alike {"));
   CHECK(has(pair.loop_ir, "b[into * 16384 +: 16384]"));
   CHECK(has(pair.loop_ir, "phase_arrive empty[before +: 1] if neighbour"));
+  // Which it is, is decided before the loop over stages: once for each way of copying both.
+  const std::string producer = pair.loop_ir.substr(pair.loop_ir.find("producer, for tile"));
+  size_t loops = 0, ifs_within = 0;
+  for (size_t at = producer.find("for k_ahead"); at != producer.npos; at = producer.find("for k_ahead", at + 1)) {
+    ++loops;
+    const std::string body = producer.substr(at, producer.find("phase_expect", at + 1) - at);
+    ifs_within += has(body, "if neighbour");
+  }
+  CHECK(loops == 4);
+  CHECK(ifs_within == 0);
   CHECK(has(pair.loop_ir, "phases empty: 4 of 16 arrivals"));
   CHECK(has(pair.loop_ir, "phases full: 4 of 1 arrivals"));
   CHECK(has(pair.text, "__cluster_dims__(2, 1, 1)"));
