@@ -41,6 +41,8 @@ class Exchanged {
  public:
   Exchanged(const ir::Kernel& kernel, const BufferSet& tensors) : wanted_(tensors) {
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) { note(stmt); });
+    for (const auto& [from, to] : fills_)
+      if (declared_.count(to)) wanted_.insert(to);
     for (bool changed = true; changed;) {
       changed = false;
       for (const auto& [from, to] : fills_) {
@@ -55,7 +57,7 @@ class Exchanged {
   void note(const ir::Stmt& stmt) {
     if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
       if (decl->buffer->scope == ir::Scope::kShared && decl->buffer->shape.size() >= 2 && !decl->init)
-        wanted_.insert(decl->buffer.get());
+        declared_.insert(decl->buffer.get());
       return;
     }
     const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
@@ -83,7 +85,7 @@ class Exchanged {
     return copy.src.buffer->scope == ir::Scope::kGlobal && !keeps_both(copy.src) && !names_rows(copy.src);
   }
 
-  BufferSet wanted_, refused_;
+  BufferSet wanted_, declared_, refused_;
   std::vector<std::pair<const ir::Buffer*, const ir::Buffer*>> fills_;
 };
 

@@ -89,6 +89,29 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   CHECK(strides == 2);
 }
 
+TEST_CASE("tiles that no transposed tensor fills stay as they are") {
+  const std::string text = R"(tile 1
+kernel twice(A: f16[M, K], B: f16[K, N], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 128)
+{
+  shared a: f16[64, 32], twice: f16[64, 32], b: f16[32, 128]
+  fragment c: f32[64, 128] = 0
+  for k < ceildiv(K, 32) {
+    a = A[i*64 +: 64, k*32 +: 32]
+    b = B[k*32 +: 32, j*128 +: 128]
+    parallel m < 64, n < 32 { twice[m, n] = a[m, n] * 2 }
+    c += twice @ b
+  }
+  C[i*64 +: 64, j*128 +: 128] = c
+}
+)";
+  const Lowered got = seen(text, {"A"}, 80);
+  CAPTURE(got.notes);
+  CHECK(has(got.notes, "tile a: f16 in memory of the block, layout [32, 64]"));
+  CHECK(has(got.notes, "tile twice: f16 in memory of the block, layout [64, 32]"));
+  CHECK(has(got.notes, "tile b: f16 in memory of the block, layout [32, 128]"));
+}
+
 TEST_CASE("regions read transposed tiles and tensors with exchanged indices") {
   const Lowered got = seen(R"(tile 1
 kernel scaled(A: f32[M, N], G: f32[M, N], C: out f32[M, N])
