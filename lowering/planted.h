@@ -98,6 +98,11 @@ enum class Planted {
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kTransposedIndex,     // a region reads a transposed tile or tensor as it was
   kTransposedStrides,   // strides of a transposed tensor are not exchanged
+  kClusterPart,         // both blocks of a cluster copy the same part for both
+  kClusterNotTold,      // a block tells itself twice that it has released a stage, the other one not at all
+  kClusterAlike,        // a block copies for a neighbour that reads from another place
+  kClusterLastTile,     // a block counts on a neighbour that has no tile left
+  kChoicesMixed,        // one choice of a producer's loop decides the others too
   kCount,
 };
 

@@ -136,9 +136,11 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
   const auto shared = schedule_.shared.find(&copy);
   if (shared == schedule_.shared.end()) return boxes(shape[0], nullptr, false);
   ExprRef alike = neighbour_;
-  for (size_t axis : shared->second) alike = both(alike, alike_[axis]);
+  for (size_t axis : shared->second)
+    if (!planted(Planted::kClusterAlike)) alike = both(alike, alike_[axis]);
   const int64_t part = shape[0] / schedule_.cluster;
-  const LoopBlock of_all = nested([&] { boxes(part, times(ir::make_var(out_.rank), part), true); });
+  const ExprRef own = planted(Planted::kClusterPart) ? int32(0) : ir::make_var(out_.rank);
+  const LoopBlock of_all = nested([&] { boxes(part, times(own, part), true); });
   const LoopBlock alone = nested([&] { boxes(shape[0], nullptr, false); });
   emit({LoopIf{alike, of_all, alone}});
 }

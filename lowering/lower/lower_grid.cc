@@ -133,7 +133,8 @@ void TileLowering::open_grid() {
 // Blocks of a cluster have neighbouring tiles.
 void TileLowering::compare_neighbours(const std::vector<size_t>& order) {
   const ExprRef other = let("other_tile", apply(Op::kBitXor, ir::make_var(out_.tile), int64(1)));
-  neighbour_ = let("neighbour", apply(Op::kLt, other, ir::make_var(out_.tiles)));
+  const ExprRef limit = planted(Planted::kClusterLastTile) ? int64(int64_t{1} << 62) : ir::make_var(out_.tiles);
+  neighbour_ = let("neighbour", apply(Op::kLt, other, limit));
   const std::vector<ExprRef> others = places_of(other, order);
   for (size_t axis = 0; axis < others.size(); ++axis)
     alike_.push_back(let("alike", apply(Op::kEq, ir::make_var(kernel_.grid[axis].var), others[axis])));

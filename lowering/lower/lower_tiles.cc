@@ -92,10 +92,10 @@ void TileLowering::declare_params() {
         strides.push_back(int64(1));
         continue;
       }
-      ir::VarRef stride =
-          make_local(param.tensor->name + "_stride" + std::to_string(axis), DType::I64, VarKind::kScalar);
       const bool exchanged = param.tensor->transposed && axis >= rank - 2 && !planted(Planted::kTransposedStrides);
       const int given = exchanged ? 2 * rank - 3 - axis : axis;
+      ir::VarRef stride =
+          make_local(param.tensor->name + "_stride" + std::to_string(given), DType::I64, VarKind::kScalar);
       out_.params.push_back({{Slot::Kind::kStride, index, given}, stride, nullptr});
       strides.push_back(ir::make_var(stride));
     }

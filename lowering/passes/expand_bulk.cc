@@ -279,7 +279,9 @@ class BulkConsumer {
     for (const Ring* ring : rings) {
       if (reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced)) to->push_back(marker(Kind::kProxyFence));
       to->push_back(phase_operation(Kind::kPhaseArrive, ring->empty, stage));
-      if (ring->across) std::get<LoopIntrinsic>(to->back().node).guard = bulk_.neighbour;
+      if (!ring->across) continue;
+      std::get<LoopIntrinsic>(to->back().node).guard =
+          planted(Planted::kClusterNotTold) ? ir::make_bool(false) : bulk_.neighbour;
     }
   }
   ExprRef runs() const { return ir::make_typed(Op::kLt, {node_.begin, node_.end}); }

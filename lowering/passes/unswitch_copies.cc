@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lowering/loop_ir/loop_build.h"
+#include "lowering/planted.h"
 
 namespace kachel::lowering {
 namespace {
@@ -30,7 +31,8 @@ bool is_invariant(const ir::ExprRef& value, const LoopFor& loop) {
   for_each_statement(loop.body, [&](const LoopStmt& stmt) {
     if (const auto* let = std::get_if<LoopLet>(&stmt.node)) made.insert(let->var.get());
     if (const auto* inner = std::get_if<LoopFor>(&stmt.node)) made.insert(inner->var.get());
-    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) made.insert({threads->index.get(), threads->slot.get()});
+    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node))
+      made.insert({threads->index.get(), threads->slot.get()});
   });
   bool invariant = true;
   ir::visit(value, [&](const ir::ExprRef& node) {
@@ -60,7 +62,7 @@ LoopBlock unswitched(LoopFor loop, int conditions) {
     copy.body.clear();
     for (const LoopStmt& stmt : loop.body) {
       const auto* branch = std::get_if<LoopIf>(&stmt.node);
-      if (!branch || !ir::same(branch->condition, choice->condition)) {
+      if (!branch || (!ir::same(branch->condition, choice->condition) && !planted(Planted::kChoicesMixed))) {
         copy.body.push_back(stmt);
         continue;
       }

@@ -147,7 +147,7 @@ std::set<std::string> required_features(const std::string& group) {
              "wgmma f16", "wgmma bf16", "wgmma i8", "wgmma u8", "wgmma f32", "wgmma f8e4m3", "wgmma f8e5m2",
              "sums of runs", "mma f8e4m3", "widened", "A of wgmma in registers",
              "wgmma with k down the rows", "wgmma left under way", "bulk copies", "exchange in quads",
-             "copies by the producer's threads", "copies from any address"};
+             "copies by the producer's threads", "copies from any address", "cluster"};
   }
   return names;
 }

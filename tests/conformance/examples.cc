@@ -171,7 +171,8 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   const bool old = random() % 2;  // mma where 90 has wgmma
   test.teams = wishes.teams >= 0 ? wishes.teams : random() % 3 ? 0 : 2;
   test.architecture = wishes.architecture ? wishes.architecture : old ? 89 : 90;
-  if (!test.bindings.tunables.count("cluster")) test.cluster = 1 + static_cast<int>(test.seed % 2);
+  if (!test.bindings.tunables.count("cluster"))
+    test.cluster = wishes.cluster ? wishes.cluster : 1 + static_cast<int>(test.seed % 2);
   return test;
 }
 

@@ -20,6 +20,7 @@ struct Wishes {
   int threads = -1;  // of a block, if no tunable says, with room for its tiles in most cases; -1: any
   int architecture = 0;      // of a simulated GPU; 0: any
   int teams = -1;            // of consumers, as lowering::Target has it; -1: any
+  int cluster = 0;           // of blocks, if no tunable says; 0: any
   int extremes_percent = 25;                                     // of cases whose other tensors hold kExtremes
 };
 

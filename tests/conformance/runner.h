@@ -25,7 +25,7 @@ struct Case {
   uint32_t most_blocks = 0;           // launch fewer blocks than tiles; 0: one a tile
   int architecture = 90;              // of a simulated GPU
   int teams = 0;                      // lowering::Target::teams
-  int cluster = 1;                    // lowering::Target::cluster, on a device
+  int cluster = 1;                    // lowering::Target::cluster
 };
 
 struct Report {

@@ -40,7 +40,6 @@ inline ExprRef operator<(const ExprRef& a, int64_t b) {
   return ir::make_typed(Op::kLt, {a, ir::make_int(b, a->type)});
 }
 
-// One block.
 class Bench {
  public:
   explicit Bench(int threads) {
@@ -123,14 +122,15 @@ class Bench {
     each(std::move(body));
   }
 
-  Simulation run(ThreadOrder order = ThreadOrder::kShuffled) {
-    std::vector<int64_t> params{1};
+  Simulation run(ThreadOrder order = ThreadOrder::kShuffled, int64_t tiles = 1, uint32_t blocks = 1,
+                 const std::vector<MappedTensor>& maps = {}) {
+    std::vector<int64_t> params{tiles};
     std::vector<Allocation> memory;
     for (std::vector<uint8_t>& tensor : memory_) {
       params.push_back(std::bit_cast<int64_t>(tensor.data()));
       memory.push_back({tensor.data(), tensor.size()});
     }
-    return simulate(kernel, params, memory, 1, order);
+    return simulate(kernel, params, memory, blocks, order, maps);
   }
 
   LoopKernel kernel;

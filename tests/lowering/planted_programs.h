@@ -283,6 +283,8 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
 inline const std::string kTeams = product_of_blocks(
     "teams", ", D: f16[N], R: f16[M, N]", "f16",
     "  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) + R[i*64 + r, j*32 + s] }\n");
+// Blocks that copy for each other: of neighbours some read the same rows of A, some the same of B.
+inline const std::string kPairs = product_of_blocks("pairs", "", "f32", "");
 // Rows that an index names beside boxes, and a row that a region reads in every iteration.
 inline constexpr const char* kGathered = R"(tile 1
 kernel gathered(A: f16[R, K], index: i32[M], B: f16[N, K], D: f16[K], C: out f32[M, N])

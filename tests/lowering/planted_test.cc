@@ -128,6 +128,11 @@ constexpr Row kRows[] = {
     {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
     {Planted::kTransposedIndex, "a transposed tile is read as it was", OnCpu::kNotThere},
     {Planted::kTransposedStrides, "strides of a transposed tensor kept", OnCpu::kNotThere},
+    {Planted::kClusterPart, "both blocks copy the same half", OnCpu::kNotThere},
+    {Planted::kClusterNotTold, "a neighbour is not told of a release", OnCpu::kNotThere},
+    {Planted::kClusterAlike, "copies for one that reads elsewhere", OnCpu::kNotThere},
+    {Planted::kClusterLastTile, "a neighbour without a tile is awaited", OnCpu::kNotThere},
+    {Planted::kChoicesMixed, "one choice decides for all copies", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -198,6 +203,13 @@ class Suite {
     add_program("right", kRight, random, 24, groups);
     groups.values = {{"K", 80}};
     for (int twice = 0; twice < 2; ++twice) add_program("shifted", kShifted, random, 24, groups);
+    groups.values = {{"M", 150}, {"N", 72}, {"K", 200}};
+    groups.teams = 0;
+    groups.cluster = 2;
+    add_program("pairs", kPairs, random, 24, groups);
+    groups.values["M"] = 50;
+    add_program("pairs", kPairs, random, 24, groups);
+    groups.cluster = 1;
     groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
     groups.teams = 2;
     groups.aligned.insert({"R", "C"});

@@ -12,11 +12,6 @@ namespace kachel::lowering {
 using ir::DType;
 using ir::Scalar;
 
-Simulation Machine::run(uint32_t blocks, ThreadOrder order) {
-  for (uint32_t i = 0; i < blocks && !stopped(); ++i) run_block(order == ThreadOrder::kForward ? i : blocks - 1 - i, order);
-  return std::move(result_);
-}
-
 void Machine::start(Thread& thread, int32_t number, uint32_t block) {
   thread.number = number;
   thread.values.assign(static_cast<size_t>(program_.slots), Scalar{});
@@ -36,16 +31,17 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
       value.i = ir::wrap_integer(type, params_[i]);
   }
   set(thread, program_.first_tile, {DType::I64, block, 0});
+  if (program_.rank >= 0) set(thread, program_.rank, {DType::I32, block % static_cast<uint32_t>(kernel_.cluster), 0});
   if (program_.thread >= 0) set(thread, program_.thread, {DType::I32, number % kernel_.threads, 0});
   if (program_.team >= 0) set(thread, program_.team, {DType::I32, number / kernel_.threads, 0});
 }
 
 // True if it went on; `reached`: a barrier of the block, or null where it is done.
-bool Machine::step(Runner& runner, ThreadOrder order, const SimStmt** reached) {
+bool Machine::step(Runner& runner, const SimStmt** reached) {
   *reached = nullptr;
   if (runner.waits && !phase_over(*runner.waits, runner.warp[0])) return false;
   runner.waits = nullptr;
-  const SimStmt* at = run_lanes(runner.warp, order);
+  const SimStmt* at = run_lanes(runner.warp);
   if (stopped()) return true;
   if (!at || at->kind == SimStmt::Kind::kBarrier) {
     runner.done = true;
@@ -53,85 +49,89 @@ bool Machine::step(Runner& runner, ThreadOrder order, const SimStmt** reached) {
   } else if (at->kind == SimStmt::Kind::kPhaseWait) {
     runner.waits = at;
   } else if (at->kind == SimStmt::Kind::kPhaseArrive) {
-    phase_operation(*at, runner.warp[0]);
+    arrive(*at, runner.warp);
   } else {
     warp_operation(*at, runner.warp);
   }
   return true;
 }
 
-// All warps up to the barrier that they meet at; null: to their end, the producer's too.
-const SimStmt* Machine::run_to_barrier(std::vector<Runner>& runners, ThreadOrder order) {
-  const SimStmt* reached = nullptr;
-  const Thread* first = nullptr;
-  while (!stopped()) {
-    std::vector<Runner*> open;
-    bool all_there = true;
-    for (Runner& runner : runners) {
-      if (runner.done) continue;
-      open.push_back(&runner);
-      all_there &= runner.producer;
-    }
-    if (open.empty() || (all_there && reached)) break;
-    if (order == ThreadOrder::kShuffled) {
-      std::shuffle(open.begin(), open.end(), random_);
-      if (!boxes_.empty() && random_() % 4 == 0) finish_box(random_() % boxes_.size());
-    }
-    const SimStmt* at = nullptr;
-    Runner* ran = nullptr;
-    for (size_t i = 0; i < open.size() && !ran; ++i)
-      if (step(*open[i], order, &at)) ran = open[i];
-    if (!ran) {
-      if (boxes_.empty())
-        fail("all threads wait for barriers of phases that nothing ends");
-      else
-        finish_box(0);
-    } else if (ran->done && !ran->producer && !stopped()) {
-      if (first && !together(*first, reached, ran->warp[0], at)) break;
-      first = &ran->warp[0];
-      reached = at;
-    }
-  }
-  return reached;
+// All warps have reached the barrier, or all and the producer's their end.
+void Machine::meet() {
+  count_vectors();
+  memory_.barrier();
+  for (Runner& runner : runners_) runner.done &= runner.producer;
+  ended_ = !reached_;
+  reached_ = nullptr;
+  first_ = nullptr;
 }
 
-void Machine::run_block(uint32_t block, ThreadOrder order) {
+bool Machine::advance() {
+  if (ended_) return false;
+  std::vector<Runner*> open;
+  bool all_there = true;
+  for (Runner& runner : runners_) {
+    if (runner.done) continue;
+    open.push_back(&runner);
+    all_there &= runner.producer;
+  }
+  if (open.empty() || (all_there && reached_)) {
+    meet();
+    return true;
+  }
+  if (order_ == ThreadOrder::kShuffled) {
+    std::shuffle(open.begin(), open.end(), random_);
+    if (!boxes_.empty() && random_() % 4 == 0) finish_box(random_() % boxes_.size());
+  }
+  for (Runner* runner : open) {
+    const SimStmt* at = nullptr;
+    if (!step(*runner, &at)) continue;
+    if (!runner->done || runner->producer || stopped()) return true;
+    if (first_ && !together(*first_, reached_, runner->warp[0], at)) return true;
+    first_ = &runner->warp[0];
+    reached_ = at;
+    return true;
+  }
+  return false;
+}
+
+void Machine::begin(uint32_t block) {
   memory_.start_block();
+  memory_.barrier();
   const auto consumers = static_cast<size_t>(this->consumers()), producers = static_cast<size_t>(kernel_.copiers);
   groups_.assign((consumers + kLanes - 1) / kLanes, {});
   start_phases();
   const bool produces = !kernel_.producer.empty();
-  std::vector<Thread> threads(consumers + (produces ? producers : 0));
-  for (size_t i = 0; i < threads.size(); ++i) start(threads[i], static_cast<int32_t>(i), block);
-  std::vector<Runner> runners;
+  threads_.assign(consumers + (produces ? producers : 0), {});
+  for (size_t i = 0; i < threads_.size(); ++i) start(threads_[i], static_cast<int32_t>(i), block);
+  runners_.clear();
   for (size_t first = 0; first < consumers; first += kLanes)
-    runners.push_back({Warp(threads).subspan(first, std::min(kLanes, consumers - first))});
+    runners_.push_back({Warp(threads_).subspan(first, std::min(kLanes, consumers - first))});
   for (size_t first = 0; produces && first < producers; first += kLanes) {
-    const Warp warp = Warp(threads).subspan(consumers + first, std::min(kLanes, producers - first));
+    const Warp warp = Warp(threads_).subspan(consumers + first, std::min(kLanes, producers - first));
     for (Thread& thread : warp) thread.stack.assign(1, Level{&program_.producer});
-    runners.push_back({warp, nullptr, true});
+    runners_.push_back({warp, nullptr, true});
   }
-  if (order == ThreadOrder::kReversed) std::reverse(runners.begin(), runners.end());
-  const SimStmt* reached = nullptr;
-  do {
-    memory_.barrier();
-    for (Runner& runner : runners) runner.done &= runner.producer;
-    reached = run_to_barrier(runners, order);
-    count_vectors();
-  } while (reached && !stopped());
+  if (order_ == ThreadOrder::kReversed) std::reverse(runners_.begin(), runners_.end());
+  reached_ = nullptr;
+  first_ = nullptr;
+  ended_ = false;
+}
+
+void Machine::end() {
   for (size_t warp = 0; warp < stores_.size(); ++warp) finish_stores(warp, 0);
   if (!boxes_.empty()) fail("the block ends before the copies of its producer");
-  for (const Thread& thread : threads)
+  for (const Thread& thread : threads_)
     if (!thread.open.empty() || std::any_of(thread.groups.begin(), thread.groups.end(), [](const auto& group) {
           return !group.empty();
         }))
       fail(fmt::format("thread {} ends before its asynchronous copies", thread.number));
 }
 
-const SimStmt* Machine::run_lanes(Warp warp, ThreadOrder order) {
+const SimStmt* Machine::run_lanes(Warp warp) {
   std::array<size_t, kLanes> turn{};
-  for (size_t i = 0; i < warp.size(); ++i) turn[i] = order == ThreadOrder::kReversed ? warp.size() - 1 - i : i;
-  if (order == ThreadOrder::kShuffled)
+  for (size_t i = 0; i < warp.size(); ++i) turn[i] = order_ == ThreadOrder::kReversed ? warp.size() - 1 - i : i;
+  if (order_ == ThreadOrder::kShuffled)
     std::shuffle(turn.begin(), turn.begin() + static_cast<std::ptrdiff_t>(warp.size()), random_);
   const SimStmt* reached = run_to_stop(warp[turn[0]]);
   for (size_t i = 1; i < warp.size() && !stopped(); ++i)
@@ -181,9 +181,38 @@ const SimStmt* Machine::run_to_stop(Thread& thread) {
   return nullptr;
 }
 
+namespace {
+
+// The blocks of a cluster side by side, one as far as it goes before the next, or in any order.
+void run_cluster(std::deque<Machine>& machines, uint32_t first, ThreadOrder order, Simulation* result, std::mt19937& random) {
+  std::vector<Machine*> turn;
+  for (Machine& machine : machines) turn.push_back(&machine);
+  for (size_t i = 0; i < turn.size(); ++i) turn[i]->begin(first + static_cast<uint32_t>(i));
+  if (order == ThreadOrder::kReversed) std::reverse(turn.begin(), turn.end());
+  auto ended = [](const Machine* machine) { return machine->ended(); };
+  while (result->status.ok() && !std::all_of(turn.begin(), turn.end(), ended)) {
+    if (order == ThreadOrder::kShuffled) std::shuffle(turn.begin(), turn.end(), random);
+    if (std::any_of(turn.begin(), turn.end(), [](Machine* machine) { return machine->advance(); })) continue;
+    if (std::any_of(turn.begin(), turn.end(), [](Machine* machine) { return machine->bring(); })) continue;
+    result->status = internal("all threads wait for barriers of phases that nothing ends");
+  }
+  for (Machine& machine : machines) machine.end();
+}
+
+}  // namespace
+
 Simulation simulate(const LoopKernel& kernel, const std::vector<int64_t>& params, const std::vector<Allocation>& memory,
                     uint32_t blocks, ThreadOrder order, const std::vector<MappedTensor>& maps) {
-  return Machine(kernel, params, memory, blocks, maps).run(blocks, order);
+  Simulation result;
+  std::mt19937 random{2};
+  const SimProgram program = compile(kernel, blocks);
+  const auto size = static_cast<uint32_t>(kernel.cluster), clusters = blocks / size;
+  std::deque<Machine> machines;
+  for (uint32_t i = 0; i < size; ++i)
+    machines.emplace_back(kernel, program, params, memory, maps, machines, order, &result);
+  for (uint32_t i = 0; i < clusters && result.status.ok(); ++i)
+    run_cluster(machines, (order == ThreadOrder::kForward ? i : clusters - 1 - i) * size, order, &result, random);
+  return result;
 }
 
 }  // namespace kachel::lowering

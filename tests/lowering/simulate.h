@@ -1,9 +1,9 @@
 // Executes the loop IR of a GPU target without a GPU, as unkindly as the hardware allows. Between two barriers each
 // warp runs alone, in any order of warps, and its lanes run alone from one operation of the warp to the next, in any
 // order of lanes. An asynchronous copy is done when its thread waits for it and not before, one of the copy engine when
-// nothing else can go on, or sooner. Every access is checked: it
-// must lie in its buffer, be aligned to its width, and must not meet one of another thread since the last barrier
-// unless both only read.
+// nothing else can go on, or sooner. Of a cluster, one block goes on as far as it can before the other does, or they
+// take turns. Every access is checked: it must lie in its buffer, be aligned to its width, and must not meet one of
+// another thread since the last barrier unless both only read.
 #pragma once
 #include "lowering/loop_ir/loop_ir.h"
 
@@ -35,7 +35,7 @@ struct MappedTensor {
 };
 
 // `params`: one a parameter of the kernel, as at a launch, pointers into `memory` (which need not hold the workspace).
-// Blocks run one after another. The same arguments give the same result.
+// Clusters run one after another. `blocks`: a multiple of their size. The same arguments give the same result.
 Simulation simulate(const LoopKernel& kernel, const std::vector<int64_t>& params, const std::vector<Allocation>& memory,
                     uint32_t blocks, ThreadOrder order, const std::vector<MappedTensor>& maps = {});
 

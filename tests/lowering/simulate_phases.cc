@@ -71,6 +71,23 @@ void Machine::phase_operation(const SimStmt& stmt, Thread& thread) {
   end_phase_if_complete(*phase);
 }
 
+// A cluster is of two blocks; one that has come to its end stays until the other has.
+void Machine::arrive(const SimStmt& stmt, Warp warp) {
+  phase_operation(stmt, warp[0]);
+  if (stmt.a < 0 || stopped()) return;
+  const bool tell = guarded(stmt, warp[0]);
+  for (Thread& lane : warp)
+    if (guarded(stmt, lane) != tell) return fail("the lanes of a warp arrive at barriers of different blocks");
+  if (!tell) return phase_operation(stmt, warp[0]);
+  const int64_t number = eval(stmt.operands[0].index, warp[0]).i;
+  for (Machine& block : cluster_) {
+    if (&block == this) continue;
+    Phase& phase = block.phases_.at({stmt.operands[0].buffer, number});
+    --phase.awaited;
+    block.end_phase_if_complete(phase);
+  }
+}
+
 void Machine::phase_copied(const SimStmt& stmt, Thread& thread) {
   boxes_.push_back({&stmt, 0, {}, phase_of(stmt.operands[0], thread), std::move(thread.open), &thread});
   thread.open.clear();
@@ -90,17 +107,29 @@ bool Machine::is_box(const SimStmt& stmt, int64_t elements, const std::vector<in
   return !stopped();
 }
 
-// The target is written at any time from here to the end of the phase.
+// A copy to all blocks of the cluster goes to the same place in each and counts at the barrier of each.
 void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
-  const SimStmt::Operand& to = stmt.operands[0];
-  Box box{&stmt, eval(to.index, thread).i, {}, phase_of(stmt.operands[2], thread)};
+  const SimStmt::Operand &to = stmt.operands[0], &barrier = stmt.operands[2];
+  Box box{&stmt, eval(to.index, thread).i, {}, nullptr};
   for (int coordinate : stmt.coordinates) box.coordinates.push_back(eval(coordinate, thread).i);
   if (!is_box(stmt, to.elements, box.coordinates)) return;
-  uint8_t* target = vector(to, box.at, 128, thread, Access::kFill);
-  if (!target || !box.phase) return;
+  const std::pair phase(barrier.buffer, eval(barrier.index, thread).i);
+  for (Machine& block : cluster_)
+    if (stmt.multicast || &block == this) block.expect(box, phase, thread.number);
+}
+
+// The target is written at any time from here to the end of the phase.
+void Machine::expect(Box box, const std::pair<int, int64_t>& phase, int32_t thread) {
+  const SimStmt::Operand& to = box.stmt->operands[0];
+  if (ended_) return fail("a copy to the shared memory of a block that has ended");
+  const auto found = phases_.find(phase);
+  if (found == phases_.end()) return fail("a copy that counts at no barrier of phases");
+  box.phase = &found->second;
+  uint8_t* target = memory_.vector(to.buffer, box.at, to.elements, 128, {thread, nullptr, false}, Access::kFill);
+  if (!target) return;
   memory_.check_fenced(to.buffer, box.at, to.elements);
-  memory_.mark_pending(to.buffer, box.at, to.elements, thread.number);
-  std::memset(target, kPoison, static_cast<size_t>(box_bytes(stmt)));
+  memory_.mark_pending(to.buffer, box.at, to.elements, thread);
+  std::memset(target, kPoison, static_cast<size_t>(box_bytes(*box.stmt)));
   boxes_.push_back(std::move(box));
 }
 

@@ -11,6 +11,7 @@ Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
   target.architecture = prepared.test().architecture;
   target.threads = prepared.test().threads;
   target.teams = prepared.test().teams;
+  target.cluster = prepared.test().cluster;
   if (prepared.test().shared_limit) target.shared_limit = prepared.test().shared_limit;
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(prepared.kernel(), target, prepared.facts()));
   return std::move(lowering.loops);
@@ -48,7 +49,8 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
     return report;
   }
   // Fewer blocks than tiles, so that blocks go on to further tiles.
-  const uint32_t blocks = std::min(prepared.blocks(launch->tiles), 3u);
+  const auto cluster = static_cast<uint32_t>(kernel.cluster);
+  const uint32_t blocks = (std::min(prepared.blocks(launch->tiles), 3u) + cluster - 1) / cluster * cluster;
   Simulation simulation = simulate(kernel, launch->params, memory, blocks, order, maps);
   if (counted) *counted = simulation;
   report = prepared.judge(tensors);

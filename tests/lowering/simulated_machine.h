@@ -1,5 +1,6 @@
-// One block at a time of a simulated launch. Private to the simulator: simulate.cc runs blocks and warps,
-// simulate_thread.cc what a thread does by itself, simulate_async.cc copies, simulate_warp.cc what a warp does together.
+// One block at a time of a simulated launch, beside the other one of its cluster if there are clusters. Private to the
+// simulator: simulate.cc runs clusters, blocks and warps, simulate_thread.cc what a thread does by itself,
+// simulate_async.cc copies, simulate_warp.cc what a warp does together.
 //
 // A thread is a machine of its own: its values, its registers and a stack of the block-level loops and branches that it
 // is in, so that it can stop for others and go on later. What holds no stop runs to its end at once.
@@ -23,15 +24,31 @@ int64_t bank_conflicts(std::span<const int64_t> addresses, int64_t bytes);
 
 class Machine {
  public:
-  Machine(const LoopKernel& kernel, const std::vector<int64_t>& params, const std::vector<Allocation>& memory,
-          uint32_t blocks, const std::vector<MappedTensor>& maps)
+  // All borrowed; `cluster`: the machines of one, this among them, which run its blocks beside each other.
+  Machine(const LoopKernel& kernel, const SimProgram& program, const std::vector<int64_t>& params,
+          const std::vector<Allocation>& memory, const std::vector<MappedTensor>& maps,
+          std::deque<Machine>& cluster, ThreadOrder order, Simulation* result)
       : kernel_(kernel),
         maps_(maps),
-        program_(compile(kernel, blocks)),
+        program_(program),
         params_(params),
-        memory_(kernel, program_, params, memory, &result_) {}
+        cluster_(cluster),
+        order_(order),
+        result_(*result),
+        memory_(kernel, program, params, memory, result) {}
 
-  Simulation run(uint32_t blocks, ThreadOrder order);
+  void begin(uint32_t block);
+  bool ended() const { return ended_; }
+  // A step of one of the warps; false if all wait for what only a copy or the other block can bring.
+  bool advance();
+  // The copy engine brings the oldest copy that is under way; false if there is none.
+  bool bring() {
+    if (boxes_.empty()) return false;
+    finish_box(0);
+    return true;
+  }
+  // After all blocks of the cluster: nothing may be under way.
+  void end();
 
  private:
   using Access = SimMemory::Access;
@@ -62,8 +79,7 @@ class Machine {
 
   // simulate.cc
   void start(Thread& thread, int32_t number, uint32_t block);
-  void run_block(uint32_t block, ThreadOrder order);
-  const SimStmt* run_lanes(Warp warp, ThreadOrder order);  // until each waits for others
+  const SimStmt* run_lanes(Warp warp);  // until each waits for others
   const SimStmt* run_to_stop(Thread& thread);
   bool together(const Thread& a, const SimStmt* at_a, const Thread& b, const SimStmt* at_b);
 
@@ -143,11 +159,13 @@ class Machine {
   };
   void start_phases();
   Phase* phase_of(const SimStmt::Operand& operand, Thread& thread);
+  void arrive(const SimStmt& stmt, Warp warp);
   void end_phase_if_complete(Phase& phase);
   void phase_operation(const SimStmt& stmt, Thread& thread);
   bool phase_over(const SimStmt& stmt, Thread& thread);
   void phase_copied(const SimStmt& stmt, Thread& thread);
   void bulk_copy(const SimStmt& stmt, Thread& thread);
+  void expect(Box box, const std::pair<int, int64_t>& phase, int32_t thread);
   void finish_box(size_t index);
   bool is_box(const SimStmt& stmt, int64_t elements, const std::vector<int64_t>& coordinates);
   struct StoredBox {  // on its way to a tensor
@@ -165,15 +183,22 @@ class Machine {
     const SimStmt* waits = nullptr;
     bool producer = false, done = false;
   };
-  bool step(Runner& runner, ThreadOrder order, const SimStmt** reached);
-  const SimStmt* run_to_barrier(std::vector<Runner>& runners, ThreadOrder order);
+  bool step(Runner& runner, const SimStmt** reached);
+  void meet();
 
   const LoopKernel& kernel_;
   const std::vector<MappedTensor>& maps_;
-  const SimProgram program_;
+  const SimProgram& program_;
   const std::vector<int64_t>& params_;
-  Simulation result_;
+  std::deque<Machine>& cluster_;
+  const ThreadOrder order_;
+  Simulation& result_;
   SimMemory memory_;
+  std::vector<Thread> threads_;
+  std::vector<Runner> runners_;
+  const SimStmt* reached_ = nullptr;  // the barrier that some have reached; null: they are done
+  const Thread* first_ = nullptr;     // one of those; null: nobody has
+  bool ended_ = true;
   int64_t steps_ = 0;
   std::vector<Group> groups_;  // by warp
   std::map<std::pair<int, int64_t>, Phase> phases_;  // by buffer and element

@@ -15,6 +15,7 @@ class Compiler {
     for (const LoopParam& param : kernel_.params) out_.param_slots.push_back(param.var ? slot(param.var) : -1);
     // for tile in block, block + blocks, ... while tile < tiles
     out_.first_tile = out_.slots++;
+    if (kernel_.rank) out_.rank = slot(kernel_.rank);
     if (kernel_.thread) out_.thread = slot(kernel_.thread);
     if (kernel_.team) out_.team = slot(kernel_.team);
     SimNode first{ir::ExprKind::kVar};
@@ -180,6 +181,7 @@ class Compiler {
     stmt.type_b = intrinsic.type_b;
     stmt.accumulate = intrinsic.accumulate;
     stmt.widened = intrinsic.widened;
+    stmt.multicast = intrinsic.multicast;
     stmt.view_a = intrinsic.view_a;
     stmt.view_b = intrinsic.view_b;
     stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kStoreMatrix || stmt.kind == Kind::kMma ||

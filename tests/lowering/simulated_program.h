@@ -49,7 +49,7 @@ struct SimStmt {
   ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
   int64_t extent = 0, step = 1;  // threads; for
   int64_t immediate = 0;         // wait: groups; load matrix: matrices; shuffle: the mask
-  bool transpose = false, accumulate = true, widened = false;
+  bool transpose = false, accumulate = true, widened = false, multicast = false;
   LoopIntrinsic::MatrixView view_a, view_b;
   bool stops = false;  // it waits for other threads, or something in it does
   std::vector<Operand> operands;
@@ -62,7 +62,8 @@ struct SimProgram {
   std::vector<SimBuffer> buffers;
   std::vector<int> param_slots;  // by parameter; -1: a pointer
   int slots = 0;
-  int first_tile = -1, thread = -1, team = -1;  // variables set at the start: the block's number, the thread's in its team
+  // Variables set at the start: the block's number, also in its cluster, and the thread's in its team.
+  int first_tile = -1, rank = -1, thread = -1, team = -1;
   int64_t register_bytes = 0;
   std::vector<std::pair<int, LoopPhases>> phases;  // with the number of their buffer
   SimBlock body, producer;  // with the walk over tiles around them
