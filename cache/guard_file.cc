@@ -20,7 +20,7 @@ constexpr size_t kNote_bytes = 256;
 constexpr uint64_t kFirstPause_us = 20, kLastPause_us = 1000;
 
 bool set_lock(int descriptor, short type, int at) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = at;

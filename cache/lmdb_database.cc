@@ -2,8 +2,8 @@
 
 #include <lmdb.h>
 
-#include <cstdio>
 #include <sys/stat.h>
+#include <cstdio>
 
 #include <algorithm>
 #include <array>
@@ -139,7 +139,7 @@ Outcome LmdbDatabase::open(const std::string& path, uint64_t limit_bytes, bool r
   auto impl = std::make_unique<Impl>();
   impl->limit_bytes = limit_bytes;
   if (int rc = mdb_env_create(&impl->env)) return outcome_of(rc);
-  struct stat info {};
+  struct stat info{};
   uint64_t file_bytes = ::stat(path.c_str(), &info) == 0 ? info.st_size : 0;
   uint64_t first = std::min(std::max(kFirstMap_bytes, round_up(2 * file_bytes)), limit_bytes);
   if (int rc = mdb_env_set_mapsize(impl->env, first)) return outcome_of(rc);

@@ -61,7 +61,7 @@ std::string clean_note(int descriptor) {
 // Renames the bad file; the oldest of those that were set aside before makes room.
 bool set_aside(const std::string& data_path, std::string* target) {
   std::string candidate;
-  struct timespec oldest {};
+  struct timespec oldest{};
   for (int n = 1; n <= kMostSetAside; ++n) {
     std::string name = fmt::format("{}.damaged-{}", data_path, n);
     struct stat info;

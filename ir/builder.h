@@ -81,7 +81,8 @@ class Buf;
 struct Axis : AxisSpec {
   Axis() = default;
   template <class T>
-  requires std::convertible_to<T, Ex> Axis(const T& index) {
+    requires std::convertible_to<T, Ex>
+  Axis(const T& index) {
     kind = Kind::kIndex;
     start = Ex(index).ref();
   }

@@ -1,5 +1,5 @@
-// How much an expression comes to once names are written out. Names that use a name several times multiply, so a short text
-// can stand for more than a computer can do: a pass that writes names out asks first.
+// How much an expression comes to once names are written out. Names that use a name several times multiply, so a short
+// text can stand for more than a computer can do: a pass that writes names out asks first.
 #pragma once
 #include <cstdint>
 #include <unordered_map>

@@ -7,14 +7,14 @@ namespace {
 
 // Precedence: || 1, && 2, comparisons 4, | 5, ^ 6, & 7, shifts 8, + - 9, * / % 10, unary 11. `? :` is below all.
 constexpr OpInfo kOps[kOpCount] = {
-    {"-", 1, 11},      {"!", 1, 11},     {"~", 1, 11},     {"+", 2, 9},     {"-", 2, 9},     {"*", 2, 10},
-    {"/", 2, 10},      {"%", 2, 10},     {"&", 2, 7},      {"|", 2, 5},     {"^", 2, 6},     {"<<", 2, 8},
-    {">>", 2, 8},      {"&&", 2, 2},     {"||", 2, 1},     {"==", 2, 4},    {"!=", 2, 4},    {"<", 2, 4},
-    {"<=", 2, 4},      {">", 2, 4},      {">=", 2, 4},     {"select", 3, 0}, {"min", 2, 0},  {"max", 2, 0},
-    {"abs", 1, 0},     {"clamp", 3, 0},  {"ceildiv", 2, 0}, {"fma", 3, 0},  {"popcount", 1, 0},
-    {"exp", 1, 0},     {"exp2", 1, 0},   {"log", 1, 0},    {"log2", 1, 0},  {"rsqrt", 1, 0}, {"rcp", 1, 0},
-    {"sqrt", 1, 0},    {"tanh", 1, 0},   {"erf", 1, 0},    {"sin", 1, 0},   {"cos", 1, 0},   {"floor", 1, 0},
-    {"ceil", 1, 0},    {"trunc", 1, 0},  {"round", 1, 0},  {"bucket", 1, 0},
+    {"-", 1, 11},    {"!", 1, 11},    {"~", 1, 11},      {"+", 2, 9},      {"-", 2, 9},        {"*", 2, 10},
+    {"/", 2, 10},    {"%", 2, 10},    {"&", 2, 7},       {"|", 2, 5},      {"^", 2, 6},        {"<<", 2, 8},
+    {">>", 2, 8},    {"&&", 2, 2},    {"||", 2, 1},      {"==", 2, 4},     {"!=", 2, 4},       {"<", 2, 4},
+    {"<=", 2, 4},    {">", 2, 4},     {">=", 2, 4},      {"select", 3, 0}, {"min", 2, 0},      {"max", 2, 0},
+    {"abs", 1, 0},   {"clamp", 3, 0}, {"ceildiv", 2, 0}, {"fma", 3, 0},    {"popcount", 1, 0}, {"exp", 1, 0},
+    {"exp2", 1, 0},  {"log", 1, 0},   {"log2", 1, 0},    {"rsqrt", 1, 0},  {"rcp", 1, 0},      {"sqrt", 1, 0},
+    {"tanh", 1, 0},  {"erf", 1, 0},   {"sin", 1, 0},     {"cos", 1, 0},    {"floor", 1, 0},    {"ceil", 1, 0},
+    {"trunc", 1, 0}, {"round", 1, 0}, {"bucket", 1, 0},
 };
 
 std::shared_ptr<Expr> node(ExprKind kind, Loc loc) {
@@ -26,8 +26,12 @@ std::shared_ptr<Expr> node(ExprKind kind, Loc loc) {
 
 }  // namespace
 
-const OpInfo& info(Op op) { return kOps[static_cast<int>(op)]; }
-bool is_comparison(Op op) { return op >= Op::kEq && op <= Op::kGe; }
+const OpInfo& info(Op op) {
+  return kOps[static_cast<int>(op)];
+}
+bool is_comparison(Op op) {
+  return op >= Op::kEq && op <= Op::kGe;
+}
 
 ExprRef make_int(int64_t value, DType type, Loc loc) {
   auto expr = node(ExprKind::kInt, loc);
@@ -121,8 +125,12 @@ ExprRef make_reduce(ReduceOp op, std::vector<IterVar> iters, ExprRef body, Loc l
   return expr;
 }
 
-bool is_const(const ExprRef& expr) { return expr->kind <= ExprKind::kBool; }
-bool is_int(const ExprRef& expr, int64_t value) { return expr->kind == ExprKind::kInt && expr->int_value == value; }
+bool is_const(const ExprRef& expr) {
+  return expr->kind <= ExprKind::kBool;
+}
+bool is_int(const ExprRef& expr, int64_t value) {
+  return expr->kind == ExprKind::kInt && expr->int_value == value;
+}
 
 bool same(const ExprRef& a, const ExprRef& b) {
   if (a == b) return true;

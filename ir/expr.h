@@ -51,10 +51,10 @@ struct Var {
 using VarRef = std::shared_ptr<const Var>;
 
 enum class Scope : uint8_t {
-  kGlobal,     // a tensor parameter
-  kShared,     // tile level: `shared`; loop level: memory of the block
-  kFragment,   // tile level only
-  kRegister,   // loop level only: an array of the thread
+  kGlobal,    // a tensor parameter
+  kShared,    // tile level: `shared`; loop level: memory of the block
+  kFragment,  // tile level only
+  kRegister,  // loop level only: an array of the thread
 };
 enum class Direction : uint8_t { kIn, kOut, kInOut };
 
@@ -70,23 +70,61 @@ struct Buffer {
   std::vector<ExprRef> shape;  // rank 1..5; tiles: compile-time; loop level: one flat extent, in elements
   Loc loc;
   std::shared_ptr<const Buffer> packed;  // made by lowering: the tensor of 4-bit elements whose bytes, as u8, this is
-  bool transposed = false;               // made by lowering: the last two axes are exchanged with those of the parameter
+  bool transposed = false;  // made by lowering: the last two axes are exchanged with those of the parameter
 };
 using BufferRef = std::shared_ptr<const Buffer>;
 
 // Operations of Apply nodes. The table in expr.cc holds the spelling, arity and class of each.
 enum class Op : uint8_t {
   // unary operators
-  kNeg, kNot, kBitNot,
+  kNeg,
+  kNot,
+  kBitNot,
   // binary operators
-  kAdd, kSub, kMul, kDiv, kMod, kBitAnd, kBitOr, kBitXor, kShl, kShr,
-  kAnd, kOr, kEq, kNe, kLt, kLe, kGt, kGe,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kShl,
+  kShr,
+  kAnd,
+  kOr,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
   // c ? a : b, also spelt select(c, a, b)
   kSelect,
   // functions of numbers
-  kMin, kMax, kAbs, kClamp, kCeilDiv, kFma, kPopcount,
+  kMin,
+  kMax,
+  kAbs,
+  kClamp,
+  kCeilDiv,
+  kFma,
+  kPopcount,
   // functions of f32
-  kExp, kExp2, kLog, kLog2, kRsqrt, kRcp, kSqrt, kTanh, kErf, kSin, kCos, kFloor, kCeil, kTrunc, kRound,
+  kExp,
+  kExp2,
+  kLog,
+  kLog2,
+  kRsqrt,
+  kRcp,
+  kSqrt,
+  kTanh,
+  kErf,
+  kSin,
+  kCos,
+  kFloor,
+  kCeil,
+  kTrunc,
+  kRound,
   // host-evaluated only (key): next power of two >= x
   kBucket,
 };
@@ -112,17 +150,17 @@ enum class ExprKind : uint8_t { kInt, kFloat, kBool, kVar, kApply, kCast, kLoad,
 struct Expr {
   ExprKind kind;
   bool typed = false;
-  bool approx = false;        // kApply: the fast variant of a function
-  DType type = DType::I64;    // compute type; meaningful where typed
-  Op op = Op::kAdd;           // kApply
+  bool approx = false;      // kApply: the fast variant of a function
+  DType type = DType::I64;  // compute type; meaningful where typed
+  Op op = Op::kAdd;         // kApply
   ReduceOp reduce = ReduceOp::kSum;
-  int64_t int_value = 0;      // kInt; kBool as 0 or 1. U64 constants are stored as their bit pattern
-  double float_value = 0;     // kFloat
-  VarRef var;                 // kVar
-  BufferRef buffer;           // kLoad
-  TypeRef cast_type;          // kCast: the value is rounded to it, then held in its compute type
-  std::vector<IterVar> iters; // kReduce
-  std::vector<ExprRef> args;  // kApply operands; kCast, kReduce: the one operand; kLoad: one index an axis
+  int64_t int_value = 0;       // kInt; kBool as 0 or 1. U64 constants are stored as their bit pattern
+  double float_value = 0;      // kFloat
+  VarRef var;                  // kVar
+  BufferRef buffer;            // kLoad
+  TypeRef cast_type;           // kCast: the value is rounded to it, then held in its compute type
+  std::vector<IterVar> iters;  // kReduce
+  std::vector<ExprRef> args;   // kApply operands; kCast, kReduce: the one operand; kLoad: one index an axis
   Loc loc;
 };
 
@@ -140,8 +178,8 @@ ExprRef make_cast(TypeRef type, ExprRef arg, Loc loc = {});  // typed when arg i
 ExprRef make_load(BufferRef buffer, std::vector<ExprRef> indices, Loc loc = {});  // typed when the buffer is concrete
 ExprRef make_reduce(ReduceOp op, std::vector<IterVar> iters, ExprRef body, Loc loc = {});
 
-bool is_const(const ExprRef& expr);                   // kInt, kFloat or kBool
-bool is_int(const ExprRef& expr, int64_t value);      // the integer constant `value`
+bool is_const(const ExprRef& expr);               // kInt, kFloat or kBool
+bool is_int(const ExprRef& expr, int64_t value);  // the integer constant `value`
 // Equal structure, same variables and buffers; Loc is ignored.
 bool same(const ExprRef& a, const ExprRef& b);
 

@@ -17,9 +17,9 @@ struct HostTensor {
 
 // What an element of an output may be.
 struct Expected {
-  double value = 0;  // of floats; NaN where a NaN is expected
-  double bound = 0;  // |actual - value| <= bound
-  int64_t bits = 0;  // of integers and bools, exact
+  double value = 0;        // of floats; NaN where a NaN is expected
+  double bound = 0;        // |actual - value| <= bound
+  int64_t bits = 0;        // of integers and bools, exact
   bool undecided = false;  // hangs on a comparison within the error, or on memory nothing has written: not judged
   bool written = false;    // false: must keep its former bytes
 };

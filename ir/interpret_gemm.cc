@@ -9,8 +9,8 @@
 //
 //   tf32   (2^-9 + 2^-20) sum |a b|: operands are cut to 11 bits, which takes up to 2^-10 of each
 //   f8     runs of products are added with 13 bits behind the leading one of the largest term: each of n terms, and at
-//          every 16th the sum so far and the new one, are off by at most 2^-13 of a partial sum, of which the errors are
-//          a part. A run is kF8Run products long, or with `precision fast` all of them and C
+//          every 16th the sum so far and the new one, are off by at most 2^-13 of a partial sum, of which the errors
+//          are a part. A run is kF8Run products long, or with `precision fast` all of them and C
 //
 // Infinities, NaNs and undecided operands are rare: they count as 0 in the fast loops, and the rows and columns that
 // hold one are then done again element by element.

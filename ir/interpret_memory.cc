@@ -1,7 +1,7 @@
 #include "ir/interpret_memory.h"
 
-#include <cstring>
 #include <cassert>
+#include <cstring>
 #include <memory>
 
 #include "ir/numerics.h"

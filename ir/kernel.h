@@ -51,7 +51,8 @@ struct FillStmt {
   TileRef dst;
   ExprRef value;
 };
-// What a gemm may lose beyond its default (GRAMMAR.md, section 5): the low bits of f32 operands, those of sums of 8-bit floats.
+// What a gemm may lose beyond its default (GRAMMAR.md, section 5): the low bits of f32 operands, those of sums of 8-bit
+// floats.
 enum class Precision : uint8_t { kDefault, kTf32, kFast };
 // `c += a @ b`, `c = a @ b^T`. Tiles of rank 2: c [M, N], a [M, K] or [K, M]^T, b [K, N] or [N, K]^T.
 struct GemmStmt {

@@ -52,7 +52,8 @@ void Parser::module() {
     } else if (at("program")) {
       program();
     } else {
-      fail(fmt::format("`{}` where a kernel or a program is expected", peek().text), "write `kernel name(...) { ... }`");
+      fail(fmt::format("`{}` where a kernel or a program is expected", peek().text),
+           "write `kernel name(...) { ... }`");
       advance();
       skip_to_kernel();
     }

@@ -1,5 +1,5 @@
-#include "ir/verify_rules.h"
 #include "ir/typecheck.h"
+#include "ir/verify_rules.h"
 
 #include <fmt/format.h>
 

@@ -85,7 +85,8 @@ std::vector<Diagnostic> verify(const Module& module) {
   }
   for (const Program& program : module.programs) {
     if (!names.insert(program.header.name).second)
-      all.push_back({program.header.loc, fmt::format("there are two kernels or programs `{}`", program.header.name), "rename one"});
+      all.push_back({program.header.loc, fmt::format("there are two kernels or programs `{}`", program.header.name),
+                     "rename one"});
     Diagnostics found;
     check_program(module, program, found);
     add(std::move(found));

@@ -1,5 +1,5 @@
-// How much a reduction comes to: it is evaluated for each of its elements, with the names of the region around it written
-// out.
+// How much a reduction comes to: it is evaluated for each of its elements, with the names of the region around it
+// written out.
 #include <fmt/format.h>
 
 #include "ir/expansion.h"
@@ -40,9 +40,10 @@ class Reductions {
   void reductions(const ExprRef& value) {
     visit(value, [&](const ExprRef& node) {
       if (node->kind != ExprKind::kReduce || names_.size(node) <= kMostOperations) return;
-      out_.push_back({node->loc,
-                      fmt::format("with its names written out, this reduction is more than {} operations", kMostOperations),
-                      "assign an intermediate value to a tile in a region before, and read that"});
+      out_.push_back(
+          {node->loc,
+           fmt::format("with its names written out, this reduction is more than {} operations", kMostOperations),
+           "assign an intermediate value to a tile in a region before, and read that"});
     });
   }
 

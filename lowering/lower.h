@@ -18,15 +18,15 @@ inline constexpr uint32_t kLoweringVersion = 24;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
-  int architecture = 90;             // CUDA: 10 * major + minor
-  int threads = 0;                   // threads a block; 0: the lowering's choice; ignored on the CPU
-  bool generic = false;              // plain loads and fma only: what other lowerings are compared with
-  bool group_products = true;        // wgmma may be used where the architecture has it
-  bool bulk_copies = true;           // so may the copy engine
-  bool bulk_stores = true;           // and for stores
-  int cluster = 1;                   // neighbouring blocks that may share copies, where they can: 1 or 2, see clusters.h
-  bool bounded_waits = false;        // to find a fault: who waits for 2 s at a barrier of phases traps
-  int teams = 0;                     // that compute tiles in turn, see teams.h; 0: the lowering's choice
+  int architecture = 90;       // CUDA: 10 * major + minor
+  int threads = 0;             // threads a block; 0: the lowering's choice; ignored on the CPU
+  bool generic = false;        // plain loads and fma only: what other lowerings are compared with
+  bool group_products = true;  // wgmma may be used where the architecture has it
+  bool bulk_copies = true;     // so may the copy engine
+  bool bulk_stores = true;     // and for stores
+  int cluster = 1;             // neighbouring blocks that may share copies, where they can: 1 or 2, see clusters.h
+  bool bounded_waits = false;  // to find a fault: who waits for 2 s at a barrier of phases traps
+  int teams = 0;               // that compute tiles in turn, see teams.h; 0: the lowering's choice
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors
   bool streaming_stores = true;      // CPU: large results go past the caches; else their lines are asked for ahead
@@ -41,8 +41,8 @@ struct Fact {
     kIndex32,     // every dimension and every in-bounds element offset of every tensor is below 2^30
     kUnitStride,  // the last axis of parameter `param` has stride 1
     kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
-    kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that axis
-                  // are multiples of `bytes`
+    kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that
+                  // axis are multiples of `bytes`
   } kind;
   int param = -1;
   int bytes = 0;
@@ -50,10 +50,10 @@ struct Fact {
 // Fixed per program, at most 64; bit i of a mask is fact i. Looks at the signature only.
 std::vector<Fact> facts_of(const ir::Kernel& kernel);
 
-// How the copy engine walks a tensor: boxes of these extents, one an axis of parameter `param`, in the order of its axes;
-// rows of `swizzle` bytes with their 16-byte chunks exchanged as in Layout::slabs(). What lies outside of the tensor is
-// read as zero. The kernel takes maps behind the slots, from the next multiple of 128 bytes on, 128 bytes each.
-// Source: CUDA driver API, cuTensorMapEncodeTiled.
+// How the copy engine walks a tensor: boxes of these extents, one an axis of parameter `param`, in the order of its
+// axes; rows of `swizzle` bytes with their 16-byte chunks exchanged as in Layout::slabs(). What lies outside of the
+// tensor is read as zero. The kernel takes maps behind the slots, from the next multiple of 128 bytes on, 128 bytes
+// each. Source: CUDA driver API, cuTensorMapEncodeTiled.
 struct TensorMap {
   int param = 0;
   std::vector<int32_t> box;
@@ -72,7 +72,8 @@ struct Lowered {
   std::string entry;  // its symbol: the same for every kernel, so that names change nothing
   std::vector<Slot> slots;
   std::vector<TensorMap> maps;
-  std::string flaw;  // what the configuration costs that another might not: "acc is not in registers"; "" if nothing does
+  std::string
+      flaw;  // what the configuration costs that another might not: "acc is not in registers"; "" if nothing does
   int threads = 1;              // a block, those that only copy included
   int cluster = 1;              // so many neighbouring blocks share copies: launched in multiples of that
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
@@ -80,7 +81,7 @@ struct Lowered {
   // A grid of at most this many tiles for each block that runs at once is better launched with no more blocks than
   // that, which go on to further tiles. 0: a block a tile.
   int32_t resident_tiles = 0;
-  bool deterministic = true;    // false: float atomics, the bits may differ between runs
+  bool deterministic = true;                // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.
   std::string tile_ir, loop_ir, notes;

@@ -60,9 +60,10 @@ namespace {
 Status check_target(const Target& target) {
   if (target.kind == Target::Kind::kCpu) return {};
   if (target.architecture < 80)
-    return unsupported(fmt::format("compute capability {}.{} is below 8.0; use the CPU or a GPU of the Ampere generation "
-                                   "or later",
-                                   target.architecture / 10, target.architecture % 10));
+    return unsupported(
+        fmt::format("compute capability {}.{} is below 8.0; use the CPU or a GPU of the Ampere generation "
+                    "or later",
+                    target.architecture / 10, target.architecture % 10));
   if (target.threads && (target.threads < 32 || target.threads > 1024 || target.threads % 32))
     return invalid(fmt::format("{} threads a block; give a multiple of 32 from 32 to 1024", target.threads));
   return {};
@@ -108,24 +109,28 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
                         choice.reason.empty() ? "" : " (" + choice.reason + ")");
   for (const auto& [copy, box] : placements.boxes)
     text += fmt::format("store {}: {}\n", ir::print(copy->dst),
-                        box.columns ? fmt::format("by the copy engine, {} boxes of 16 x {} a warp", box.buffers, box.columns)
-                                    : fmt::format("by threads ({})", box.reason));
+                        box.columns
+                            ? fmt::format("by the copy engine, {} boxes of 16 x {} a warp", box.buffers, box.columns)
+                            : fmt::format("by threads ({})", box.reason));
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
                       loops.workspace_bytes);
-  if (loops.float_atomics) text += "float atomics: the order of additions, and so the last bits, may differ between runs\n";
+  if (loops.float_atomics)
+    text += "float atomics: the order of additions, and so the last bits, may differ between runs\n";
   return text;
 }
 
 // What is loaded ahead for regions, if all else stays as it is.
 enum class Fetches { kNothing, kRows, kTiles };
 
-// Whether pipelines overlap all the same; with tiles, whether the copy engine fills all, as many stages as are asked for.
+// Whether pipelines overlap all the same; with tiles, whether the copy engine fills all, as many stages as are asked
+// for.
 bool has_room(const Schedule& schedule, Fetches fetches) {
   return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), [&](const Pipeline& pipeline) {
     const ir::ExprRef& stages = pipeline.loop->stages;
     if (fetches == Fetches::kRows)
       return pipeline.realisation != Pipeline::Realisation::kInOrder || !stages || stages->int_value < 2;
-    return pipeline.realisation == Pipeline::Realisation::kBulkCopies && (!stages || pipeline.depth == stages->int_value);
+    return pipeline.realisation == Pipeline::Realisation::kBulkCopies &&
+           (!stages || pipeline.depth == stages->int_value);
   });
 }
 
@@ -151,8 +156,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.kernel = pipeline_tiles(lowering.kernel);
   }
   const ir::Kernel& kernel = lowering.kernel;
-  lowering.schedule =
-      plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
+  lowering.schedule = plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
@@ -167,9 +171,9 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
   if (!plain && target.cluster > 1) choose_clusters(kernel, &lowering.schedule);
-  if (!plain && target.bulk_stores) choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
-  KACHEL_ASSIGN(lowering.loops,
-                TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
+  if (!plain && target.bulk_stores)
+    choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
+  KACHEL_ASSIGN(lowering.loops, TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   simplify(&lowering.loops);
   if (lowering.schedule.roles.size() > 1) {
     lowering.loops.registers = lowering.schedule.roles[0].registers;
@@ -238,7 +242,8 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   Lowered lowered;
   const bool cpu = target.kind == Target::Kind::kCpu;
   if (!cpu && !target.generic) lowered.flaw = flaw_of(lowering);
-  lowered.text = cpu ? emit_llvm(loops) : (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops);
+  lowered.text =
+      cpu ? emit_llvm(loops) : (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops);
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
   lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);

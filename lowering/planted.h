@@ -6,103 +6,103 @@ namespace kachel::lowering {
 
 enum class Planted {
   kNone,
-  kNoLowerBound,        // negative indices are not guarded
-  kNoUpperBound,        // indices past the end are not guarded
-  kBoundOffByOne,       // index <= extent
-  kSwappedStrides,      // rows and columns of a matrix exchanged
-  kWrongTilePitch,      // a tile's rows overlap
-  kWrongPadding,        // loads outside give 1
-  kWrongConversion,     // conversions go through i8
-  kDroppedBarrier,      // no barrier before a read of what other threads wrote
-  kDroppedLoopBarrier,  // no barrier for hazards around a loop's back edge
-  kWrongLayout,         // a fragment's registers are addressed in reverse
-  kSkippedTail,         // threads skip the last, incomplete round
-  kGemmNoAccumulate,    // c = a @ b instead of c += a @ b
-  kGemmShortK,          // the last k of a gemm is left out
-  kTransposedOperand,   // a's transpose flag is ignored
-  kReduceInit,          // max starts from 0
-  kReduceSkipsFirst,    // a reduction starts at its second element
-  kSnapshotBroken,      // a region writes before all its reads are done
-  kWithinIgnored,       // `within` is not applied
-  kPaddingIgnored,      // `pad` is taken as 0
-  kGridOrder,           // grid axes decoded in the wrong order
-  kAtomicLost,          // an atomic becomes a plain store
-  kNibbleOrder,         // the two elements of a byte exchanged
-  kShortWait,           // a pipeline waits for one group too few
-  kWrongStage,          // copies go to the stage that is being read
-  kSwappedFragment,     // the rows of an A fragment exchanged
-  kWrongSwizzle,        // copies and reads disagree on the swizzle
-  kDroppedShuffle,      // a row reduction leaves out one exchange between lanes
-  kWrongReplica,        // every replica stores, and atomics count several times
-  kPanelTail,           // CPU: the last, narrower panel is not filled
-  kPanelPitch,          // CPU: panels overlap by a row
-  kMicroShortK,         // CPU: the last k of a micro-kernel is left out
-  kMicroTail,           // CPU: the rows and columns after the last whole block are left out
-  kMicroAccumulates,    // CPU: c += a @ b instead of c = a @ b
-  kLanesTail,           // CPU: a reduction leaves out what does not fill its lanes
-  kTransposeTail,       // CPU: a transposing copy leaves out the k after the last whole block
-  kStripTail,           // CPU: a region in strips leaves out what does not fill one
-  kPairTail,            // CPU: an odd last k of an integer product is not stored
-  kFragmentMap,         // the registers of an accumulator: column and row exchanged
-  kWarpRow,             // the warps take each other's rows
-  kMatrixNotTransposed, // ldmatrix without .trans
-  kDroppedMma,          // the last tile of 8 columns gets no products
-  kRegisterOperand,     // A in registers: half as far from one step of k to the next
-  kSwappedPair,         // the elements of a converted pair exchanged
-  kCopySwizzle,         // copies between memory leave out a bit of the swizzle
-  kVectorGuard,         // a wide copy reads outside of its source
-  kNoZeroFill,          // where nothing is read nothing is written
-  kStageStride,         // the stages of a tile overlap
-  kShortPrologue,       // a pipeline begins with one stage too few filled
-  kDroppedCommit,       // the loop's copies belong to no group
-  kEarlyBarrier,        // the barrier before the wait, not after
-  kRaggedLayout,        // places past the end of a ragged layout are used
-  kReplicasCompute,     // replicas read what one of them writes
-  kDroppedPart,         // a reduction across warps leaves out a warp
-  kPartialTwice,        // replicas write their partial results too
-  kReducedAxis,         // a reduction over the other axis
-  kNarrowConstant,      // a narrowed constant is cut to 8 bits
-  kGroupRows,           // the warps of a group exchange their rows
-  kGroupStep,           // wgmma reads the first k again and again
-  kGroupSlab,           // slabs of an operand overlap
-  kRunRestarts,         // a run of sums keeps its last step only
-  kGroupDroppedWait,    // accumulators are read while wgmma writes them
-  kGroupEarlyCopy,      // copies into a stage that wgmma may still read
-  kBulkSlab,            // the copy engine fills every slab with the first one's columns
-  kBulkColumn,          // the copy engine reads from any column on
-  kRightOperand,        // a right operand in registers has its halves and steps of k exchanged
-  kGuardLeftBehind,     // a load is hoisted out of the guard that it stands under
-  kPhaseParity,         // the producer does not wait until a stage is empty
-  kPhaseEarlyRelease,   // a stage is released while wgmma reads it
-  kShortLife,           // a tile's memory is another's after its first use
-  kUnorderedLives,      // no barrier between two lives of the same memory
-  kMatrixRow,           // stmatrix's matrices down the rows exchanged
-  kReleaseNotFenced,    // a stage that threads read is released without a fence
-  kCopiesNotAwaited,    // a stage is full before the producer's threads have copied
-  kStoredNotFenced,     // nor is there a fence behind what they have stored
-  kShiftedEnd,          // the end of a row that is copied from any address is not heeded
-  kOperandNotRounded,   // a pair of a left operand is not rounded for the products that wait for it
-  kCopiesNotFenced,     // wgmma reads what they have copied without a fence
-  kTurnNotPassed,       // a warp group does not tell the next one that it has issued its products
-  kTurnNotTaken,        // nor does the next one wait
-  kReadNeighbours,      // a region takes the neighbours that it has loaded together for each other
-  kReadOnce,            // what a region reads once is read at its first place
-  kFetchedPlace,        // a tile that is fetched for a region begins a row too early
-  kNotPassedOver,       // a team does not step over the stages of a tile that is not its own
-  kDroppedExchange,     // the threads of a row store each other's columns
-  kBlockStrip,          // a thread multiplies its first strip of columns only, in place of the others
-  kBlockStep,           // a right operand in blocks of registers is one k behind
-  kBlockEdge,           // rows and columns of a thread past the edge of a tile are loaded
-  kDotSign,             // dp4a takes signed bytes for unsigned
-  kBoxNotAwaited,       // a box is filled again while the copy engine reads it
+  kNoLowerBound,          // negative indices are not guarded
+  kNoUpperBound,          // indices past the end are not guarded
+  kBoundOffByOne,         // index <= extent
+  kSwappedStrides,        // rows and columns of a matrix exchanged
+  kWrongTilePitch,        // a tile's rows overlap
+  kWrongPadding,          // loads outside give 1
+  kWrongConversion,       // conversions go through i8
+  kDroppedBarrier,        // no barrier before a read of what other threads wrote
+  kDroppedLoopBarrier,    // no barrier for hazards around a loop's back edge
+  kWrongLayout,           // a fragment's registers are addressed in reverse
+  kSkippedTail,           // threads skip the last, incomplete round
+  kGemmNoAccumulate,      // c = a @ b instead of c += a @ b
+  kGemmShortK,            // the last k of a gemm is left out
+  kTransposedOperand,     // a's transpose flag is ignored
+  kReduceInit,            // max starts from 0
+  kReduceSkipsFirst,      // a reduction starts at its second element
+  kSnapshotBroken,        // a region writes before all its reads are done
+  kWithinIgnored,         // `within` is not applied
+  kPaddingIgnored,        // `pad` is taken as 0
+  kGridOrder,             // grid axes decoded in the wrong order
+  kAtomicLost,            // an atomic becomes a plain store
+  kNibbleOrder,           // the two elements of a byte exchanged
+  kShortWait,             // a pipeline waits for one group too few
+  kWrongStage,            // copies go to the stage that is being read
+  kSwappedFragment,       // the rows of an A fragment exchanged
+  kWrongSwizzle,          // copies and reads disagree on the swizzle
+  kDroppedShuffle,        // a row reduction leaves out one exchange between lanes
+  kWrongReplica,          // every replica stores, and atomics count several times
+  kPanelTail,             // CPU: the last, narrower panel is not filled
+  kPanelPitch,            // CPU: panels overlap by a row
+  kMicroShortK,           // CPU: the last k of a micro-kernel is left out
+  kMicroTail,             // CPU: the rows and columns after the last whole block are left out
+  kMicroAccumulates,      // CPU: c += a @ b instead of c = a @ b
+  kLanesTail,             // CPU: a reduction leaves out what does not fill its lanes
+  kTransposeTail,         // CPU: a transposing copy leaves out the k after the last whole block
+  kStripTail,             // CPU: a region in strips leaves out what does not fill one
+  kPairTail,              // CPU: an odd last k of an integer product is not stored
+  kFragmentMap,           // the registers of an accumulator: column and row exchanged
+  kWarpRow,               // the warps take each other's rows
+  kMatrixNotTransposed,   // ldmatrix without .trans
+  kDroppedMma,            // the last tile of 8 columns gets no products
+  kRegisterOperand,       // A in registers: half as far from one step of k to the next
+  kSwappedPair,           // the elements of a converted pair exchanged
+  kCopySwizzle,           // copies between memory leave out a bit of the swizzle
+  kVectorGuard,           // a wide copy reads outside of its source
+  kNoZeroFill,            // where nothing is read nothing is written
+  kStageStride,           // the stages of a tile overlap
+  kShortPrologue,         // a pipeline begins with one stage too few filled
+  kDroppedCommit,         // the loop's copies belong to no group
+  kEarlyBarrier,          // the barrier before the wait, not after
+  kRaggedLayout,          // places past the end of a ragged layout are used
+  kReplicasCompute,       // replicas read what one of them writes
+  kDroppedPart,           // a reduction across warps leaves out a warp
+  kPartialTwice,          // replicas write their partial results too
+  kReducedAxis,           // a reduction over the other axis
+  kNarrowConstant,        // a narrowed constant is cut to 8 bits
+  kGroupRows,             // the warps of a group exchange their rows
+  kGroupStep,             // wgmma reads the first k again and again
+  kGroupSlab,             // slabs of an operand overlap
+  kRunRestarts,           // a run of sums keeps its last step only
+  kGroupDroppedWait,      // accumulators are read while wgmma writes them
+  kGroupEarlyCopy,        // copies into a stage that wgmma may still read
+  kBulkSlab,              // the copy engine fills every slab with the first one's columns
+  kBulkColumn,            // the copy engine reads from any column on
+  kRightOperand,          // a right operand in registers has its halves and steps of k exchanged
+  kGuardLeftBehind,       // a load is hoisted out of the guard that it stands under
+  kPhaseParity,           // the producer does not wait until a stage is empty
+  kPhaseEarlyRelease,     // a stage is released while wgmma reads it
+  kShortLife,             // a tile's memory is another's after its first use
+  kUnorderedLives,        // no barrier between two lives of the same memory
+  kMatrixRow,             // stmatrix's matrices down the rows exchanged
+  kReleaseNotFenced,      // a stage that threads read is released without a fence
+  kCopiesNotAwaited,      // a stage is full before the producer's threads have copied
+  kStoredNotFenced,       // nor is there a fence behind what they have stored
+  kShiftedEnd,            // the end of a row that is copied from any address is not heeded
+  kOperandNotRounded,     // a pair of a left operand is not rounded for the products that wait for it
+  kCopiesNotFenced,       // wgmma reads what they have copied without a fence
+  kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
+  kTurnNotTaken,          // nor does the next one wait
+  kReadNeighbours,        // a region takes the neighbours that it has loaded together for each other
+  kReadOnce,              // what a region reads once is read at its first place
+  kFetchedPlace,          // a tile that is fetched for a region begins a row too early
+  kNotPassedOver,         // a team does not step over the stages of a tile that is not its own
+  kDroppedExchange,       // the threads of a row store each other's columns
+  kBlockStrip,            // a thread multiplies its first strip of columns only, in place of the others
+  kBlockStep,             // a right operand in blocks of registers is one k behind
+  kBlockEdge,             // rows and columns of a thread past the edge of a tile are loaded
+  kDotSign,               // dp4a takes signed bytes for unsigned
+  kBoxNotAwaited,         // a box is filled again while the copy engine reads it
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
-  kTransposedIndex,     // a region reads a transposed tile or tensor as it was
-  kTransposedStrides,   // strides of a transposed tensor are not exchanged
-  kClusterPart,         // both blocks of a cluster copy the same part for both
-  kClusterNotTold,      // a block tells itself twice that it has released a stage, the other one not at all
-  kClusterAlike,        // a block copies for a neighbour that reads from another place
-  kClusterLastTile,     // a block counts on a neighbour that has no tile left
-  kChoicesMixed,        // one choice of a producer's loop decides the others too
+  kTransposedIndex,       // a region reads a transposed tile or tensor as it was
+  kTransposedStrides,     // strides of a transposed tensor are not exchanged
+  kClusterPart,           // both blocks of a cluster copy the same part for both
+  kClusterNotTold,        // a block tells itself twice that it has released a stage, the other one not at all
+  kClusterAlike,          // a block copies for a neighbour that reads from another place
+  kClusterLastTile,       // a block counts on a neighbour that has no tile left
+  kChoicesMixed,          // one choice of a producer's loop decides the others too
   kCount,
 };
 

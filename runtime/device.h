@@ -26,14 +26,14 @@ struct DeviceProperties {
   std::string driver;        // driver version, part of tuning keys; "" on the CPU
   int32_t compute_major = 0, compute_minor = 0;  // CUDA only
   int32_t instructions = 0;  // CUDA: lowering uses those of this architecture, 10 * major + minor, at most the device's
-  int32_t multiprocessors = 1;                   // CPU: worker threads
-  int32_t warp_size = 32;                        // CPU: 1
-  bool overlapping_launches = false;             // LaunchDims::overlaps may be set
-  bool tensor_maps = false;                      // Device::encode_map() works
-  bool streaming_stores = true;                  // CPU: lowering::Target::streaming_stores
-  bool bounded_waits = false;                    // CUDA: lowering::Target::bounded_waits
-  int32_t max_threads_per_block = 1024;          // CPU: 1
-  int64_t shared_bytes_per_block = 0;            // opt-in maximum; CPU: the per-worker arena limit
+  int32_t multiprocessors = 1;           // CPU: worker threads
+  int32_t warp_size = 32;                // CPU: 1
+  bool overlapping_launches = false;     // LaunchDims::overlaps may be set
+  bool tensor_maps = false;              // Device::encode_map() works
+  bool streaming_stores = true;          // CPU: lowering::Target::streaming_stores
+  bool bounded_waits = false;            // CUDA: lowering::Target::bounded_waits
+  int32_t max_threads_per_block = 1024;  // CPU: 1
+  int64_t shared_bytes_per_block = 0;    // opt-in maximum; CPU: the per-worker arena limit
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
 };
@@ -46,10 +46,10 @@ struct ResourceUsage {
 };
 
 struct CompileRequest {
-  std::string_view text;       // CUDA C++ or LLVM IR, self-contained
-  std::string_view entry;      // the kernel's symbol
-  std::string architecture;    // as in DeviceProperties
-  int64_t time_limit_ns = 0;   // 0: none
+  std::string_view text;      // CUDA C++ or LLVM IR, self-contained
+  std::string_view entry;     // the kernel's symbol
+  std::string architecture;   // as in DeviceProperties
+  int64_t time_limit_ns = 0;  // 0: none
 };
 
 struct CompileResult {
@@ -71,8 +71,8 @@ class Compiler {
   virtual bool opened() const = 0;
 };
 
-// A tensor for the copy engine: boxes of `box` elements an axis, outermost axis first, whose rows are `swizzle` bytes with
-// their 16-byte chunks exchanged in shared memory.
+// A tensor for the copy engine: boxes of `box` elements an axis, outermost axis first, whose rows are `swizzle` bytes
+// with their 16-byte chunks exchanged in shared memory.
 struct TensorMapRequest {
   const void* data = nullptr;  // 16-byte aligned
   int32_t element_bits = 8;    // 4, 8, 16 or 32; of 4-bit elements a box counts bytes, pairs along the last axis
@@ -85,10 +85,10 @@ struct TensorMapRequest {
 inline constexpr size_t kTensorMapWords = 16;  // of 8 bytes, at a multiple of 128 bytes
 
 struct LaunchDims {
-  uint32_t blocks = 0;          // one-dimensional; the kernel itself walks its tiles with a grid-stride loop
-  uint32_t threads = 1;         // per block; 1 on the CPU
-  uint32_t shared_bytes = 0;    // dynamic shared memory a block; on the CPU the arena handed to each worker
-  bool overlaps = false;        // may begin before the launch before it on its stream has ended: the kernel itself waits
+  uint32_t blocks = 0;        // one-dimensional; the kernel itself walks its tiles with a grid-stride loop
+  uint32_t threads = 1;       // per block; 1 on the CPU
+  uint32_t shared_bytes = 0;  // dynamic shared memory a block; on the CPU the arena handed to each worker
+  bool overlaps = false;      // may begin before the launch before it on its stream has ended: the kernel itself waits
 };
 
 // A function of a loaded module. Valid as long as its module.
@@ -175,9 +175,9 @@ class RelaxedCapture {
 
 // Where things are looked for. Empty means the documented default search.
 struct DeviceOptions {
-  std::string nvrtc_path;      // libnvrtc or its folder; env KACHEL_NVRTC overrides
+  std::string nvrtc_path;         // libnvrtc or its folder; env KACHEL_NVRTC overrides
   std::string cpu_compiler_path;  // libkachel_llvm.so or its folder; env KACHEL_LLVM overrides
-  int32_t cpu_threads = 0;     // 0: all
+  int32_t cpu_threads = 0;        // 0: all
 };
 
 Result<std::unique_ptr<Device>> open_cpu_device(const DeviceOptions& options);

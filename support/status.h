@@ -56,9 +56,15 @@ class [[nodiscard]] Status {
   std::unique_ptr<const Failure> failure_;
 };
 
-inline Status invalid(std::string message) { return {Code::kInvalid, std::move(message)}; }
-inline Status unsupported(std::string message) { return {Code::kUnsupported, std::move(message)}; }
-inline Status internal(std::string message) { return {Code::kInternal, std::move(message)}; }
+inline Status invalid(std::string message) {
+  return {Code::kInvalid, std::move(message)};
+}
+inline Status unsupported(std::string message) {
+  return {Code::kUnsupported, std::move(message)};
+}
+inline Status internal(std::string message) {
+  return {Code::kInternal, std::move(message)};
+}
 
 // A value or the Status that explains its absence. REQUIRES: ok() before value access.
 template <class T>
@@ -84,10 +90,9 @@ class [[nodiscard]] Result {
 }  // namespace kachel
 
 // Returns from the enclosing function if `expr`, a Status, is not ok.
-#define KACHEL_TRY(expr)                                   \
-  do {                                                     \
-    if (auto kachel_status_ = (expr); !kachel_status_.ok()) \
-      return kachel_status_;                               \
+#define KACHEL_TRY(expr)                                                           \
+  do {                                                                             \
+    if (auto kachel_status_ = (expr); !kachel_status_.ok()) return kachel_status_; \
   } while (0)
 
 // KACHEL_ASSIGN(auto x, f()): x takes the value of a Result, or its Status is returned.

@@ -13,8 +13,8 @@
 // blocks. In the loops either computing or the memory sets the pace:
 //
 //   computing  products, then the work on their results. Where stages are released an iteration later, half of the
-//              products run beside that work. Warp groups that take turns each need only their part of the tensor cores;
-//              several blocks of one group each take no turns, and lose half of the shorter of the two by that.
+//              products run beside that work. Warp groups that take turns each need only their part of the tensor
+//              cores; several blocks of one group each take no turns, and lose half of the shorter of the two by that.
 //   memory     a stage is asked for when it is released and needed `ahead` iterations later: `ahead` iterations take at
 //              least the latency, the transfer, and the time for which the stage is held.
 #pragma once

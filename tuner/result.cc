@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kVersion = 1;
 
-constexpr uint64_t TuningCounters::*kCounters[] = {
+constexpr uint64_t TuningCounters::* kCounters[] = {
     &TuningCounters::compiled, &TuningCounters::compile_failed, &TuningCounters::checked,   &TuningCounters::rejected,
     &TuningCounters::measured, &TuningCounters::remeasured,     &TuningCounters::timed_runs};
 

@@ -75,7 +75,7 @@ class TuningRun {
 
   TuningResult result_;
   std::vector<Forecast> forecasts_;  // of all candidates, once they were asked for
-  std::vector<bool> twin_;  // comes to the same code as a candidate listed before it, and is left untried
+  std::vector<bool> twin_;           // comes to the same code as a candidate listed before it, and is left untried
   std::vector<bool> compiled_;
   std::vector<bool> passed_;
   std::vector<bool> sampled_;               // by this call

@@ -76,9 +76,8 @@ void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t w
          measured && c.low_ns < c.high_ns ? fmt::format("{} .. {}", format_ns(c.low_ns), format_ns(c.high_ns)) : "",
          measured ? fmt::format("{}", c.samples) : "",
          measured && untuned > 0 ? fmt::format("{:.2f}", untuned / c.median_ns) : "",
-         c.predicted_ns > 0 ? format_ns(c.predicted_ns) : "",
-         c.compile_ns > 0 ? format_ns(c.compile_ns) : "-", count_or_dash(c.registers), format_bytes(c.shared_bytes),
-         format_bytes(c.spill_bytes)});
+         c.predicted_ns > 0 ? format_ns(c.predicted_ns) : "", c.compile_ns > 0 ? format_ns(c.compile_ns) : "-",
+         count_or_dash(c.registers), format_bytes(c.shared_bytes), format_bytes(c.spill_bytes)});
   }
   fmt::print("{}", table.text());
 }

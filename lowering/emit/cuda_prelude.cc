@@ -168,8 +168,8 @@ KACHEL_COPY_ASYNC(4, ca)
 KACHEL_DEVICE void kachel_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kGroups> KACHEL_DEVICE void kachel_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(kGroups) : "memory"); }
 )cuda"
-// Fragments of the tensor cores. PTX ISA: ldmatrix, mma.
-R"cuda(
+                                 // Fragments of the tensor cores. PTX ISA: ldmatrix, mma.
+                                 R"cuda(
 #define KACHEL_LOAD_MATRIX(suffix, trans) \
   KACHEL_DEVICE void kachel_load_matrix##suffix##_x4(u32* d, u32 row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0, %1, %2, %3}, [%4];" \

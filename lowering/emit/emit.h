@@ -16,7 +16,8 @@ std::string emit_cuda(const LoopKernel& kernel);
 // void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
 std::string emit_llvm(const LoopKernel& kernel);
 
-// A function void (ptr c, ptr a, ptr b) that does what the statement does at these addresses; it depends on the key alone.
+// A function void (ptr c, ptr a, ptr b) that does what the statement does at these addresses; it depends on the key
+// alone.
 std::string micro_kernel_key(const LoopMicroKernel& micro);
 std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& name);
 // A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.

@@ -22,7 +22,8 @@ class Emitter {
 
   std::string run() {
     const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
-    text_ = fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
+    text_ =
+        fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
     text_ += fmt::format(
         "extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
         clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "",
@@ -80,14 +81,18 @@ class Emitter {
   bool clustered() const { return kernel_.cluster > 1; }
   bool has_producer() const { return !kernel_.producer.empty(); }
   bool stores_boxes() const {
-    return std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(), [](const LoopBuffer& buffer) { return buffer.of_warps; });
+    return std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(),
+                       [](const LoopBuffer& buffer) { return buffer.of_warps; });
   }
 
   void tiles(const LoopBlock& body) {
     const std::string &tile = name(kernel_.tile), &count = name(kernel_.tiles);
     if (kernel_.back_and_forth) {
       line(1, "bool kachel_back = false;");
-      line(1, "for (i64 kachel_round = 0; kachel_round + blockIdx.x < {}; kachel_round += gridDim.x, kachel_back = !kachel_back) {{", count);
+      line(1,
+           "for (i64 kachel_round = 0; kachel_round + blockIdx.x < {}; kachel_round += gridDim.x, kachel_back = "
+           "!kachel_back) {{",
+           count);
       line(2, "const i64 kachel_last = kachel_min((i64)gridDim.x, {} - kachel_round) - 1;", count);
       line(2, "const i64 {} = kachel_round + (kachel_back ? kachel_last - blockIdx.x : blockIdx.x);", tile);
     } else {
@@ -99,7 +104,9 @@ class Emitter {
   void tiles_in_turn() {
     const std::string &tile = name(kernel_.tile), &count = name(kernel_.tiles);
     line(1, "int kachel_turn = 0;");
-    line(1, "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x, kachel_turn = kachel_turn == {2} ? 0 : kachel_turn + 1) {{",
+    line(1,
+         "for (i64 {0} = blockIdx.x; {0} < {1}; {0} += gridDim.x, kachel_turn = kachel_turn == {2} ? 0 : kachel_turn + "
+         "1) {{",
          tile, count, kernel_.teams - 1);
     line(2, "if (kachel_turn == {}) {{", name(kernel_.team));
     block(kernel_.body, 3);
@@ -303,8 +310,8 @@ class Emitter {
       case Kind::kBulkCopy: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}{});", first_only(), node.multicast ? "multicast" : "copy", at(0),
-             node.immediate, at(2), coordinates);
+        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}{});", first_only(), node.multicast ? "multicast" : "copy",
+             at(0), node.immediate, at(2), coordinates);
         break;
       }
       case Kind::kPhaseExpect:
@@ -362,7 +369,7 @@ class Emitter {
     line(depth, "const {} {} = __shfl_xor_sync(0xffffffffu, {}, {});", value_type(node.value->type), name(node.var),
          expr(node.value, false), node.lane_mask);
   }
-  void statement(const LoopPipeline&, int) {}  // synchronise() leaves none
+  void statement(const LoopPipeline&, int) {}     // synchronise() leaves none
   void statement(const LoopMicroKernel&, int) {}  // not on a GPU, see loop_ir.h
   void statement(const LoopStream&, int) {}
   void statement(const LoopTranspose&, int) {}

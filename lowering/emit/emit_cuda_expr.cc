@@ -121,7 +121,8 @@ std::string function(Op op, bool approx) {
 
 CudaExpressions::CudaExpressions(const LoopKernel& kernel) : kernel_(kernel) {
   for (const LoopBuffer& buffer : kernel.buffers)
-    if (buffer.buffer->scope == ir::Scope::kRegister && buffer.buffer->type.dtype == DType::BF16 && buffer.elements % 2 == 0)
+    if (buffer.buffer->scope == ir::Scope::kRegister && buffer.buffer->type.dtype == DType::BF16 &&
+        buffer.elements % 2 == 0)
       in_words_.insert(buffer.buffer.get());
   for (const LoopBlock* body : {&kernel.body, &kernel.producer, &kernel.passed_over})
     for_each_statement(*body, [&](const LoopStmt& stmt) {
@@ -197,8 +198,7 @@ std::string CudaExpressions::cast(DType to, const ExprRef& arg, bool address) {
 std::string CudaExpressions::apply(const ExprRef& e, bool address) {
   const Op op = e->op;
   std::vector<std::string> args;
-  for (const ExprRef& arg : e->args)
-    args.push_back(text(arg, address && !ir::is_comparison(op) && op != Op::kSelect));
+  for (const ExprRef& arg : e->args) args.push_back(text(arg, address && !ir::is_comparison(op) && op != Op::kSelect));
   const bool integral = !ir::is_float(e->args.back()->type) && e->args.back()->type != DType::Bool;
   switch (op) {
     case Op::kSelect:

@@ -111,8 +111,8 @@ KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", K
 KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%3, %4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
-// Two blocks. Their shared memory is laid out alike, so that an address in one names the same place in both; a copy to both
-// counts at the barrier of each.
+// Two blocks. Their shared memory is laid out alike, so that an address in one names the same place in both; a copy to
+// both counts at the barrier of each.
 const char* const kClusterPrelude = R"cuda(
 KACHEL_DEVICE void kachel_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");

@@ -239,7 +239,8 @@ class Emitter : LlvmExpressions {
   }
   void statement(const LoopPrefetch& prefetch) {
     std::string at = address(prefetch.buffer, prefetch.index);
-    line("call void @llvm.prefetch.p0(ptr {}, i32 {:d}, i32 3, i32 1)", at, prefetch.write);  // into the nearest cache, of data
+    line("call void @llvm.prefetch.p0(ptr {}, i32 {:d}, i32 3, i32 1)", at,
+         prefetch.write);  // into the nearest cache, of data
   }
   void statement(const LoopComment& comment) { text_ += "  ; " + comment.text + "\n"; }
 

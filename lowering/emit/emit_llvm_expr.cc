@@ -134,8 +134,7 @@ std::string LlvmExpressions::expr(const ExprRef& e) {
     case ExprKind::kBool:
       return e->int_value ? "true" : "false";
     case ExprKind::kFloat:
-      return fmt::format("0x{:016X}",
-                         std::bit_cast<uint64_t>(static_cast<double>(static_cast<float>(e->float_value))));
+      return fmt::format("0x{:016X}", std::bit_cast<uint64_t>(static_cast<double>(static_cast<float>(e->float_value))));
     case ExprKind::kVar:
       return values_.at(e->var.get());
     case ExprKind::kLoad:
@@ -171,15 +170,15 @@ std::string LlvmExpressions::cast(DType to, const ExprRef& arg) {
   if (from == DType::Bool) return value("zext i1 {} to {}", v, value_type(to));
   const int from_width = ir::bits(from);
   if (width == from_width) return v;
-  if (width > from_width)
-    return value("{} i{} {} to i{}", ir::is_signed(from) ? "sext" : "zext", from_width, v, width);
+  if (width > from_width) return value("{} i{} {} to i{}", ir::is_signed(from) ? "sext" : "zext", from_width, v, width);
   v = value("trunc i{} {} to i{}", from_width, v, width);
   return width >= 32 ? v : value("{}ext i{} {} to i32", ir::is_signed(to) ? "s" : "z", width, v);
 }
 
 // `value_if` is evaluated only where `condition` is `when`; else the result is `other`.
 std::string LlvmExpressions::lazily(const std::string& condition, bool when, const char* type,
-                                    const std::function<std::string()>& value_if, const std::function<std::string()>& other) {
+                                    const std::function<std::string()>& value_if,
+                                    const std::function<std::string()>& other) {
   std::string run = new_label("run"), skip = new_label("skip"), join = new_label("join");
   line("br i1 {}, label %{}, label %{}", condition, when ? run : skip, when ? skip : run);
   start(run);
@@ -199,8 +198,7 @@ std::string LlvmExpressions::apply(const ExprRef& e) {
   if (op == Op::kSelect) {
     std::string condition = expr(args[0]);
     if (loads_memory(args[1]) || loads_memory(args[2]))
-      return lazily(
-          condition, true, type, [&] { return expr(args[1]); }, [&] { return expr(args[2]); });
+      return lazily(condition, true, type, [&] { return expr(args[1]); }, [&] { return expr(args[2]); });
     std::string a = expr(args[1]), b = expr(args[2]);
     return value("select i1 {}, {} {}, {} {}", condition, type, a, type, b);
   }

@@ -1,4 +1,5 @@
-// Expressions of loop IR as LLVM IR text: part of emit_llvm(). Instructions are appended to the text as they are needed.
+// Expressions of loop IR as LLVM IR text: part of emit_llvm(). Instructions are appended to the text as they are
+// needed.
 #pragma once
 #include <fmt/format.h>
 
@@ -40,7 +41,8 @@ class LlvmExpressions {
   }
   void jump(const std::string& label) { line("br label %{}", label); }
 
-  // The register, or constant, that holds the value; an element's address; the raw element of a type to and from its value.
+  // The register, or constant, that holds the value; an element's address; the raw element of a type to and from its
+  // value.
   std::string expr(const ir::ExprRef& e);
   std::string address(const ir::BufferRef& buffer, const ir::ExprRef& index);
   std::string index64(const ir::ExprRef& index);

@@ -10,8 +10,8 @@
 namespace kachel::lowering {
 
 // 2^n is added to the exponent of p: 1.5 * 2^23 added to a number rounds it to an integer and leaves n in the low bits.
-// Below `least`, where the result would be subnormal, it is 0 (ir/GRAMMAR.md allows it); from `beyond` on, and where x is
-// NaN, it is x + infinity.
+// Below `least`, where the result would be subnormal, it is 0 (ir/GRAMMAR.md allows it); from `beyond` on, and where x
+// is NaN, it is x + infinity.
 const char* const kLlvmMath = R"llvm(
 define internal float @kachel_scale(float %p, float %shifted, float %x, float %least, float %beyond) #0 {
   %n = bitcast float %shifted to i32

@@ -34,11 +34,13 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
   auto step = [&](Sums* sums, const std::string& a, const std::string& b, int64_t k) {
     std::vector<std::string> columns;
     for (int64_t n = 0; n < vectors; ++n) {
-      std::string at = value("getelementptr inbounds {}, ptr {}, i64 {}", element, b, k * micro.b_step + n * micro.lanes);
+      std::string at =
+          value("getelementptr inbounds {}, ptr {}, i64 {}", element, b, k * micro.b_step + n * micro.lanes);
       columns.push_back(value("load {}, ptr {}, align 4", type, at));
     }
     for (int64_t m = 0; m < rows; ++m) {
-      std::string at = value("getelementptr inbounds {}, ptr {}, i64 {}", element, a, m * micro.a_row + k * micro.a_step);
+      std::string at =
+          value("getelementptr inbounds {}, ptr {}, i64 {}", element, a, m * micro.a_row + k * micro.a_step);
       std::string scalar = value("load {}, ptr {}, align 4", element, at);
       std::string first = value("insertelement {} poison, {} {}, i64 0", type, element, scalar);
       std::string all =
@@ -49,7 +51,9 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
         if (micro.pairs == Target::Dot16::kFused && micro.lanes == 16) {
           sum = value("call {0} @llvm.x86.avx512.vpdpwssd.512({0} {1}, {0} {2}, {0} {3})", type, sum, all, column);
         } else if (pairs) {
-          const char* name = micro.lanes == 16 ? "avx512.pmaddw.d.512" : micro.lanes == 8 ? "avx2.pmadd.wd" : "sse2.pmadd.wd";
+          const char* name = micro.lanes == 16  ? "avx512.pmaddw.d.512"
+                             : micro.lanes == 8 ? "avx2.pmadd.wd"
+                                                : "sse2.pmadd.wd";
           const std::string halves = fmt::format("<{} x i16>", 2 * micro.lanes);
           std::string a16 = value("bitcast {} {} to {}", type, all, halves);
           std::string b16 = value("bitcast {} {} to {}", type, column, halves);
@@ -99,9 +103,10 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
     for (int64_t n = 0; n < vectors; ++n)
       line("store {} {}, ptr {}, align 4", type, sums[static_cast<size_t>(m * vectors + n)], c_address(m, n));
   line("ret void");
-  return fmt::format("\ndefine internal void @{}(ptr noalias %c, ptr noalias readonly %a, ptr noalias readonly %b) #3 "
-                     "{{\nentry:\n{}}}\n",
-                     name, text);
+  return fmt::format(
+      "\ndefine internal void @{}(ptr noalias %c, ptr noalias readonly %a, ptr noalias readonly %b) #3 "
+      "{{\nentry:\n{}}}\n",
+      name, text);
 }
 
 }  // namespace kachel::lowering

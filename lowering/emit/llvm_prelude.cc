@@ -129,7 +129,7 @@ define internal i32 @kachel_load_i4(ptr %p, i64 %i) #0 {
   ret i32 %y
 }
 )llvm"
-R"llvm(
+                                 R"llvm(
 define internal i32 @kachel_sdiv_i32(i32 %a, i32 %b) #0 {
   %zero = icmp eq i32 %b, 0
   %minus = icmp eq i32 %b, -1

@@ -24,7 +24,8 @@ std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& nam
   for (int64_t i = 0; i < lanes; ++i) {
     std::string offset = value("mul i64 %from_row, {}", i);
     std::string at = value("getelementptr {}, ptr %from, i64 {}", memory, offset);
-    std::string row = value("load <{} x {}>, ptr {}, align {}", pairs ? 2 * lanes : lanes, memory, at, ir::bits(from) / 8);
+    std::string row =
+        value("load <{} x {}>, ptr {}, align {}", pairs ? 2 * lanes : lanes, memory, at, ir::bits(from) / 8);
     if (pairs) {
       row = value("{}ext <{} x i8> {} to <{} x i16>", ir::is_signed(from) ? "s" : "z", 2 * lanes, row, 2 * lanes);
       row = value("bitcast <{} x i16> {} to <{} x float>", 2 * lanes, row, lanes);
@@ -59,9 +60,10 @@ std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& nam
     std::string at = value("getelementptr float, ptr %to, i64 {}", offset);
     line("store <{} x float> {}, ptr {}, align 4", lanes, rows[static_cast<size_t>(i)], at);
   }
-  return fmt::format("\ndefine internal void @{}(ptr noalias %to, i64 %to_row, ptr noalias readonly %from, i64 "
-                     "%from_row) #3 {{\n{}  ret void\n}}\n",
-                     name, text);
+  return fmt::format(
+      "\ndefine internal void @{}(ptr noalias %to, i64 %to_row, ptr noalias readonly %from, i64 "
+      "%from_row) #3 {{\n{}  ret void\n}}\n",
+      name, text);
 }
 
 }  // namespace kachel::lowering

@@ -41,8 +41,8 @@ struct LoopAtomic {
 };
 // for var in [begin, end): the same trip count in every thread of the block. `unroll`: the body needs var to be a
 // constant (register arrays are indexed by it). `reassociate`: f32 sums in the body may be reordered and contracted.
-// `apart`: all lanes of a warp come here, and the compiler is to keep what an iteration loads out of the ones before it:
-// where registers are short, it would load ahead until they do not suffice.
+// `apart`: all lanes of a warp come here, and the compiler is to keep what an iteration loads out of the ones before
+// it: where registers are short, it would load ahead until they do not suffice.
 struct LoopFor {
   ir::VarRef var;
   ir::ExprRef begin, end;
@@ -66,8 +66,8 @@ struct LoopIf {
 // All threads of the block arrive; what they wrote to shared, workspace and global memory is visible to all after it.
 struct LoopBarrier {};
 // c[c_at + m*c_row + n] (+)= sum over k < depth of a[a_at + m*a_row + k*a_step] * b[b_at + k*b_step + n] for m < rows,
-// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only. All three f32; or, with
-// `pairs`, all i32, where an element of a and of b is two i16 and a product the sum of the two.
+// n < columns, with the sums in registers: vectors of `lanes` elements, which divide `columns`. CPU only. All three
+// f32; or, with `pairs`, all i32, where an element of a and of b is two i16 and a product the sum of the two.
 struct LoopMicroKernel {
   ir::BufferRef c, a, b;
   ir::ExprRef c_at, a_at, b_at;  // I64
@@ -101,8 +101,8 @@ struct LoopComment {
 };
 
 // A named operation of the target, with its operands in memory or in register arrays. Those marked [warp] are executed
-// by all lanes of a warp together, [warp group] by four warps, the first of a number divisible by 4: they stand where control
-// flow is the same in all threads, never in a thread loop.
+// by all lanes of a warp together, [warp group] by four warps, the first of a number divisible by 4: they stand where
+// control flow is the same in all threads, never in a thread loop.
 struct LoopIntrinsic {
   enum class Kind : uint8_t {
     // operands[0] = operands[1], `elements` neighbours of the same type, at an address aligned to all of them. Where
@@ -126,35 +126,38 @@ struct LoopIntrinsic {
     kGroupFence,   // [warp group] what the threads did to registers is done before the next kGroupMma
     kGroupCommit,  // [warp group] the kGroupMma since the last commit become a group
     kGroupWait,    // [warp group] until at most `immediate` groups are under way. operands: the registers waited for
-    // What this thread wrote to shared memory is seen by kGroupMma that come after a barrier, and what it read there has been
-    // read before the copy engine writes to it.
+    // What this thread wrote to shared memory is seen by kGroupMma that come after a barrier, and what it read there
+    // has been read before the copy engine writes to it.
     kProxyFence,
-    // operands[0], a box in shared memory, from the tensor operands[1] through map `immediate`, at `coordinates`, innermost
-    // first; its bytes count towards the phase of barrier operands[2]. By the first thread that produces.
+    // operands[0], a box in shared memory, from the tensor operands[1] through map `immediate`, at `coordinates`,
+    // innermost first; its bytes count towards the phase of barrier operands[2]. By the first thread that produces.
     kBulkCopy,
-    // The current phase of barrier operands[0] awaits `immediate` bytes and this arrival. By the first thread that produces.
+    // The current phase of barrier operands[0] awaits `immediate` bytes and this arrival. By the first thread that
+    // produces.
     kPhaseExpect,
-    kPhaseWait,    // until the phase of barrier operands[0] with parity `coordinates[0]` is over
-    // Each warp arrives once at barrier operands[0], when all its lanes are there; if there is a guard, and it holds, at that of
-    // the other block of the cluster too, else twice.
+    kPhaseWait,  // until the phase of barrier operands[0] with parity `coordinates[0]` is over
+    // Each warp arrives once at barrier operands[0], when all its lanes are there; if there is a guard, and it holds,
+    // at that of the other block of the cluster too, else twice.
     kPhaseArrive,
     kPhaseCopied,  // this thread arrives at barrier operands[0] when its asynchronous copies so far are there
-    // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of lane j.
+    // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of
+    // lane j.
     kQuadExchange,
     // operands[0], an i32, += the sum of the four products of 8-bit integers in operands[1] and operands[2].
     kDot4,
-    // [warp] the reverse of kLoadMatrix: operands[0], rows of 16 bytes in shared memory, the one whose index the lane gives,
-    // from operands[1], four registers of 32 bits, which may be pairs of 16-bit elements.
+    // [warp] the reverse of kLoadMatrix: operands[0], rows of 16 bytes in shared memory, the one whose index the lane
+    // gives, from operands[1], four registers of 32 bits, which may be pairs of 16-bit elements.
     kStoreMatrix,
-    // [warp] a box of the tensor operands[0], through map `immediate` at `coordinates`, innermost first, from operands[1],
-    // which only this warp has written: read at some time before the kBulkStoreWait that waits for it. Nothing else in the
-    // kernel touches the tensor.
+    // [warp] a box of the tensor operands[0], through map `immediate` at `coordinates`, innermost first, from
+    // operands[1], which only this warp has written: read at some time before the kBulkStoreWait that waits for it.
+    // Nothing else in the kernel touches the tensor.
     kBulkStore,
     kBulkStoreWait,  // [warp] until at most `immediate` of the warp's boxes are still to be read
     kInOrder,  // the compiler moves nothing across: it would wait for wgmma before work that needs no results of theirs
-    // A copy of `elements` neighbours from any address of a tensor to 16 aligned bytes of shared memory, in two steps, so that
-    // the loads of many are under way together. First what operands[1] names is loaded into operands[0], 32 bytes of registers
-    // that nothing but the second step may read, if the guard holds: then the 32 bytes from its first one on exist.
+    // A copy of `elements` neighbours from any address of a tensor to 16 aligned bytes of shared memory, in two steps,
+    // so that the loads of many are under way together. First what operands[1] names is loaded into operands[0], 32
+    // bytes of registers that nothing but the second step may read, if the guard holds: then the 32 bytes from its
+    // first one on exist.
     kLoadShifted,
     // Then operands[0] = those elements, from the registers operands[1]. Where the guard is false, from the tensor
     // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
@@ -174,19 +177,19 @@ struct LoopIntrinsic {
     bool transpose = false;  // k goes down the rows
   };
   std::vector<Operand> operands;
-  ir::ExprRef guard;          // copies; null: true. kPhaseArrive
+  ir::ExprRef guard;                     // copies; null: true. kPhaseArrive
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
-  int64_t immediate = 0;      // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
-  bool transpose = false;     // kLoadMatrix
-  bool multicast = false;     // kBulkCopy: to all blocks of the cluster, each of whose barriers counts the bytes
-  bool accumulate = true;     // kGroupMma
-  bool widened = false;       // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
+  int64_t immediate = 0;                 // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
+  bool transpose = false;                // kLoadMatrix
+  bool multicast = false;           // kBulkCopy: to all blocks of the cluster, each of whose barriers counts the bytes
+  bool accumulate = true;           // kGroupMma
+  bool widened = false;             // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
   ir::DType type = ir::DType::F32;  // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
   ir::DType type_b = ir::DType::F32;  // of mma, kDot4: of B
   MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
 };
-// [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane, whether
-// `value` is true in any lane.
+// [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane,
+// whether `value` is true in any lane.
 inline constexpr int kAnyLane = 0;
 struct LoopShuffle {
   ir::VarRef var;
@@ -209,7 +212,7 @@ struct LoopPipeline {
     struct Ring {
       ir::BufferRef full, empty;
       std::vector<ir::BufferRef> buffers;
-      int64_t bytes = 0;  // of a stage, that come by kBulkCopy
+      int64_t bytes = 0;        // of a stage, that come by kBulkCopy
       bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
       bool stored = false;      // and not so, but by kStoreShifted
       bool across = false;      // the other block of the cluster fills a part of it: who releases it tells both
@@ -255,8 +258,8 @@ struct LoopBuffer {
   bool of_warps = false;    // a kShared buffer of which each warp has a part of its own, and touches no other
 };
 
-// Barriers of phases in shared memory (mbarrier), one an element of the buffer; a phase ends with `arrivals` arrivals and
-// when the bytes that were announced are there.
+// Barriers of phases in shared memory (mbarrier), one an element of the buffer; a phase ends with `arrivals` arrivals
+// and when the bytes that were announced are there.
 struct LoopPhases {
   ir::BufferRef buffer;
   int64_t count = 0, arrivals = 0;
@@ -264,8 +267,9 @@ struct LoopPhases {
 
 struct LoopKernel {
   int threads = 1;  // of a team; 1 on the CPU, where no LoopThreads and no LoopBarrier occur
-  // Teams that compute a block's tiles in turn, so that what one does behind its products runs beside another one's. They
-  // share the pipelines' stages and each warp's memory is its own: no LoopBarrier occurs, and no other shared memory.
+  // Teams that compute a block's tiles in turn, so that what one does behind its products runs beside another one's.
+  // They share the pipelines' stages and each warp's memory is its own: no LoopBarrier occurs, and no other shared
+  // memory.
   int teams = 1;
   std::vector<LoopParam> params;
   std::vector<LoopBuffer> buffers;
@@ -273,20 +277,20 @@ struct LoopKernel {
   bool alone = false;  // one block fills a multiprocessor: the compiler need not save registers for a second one
   // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
   // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
-  // `back_and_forth`: every second round of the blocks walks its tiles from the last one, so that a block whose tile was
-  // among the longest of a round has one of the shortest of the next.
+  // `back_and_forth`: every second round of the blocks walks its tiles from the last one, so that a block whose tile
+  // was among the longest of a round has one of the shortest of the next.
   bool back_and_forth = false;
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
   ir::VarRef thread;       // I32, the thread's number in its team; null on the CPU
   ir::VarRef team;         // I32, the team's number; null where there is one
-  // Two neighbouring blocks that copy for each other: block 2 c and 2 c + 1 walk tiles side by side. No block begins before both
-  // have made their barriers, and none ends before the other. 1: there are none.
+  // Two neighbouring blocks that copy for each other: block 2 c and 2 c + 1 walk tiles side by side. No block begins
+  // before both have made their barriers, and none ends before the other. 1: there are none.
   int cluster = 1;
   ir::VarRef rank;  // I32, the block's number in its cluster; null where there is one
   LoopBlock body;
   LoopBlock passed_over;  // what a team does for a tile that another one computes
-  // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty: there are
-  // none.
+  // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty:
+  // there are none.
   LoopBlock producer;
   int producer_threads = 0;  // a warp, or warp groups where registers are handed on or its threads copy
   int copiers = 1;           // the first one, or all

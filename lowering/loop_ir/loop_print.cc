@@ -12,13 +12,11 @@ constexpr const char* kAtomicNames[] = {"", "add", "max", "min"};
 constexpr const char* kSlotNames[] = {"pointer", "stride", "dim", "scalar", "grid", "blocks", "workspace"};
 
 const char* name_of(LoopIntrinsic::Kind kind) {
-  constexpr const char* kNames[] = {"copy_vector", "copy_async",  "async_commit", "async_wait",
-                                    "load_matrix", "mma",         "convert_pair", "group_mma",
-                                    "group_fence", "group_commit", "group_wait",  "proxy_fence",
-                                    "bulk_copy",   "phase_expect", "phase_wait",  "phase_arrive",
-                                    "phase_copied",
-                                    "quad_exchange", "dot4",      "store_matrix", "bulk_store", "bulk_store_wait",
-                                    "in_order",    "load_shifted", "store_shifted"};
+  constexpr const char* kNames[] = {
+      "copy_vector",     "copy_async",   "async_commit", "async_wait",    "load_matrix", "mma",          "convert_pair",
+      "group_mma",       "group_fence",  "group_commit", "group_wait",    "proxy_fence", "bulk_copy",    "phase_expect",
+      "phase_wait",      "phase_arrive", "phase_copied", "quad_exchange", "dot4",        "store_matrix", "bulk_store",
+      "bulk_store_wait", "in_order",     "load_shifted", "store_shifted"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -103,8 +101,8 @@ class Printer {
   void statement(const LoopPipeline& node, int depth) {
     std::string names;
     for (const ir::BufferRef& buffer : node.buffers) names += (names.empty() ? "" : ", ") + buffer->name;
-    line("{}pipeline {} in {} .. {}, {} stages of {}, ahead {} into {} {{", node.bulk ? "bulk " : "", node.var->name, ir::print(node.begin),
-         ir::print(node.end), node.depth, names, node.ahead->name, node.into->name);
+    line("{}pipeline {} in {} .. {}, {} stages of {}, ahead {} into {} {{", node.bulk ? "bulk " : "", node.var->name,
+         ir::print(node.begin), ir::print(node.end), node.depth, names, node.ahead->name, node.into->name);
     block(node.produce, depth + 1);
     text_ += std::string(2 * static_cast<size_t>(depth), ' ') + "} consume from " + node.from->name + " {\n";
     block(node.consume, depth + 1);
@@ -162,7 +160,8 @@ std::string print(const LoopKernel& kernel) {
                                  fmt::join(kernel.maps[i].box, ", "), kernel.maps[i].swizzle);
   for (const LoopPhases& phases : kernel.phases)
     printer.text_ += fmt::format("phases {}: {} of {} arrivals\n", phases.buffer->name, phases.count, phases.arrivals);
-  printer.text_ += fmt::format("for tile {}{} {{\n", kernel.tile->name, kernel.back_and_forth ? ", back and forth" : "");
+  printer.text_ +=
+      fmt::format("for tile {}{} {{\n", kernel.tile->name, kernel.back_and_forth ? ", back and forth" : "");
   printer.block(kernel.body, 1);
   if (kernel.teams > 1) {
     printer.text_ += "} of another team {\n";

@@ -5,8 +5,8 @@ namespace kachel::lowering {
 using ir::ExprRef;
 using ir::Op;
 
-LoopStmt phase_operation(LoopIntrinsic::Kind kind, const ir::BufferRef& barrier, const ExprRef& stage, int64_t immediate,
-                         const ExprRef& parity) {
+LoopStmt phase_operation(LoopIntrinsic::Kind kind, const ir::BufferRef& barrier, const ExprRef& stage,
+                         int64_t immediate, const ExprRef& parity) {
   LoopStmt operation = marker(kind, immediate);
   auto& intrinsic = std::get<LoopIntrinsic>(operation.node);
   intrinsic.operands = {{barrier, stage, 1, true}};
@@ -23,7 +23,8 @@ void end_phase(const LoopPipeline::Bulk::State& state, const PhaseState& now, in
   const ExprRef last = named("last", ir::make_typed(Op::kEq, {now.stage, int32(depth - 1)}), out);
   auto choose = [&](const ExprRef& yes, const ExprRef& no) { return ir::make_typed(Op::kSelect, {last, yes, no}); };
   out->push_back({LoopStore{state.stage, int32(0), choose(int32(0), ir::make_typed(Op::kAdd, {now.stage, int32(1)}))}});
-  out->push_back({LoopStore{state.parity, int32(0), choose(ir::make_typed(Op::kBitXor, {now.parity, int32(1)}), now.parity)}});
+  out->push_back(
+      {LoopStore{state.parity, int32(0), choose(ir::make_typed(Op::kBitXor, {now.parity, int32(1)}), now.parity)}});
 }
 
 }  // namespace kachel::lowering

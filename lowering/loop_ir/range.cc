@@ -182,7 +182,8 @@ bool Ranges::cannot_wrap(const ExprRef& expr) const {
 }
 
 int64_t Ranges::multiple_of(const ExprRef& expr) const {
-  if (expr->kind == ExprKind::kInt) return expr->int_value == std::numeric_limits<int64_t>::min() ? 1 : std::abs(expr->int_value);
+  if (expr->kind == ExprKind::kInt)
+    return expr->int_value == std::numeric_limits<int64_t>::min() ? 1 : std::abs(expr->int_value);
   if (expr->kind == ExprKind::kVar) {
     auto it = multiples_.find(expr->var);
     return it == multiples_.end() ? 1 : it->second;

@@ -205,7 +205,8 @@ void TileLowering::copy_nest(CpuSide dst, CpuSide src, size_t axis, bool interio
       set_coordinate(&dst, axis, at);
       set_coordinate(&src, axis, at);
       if (!interior && !src.whole[axis]) {
-        ExprRef inside = both(ir::make_typed(Op::kGe, {at, src.low[axis]}), ir::make_typed(Op::kLt, {at, src.high[axis]}));
+        ExprRef inside =
+            both(ir::make_typed(Op::kGe, {at, src.low[axis]}), ir::make_typed(Op::kLt, {at, src.high[axis]}));
         src.present = let("present", both(src.present, inside));
       }
       LoopBlock rows = nested([&] { copy_nest(dst, src, axis + 1, interior); });
@@ -250,8 +251,8 @@ bool TileLowering::has_unit_stride(const CpuSide& side) const {
   const ir::BufferRef& buffer = side.slice->ref->buffer;
   const size_t axis = side.axis_of.back();
   if (buffer->scope == ir::Scope::kGlobal) return ir::is_int(strides_.at(buffer.get())[axis], 1);
-  return !side.panel_width && (buffer->shape[axis]->int_value == 1 ||
-                               placements_.at(buffer.get()).layout.axis_stride(axis) == 1);
+  return !side.panel_width &&
+         (buffer->shape[axis]->int_value == 1 || placements_.at(buffer.get()).layout.axis_stride(axis) == 1);
 }
 
 bool TileLowering::copy_rows(const ir::CopyStmt& copy, const Slice& dst_slice, const Slice& src_slice) {

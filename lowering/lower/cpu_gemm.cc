@@ -43,9 +43,8 @@ void TileLowering::micro_gemm(const ir::GemmStmt& gemm) {
     serial("n", int64(count), false, [&](ExprRef n) {
       ExprRef column = ir::make_typed(Op::kMul, {ir::make_typed(Op::kAdd, {first, n}), int64(b.stride[bn])});
       serial("k", int64(depth), false, [&](ExprRef k) {
-        ExprRef from = ir::make_typed(
-            Op::kAdd, {ir::make_typed(Op::kAdd, {column, int64(b.first)}),
-                       ir::make_typed(Op::kMul, {k, int64(b.stride[1 - bn])})});
+        ExprRef from = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kAdd, {column, int64(b.first)}),
+                                                 ir::make_typed(Op::kMul, {k, int64(b.stride[1 - bn])})});
         ExprRef to = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {k, int64(width)}), n});
         store(packed, to, ir::make_load(storage(gemm.b.buffer), {from}), nullptr);
       });

@@ -1,5 +1,5 @@
-// Copies and fills of tiles that are held in pairs along k, see cpu_gemm.h: the values of an i16 pair go to one i32, and
-// an odd last one has 0 beside it. See tile_lowering.h.
+// Copies and fills of tiles that are held in pairs along k, see cpu_gemm.h: the values of an i16 pair go to one i32,
+// and an odd last one has 0 beside it. See tile_lowering.h.
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/cpu_machine.h"
 #include "lowering/planted.h"

@@ -74,7 +74,8 @@ ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, 
     for (int64_t lane = 0; lane < lanes / kVectors; ++lane)
       left.push_back(let("last", ir::make_load(partial, {int64(lane)})));
     for (; left.size() > 1; left.resize(left.size() / 2))
-      for (size_t i = 0; i < left.size() / 2; ++i) left[i] = let("last", combine(left[i], left[i + left.size() / 2], skips));
+      for (size_t i = 0; i < left.size() / 2; ++i)
+        left[i] = let("last", combine(left[i], left[i + left.size() / 2], skips));
     return left[0];
   };
   if (reduce.reduce == ir::ReduceOp::kSum) return reduced(neutral, false);

@@ -19,7 +19,9 @@ namespace {
 
 bool mentions_grid(const ExprRef& expr) {
   bool found = false;
-  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kVar && node->var->kind == ir::VarKind::kGrid; });
+  ir::visit(expr, [&](const ExprRef& node) {
+    found |= node->kind == ir::ExprKind::kVar && node->var->kind == ir::VarKind::kGrid;
+  });
   return found;
 }
 bool reads_memory(const ExprRef& expr) {
@@ -64,7 +66,8 @@ void TileLowering::note_stores(const ir::Block& body) {
         !ir::is_int(strides_.at(copy->dst.buffer.get()).back(), 1))
       continue;
     const std::vector<ir::AxisSpec>& axes = copy->dst.axes;
-    if (!std::all_of(axes.begin(), axes.end(), [](const auto& axis) { return !axis.start || known_at_once(axis.start); }))
+    if (!std::all_of(axes.begin(), axes.end(),
+                     [](const auto& axis) { return !axis.start || known_at_once(axis.start); }))
       continue;
     Ahead stores{&copy->dst, {}, slice_shape(copy->dst), true};
     for (const ir::AxisSpec& axis : axes) stores.starts.push_back(axis.start ? index(axis.start, nullptr) : int64(0));
@@ -74,7 +77,9 @@ void TileLowering::note_stores(const ir::Block& body) {
 
 // Keeps where `src` will be for the next tile, for the first region of the same shape.
 void TileLowering::note_ahead(const ir::CopyStmt& copy) {
-  if (loop_depth_ > 0 || !follows_tiles(copy.src, slice_shape(copy.src)) || !ir::is_int(strides_.at(copy.src.buffer.get()).back(), 1)) return;
+  if (loop_depth_ > 0 || !follows_tiles(copy.src, slice_shape(copy.src)) ||
+      !ir::is_int(strides_.at(copy.src.buffer.get()).back(), 1))
+    return;
   ExprRef rest = ir::make_typed(Op::kAdd, {ir::make_var(out_.tile), int64(1)});
   for (size_t i = kernel_.grid.size(); i-- > 0;) {
     const ir::VarRef& var = kernel_.grid[i].var;
@@ -104,7 +109,8 @@ bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt&
     if (!ir::same(region.iters[i].extent, from->shape[i])) return false;
   for (const ir::AxisSpec& axis : copy.dst.axes)
     if (axis.gather || (axis.start && reads_memory(axis.start))) return false;
-  if (copy.dst.within_first && (reads_memory(copy.dst.within_first) || reads_memory(copy.dst.within_length))) return false;
+  if (copy.dst.within_first && (reads_memory(copy.dst.within_first) || reads_memory(copy.dst.within_length)))
+    return false;
   // The tile is written in the iterations' own elements only, and the tensor is not touched.
   bool fits = true;
   std::function<void(const ir::Block&)> check = [&](const ir::Block& body) {
@@ -133,8 +139,8 @@ bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt&
 
   auto fused = std::make_unique<FusedCopy>();
   fused->dst_slice = slice(copy.dst), fused->src_slice = slice(copy.src);
-  LoopBlock bounds = nested(
-      [&] { fits = bounds_of(fused->dst_slice, &fused->dst) && bounds_of(fused->src_slice, &fused->src); });
+  LoopBlock bounds =
+      nested([&] { fits = bounds_of(fused->dst_slice, &fused->dst) && bounds_of(fused->src_slice, &fused->src); });
   if (!fits || fused->src.panel_width) return false;
   for (LoopStmt& stmt : bounds) emit(std::move(stmt));
   fused->dst.streams = streams(fused->dst, fused->src);
@@ -177,8 +183,8 @@ void TileLowering::ask_ahead(const std::vector<AheadPart>& parts, const std::vec
       for (size_t axis = 0; axis < part.copy->starts.size(); ++axis) {
         ExprRef index = part.copy->starts[axis];
         if (part.copy->ref->axes[axis].kind != ir::AxisSpec::Kind::kIndex) {
-          const ExprRef coord = next < coords.size() ? coords[next]
-                                                     : ir::make_typed(Op::kAdd, {start, int64(part.begin + i * line)});
+          const ExprRef coord =
+              next < coords.size() ? coords[next] : ir::make_typed(Op::kAdd, {start, int64(part.begin + i * line)});
           ++next;
           index = ir::make_typed(Op::kAdd, {index, coord});
         }

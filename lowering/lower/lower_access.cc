@@ -95,11 +95,13 @@ ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, co
   for (size_t axis = 0; axis + 1 < indices.size(); ++axis) {
     ExprRef at = ir::make_cast({DType::I32, nullptr}, indices[axis]);
     row = axis == 0 ? at
-                    : ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {row, constant(buffer->shape[axis]->int_value)}), at});
+                    : ir::make_typed(Op::kAdd,
+                                     {ir::make_typed(Op::kMul, {row, constant(buffer->shape[axis]->int_value)}), at});
   }
   if (swizzle.rows > 1) row = ir::make_typed(Op::kDiv, {row, constant(swizzle.rows)});
   // Chunk numbers are exchanged in place: the bits of the row, moved to where the chunk's are.
-  ExprRef moved = ir::make_typed(Op::kMul, {ir::make_typed(Op::kBitAnd, {row, constant(mask)}), constant(swizzle.chunk)});
+  ExprRef moved =
+      ir::make_typed(Op::kMul, {ir::make_typed(Op::kBitAnd, {row, constant(mask)}), constant(swizzle.chunk)});
   return ir::make_typed(Op::kBitXor, {column, moved});
 }
 
@@ -151,15 +153,15 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
       at = swizzled(swizzle, buffer, indices, at, swizzle.mask >> (wrong_swizzle ? 1 : 0));
     }
     if (ir::is_int(at, 0)) continue;
-    if (axis + 1 == indices.size() && placement != placements_.tiles.end())
-      at = in_slab(placement->second.layout, at);
+    if (axis + 1 == indices.size() && placement != placements_.tiles.end()) at = in_slab(placement->second.layout, at);
     ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
   }
   if (auto stage = stage_.find(buffer.get()); stage != stage_.end()) {
     ExprRef begin = ir::make_typed(
-        Op::kMul, {stage->second, ir::make_int(placement->second.stage_elements() / (planted(Planted::kStageStride) ? 2 : 1),
-                                               DType::I32)});
+        Op::kMul,
+        {stage->second,
+         ir::make_int(placement->second.stage_elements() / (planted(Planted::kStageStride) ? 2 : 1), DType::I32)});
     sum = sum ? ir::make_typed(Op::kAdd, {begin, sum}) : begin;
   }
   return sum ? sum : ir::make_int(0, type);

@@ -1,5 +1,6 @@
-// Accumulators to a tensor of 16-bit elements by the copy engine, see box_stores.h and tile_lowering.h. A warp alone fills
-// its boxes and starts their copies, so that no other warp waits. Source of the swizzle: PTX ISA, "Swizzling modes".
+// Accumulators to a tensor of 16-bit elements by the copy engine, see box_stores.h and tile_lowering.h. A warp alone
+// fills its boxes and starts their copies, so that no other warp waits. Source of the swizzle: PTX ISA, "Swizzling
+// modes".
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
 
@@ -41,7 +42,8 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   // A lane's row in a box, and which half of a group of columns its 16 bytes are.
   const ExprRef lane = let("lane", apply(Op::kMod, thread, kWarp)), row = let("row", apply(Op::kMod, lane, kRows));
   const ExprRef half = let("half", apply(Op::kDiv, lane, kRows));
-  // Of rows of 128, 64 or 32 bytes: bits 4 to 6 of the address, as many as tell the chunks apart, are exchanged with 7 to 9.
+  // Of rows of 128, 64 or 32 bytes: bits 4 to 6 of the address, as many as tell the chunks apart, are exchanged with 7
+  // to 9.
   const ExprRef exchanged = let("exchanged", apply(Op::kMod, apply(Op::kDiv, row, 4 / groups), 2 * groups));
   const ExprRef before = out_.team ? times(ir::make_var(out_.team), warps) : nullptr;
   const ExprRef warp = plus(before, apply(Op::kDiv, thread, kWarp));

@@ -1,5 +1,5 @@
-// Copies by the copy engine (TMA): boxes of a tensor to the slabs of a tile, described by maps that the launch makes. See
-// tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
+// Copies by the copy engine (TMA): boxes of a tensor to the slabs of a tile, described by maps that the launch makes.
+// See tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
 #include <algorithm>
 
 #include "lowering/lower/tile_lowering.h"
@@ -29,8 +29,8 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   bulk.producer = {state("produced"), state("produced_parity")};
   bulk.consumer = {state("consumed"), state("consumed_parity")};
   bulk.neighbour = neighbour_;
-  // Products of what a product made, by way of registers: the work between them is what another group's products run beside,
-  // and what they read is wanted later than what the others do.
+  // Products of what a product made, by way of registers: the work between them is what another group's products run
+  // beside, and what they read is wanted later than what the others do.
   BufferSet early, late;
   for (const ir::Stmt& stmt : pipeline.loop->body) {
     const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
@@ -40,13 +40,15 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     early.insert(gemm->a.buffer.get());
   }
   if (out_.teams > 1) {
-    bulk.turns = {phases("turn", out_.teams, out_.threads / 32), state("turn_parity"), ir::make_var(out_.team), out_.teams, true};
+    bulk.turns = {phases("turn", out_.teams, out_.threads / 32), state("turn_parity"), ir::make_var(out_.team),
+                  out_.teams, true};
   } else if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && !late.empty()) {
     const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
     bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups, false};
   }
   BufferSet copied;
-  for (const ir::Stmt* producer : pipeline.by_threads) copied.insert(std::get<ir::CopyStmt>(producer->node).dst.buffer.get());
+  for (const ir::Stmt* producer : pipeline.by_threads)
+    copied.insert(std::get<ir::CopyStmt>(producer->node).dst.buffer.get());
   for (const bool later : {false, true}) {
     LoopPipeline::Bulk::Ring ring;
     for (const ir::BufferRef& buffer : pipeline.buffers) {
@@ -59,9 +61,13 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     }
     if (ring.buffers.empty()) continue;
     for (const auto& [copy, axes] : schedule_.shared)
-      ring.across |= std::find(ring.buffers.begin(), ring.buffers.end(), storage(copy->dst.buffer)) != ring.buffers.end();
+      ring.across |=
+          std::find(ring.buffers.begin(), ring.buffers.end(), storage(copy->dst.buffer)) != ring.buffers.end();
     ring.stored = ring.by_threads && pipeline.stored;
-    ring.full = phases("full", pipeline.depth, 1 + (ring.stored ? out_.copiers / 32 : ring.by_threads ? out_.copiers : 0));
+    ring.full = phases("full", pipeline.depth,
+                       1 + (ring.stored       ? out_.copiers / 32
+                            : ring.by_threads ? out_.copiers
+                                              : 0));
     ring.empty = phases("empty", pipeline.depth, out_.threads / 32 * (ring.across ? schedule_.cluster : 1));
     bulk.rings.push_back(std::move(ring));
   }

@@ -91,7 +91,8 @@ ExprRef TileLowering::load_element(const Slice& slice, const Site& site) {
   std::vector<ExprRef> indices = element(slice, site, &guard);
   ExprRef pad;
   if (slice.ref->pad && !planted(Planted::kPaddingIgnored))
-    pad = ir::make_cast({slice.ref->buffer->type.dtype, nullptr}, slice.ref->pad);  // rounded as if it were stored there
+    pad =
+        ir::make_cast({slice.ref->buffer->type.dtype, nullptr}, slice.ref->pad);  // rounded as if it were stored there
   return load(slice.ref->buffer, indices, &site, guard, pad);
 }
 

@@ -29,9 +29,9 @@ ExprRef approximate_quotient(const ExprRef& a, const ExprRef& b) {
 }  // namespace
 
 // Of numbers a >= 0, b > 0 that are at most Schedule::raster times the number of tiles. A block begins with this, one
-// thread waiting for each step, and an exact division is twenty of them. Below 2^21 the approximate quotient of a + 1/2 is
-// exact when rounded down: it is off by at most 2^-22.4 of itself (rcp.approx 1 ulp, the product half of one), which is
-// less than 0.4 / b, while (a + 1/2) / b is at least 0.5 / b away from an integer.
+// thread waiting for each step, and an exact division is twenty of them. Below 2^21 the approximate quotient of a + 1/2
+// is exact when rounded down: it is off by at most 2^-22.4 of itself (rcp.approx 1 ulp, the product half of one), which
+// is less than 0.4 / b, while (a + 1/2) / b is at least 0.5 / b away from an integer.
 TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
   const ExprRef exact = apply(Op::kDiv, a, b);
   if (on_cpu() || target_.generic) return {exact, apply(Op::kMod, a, b)};
@@ -44,8 +44,8 @@ TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b)
   return {quotient, apply(Op::kSub, a, apply(Op::kMul, quotient, b))};
 }
 
-// Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where the
-// grid has an order of its own, all axes but the last make the rows, and `rest` is the row.
+// Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where
+// the grid has an order of its own, all axes but the last make the rows, and `rest` is the row.
 std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, const std::vector<size_t>& order,
                                           ExprRef* rest) {
   const size_t x = order.back(), y = order[order.size() - 2];
@@ -89,7 +89,8 @@ std::vector<ExprRef> TileLowering::places_of(ExprRef rest, const std::vector<siz
     const size_t axis = order[i];
     const bool placed = !together.empty() && together[axis];
     const bool last = i == 0 || placed;  // of those that count `rest`
-    const Division parts = last ? Division{nullptr, placed ? together[axis] : rest} : divided(rest, grid_extents_[axis]);
+    const Division parts =
+        last ? Division{nullptr, placed ? together[axis] : rest} : divided(rest, grid_extents_[axis]);
     ExprRef value = parts.rest;
     if (schedule_.backwards.count(axis))
       value = ir::make_typed(Op::kSub, {ir::make_typed(Op::kSub, {grid_extents_[axis], int64(1)}), value});

@@ -1,5 +1,5 @@
-// gemm by wgmma: a warp group multiplies 64 rows of A, from shared memory or from registers, by up to 256 columns of B from
-// shared memory. The instructions run on by themselves; synchronise() knows when somebody has to wait for them.
+// gemm by wgmma: a warp group multiplies 64 rows of A, from shared memory or from registers, by up to 256 columns of B
+// from shared memory. The instructions run on by themselves; synchronise() knows when somebody has to wait for them.
 //
 // Operands lie in slabs (Layout::slabs). With k along the rows, one step of k is 32 bytes further within a slab; with k
 // down the rows it is so many rows further. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
@@ -16,8 +16,8 @@ using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
-// The offset of the element (row, column) before the swizzle, where `first` is added to the row, or to the column: then it
-// is a multiple of the slab's width.
+// The offset of the element (row, column) before the swizzle, where `first` is added to the row, or to the column: then
+// it is a multiple of the slab's width.
 ExprRef TileLowering::matrix_at(const ir::BufferRef& tile, const ExprRef& first, int64_t row, int64_t column,
                                 bool first_row) {
   const Placement& placement = placements_.at(tile.get());
@@ -43,10 +43,8 @@ void TileLowering::gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice
   auto part = [&](const char* name, const ExprRef& number, int64_t count, int64_t size) {
     return count == 1 ? ExprRef() : let(name, times(number, size));
   };
-  const ExprRef row_group =
-      choice.warps_n == 1 ? group : ir::make_typed(Op::kMod, {group, int32(choice.warps_m)});
-  const ExprRef column_group =
-      choice.warps_m == 1 ? group : ir::make_typed(Op::kDiv, {group, int32(choice.warps_m)});
+  const ExprRef row_group = choice.warps_n == 1 ? group : ir::make_typed(Op::kMod, {group, int32(choice.warps_m)});
+  const ExprRef column_group = choice.warps_m == 1 ? group : ir::make_typed(Op::kDiv, {group, int32(choice.warps_m)});
   const ExprRef first_row = part("group_row", row_group, choice.warps_m, rows);
   const ExprRef first_column = part("group_column", column_group, choice.warps_n, columns);
 
@@ -68,16 +66,15 @@ void TileLowering::gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice
       mma.operands.push_back({storage(a), int32(m / kGroupRows * k_extent / 2 + k / 2), 8, false});
     } else {
       mma.view_a = view(a, gemm.transpose_a);
-      mma.operands.push_back({storage(a),
-                              gemm.transpose_a ? matrix_at(a, first_row, k, m, false)
-                                               : matrix_at(a, first_row, m, k, true),
-                              kGroupRows * step, false});
+      mma.operands.push_back(
+          {storage(a), gemm.transpose_a ? matrix_at(a, first_row, k, m, false) : matrix_at(a, first_row, m, k, true),
+           kGroupRows * step, false});
     }
     mma.view_b = view(b, !gemm.transpose_b);
-    mma.operands.push_back({storage(b),
-                            gemm.transpose_b ? matrix_at(b, first_column, n, k, true)
-                                             : matrix_at(b, first_column, k, n, false),
-                            width * step, false});
+    mma.operands.push_back(
+        {storage(b),
+         gemm.transpose_b ? matrix_at(b, first_column, n, k, true) : matrix_at(b, first_column, k, n, false),
+         width * step, false});
     emit({std::move(mma)});
   };
   const bool adds = gemm.accumulate && !planted(Planted::kGemmNoAccumulate);

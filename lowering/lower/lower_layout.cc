@@ -160,8 +160,8 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
   for (size_t i = 0; i < indices.size(); ++i) {
     size_t axis = 0;
     // Inference has seen to it that the index is a coordinate; an axis of one element may be anywhere.
-    while (axis < site.coords.size() && !(ir::same(indices[i], site.coords[axis]) &&
-                                          site.digits[axis].size() == fragment.axes()[i].size()))
+    while (axis < site.coords.size() &&
+           !(ir::same(indices[i], site.coords[axis]) && site.digits[axis].size() == fragment.axes()[i].size()))
       ++axis;
     if (axis == site.coords.size()) {
       status_ = internal("a fragment is accessed outside of its layout: " + buffer->name);

@@ -1,5 +1,5 @@
-// Fragments with the layout of accumulators to tiles of 16-bit elements and back, by stmatrix and ldmatrix: a warp moves four
-// matrices of 8 x 8 at once, 16 bytes a lane. See tile_lowering.h.
+// Fragments with the layout of accumulators to tiles of 16-bit elements and back, by stmatrix and ldmatrix: a warp
+// moves four matrices of 8 x 8 at once, 16 bytes a lane. See tile_lowering.h.
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
 #include "lowering/planted.h"
@@ -13,7 +13,7 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
-constexpr int64_t kNeighbours = 8;  // elements of a matrix's row
+constexpr int64_t kNeighbours = 8;   // elements of a matrix's row
 constexpr int64_t kMostLoaded = 64;  // registers of 16 bits, of a tile that a region reads
 
 ir::TileRef whole(const ir::BufferRef& tile) {
@@ -49,14 +49,16 @@ Site TileLowering::matrix_row(const FragmentLayout& layout, const FragmentLayout
 bool TileLowering::suits_matrices(const ir::BufferRef& tile, const FragmentLayout& layout) {
   const DType type = tile->type.dtype;
   if (on_cpu() || target_.generic || tile->scope != ir::Scope::kShared || in_registers(tile) || ir::bits(type) != 16 ||
-      placements_.at(tile.get()).storage != type || tile_shape(tile) != layout.shape() || layout.registers() > kMostLoaded)
+      placements_.at(tile.get()).storage != type || tile_shape(tile) != layout.shape() ||
+      layout.registers() > kMostLoaded)
     return false;
   return layout.matrix_rows() && layout.replicas().empty() && vector_width(slice(whole(tile))) >= kNeighbours;
 }
 
 ir::BufferRef TileLowering::load_matrices(const ir::BufferRef& tile, const FragmentLayout& layout) {
   const FragmentLayout rows = *layout.matrix_rows();
-  const ir::BufferRef loaded = temporary(tile->name + "_part", tile->type.dtype, ir::Scope::kRegister, layout.registers());
+  const ir::BufferRef loaded =
+      temporary(tile->name + "_part", tile->type.dtype, ir::Scope::kRegister, layout.registers());
   const ir::TileRef all = whole(tile);
   const Slice from = slice(all);
   // No loop: products may be under way, and control flow around shared memory waits for them.

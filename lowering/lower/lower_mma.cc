@@ -1,9 +1,9 @@
 // gemm by the tensor cores: mma.m16n8, operands by ldmatrix from shared memory or from registers. See tile_lowering.h.
 //
 // ldmatrix reads 8 x 16-byte matrices; lane l gives the row l % 8 of matrix l / 8, and register j holds matrix j. For
-// k contiguous in memory the matrices of A are (rows 0-7, bytes 0-15), (8-15, 0-15), (0-7, 16-31), (8-15, 16-31), those of
-// B two neighbouring tiles of 8 columns with their two halves of k. Where k goes down the rows the same 8 x 8 elements
-// are loaded transposed. Source: PTX ISA, ldmatrix and "Matrix Fragments for mma.m16n8k16".
+// k contiguous in memory the matrices of A are (rows 0-7, bytes 0-15), (8-15, 0-15), (0-7, 16-31), (8-15, 16-31), those
+// of B two neighbouring tiles of 8 columns with their two halves of k. Where k goes down the rows the same 8 x 8
+// elements are loaded transposed. Source: PTX ISA, ldmatrix and "Matrix Fragments for mma.m16n8k16".
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
@@ -68,7 +68,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
           load_matrix(a, plus(m, plus(times(swapped ? high : low, 8), within)),
                       plus(k_first, times(swapped ? low : high, half)), false, 4, a_part, times(i, 4));
         else
-          load_matrix(a, plus(k_first, plus(times(high, 8), within)), plus(m, times(low, 8)), true, 4, a_part, times(i, 4));
+          load_matrix(a, plus(k_first, plus(times(high, 8), within)), plus(m, times(low, 8)), true, 4, a_part,
+                      times(i, 4));
       });
     auto load_b = [&](const ExprRef& tile, int matrices) {  // one or two tiles of 8 columns
       const ExprRef n = plus(first_column, times(tile, kMmaColumns));
@@ -103,8 +104,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       });
     });
   };
-  // Of many steps unrolled at once compilers load the operands of one ahead of the step before it, and more of them where
-  // registers do not suffice even for that. Operands in registers have to be known by number.
+  // Of many steps unrolled at once compilers load the operands of one ahead of the step before it, and more of them
+  // where registers do not suffice even for that. Operands in registers have to be known by number.
   constexpr int64_t kStepsAtOnce = 4, kAddresses = 24;  // the latter: registers for all that is no tile
   int64_t registers = kAddresses + 4 * down + 2 * across;
   for (const LoopBuffer& buffer : out_.buffers)

@@ -111,7 +111,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
               [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
 
   region_is_heavy_ = false;
-  for (const ir::LetStmt& let : region.lets) ir::visit(let.value, [&](const ExprRef& node) { region_is_heavy_ |= is_heavy(*node); });
+  for (const ir::LetStmt& let : region.lets)
+    ir::visit(let.value, [&](const ExprRef& node) { region_is_heavy_ |= is_heavy(*node); });
 
   struct Pending {
     ir::BufferRef value, at, guard;
@@ -119,7 +120,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   bool to_registers = false;
   for (const ir::GuardedStore& guarded : region.stores) to_registers |= in_registers(guarded.store.buffer);
   // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
-  const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() && to_registers && reads_what_it_writes(region);
+  const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() &&
+                          to_registers && reads_what_it_writes(region);
   const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   const std::vector<RegionRead> reads =
@@ -135,7 +137,9 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
       emit({LoopIf{site.owner, nested([&] { body(own); }), {}}});
     });
   };
-  const int64_t rounds = layout ? layout->registers() : on_cpu() ? product(shape) : (product(shape) + out_.threads - 1) / out_.threads;
+  const int64_t rounds = layout     ? layout->registers()
+                         : on_cpu() ? product(shape)
+                                    : (product(shape) + out_.threads - 1) / out_.threads;
   const ir::Scope scope = on_cpu() ? ir::Scope::kShared : ir::Scope::kRegister;
   auto slot_of = [&](const Site& site) {
     if (layout) return register_of(*layout, axes_of(*layout), site);
@@ -204,8 +208,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
         for (const ExprRef& expr : region.stores[i].store.indices) indices.push_back(index(expr, &site));
         to = offset(region.stores[i].store.buffer, indices, &site);
       }
-      write(region.stores[i].store, later.at ? ir::make_load(later.at, {slot}) : to,
-            ir::make_load(later.value, {slot}), later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
+      write(region.stores[i].store, later.at ? ir::make_load(later.at, {slot}) : to, ir::make_load(later.value, {slot}),
+            later.guard ? ir::make_load(later.guard, {slot}) : nullptr);
     }
   });
 }

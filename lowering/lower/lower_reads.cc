@@ -1,8 +1,9 @@
 // What regions over fragments read of tensors. See tile_lowering.h.
 //
-// An element R[x + i, y + j] of an iteration (i, j) is loaded together with its neighbours along j, where the thread has
-// those iterations too. What follows fewer axes than the region has, b[y + j], is loaded once, in front of the region, and
-// not again for every i. A tile of 16-bit elements of which each iteration reads its own is loaded by ldmatrix.
+// An element R[x + i, y + j] of an iteration (i, j) is loaded together with its neighbours along j, where the thread
+// has those iterations too. What follows fewer axes than the region has, b[y + j], is loaded once, in front of the
+// region, and not again for every i. A tile of 16-bit elements of which each iteration reads its own is loaded by
+// ldmatrix.
 #include <algorithm>
 #include <numeric>
 
@@ -20,8 +21,8 @@ using ir::Op;
 
 namespace {
 
-// Registers that the parts which are loaded in front of a region may take, each: with few fragments, and where these take
-// more registers than `kFew`.
+// Registers that the parts which are loaded in front of a region may take, each: with few fragments, and where these
+// take more registers than `kFew`.
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
 constexpr int64_t kWidest = 16;  // bytes of one access
 
@@ -52,7 +53,8 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   std::vector<RegionRead> reads;
   const size_t rank = region.iters.size();
   const RegionIndexes indexes(region.iters, lets);
-  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an H200.
+  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
+  // H200.
   const bool operand = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
     return std::any_of(placements_.gemms.begin(), placements_.gemms.end(), [&](const auto& entry) {
       return entry.first->a.buffer == guarded.store.buffer || entry.first->b.buffer == guarded.store.buffer;
@@ -62,18 +64,19 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   for (const ir::LetStmt& let : region.lets)
     for_each_certain_load(let.value, [&](const ExprRef& load) {
       const ir::BufferRef& tensor = load->buffer;
-      const bool written = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
-        return guarded.store.buffer == tensor;
-      });
-      // Functions are evaluated a few elements at a time where each is loaded for itself: with all in registers the compiler does
-      // all of one step first (exact silu in front of wgmma, an H200: 1.2 times as slow).
-      if (!written && !region_is_heavy_ && as_it_lies(indexes, *load, region.iters.size()) && suits_matrices(tensor, layout)) {
+      const bool written = std::any_of(region.stores.begin(), region.stores.end(),
+                                       [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == tensor; });
+      // Functions are evaluated a few elements at a time where each is loaded for itself: with all in registers the
+      // compiler does all of one step first (exact silu in front of wgmma, an H200: 1.2 times as slow).
+      if (!written && !region_is_heavy_ && as_it_lies(indexes, *load, region.iters.size()) &&
+          suits_matrices(tensor, layout)) {
         RegionRead whole{load.get(), {}, {}};
         whole.matrices = true;
         reads.push_back(std::move(whole));
         return;
       }
-      const bool shared = tensor->scope == ir::Scope::kShared && !in_registers(tensor), row = shared && operand && !written && tensor->shape.size() == 1;
+      const bool shared = tensor->scope == ir::Scope::kShared && !in_registers(tensor),
+                 row = shared && operand && !written && tensor->shape.size() == 1;
       const bool tile = row || (shared && !operand && layout.quad_rows());
       if (!tile && (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn)) return;
       const ir::DType type = tensor->type.dtype;
@@ -95,8 +98,11 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       const FragmentLayout part = layout.keep(read.axes);
       if (read.axes.back() + 1 == rank && following + 1 == load->args.size() && !layout.ragged(rank - 1)) {
         const int64_t bytes = ir::bits(type) / 8, neighbours = std::gcd(layout.vector(), part.vector());
-        read.width = std::min({neighbours, kWidest / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes) : vector_bytes(kernel_, fact_mask_, tensor) / bytes});
-        while (neighbours % read.width || (last && out_.ranges.multiple_of(scalar(last, nullptr)) % read.width)) --read.width;
+        read.width = std::min({neighbours, kWidest / bytes,
+                               tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
+                                    : vector_bytes(kernel_, fact_mask_, tensor) / bytes});
+        while (neighbours % read.width || (last && out_.ranges.multiple_of(scalar(last, nullptr)) % read.width))
+          --read.width;
       }
       const int64_t held = part.registers();
       read.once = (row || !tile) && held < layout.registers() && held <= most_held;
@@ -140,7 +146,8 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       continue;
     }
     const FragmentLayout part = layout.keep(read.axes);
-    const ir::BufferRef held = temporary(read.load->buffer->name + "_part", type, ir::Scope::kRegister, part.registers());
+    const ir::BufferRef held =
+        temporary(read.load->buffer->name + "_part", type, ir::Scope::kRegister, part.registers());
     std::vector<std::string> part_names;
     for (size_t axis : read.axes) part_names.push_back(names[axis]);
     std::vector<size_t> all;
@@ -171,7 +178,8 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
     }
     unrolled(names.back() + "_v", width, [&](ExprRef number) {
       Site site = first;
-      site.coords.back() = let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
+      site.coords.back() =
+          let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
       out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
       ExprRef& digit = site.digits.back().front();
       digit = ir::is_int(digit, 0) ? number : plus(digit, number);

@@ -180,8 +180,8 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
 }
 
 // What the thread holds, then what the lanes of its warp hold, then what the warps hold. Every replica of a result ends
-// up with the same bits: an exchange between lanes adds the same two numbers on both sides, and partial results in shared
-// memory are added in one order.
+// up with the same bits: an exchange between lanes adds the same two numbers on both sides, and partial results in
+// shared memory are added in one order.
 void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout) {
   const auto& assign = std::get<ir::AssignStmt>(region.body[0].node);
   const size_t rank = region.iters.size();
@@ -216,7 +216,8 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     for (LoopStmt& stmt : body) emit(std::move(stmt));
   });
 
-  // The threads that share a result: exchanges within a warp where lanes differ in whole bits, shared memory for the rest.
+  // The threads that share a result: exchanges within a warp where lanes differ in whole bits, shared memory for the
+  // rest.
   std::vector<FragmentLayout::Digit> rest;
   std::vector<int> masks;
   for (size_t axis = rank; axis < layout.shape().size(); ++axis)
@@ -253,7 +254,8 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     ExprRef number = ir::make_int(0, DType::I32), writes;
     int64_t scale = 1;
     for (const FragmentLayout::Digit& digit : rest) {
-      number = ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {mine(digit), ir::make_int(scale, DType::I32)})});
+      number =
+          ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {mine(digit), ir::make_int(scale, DType::I32)})});
       scale *= digit.radix;
     }
     for (int mask : masks)
@@ -269,9 +271,8 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
     each_in(results, outer_names, 1, [&](const Site& site) {
       const ExprRef first = let("first", flat(site)), at = register_of(results, kept, site);
-      serial("part", int64(parts - (planted(Planted::kDroppedPart) ? 1 : 0)), false, [&](ExprRef part) {
-        fold(at, ir::make_load(partial, {ir::make_typed(Op::kAdd, {first, part})}));
-      });
+      serial("part", int64(parts - (planted(Planted::kDroppedPart) ? 1 : 0)), false,
+             [&](ExprRef part) { fold(at, ir::make_load(partial, {ir::make_typed(Op::kAdd, {first, part})})); });
     });
   }
   if (direct) return;

@@ -30,17 +30,20 @@ ir::BufferRef TileLowering::mostly_ones(const ir::ParallelStmt& stmt) const {
   const auto* assign = std::get_if<ir::AssignStmt>(&stmt.body[1].node);
   if (!let || !assign || assign->op != ir::AssignOp::kSet || assign->atomic != ir::AtomicOp::kNone) return nullptr;
   if (assign->value->kind != ExprKind::kVar || assign->value->var != let->var) return nullptr;
-  if (let->value->kind != ExprKind::kApply || let->value->op != Op::kMul || let->value->type != DType::F32) return nullptr;
+  if (let->value->kind != ExprKind::kApply || let->value->op != Op::kMul || let->value->type != DType::F32)
+    return nullptr;
   ExprRef factor;
   for (size_t i = 0; i < 2; ++i) {
     const ExprRef& self = let->value->args[i];
     if (self->kind == ExprKind::kLoad && self->buffer == assign->buffer && same_indices(self->args, assign->indices))
       factor = let->value->args[1 - i];
   }
-  if (!factor || factor->kind != ExprKind::kLoad || factor->buffer == assign->buffer || factor->type != DType::F32) return nullptr;
+  if (!factor || factor->kind != ExprKind::kLoad || factor->buffer == assign->buffer || factor->type != DType::F32)
+    return nullptr;
   auto held = [&](const ir::BufferRef& tile) {
     const auto placement = placements_.tiles.find(tile.get());
-    return placement != placements_.tiles.end() && placement->second.fragment ? placement->second.elements() : int64_t{0};
+    return placement != placements_.tiles.end() && placement->second.fragment ? placement->second.elements()
+                                                                              : int64_t{0};
   };
   const int64_t factors = held(factor->buffer);
   return factors && held(assign->buffer) >= factors * kLeastElements ? factor->buffer : nullptr;
@@ -49,8 +52,7 @@ ir::BufferRef TileLowering::mostly_ones(const ir::ParallelStmt& stmt) const {
 ExprRef TileLowering::any_factor(const ir::BufferRef& factors) {
   ExprRef any;
   for (int64_t i = 0; i < placements_.at(factors.get()).elements(); ++i) {
-    const ExprRef other =
-        ir::make_typed(Op::kNe, {ir::make_load(storage(factors), {int32(i)}), ir::make_float(1)});
+    const ExprRef other = ir::make_typed(Op::kNe, {ir::make_load(storage(factors), {int32(i)}), ir::make_float(1)});
     any = any ? ir::make_typed(Op::kOr, {any, other}) : other;
   }
   const ir::VarRef vote = make_local("scales", DType::Bool, ir::VarKind::kLet);

@@ -1,9 +1,9 @@
-// Copies by the producer's threads from rows that begin anywhere: 16 bytes of shared memory come from the two aligned 16 bytes
-// of a tensor that they lie in, shifted in registers. A round is as many copies as a thread has registers for, all of
-// whose loads are issued before the first result is stored. See tile_lowering.h.
+// Copies by the producer's threads from rows that begin anywhere: 16 bytes of shared memory come from the two aligned
+// 16 bytes of a tensor that they lie in, shifted in registers. A round is as many copies as a thread has registers for,
+// all of whose loads are issued before the first result is stored. See tile_lowering.h.
 //
-// Aligned 16 bytes with an element of a tensor in them never begin outside of the tensor's allocation, but may end there. So they
-// are loaded where the row goes on for 32 bytes, and its end is copied an element at a time.
+// Aligned 16 bytes with an element of a tensor in them never begin outside of the tensor's allocation, but may end
+// there. So they are loaded where the row goes on for 32 bytes, and its end is copied an element at a time.
 #include <algorithm>
 
 #include "ir/print.h"
@@ -20,8 +20,8 @@ using Kind = LoopIntrinsic::Kind;
 namespace {
 
 constexpr int64_t kBytes = 16, kLoaded = 2 * kBytes;
-constexpr int64_t kMostCopies = 8;           // of a thread and a round
-constexpr int64_t kRegistersBeside = 56;     // for addresses and bounds
+constexpr int64_t kMostCopies = 8;        // of a thread and a round
+constexpr int64_t kRegistersBeside = 56;  // for addresses and bounds
 constexpr int64_t kRegistersOfCopy = kLoaded / 4;
 
 int64_t ceildiv(int64_t a, int64_t b) {
@@ -33,7 +33,8 @@ int64_t ceildiv(int64_t a, int64_t b) {
 TileLowering::ShiftedPlace TileLowering::shifted_place(const Slice& src, const Site& site, int64_t width) {
   auto zero = [] { return ir::make_int(0, DType::I64); };
   auto within = [&](const ExprRef& value) {
-    const ExprRef clamped = ir::make_typed(Op::kMin, {ir::make_typed(Op::kMax, {value, zero()}), ir::make_int(width, DType::I64)});
+    const ExprRef clamped =
+        ir::make_typed(Op::kMin, {ir::make_typed(Op::kMax, {value, zero()}), ir::make_int(width, DType::I64)});
     return ir::make_cast({DType::I32, nullptr}, clamped);
   };
   const ir::BufferRef& from = src.ref->buffer;
@@ -94,7 +95,8 @@ void TileLowering::copy_shifted(const std::vector<const ir::CopyStmt*>& copies) 
         const int64_t width = width_of(part);
         const ShiftedPlace place = shifted_place(part.sides->src, site, width);
         LoopIntrinsic load{Kind::kLoadShifted, {}, place.whole};
-        load.operands = {{part.loaded, number, 2 * width, true}, {storage(part.sides->src.ref->buffer), place.at, width, false}};
+        load.operands = {{part.loaded, number, 2 * width, true},
+                         {storage(part.sides->src.ref->buffer), place.at, width, false}};
         emit({std::move(load)});
       });
     }
@@ -115,7 +117,8 @@ void TileLowering::copy_shifted(const std::vector<const ir::CopyStmt*>& copies) 
     held = 0;
   };
   const int registers = schedule_.roles.back().registers;
-  const int64_t most = registers ? std::clamp((registers - kRegistersBeside) / kRegistersOfCopy, int64_t{1}, kMostCopies) : kMostCopies;
+  const int64_t most =
+      registers ? std::clamp((registers - kRegistersBeside) / kRegistersOfCopy, int64_t{1}, kMostCopies) : kMostCopies;
   std::vector<Sides> sides;
   for (const ir::CopyStmt* copy : copies) {
     comment(ir::print(copy->dst) + " = " + ir::print(copy->src));

@@ -311,9 +311,9 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   copiers_ = out_.threads;
   node.consume = in_stage(node.from, [&] {
     for (const ir::Stmt& part : stmt.body) {
-      const bool copied = std::holds_alternative<ir::CopyStmt>(part.node) &&
-                          std::find(pipeline.producers.begin(), pipeline.producers.end(), &part) !=
-                              pipeline.producers.end();
+      const bool copied =
+          std::holds_alternative<ir::CopyStmt>(part.node) &&
+          std::find(pipeline.producers.begin(), pipeline.producers.end(), &part) != pipeline.producers.end();
       if (!copied) std::visit([this](const auto& inner) { statement(inner); }, part.node);
     }
   });

@@ -31,9 +31,8 @@ int64_t TileLowering::vector_width(const Slice& slice) const {
   const DType stored = buffer->scope == ir::Scope::kGlobal ? buffer->type.dtype : storage_type(buffer->type.dtype);
   if (ir::bits(stored) < 8) return 1;
   const int64_t bytes = ir::bits(stored) / 8;
-  const bool one_axis = std::none_of(ref.axes.begin(), ref.axes.end() - 1, [](const AxisSpec& axis) {
-    return axis.kind != AxisSpec::Kind::kIndex;
-  });
+  const bool one_axis = std::none_of(ref.axes.begin(), ref.axes.end() - 1,
+                                     [](const AxisSpec& axis) { return axis.kind != AxisSpec::Kind::kIndex; });
   if (ref.within_first && one_axis) return 1;  // its bound may cut a vector
   int64_t width = 16 / bytes;
   if (buffer->scope == ir::Scope::kGlobal) {
@@ -102,9 +101,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
   const DType stored = storage_type(memory->type.dtype);
   each_in(layout, {"row", "column"}, width, [&](const Site& site) {
     const ExprRef slot = offset(fragment, fragment_indices(site), &site);
-    auto slot_at = [&](int64_t i) {
-      return i ? ir::make_typed(Op::kAdd, {slot, ir::make_int(i, DType::I32)}) : slot;
-    };
+    auto slot_at = [&](int64_t i) { return i ? ir::make_typed(Op::kAdd, {slot, ir::make_int(i, DType::I32)}) : slot; };
     ExprRef guard;
     const ExprRef at = vector_at(to_register ? src : dst, site, &guard);
     const ir::BufferRef raw = temporary("raw", stored, ir::Scope::kRegister, width);
@@ -138,8 +135,8 @@ bool TileLowering::copy_registers(const ir::CopyStmt& copy) {
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
   if (!placements_.at(to.get()).fragment) return false;
   const FragmentLayout& layout = *placements_.at(to.get()).fragment;
-  const bool pairs = ir::bits(to->type.dtype) == 16 && ir::is_float(to->type.dtype) &&
-                     from->type.dtype == DType::F32 && layout.vector() % 2 == 0;
+  const bool pairs = ir::bits(to->type.dtype) == 16 && ir::is_float(to->type.dtype) && from->type.dtype == DType::F32 &&
+                     layout.vector() % 2 == 0;
   unrolled("r", layout.registers() / (pairs ? 2 : 1), [&](ExprRef number) {
     if (!pairs) {
       ExprRef value = ir::make_load(storage(from), {number});

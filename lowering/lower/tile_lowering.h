@@ -147,7 +147,7 @@ class TileLowering {
   bool store_boxes(const ir::CopyStmt& copy, const Slice& dst);  // lower_boxes.cc
 
   // lower_shifted.cc
-  struct ShiftedPlace {  // 16 bytes of a tensor
+  struct ShiftedPlace {      // 16 bytes of a tensor
     ir::ExprRef at;          // offset of the first element
     ir::ExprRef whole;       // the 32 bytes from there on exist
     ir::ExprRef first, end;  // I32: the elements that exist
@@ -177,10 +177,11 @@ class TileLowering {
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_group_mma.cc
   void gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice);
-  ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column, bool first_row);
+  ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column,
+                        bool first_row);
   // cpu_copy.cc, cpu_gemm.cc
-  // One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is what
-  // the rows fixed so far say, by indices from memory.
+  // One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is
+  // what the rows fixed so far say, by indices from memory.
   struct CpuSide {
     const Slice* slice;
     std::vector<int64_t> extents;
@@ -190,7 +191,7 @@ class TileLowering {
     std::vector<ir::ExprRef> indices;
     ir::ExprRef present;
     int64_t panel_width = 0;  // of the last coordinate
-    ir::ExprRef streams;          // of a written tensor: whether it is better stored past the caches; null: never
+    ir::ExprRef streams;      // of a written tensor: whether it is better stored past the caches; null: never
   };
   // False: nothing was emitted, the copy is none of rows.
   bool copy_rows(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
@@ -248,10 +249,12 @@ class TileLowering {
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
   };
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
-                                   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets, const FragmentLayout& layout);
+                                   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
+                                   const FragmentLayout& layout);
   // each_in() with those reads in registers.
-  void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
-                       const std::vector<std::string>& names, const std::function<void(const Site&)>& body);
+  void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
+                       const FragmentLayout& layout, const std::vector<std::string>& names,
+                       const std::function<void(const Site&)>& body);
   void fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
 
   // lower_parallel.cc, lower_reduce.cc
@@ -273,29 +276,29 @@ class TileLowering {
 
   LoopKernel out_;
   LoopBlock* current_ = nullptr;
-  std::unordered_map<const ir::Buffer*, ir::BufferRef> storage_;             // tensor or tile -> loop buffer
-  std::unordered_map<const ir::Buffer*, ir::DType> widened_;                 // loop buffer -> what its values are rounded to
-  std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;              // 4-bit tensor -> its bytes
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> storage_;  // tensor or tile -> loop buffer
+  std::unordered_map<const ir::Buffer*, ir::DType> widened_;      // loop buffer -> what its values are rounded to
+  std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;   // 4-bit tensor -> its bytes
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
-  const LoopPipeline* bulk_ = nullptr;  // in the part that the copy engine does: its pipeline
-  bool runs_ahead_ = false;                                        // in the part of a pipeline that runs ahead
-  int copiers_ = 0;  // threads that share a wide copy between memories
+  const LoopPipeline* bulk_ = nullptr;                        // in the part that the copy engine does: its pipeline
+  bool runs_ahead_ = false;                                   // in the part of a pipeline that runs ahead
+  int copiers_ = 0;                                           // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;
   // In a cluster: whether the other block has a tile, and by axis of the grid whether it is at the same place.
   ir::ExprRef neighbour_;
   std::vector<ir::ExprRef> alike_;
   std::vector<Ahead> ahead_;
-  std::span<const ir::Stmt> following_;  // the statements after the one at hand, in its block
+  std::span<const ir::Stmt> following_;                     // the statements after the one at hand, in its block
   std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor
-  std::unique_ptr<FusedCopy> next_copy_;  // what follows the region at hand and may be fused with it
-  std::unique_ptr<FusedCopy> fused_;      // for the next loop over elements
+  std::unique_ptr<FusedCopy> next_copy_;                    // what follows the region at hand and may be fused with it
+  std::unique_ptr<FusedCopy> fused_;                        // for the next loop over elements
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
-  bool apart_ = false;  // LoopFor::apart of the innermost loop of the next each_in()
+  bool apart_ = false;            // LoopFor::apart of the innermost loop of the next each_in()
   bool region_is_heavy_ = false;  // the region at hand has functions that are no instruction
-  int loop_depth_ = 0;  // of `for`, `pipelined` and `if` of the program
+  int loop_depth_ = 0;            // of `for`, `pipelined` and `if` of the program
   Status status_;
 };
 

@@ -28,9 +28,9 @@ struct RegisterBlock {
   int64_t rows = 1, vectors = 1;
 };
 
-// Wide blocks need the fewest loads for a product: one broadcast of A serves `vectors` products. Beside the accumulators
-// live a row of B and the broadcast; an eighth of the registers is left to the compiler, which spills otherwise. Rows
-// and vectors are spread evenly, so that no block at the edge is much smaller than the rest.
+// Wide blocks need the fewest loads for a product: one broadcast of A serves `vectors` products. Beside the
+// accumulators live a row of B and the broadcast; an eighth of the registers is left to the compiler, which spills
+// otherwise. Rows and vectors are spread evenly, so that no block at the edge is much smaller than the rest.
 inline RegisterBlock register_block(const CpuMachine& machine, int64_t rows, int64_t columns) {
   constexpr int64_t kMostRows = 16;  // more only lengthens the code
   auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
@@ -44,7 +44,8 @@ inline RegisterBlock register_block(const CpuMachine& machine, int64_t rows, int
 }
 
 // Distance of rows in a tile that vectors of whole width are loaded from and stored to, in 32-bit elements: a multiple
-// of the width, and no multiple of 512 bytes, so that the rows of a block lie in different sets of the first-level cache.
+// of the width, and no multiple of 512 bytes, so that the rows of a block lie in different sets of the first-level
+// cache.
 inline int64_t vector_pitch(const CpuMachine& machine, int64_t columns) {
   int64_t pitch = (columns + machine.lanes - 1) / machine.lanes * machine.lanes;
   if (pitch * 4 % 512 == 0) pitch += machine.lanes;

@@ -11,9 +11,12 @@ namespace {
 using ir::DType;
 
 constexpr Machine kMachines[] = {
-    {80, 65536, 255, 164 * 1024, 163 * 1024, 2048, 40 << 20},  {86, 65536, 255, 100 * 1024, 99 * 1024, 1536, 6 << 20},
-    {87, 65536, 255, 164 * 1024, 163 * 1024, 1536, 4 << 20},   {89, 65536, 255, 100 * 1024, 99 * 1024, 1536, 48 << 20},
-    {90, 65536, 255, 228 * 1024, 227 * 1024, 2048, 50 << 20},  {100, 65536, 255, 228 * 1024, 227 * 1024, 2048, 126 << 20},
+    {80, 65536, 255, 164 * 1024, 163 * 1024, 2048, 40 << 20},
+    {86, 65536, 255, 100 * 1024, 99 * 1024, 1536, 6 << 20},
+    {87, 65536, 255, 164 * 1024, 163 * 1024, 1536, 4 << 20},
+    {89, 65536, 255, 100 * 1024, 99 * 1024, 1536, 48 << 20},
+    {90, 65536, 255, 228 * 1024, 227 * 1024, 2048, 50 << 20},
+    {100, 65536, 255, 228 * 1024, 227 * 1024, 2048, 126 << 20},
     {120, 65536, 255, 100 * 1024, 99 * 1024, 1536, 48 << 20},
 };
 
@@ -38,10 +41,10 @@ constexpr DotShape kDots[] = {
     {DType::U8, DType::I8, DType::I32, 61},
 };
 
-// The row for 9.0 alone was compared with measurements (an H200): latency and barriers are fitted, mma.sync has the rates
-// of 8.0, the port to the L2 is 64 bytes wide, and what 8-bit floats by way of f16 cost is a guess. The other rows are meant
-// to be the data sheets' (A100 40 GB, RTX 3090, Orin, RTX 4090, B200, RTX 5090), but were neither checked against them nor
-// measured.
+// The row for 9.0 alone was compared with measurements (an H200): latency and barriers are fitted, mma.sync has the
+// rates of 8.0, the port to the L2 is 64 bytes wide, and what 8-bit floats by way of f16 cost is a guess. The other
+// rows are meant to be the data sheets' (A100 40 GB, RTX 3090, Orin, RTX 4090, B200, RTX 5090), but were neither
+// checked against them nor measured.
 constexpr Rates kRates[] = {
     {80, {0, 0, 0, 1024, 2048, 512, 0}, 4, 0.5, 128, 64, 10, 1000, 40, 1410},
     {86, {0, 0, 0, 256, 1024, 128, 0}, 4, 0.5, 128, 64, 6.7, 1000, 40, 1700},
@@ -79,8 +82,7 @@ int64_t resident_by_shared(int64_t bytes, int architecture) {
   return machine_of(architecture).shared_per_sm / (bytes + kReserved);
 }
 
-const MmaShape* find_mma(int architecture, DType a, DType b, DType c, ir::Precision precision,
-                        const char** reason) {
+const MmaShape* find_mma(int architecture, DType a, DType b, DType c, ir::Precision precision, const char** reason) {
   *reason = "no tensor core instruction multiplies these types";
   for (const MmaShape& shape : kMma) {
     if (shape.a != a || shape.b != b || shape.c != c) continue;

@@ -7,15 +7,15 @@
 
 namespace kachel::lowering {
 
-// One multiplication by tensor cores, C (m x n) += A (m x k) B (k x n), with `k` elements of A's type, always 32 bytes of
-// a row: mma.m16n8 of a warp or, if `group`, wgmma.m64nN of a warp group.
+// One multiplication by tensor cores, C (m x n) += A (m x k) B (k x n), with `k` elements of A's type, always 32 bytes
+// of a row: mma.m16n8 of a warp or, if `group`, wgmma.m64nN of a warp group.
 struct MmaShape {
   ir::DType a, b, c;
   int k;
-  int since;            // first architecture
-  bool needs_tf32;      // only where the program allows to cut f32 operands to tf32
-  bool load_transposed; // operands may lie with k down their rows: 16-bit elements only
-  bool short_sums;      // sums keep 13 bits behind the leading one of their largest term (GRAMMAR.md, "Gemm")
+  int since;             // first architecture
+  bool needs_tf32;       // only where the program allows to cut f32 operands to tf32
+  bool load_transposed;  // operands may lie with k down their rows: 16-bit elements only
+  bool short_sums;       // sums keep 13 bits behind the leading one of their largest term (GRAMMAR.md, "Gemm")
 };
 
 // One multiplication by dp4a, C += a row of four times a column of four.
@@ -25,13 +25,13 @@ struct DotShape {
 };
 
 struct Machine {
-  int architecture;           // 10 * major + minor, the first that this row describes
-  int registers_per_sm;       // of 32 bits
-  int registers_per_thread;   // most
-  int64_t shared_per_sm;      // bytes
-  int64_t shared_per_block;   // bytes, most, opted in
+  int architecture;          // 10 * major + minor, the first that this row describes
+  int registers_per_sm;      // of 32 bits
+  int registers_per_thread;  // most
+  int64_t shared_per_sm;     // bytes
+  int64_t shared_per_block;  // bytes, most, opted in
   int threads_per_sm;
-  int64_t l2_bytes;           // of the smallest data-centre or, where there is none, desktop part
+  int64_t l2_bytes;  // of the smallest data-centre or, where there is none, desktop part
 };
 
 // The row for an architecture: the last one not above it. REQUIRES: architecture >= 80.
@@ -42,7 +42,7 @@ int64_t resident_by_shared(int64_t bytes, int architecture);
 
 // Null, and why in `reason`, if no tensor core instruction of the architecture multiplies these types.
 const MmaShape* find_mma(int architecture, ir::DType a, ir::DType b, ir::DType c, ir::Precision precision,
-                        const char** reason);
+                         const char** reason);
 
 // Whether an instruction adds four products of 8-bit integers to a 32-bit sum.
 bool has_dot4(int architecture, ir::DType a, ir::DType b, ir::DType c);
@@ -65,7 +65,7 @@ constexpr bool has_store_matrix(int architecture) {
 inline constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaBytes = 32;  // of one instruction: m, n, bytes of k
 inline constexpr int kGroupWarps = 4, kGroupThreads = 32 * kGroupWarps;
 inline constexpr int kGroupRows = 64, kGroupMostColumns = 256;  // of wgmma: m, the largest n
-inline constexpr int kRunColumns = 128;  // n of wgmma, most, where its sums are added to others
+inline constexpr int kRunColumns = 128;                         // n of wgmma, most, where its sums are added to others
 inline constexpr int kSlabBytes = 128;                          // of a row in one swizzle pattern, most
 
 }  // namespace kachel::lowering

@@ -7,7 +7,7 @@ namespace kachel::lowering {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kRegisterStep = 8;                // registers of a thread come in eights
+constexpr int kRegisterStep = 8;  // registers of a thread come in eights
 
 }  // namespace
 

@@ -188,7 +188,8 @@ class Summary {
         work(out).filled_bytes += all;
         work(out).port_bytes += all * kCacheLine / row;
         work(out).filled_port_bytes += all * kCacheLine / row;
-        if (auto tensor = tensor_of_.find(operands[node.kind == Kind::kStoreShifted ? 2 : 1].buffer.get()); tensor != tensor_of_.end())
+        if (auto tensor = tensor_of_.find(operands[node.kind == Kind::kStoreShifted ? 2 : 1].buffer.get());
+            tensor != tensor_of_.end())
           work(out).read_bytes[tensor->second] += all;
         break;
       }
@@ -375,11 +376,11 @@ class Summary {
   double rings_ = 0;  // that the loop at hand fills
   bool producing_ = false;
   int threads_ = kernel_.threads;  // that thread loops are dealt out to
-  bool waits_ = false;  // the statements at hand already wait for memory
+  bool waits_ = false;             // the statements at hand already wait for memory
 };
 
-// Of loops over stages: whether one releases another stage than it waits for first, and one that it does not wait for at
-// all, but has held since the iteration before.
+// Of loops over stages: whether one releases another stage than it waits for first, and one that it does not wait for
+// at all, but has held since the iteration before.
 struct Releases {
   bool later = false, held = false;
 };
@@ -399,7 +400,8 @@ Releases releases_of(const LoopBlock& body) {
       if (!node || node->kind != Kind::kPhaseArrive) return;
       const LoopIntrinsic::Operand& released = node->operands[0];
       const auto same = [&](const LoopIntrinsic::Operand* wait) { return ir::same(released.index, wait->index); };
-      if (std::any_of(waits.begin(), waits.end(), [&](const auto* wait) { return wait->buffer == released.buffer; })) return;
+      if (std::any_of(waits.begin(), waits.end(), [&](const auto* wait) { return wait->buffer == released.buffer; }))
+        return;
       releases.later |= !same(waits[0]);
       releases.held |= std::none_of(waits.begin(), waits.end(), same);
     });

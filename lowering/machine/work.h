@@ -76,13 +76,13 @@ struct WorkProfile {
   std::vector<Tensor> tensors;
   ir::VarRef tile;
   std::shared_ptr<const WorkNodes> nodes;  // null: nothing is known (the CPU)
-  int threads = 1, producer_threads = 0;  // of a team; LoopKernel::teams
-  int teams = 1;                          // each with a tile of its own
-  int64_t shared_bytes = 0;        // a block
-  int64_t fragment_registers = 0;  // of 32 bits a thread, for what is declared to live in registers
-  int consumer_registers = 0;      // that a thread which computes may have; 0: as many as the compiler likes
-  bool alone = false;              // LoopKernel::alone
-  bool resident = false;           // Lowered::resident
+  int threads = 1, producer_threads = 0;   // of a team; LoopKernel::teams
+  int teams = 1;                           // each with a tile of its own
+  int64_t shared_bytes = 0;                // a block
+  int64_t fragment_registers = 0;          // of 32 bits a thread, for what is declared to live in registers
+  int consumer_registers = 0;              // that a thread which computes may have; 0: as many as the compiler likes
+  bool alone = false;                      // LoopKernel::alone
+  bool resident = false;                   // Lowered::resident
   // A stage is released an iteration after it was used: products of one iteration run beside the work of another.
   bool releases_later = false;
 };

@@ -50,7 +50,8 @@ class Rewriter {
   static Changes changes_of(const LoopFor& loop) {
     Changes changes;
     changes.names.insert(loop.var.get());
-    changes.any_buffer = !ir::is_const(loop.begin) || !ir::is_const(loop.end) || loop.begin->int_value >= loop.end->int_value;
+    changes.any_buffer =
+        !ir::is_const(loop.begin) || !ir::is_const(loop.end) || loop.begin->int_value >= loop.end->int_value;
     for_each_statement(loop.body, [&](const LoopStmt& stmt) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) changes.names.insert(let->var.get());
       if (const auto* inner = std::get_if<LoopFor>(&stmt.node)) changes.names.insert(inner->var.get());
@@ -58,7 +59,8 @@ class Rewriter {
         if (write) changes.buffers.insert(buffer.get());
       });
       changes.any_buffer |= std::holds_alternative<LoopMicroKernel>(stmt.node) ||
-                            std::holds_alternative<LoopStream>(stmt.node) || std::holds_alternative<LoopTranspose>(stmt.node);
+                            std::holds_alternative<LoopStream>(stmt.node) ||
+                            std::holds_alternative<LoopTranspose>(stmt.node);
     });
     return changes;
   }
@@ -68,7 +70,8 @@ class Rewriter {
     ir::visit(expr, [&](const ExprRef& node) {
       if (node->kind == ExprKind::kVar) fixed &= !changes.names.count(node->var.get());
       if (node->kind == ExprKind::kLoad)
-        fixed &= !changes.any_buffer && node->buffer->scope != ir::Scope::kGlobal && !changes.buffers.count(node->buffer.get());
+        fixed &= !changes.any_buffer && node->buffer->scope != ir::Scope::kGlobal &&
+                 !changes.buffers.count(node->buffer.get());
     });
     return fixed;
   }
@@ -80,8 +83,8 @@ class Rewriter {
     const auto quotients = [&](auto&& self, const ExprRef& expr) -> ExprRef {
       bool changed = false;
       std::vector<ExprRef> args;
-      const bool lazy = expr->kind == ExprKind::kApply &&
-                        (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
+      const bool lazy =
+          expr->kind == ExprKind::kApply && (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
       for (const ExprRef& arg : expr->args) {
         args.push_back(lazy && !args.empty() ? arg : self(self, arg));
         changed |= args.back() != arg;

@@ -1,19 +1,21 @@
 // With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Four
 // forms, by what consuming is:
 //   products alone    one batch is left under way, and the next iteration releases the stage
-//   prepared          work that makes left operands in registers, products of those: an iteration issues the products of the
-//                     one before and does its own work while they run, with results in f32, which are rounded to operands
-//                     when the products are over: the assembler serialises wgmma where other instructions make operands
-//                     meanwhile. Groups issue their products in turn, so that one rounds beside another's. The first
-//                     iteration's work stands in front of the loop, the last one's products behind it
+//   prepared          work that makes left operands in registers, products of those: an iteration issues the products
+//   of the
+//                     one before and does its own work while they run, with results in f32, which are rounded to
+//                     operands when the products are over: the assembler serialises wgmma where other instructions make
+//                     operands meanwhile. Groups issue their products in turn, so that one rounds beside another's. The
+//                     first iteration's work stands in front of the loop, the last one's products behind it
 //   skewed            products, work on their result, products with that work's outcome: an iteration issues its first
-//                     products, then the second ones of the iteration before, and does its work while those run. The first
-//                     iteration's first half stands in front of the loop, the last one's second half behind it
+//                     products, then the second ones of the iteration before, and does its work while those run. The
+//                     first iteration's first half stands in front of the loop, the last one's second half behind it
 //   plain             what is issued in an iteration ends in it
 //
-// Where threads themselves read a stage (ldmatrix, loads), a fence stands in front of its release. Arriving at a barrier
-// orders them with each other, not with the copy engine, whose writes come another way: on a loaded SM it has overwritten a
-// stage that a load was still waiting to read. Source: PTX ISA, "Proxies"; the products of wgmma are waited for instead.
+// Where threads themselves read a stage (ldmatrix, loads), a fence stands in front of its release. Arriving at a
+// barrier orders them with each other, not with the copy engine, whose writes come another way: on a loaded SM it has
+// overwritten a stage that a load was still waiting to read. Source: PTX ISA, "Proxies"; the products of wgmma are
+// waited for instead.
 #include <algorithm>
 #include <set>
 
@@ -32,10 +34,11 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
-// Instructions for an element of what is made beside products. Found on an H200: max(x * s, 0) gains 5 % there, exact silu
-// loses 10 %, and groups overlap with each other all the same.
+// Instructions for an element of what is made beside products. Found on an H200: max(x * s, 0) gains 5 % there, exact
+// silu loses 10 %, and groups overlap with each other all the same.
 constexpr double kMostWork = 16;
-// Of 32 bits, for what a loop holds in arrays: of some 230 that a thread may have, with addresses and values on their way.
+// Of 32 bits, for what a loop holds in arrays: of some 230 that a thread may have, with addresses and values on their
+// way.
 constexpr int64_t kMostRegisters = 208;
 
 bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but_products) {
@@ -44,7 +47,8 @@ bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but
   bool found = false;
   for_each_statement(part, [&](const LoopStmt& stmt) {
     if (but_products && group_mma(stmt)) return;
-    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { found |= !write && stages.count(buffer.get()); });
+    for_each_access(stmt,
+                    [&](const ir::BufferRef& buffer, bool write) { found |= !write && stages.count(buffer.get()); });
   });
   return found;
 }
@@ -197,7 +201,8 @@ class BulkConsumer {
   }
   // A part for the iteration before `next`, whose stage was `stage`.
   LoopBlock of_before(const LoopBlock& part, const ExprRef& stage, const ExprRef& next) const {
-    return substituted(part, {{node_.from.get(), stage}, {node_.var.get(), ir::make_typed(Op::kSub, {next, int64(1)})}});
+    return substituted(part,
+                       {{node_.from.get(), stage}, {node_.var.get(), ir::make_typed(Op::kSub, {next, int64(1)})}});
   }
   // The operands of the next products.
   LoopBlock rounded(const Prepared& form) {
@@ -227,7 +232,8 @@ class BulkConsumer {
       auto made = [&](const ir::BufferRef& buffer) {
         return std::find(form.operands.begin(), form.operands.end(), buffer) != form.operands.end();
       };
-      if (auto* store = std::get_if<LoopStore>(&copy.node); store && made(store->buffer)) store->buffer = exact_.of(store->buffer).buffer;
+      if (auto* store = std::get_if<LoopStore>(&copy.node); store && made(store->buffer))
+        store->buffer = exact_.of(store->buffer).buffer;
       const auto* pair = std::get_if<LoopIntrinsic>(&stmt.node);
       if (!pair || pair->operands.empty() || !made(pair->operands[0].buffer)) {
         out.push_back(std::move(copy));
@@ -255,10 +261,10 @@ class BulkConsumer {
         to->push_back(marker(Kind::kProxyFence));
     }
   }
-  // Groups issue their products in turn, so that the tensor cores work for one while the other works on its results. Where
-  // a turn is a whole loop, it also keeps a team from waiting for a stage that is still to be filled for the one before:
-  // a barrier of phases tells a phase from the next one only.
-  // A phase of the first group's barrier is the last one's turn before; for the first turn there was none.
+  // Groups issue their products in turn, so that the tensor cores work for one while the other works on its results.
+  // Where a turn is a whole loop, it also keeps a team from waiting for a stage that is still to be filled for the one
+  // before: a barrier of phases tells a phase from the next one only. A phase of the first group's barrier is the last
+  // one's turn before; for the first turn there was none.
   void take_turn(bool whole, LoopBlock* to) const {
     if (!bulk_.turns || bulk_.turns->whole != whole || planted(Planted::kTurnNotTaken)) return;
     const ExprRef now = named("turn", ir::make_load(bulk_.turns->parity, {int32(0)}), to);
@@ -272,12 +278,13 @@ class BulkConsumer {
     if (!bulk_.turns || bulk_.turns->whole != whole || planted(Planted::kTurnNotPassed)) return;
     const ExprRef last = ir::make_typed(Op::kEq, {bulk_.turns->group, int32(bulk_.turns->groups - 1)});
     const ExprRef next = ir::make_typed(Op::kAdd, {bulk_.turns->group, int32(1)});
-    to->push_back(phase_operation(Kind::kPhaseArrive, bulk_.turns->over,
-                                  ir::make_typed(Op::kSelect, {last, int32(0), next})));
+    to->push_back(
+        phase_operation(Kind::kPhaseArrive, bulk_.turns->over, ir::make_typed(Op::kSelect, {last, int32(0), next})));
   }
   void release(const Rings& rings, const ExprRef& stage, LoopBlock* to) const {
     for (const Ring* ring : rings) {
-      if (reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced)) to->push_back(marker(Kind::kProxyFence));
+      if (reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced))
+        to->push_back(marker(Kind::kProxyFence));
       to->push_back(phase_operation(Kind::kPhaseArrive, ring->empty, stage));
       if (!ring->across) continue;
       std::get<LoopIntrinsic>(to->back().node).guard =
@@ -364,12 +371,13 @@ std::vector<LoopBuffer> ExactRegisters::all() const {
   return all;
 }
 
-void expand_bulk(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, ExactRegisters* exact,
-                 LoopBlock* out) {
+void expand_bulk(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised,
+                 ExactRegisters* exact, LoopBlock* out) {
   BulkConsumer consumer(node, batches, synchronised, exact);
   if (const std::optional<Skew> form = skewed(node))
     consumer.skew(*form, out);
-  else if (const std::optional<Prepared> form = prepared(node); form && registers_of(node, *form, *exact) <= kMostRegisters && work_of(form->work) <= kMostWork)
+  else if (const std::optional<Prepared> form = prepared(node);
+           form && registers_of(node, *form, *exact) <= kMostRegisters && work_of(form->work) <= kMostWork)
     consumer.prepare(*form, out);
   else
     consumer.iterate(out);

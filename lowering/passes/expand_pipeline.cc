@@ -5,9 +5,9 @@
 // a stage that nothing reads.
 //
 // Where consuming is nothing but wgmma, which runs by itself, and there are three stages or more, one batch is left
-// under way: an iteration waits for its stage, passes the barrier, issues its products, starts copies D - 2 ahead and then
-// waits for the batch before its own. The stage that those copies fill was read by the batch before that one, which every
-// thread had waited for when it came to the barrier.
+// under way: an iteration waits for its stage, passes the barrier, issues its products, starts copies D - 2 ahead and
+// then waits for the batch before its own. The stage that those copies fill was read by the batch before that one,
+// which every thread had waited for when it came to the barrier.
 #include "lowering/passes/expand_pipeline.h"
 
 #include <set>

@@ -1,5 +1,5 @@
-// Where a kernel waits for wgmma. Neighbouring kGroupMma form a batch: a fence in front, a commit behind. A batch runs on
-// until a statement touches its registers, control flow parts, or a barrier lets other threads write what it reads.
+// Where a kernel waits for wgmma. Neighbouring kGroupMma form a batch: a fence in front, a commit behind. A batch runs
+// on until a statement touches its registers, control flow parts, or a barrier lets other threads write what it reads.
 // Batches end in the order in which they were issued.
 #pragma once
 #include <deque>
@@ -21,8 +21,8 @@ class GroupBatches {
   void commit(LoopBlock* out);
   // Nothing is under way after it.
   void settle(LoopBlock* out);
-  // Waits for all, but goes on counting them as under way: in front of a loop that leaves a batch so, where what made the
-  // accumulators must not be moved into it.
+  // Waits for all, but goes on counting them as under way: in front of a loop that leaves a batch so, where what made
+  // the accumulators must not be moved into it.
   void pin(LoopBlock* out) const;
   // All but the last batch are done after it. REQUIRES: no open batch.
   void leave_one(LoopBlock* out);

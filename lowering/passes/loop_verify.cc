@@ -125,10 +125,10 @@ class Verifier {
         if (!cpu_) fail("a transposing copy on a GPU");
         access(transpose->to, transpose->to_at, in_threads);
         access(transpose->from, transpose->from_at, in_threads);
-        if (transpose->to->type.dtype !=
-            (ir::is_float(transpose->from->type.dtype) ? ir::DType::F32 : ir::DType::I32))
+        if (transpose->to->type.dtype != (ir::is_float(transpose->from->type.dtype) ? ir::DType::F32 : ir::DType::I32))
           fail("a transposing copy to another type: " + transpose->to->name);
-        if (transpose->lanes < 1 || (transpose->lanes & (transpose->lanes - 1))) fail("a transposing copy of odd blocks");
+        if (transpose->lanes < 1 || (transpose->lanes & (transpose->lanes - 1)))
+          fail("a transposing copy of odd blocks");
       } else if (const auto* prefetch = std::get_if<LoopPrefetch>(&stmt.node)) {
         if (!cpu_) fail("a prefetch on a GPU");
         access(prefetch->buffer, prefetch->index, in_threads);
@@ -158,8 +158,9 @@ class Verifier {
     using Kind = LoopIntrinsic::Kind;
     if (cpu_) fail("an intrinsic of GPUs");
     const bool group = node.kind >= Kind::kGroupMma && node.kind <= Kind::kGroupWait;
-    const bool warp = group || node.kind == Kind::kQuadExchange || node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma ||
-                      node.kind == Kind::kStoreMatrix || node.kind == Kind::kBulkStore || node.kind == Kind::kBulkStoreWait;
+    const bool warp = group || node.kind == Kind::kQuadExchange || node.kind == Kind::kLoadMatrix ||
+                      node.kind == Kind::kMma || node.kind == Kind::kStoreMatrix || node.kind == Kind::kBulkStore ||
+                      node.kind == Kind::kBulkStoreWait;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
     const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3};
@@ -176,7 +177,8 @@ class Verifier {
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
-    if (node.guard && !copy && !shifted && node.kind != Kind::kPhaseArrive) fail("a guard on an intrinsic that takes none");
+    if (node.guard && !copy && !shifted && node.kind != Kind::kPhaseArrive)
+      fail("a guard on an intrinsic that takes none");
   }
 
   std::set<const ir::Var*> visible_;

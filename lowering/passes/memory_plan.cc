@@ -32,7 +32,8 @@ std::set<const ir::Buffer*> shared_only(const LoopKernel& kernel) {
     if (intrinsic->kind == Kind::kGroupMma) add(1), add(2);
     if (intrinsic->kind == Kind::kStoreMatrix) add(0);
     if (intrinsic->kind == Kind::kBulkStore) add(1);
-    if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy || intrinsic->kind == Kind::kStoreShifted)
+    if (intrinsic->kind == Kind::kCopyAsync || intrinsic->kind == Kind::kBulkCopy ||
+        intrinsic->kind == Kind::kStoreShifted)
       add(0);
   });
   return found;
@@ -58,9 +59,10 @@ int64_t place(std::vector<LoopBuffer*> buffers, const LiveRanges* ranges) {
       buffer->byte_offset =
           std::max(buffer->byte_offset, align(other->byte_offset + bytes_of(*other), buffer->alignment));
     }
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer,
-                                   [](const LoopBuffer* a, const LoopBuffer* b) { return a->byte_offset < b->byte_offset; }),
-                  buffer);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), buffer,
+                         [](const LoopBuffer* a, const LoopBuffer* b) { return a->byte_offset < b->byte_offset; }),
+        buffer);
     end = std::max(end, buffer->byte_offset + bytes_of(*buffer));
   }
   return end;

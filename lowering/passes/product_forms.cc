@@ -12,8 +12,8 @@ bool may_stand_with_products(const LoopStmt& stmt) {
   return group_mma(stmt) || is_inert(stmt);
 }
 
-// Whether a part can run an iteration later than the others: it uses no names of theirs, which would be another iteration's
-// by then, and loads nothing.
+// Whether a part can run an iteration later than the others: it uses no names of theirs, which would be another
+// iteration's by then, and loads nothing.
 bool stands_alone(const LoopBlock& part, std::initializer_list<const LoopBlock*> others) {
   std::set<const ir::Var*> made;
   for (const LoopBlock* other : others)
@@ -73,7 +73,8 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
       const LoopIntrinsic* mma = group_mma(stmt);
       if (!mma) continue;
       // The first products may not need what the second make, nor write what those read.
-      if (second && (sums.count(mma->operands[0].buffer.get()) || sums.count(mma->operands[1].buffer.get()))) return false;
+      if (second && (sums.count(mma->operands[0].buffer.get()) || sums.count(mma->operands[1].buffer.get())))
+        return false;
       if (!second) sums.insert(mma->operands[0].buffer.get());
       for (size_t i : {1, 2}) {
         const ir::Buffer* operand = mma->operands[i].buffer.get();
@@ -97,7 +98,8 @@ std::optional<Prepared> prepared(const LoopPipeline& node) {
   while (first > 0 && may_stand_with_products(body[first - 1])) --first;
   const auto middle = body.begin() + static_cast<std::ptrdiff_t>(first);
   Prepared form{{body.begin(), middle}, {middle, body.end()}, {}};
-  if (node.depth < 2 || form.work.empty() || issues(form.work) || !issues(form.products) || !stands_alone(form.products, {&form.work}))
+  if (node.depth < 2 || form.work.empty() || issues(form.work) || !issues(form.products) ||
+      !stands_alone(form.products, {&form.work}))
     return std::nullopt;
   std::set<const ir::Buffer*> stages, sums, touched, operands;
   for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
@@ -118,11 +120,13 @@ std::optional<Prepared> prepared(const LoopPipeline& node) {
       const ir::BufferRef& operand = mma->operands[i].buffer;
       const bool in_registers = operand->scope == ir::Scope::kRegister;
       apart &= in_registers || stages.count(operand.get());
-      if (in_registers && operands.insert(operand.get()).second && made.count(operand.get())) form.operands.push_back(operand);
+      if (in_registers && operands.insert(operand.get()).second && made.count(operand.get()))
+        form.operands.push_back(operand);
     }
   }
   for (const ir::Buffer* sum : sums) apart &= !touched.count(sum) && !operands.count(sum);
-  for (const ir::BufferRef& operand : form.operands) apart &= !read.count(operand.get()) && rounded_from_f32(form.work, operand);
+  for (const ir::BufferRef& operand : form.operands)
+    apart &= !read.count(operand.get()) && rounded_from_f32(form.work, operand);
   if (!apart) return std::nullopt;
   return form;
 }

@@ -18,7 +18,8 @@ std::optional<Skew> skewed(const LoopPipeline& node);
 // Work that touches no sums, then products, so that it can run beside those of the iteration before.
 struct Prepared {
   LoopBlock work, products;
-  std::vector<ir::BufferRef> operands;  // in registers, that the work makes: f32, rounded to 16 bits where it stores them
+  std::vector<ir::BufferRef>
+      operands;  // in registers, that the work makes: f32, rounded to 16 bits where it stores them
 };
 std::optional<Prepared> prepared(const LoopPipeline& node);
 

@@ -1,12 +1,12 @@
 // The producer walks the same tiles, loops and branches as the consumers, since all of them are uniform, and drops what
 // is not copied ahead. Each stage is used in turn: the producer waits until a ring's part of it is empty, announces its
-// bytes and starts the copies, which end the phase of its `full` barrier when they are there. Where its threads copy some of
-// that themselves, each of them walks along, and arrives at the barrier by way of its own copies; or, if it has stored, each
-// warp does behind a fence. What goes by way of registers is loaded before the stage is waited for, an iteration ahead where
-// there are registers for all of it.
+// bytes and starts the copies, which end the phase of its `full` barrier when they are there. Where its threads copy
+// some of that themselves, each of them walks along, and arrives at the barrier by way of its own copies; or, if it has
+// stored, each warp does behind a fence. What goes by way of registers is loaded before the stage is waited for, an
+// iteration ahead where there are registers for all of it.
 //
-// A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages as
-// they use.
+// A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages
+// as they use.
 #include "lowering/passes/roles.h"
 
 #include <algorithm>
@@ -94,8 +94,9 @@ class Producer final : public Slice {
       for_each_expr(stmt, [&](const ir::ExprRef& expr) { failed |= !known(expr); });
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
       if (copy) to = copy->operands[0].buffer.get();
-      failed |= copy ? copy->kind != Kind::kCopyAsync && copy->kind != Kind::kLoadShifted && copy->kind != Kind::kStoreShifted
-                     : std::holds_alternative<LoopStore>(stmt.node) || std::holds_alternative<LoopAtomic>(stmt.node);
+      failed |=
+          copy ? copy->kind != Kind::kCopyAsync && copy->kind != Kind::kLoadShifted && copy->kind != Kind::kStoreShifted
+               : std::holds_alternative<LoopStore>(stmt.node) || std::holds_alternative<LoopAtomic>(stmt.node);
     });
     for (const Ring& ring : bulk.rings)
       for (const ir::BufferRef& buffer : ring.buffers)
@@ -118,8 +119,8 @@ class Producer final : public Slice {
     return found;
   }
 
-  // The loads to registers, if all of an iteration are there at once. Then they are issued in the one before, as soon as what is in
-  // their registers has been stored.
+  // The loads to registers, if all of an iteration are there at once. Then they are issued in the one before, as soon
+  // as what is in their registers has been stored.
   static Loads loads_ahead(const LoopBlock& produce) {
     Loads loads;
     bool stored = false;
@@ -145,7 +146,8 @@ class Producer final : public Slice {
       return found == values.end() ? part : found->second;
     };
     for (const LoopStmt& stmt : node.produce)
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) values[let->var.get()] = ir::rewrite(let->value, value_of);
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node))
+        values[let->var.get()] = ir::rewrite(let->value, value_of);
     return {LoopIf{ir::make_typed(ir::Op::kLt, {iteration, node.end}), substituted({*load}, values), {}}};
   }
 
@@ -189,7 +191,8 @@ class Producer final : public Slice {
       }
       if (const auto* shared = std::get_if<LoopIf>(&stmt.node)) {
         failed |= !known(shared->condition);
-        for (const LoopBlock* part : {&shared->then_body, &shared->else_body}) std::for_each(part->begin(), part->end(), boxes);
+        for (const LoopBlock* part : {&shared->then_body, &shared->else_body})
+          std::for_each(part->begin(), part->end(), boxes);
       }
       boxes(stmt);
       auto fills = [&](const LoopStmt& part) {
@@ -198,7 +201,8 @@ class Producer final : public Slice {
           if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
       };
       fills(stmt);
-      if (const auto* rounds = std::get_if<LoopFor>(&stmt.node)) std::for_each(rounds->body.begin(), rounds->body.end(), fills);
+      if (const auto* rounds = std::get_if<LoopFor>(&stmt.node))
+        std::for_each(rounds->body.begin(), rounds->body.end(), fills);
       if (loads.empty()) {
         loop.body.push_back(stmt);
         continue;
@@ -226,7 +230,8 @@ class Passing final : public Slice {
   void instead(const LoopPipeline& node, LoopBlock* out) override {
     const LoopPipeline::Bulk::State& state = node.bulk->consumer;
     auto number = [](ir::DType type, const ir::ExprRef& value) { return ir::make_cast({type, nullptr}, value); };
-    const ir::ExprRef trips = ir::make_typed(ir::Op::kMax, {ir::make_typed(ir::Op::kSub, {node.end, node.begin}), int64(0)});
+    const ir::ExprRef trips =
+        ir::make_typed(ir::Op::kMax, {ir::make_typed(ir::Op::kSub, {node.end, node.begin}), int64(0)});
     const ir::ExprRef at = number(ir::DType::I64, ir::make_load(state.stage, {int32(0)}));
     const ir::ExprRef next = named("next", planted(Planted::kNotPassedOver) ? at : plus(trips, at), out);
     const ir::ExprRef rounds = number(ir::DType::I32, ir::make_typed(ir::Op::kDiv, {next, int64(node.depth)}));

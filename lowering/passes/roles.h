@@ -5,8 +5,8 @@
 namespace kachel::lowering {
 
 // Makes LoopKernel::producer: of every bulk pipeline the part that fills it, with the control flow around it and the
-// values that it needs. With teams also LoopKernel::passed_over: of every bulk pipeline the steps over its stages. False
-// if that cannot be told apart: something of it is known to those only that compute.
+// values that it needs. With teams also LoopKernel::passed_over: of every bulk pipeline the steps over its stages.
+// False if that cannot be told apart: something of it is known to those only that compute.
 bool split_roles(LoopKernel* kernel);
 
 }  // namespace kachel::lowering

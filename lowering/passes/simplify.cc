@@ -113,8 +113,7 @@ class Simplifier {
     out->push_back({std::move(copy)});
   }
   void statement(const LoopStream& stream, LoopBlock* out) {
-    out->push_back(
-        {LoopStream{stream.to, stream.from, expr(stream.to_at), expr(stream.from_at), expr(stream.count)}});
+    out->push_back({LoopStream{stream.to, stream.from, expr(stream.to_at), expr(stream.from_at), expr(stream.count)}});
   }
   void statement(const LoopTranspose& transpose, LoopBlock* out) {
     LoopTranspose copy = transpose;

@@ -2,7 +2,8 @@
 // barrier on some path; a statement that conflicts with it gets a barrier in front. A loop's state at entry includes
 // its state at exit (the back edge), found by iterating: states only grow, so this ends. The whole body is such a loop
 // too, since a block goes on to its next tile, but tensors are left out there: no tile reads or writes what another one
-// writes. All block-level control flow is uniform, so a barrier may stand anywhere in it. Buffers that share memory conflict as one buffer does with itself.
+// writes. All block-level control flow is uniform, so a barrier may stand anywhere in it. Buffers that share memory
+// conflict as one buffer does with itself.
 #include "lowering/passes/synchronise.h"
 
 #include <map>
@@ -39,7 +40,8 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
 
 class Synchroniser {
  public:
-  explicit Synchroniser(const LoopKernel& kernel) : batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
+  explicit Synchroniser(const LoopKernel& kernel)
+      : batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
     for (const LoopBuffer& buffer : kernel.buffers)
       if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
@@ -173,8 +175,8 @@ class Synchroniser {
     return exit;
   }
 
-  // A loop that waits for its stage and releases it when nobody reads it any more. Batches that nothing waits for may run
-  // on into the next iteration, which then releases the stage.
+  // A loop that waits for its stage and releases it when nobody reads it any more. Batches that nothing waits for may
+  // run on into the next iteration, which then releases the stage.
   Accesses bulk_pipeline(const LoopPipeline& node, Accesses entry, LoopBlock* out) {
     entry = before_loop(node.consume, std::move(entry), out);
     entry = around(node.consume, std::move(entry));

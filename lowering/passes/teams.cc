@@ -20,24 +20,27 @@ constexpr int64_t kMostRegisters = 160;
 bool once_a_tile(const ir::Kernel& kernel, const Schedule& schedule) {
   const auto direct = [&](const Pipeline& pipeline) {
     return pipeline.realisation == Pipeline::Realisation::kBulkCopies && !encloses_pipeline(pipeline.loop->body) &&
-           std::any_of(kernel.body.begin(), kernel.body.end(), [&](const ir::Stmt& stmt) {
-             return std::get_if<ir::ForStmt>(&stmt.node) == pipeline.loop;
-           });
+           std::any_of(kernel.body.begin(), kernel.body.end(),
+                       [&](const ir::Stmt& stmt) { return std::get_if<ir::ForStmt>(&stmt.node) == pipeline.loop; });
   };
   return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), direct);
 }
 
 }  // namespace
 
-int choose_teams(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target) {
+int choose_teams(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
+                 const Target& target) {
   // Tiles of unequal length find their blocks otherwise.
-  if (target.teams == 1 || !has_bulk_copies(schedule) || !once_a_tile(kernel, schedule) || !schedule.backwards.empty()) return 1;
+  if (target.teams == 1 || !has_bulk_copies(schedule) || !once_a_tile(kernel, schedule) || !schedule.backwards.empty())
+    return 1;
   if (target.teams) return target.teams;
-  if (target.threads || resident_by_shared(peak_bytes(kernel, schedule, placements, target), target.architecture) > 1) return 1;
+  if (target.threads || resident_by_shared(peak_bytes(kernel, schedule, placements, target), target.architecture) > 1)
+    return 1;
   const int64_t registers = fragment_registers(placements);
   const int groups = placements.threads / kGroupThreads;
-  const bool of_groups = groups * kGroupThreads == placements.threads &&
-                         std::all_of(placements.gemms.begin(), placements.gemms.end(), [](const auto& entry) { return entry.second.group; });
+  const bool of_groups =
+      groups * kGroupThreads == placements.threads && std::all_of(placements.gemms.begin(), placements.gemms.end(),
+                                                                  [](const auto& entry) { return entry.second.group; });
   return of_groups && registers * groups <= kMostRegisters ? kTeams : 1;
 }
 
@@ -52,7 +55,8 @@ bool keeps_to_teams(const LoopKernel& kernel) {
       shared.erase(copy->operands[0].buffer.get());
   });
   bool meet = false;
-  for_each_statement(kernel.body, [&](const LoopStmt& stmt) { meet |= std::holds_alternative<LoopBarrier>(stmt.node); });
+  for_each_statement(kernel.body,
+                     [&](const LoopStmt& stmt) { meet |= std::holds_alternative<LoopBarrier>(stmt.node); });
   return shared.empty() && !meet;
 }
 

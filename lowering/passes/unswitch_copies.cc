@@ -36,7 +36,8 @@ bool is_invariant(const ir::ExprRef& value, const LoopFor& loop) {
   });
   bool invariant = true;
   ir::visit(value, [&](const ir::ExprRef& node) {
-    invariant &= node->kind != ir::ExprKind::kLoad && (node->kind != ir::ExprKind::kVar || !made.count(node->var.get()));
+    invariant &=
+        node->kind != ir::ExprKind::kLoad && (node->kind != ir::ExprKind::kVar || !made.count(node->var.get()));
   });
   return invariant;
 }

@@ -55,8 +55,8 @@ constexpr int64_t kWantedSums = 64, kMostFmaSums = 128;
 
 // Without tensor cores; 0 where no product has its sums in registers.
 int fma_threads(const Choices& choices) {
-  const auto [largest, total] = sums_of(
-      choices, [](const auto& gemm, const auto&) { return gemm.c.buffer->scope == ir::Scope::kFragment; });
+  const auto [largest, total] =
+      sums_of(choices, [](const auto& gemm, const auto&) { return gemm.c.buffer->scope == ir::Scope::kFragment; });
   if (!largest) return 0;
   int64_t threads = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / kWantedSums)), 128, 256);
   while (total / threads > kMostFmaSums && threads < 512) threads *= 2;

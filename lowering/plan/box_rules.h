@@ -7,7 +7,8 @@
 
 namespace kachel::lowering {
 
-// "" if boxes of the slice of a tensor can be moved, either way; else why not. `multiples`: note_multiples() of the body.
+// "" if boxes of the slice of a tensor can be moved, either way; else why not. `multiples`: note_multiples() of the
+// body.
 std::string refuses_boxes(const ir::Kernel& kernel, const ir::TileRef& slice, const Ranges& multiples,
                           uint64_t fact_mask);
 

@@ -13,8 +13,8 @@ namespace kachel::lowering {
 namespace {
 
 constexpr int64_t kRows = 16, kColumnStep = 16;  // of a box; what four matrices of stmatrix are
-constexpr int64_t kBytes = 2;             // of an element
-constexpr int64_t kReserved = 1024;       // for barriers of phases and what reductions exchange
+constexpr int64_t kBytes = 2;                    // of an element
+constexpr int64_t kReserved = 1024;              // for barriers of phases and what reductions exchange
 
 // Calls fn on each copy outside of loops.
 template <class Fn>
@@ -58,14 +58,15 @@ class Chooser {
   // Whether it stores accumulators of 16-bit elements at all; then `columns` of a box, or why there are none.
   bool choose(const ir::CopyStmt& copy, BoxStore* box) const {
     const ir::BufferRef &to = copy.dst.buffer, &fragment = copy.src.buffer;
-    if (to->scope != ir::Scope::kGlobal || ir::bits(to->type.dtype) != 8 * kBytes || copy.atomic != ir::AtomicOp::kNone ||
-        fragment->scope == ir::Scope::kGlobal || !is_whole(copy.src))
+    if (to->scope != ir::Scope::kGlobal || ir::bits(to->type.dtype) != 8 * kBytes ||
+        copy.atomic != ir::AtomicOp::kNone || fragment->scope == ir::Scope::kGlobal || !is_whole(copy.src))
       return false;
     const Placement& placement = placements_.at(fragment.get());
     if (placement.scope != ir::Scope::kRegister || !placement.fragment) return false;
     const auto rows = placement.fragment->matrix_rows();
     const bool converts = ir::is_float(to->type.dtype) && fragment->type.dtype == ir::DType::F32;
-    if (!rows || !placement.fragment->replicas().empty() || !(converts || fragment->type.dtype == to->type.dtype)) return false;
+    if (!rows || !placement.fragment->replicas().empty() || !(converts || fragment->type.dtype == to->type.dtype))
+      return false;
     box->reason = refuses(copy);
     if (!box->reason.empty()) return true;
     // Groups of 16 columns that lie beside each other in a warp, and in its registers.
@@ -79,7 +80,8 @@ class Chooser {
  private:
   std::string refuses(const ir::CopyStmt& copy) const {
     const ir::BufferRef& to = copy.dst.buffer;
-    if (copy.dst.axes.back().kind == ir::AxisSpec::Kind::kIndex) return fmt::format("a column of {} is written", to->name);
+    if (copy.dst.axes.back().kind == ir::AxisSpec::Kind::kIndex)
+      return fmt::format("a column of {} is written", to->name);
     if (std::string why = refuses_boxes(kernel_, copy.dst, multiples_, fact_mask_); !why.empty()) return why;
     if (uses_of(kernel_.body, to.get()) != 1) return fmt::format("{} is touched more than once", to->name);
     return "";

@@ -1,13 +1,13 @@
 // Which accumulators the copy engine stores. A warp puts 16 rows of its part of a fragment into shared memory by
-// stmatrix, a box of 64 columns at a time, and the copy engine writes them to the tensor, whole lines at a time and without
-// what lies outside of it, while the warp goes on.
+// stmatrix, a box of 64 columns at a time, and the copy engine writes them to the tensor, whole lines at a time and
+// without what lies outside of it, while the warp goes on.
 #pragma once
 #include "lowering/plan/placement.h"
 
 namespace kachel::lowering {
 
-// Fills Placements::boxes. A copy is chosen if the facts allow a map, nothing else in the kernel touches the tensor, and
-// there is room for a warp's boxes without fewer blocks fitting on a multiprocessor.
+// Fills Placements::boxes. A copy is chosen if the facts allow a map, nothing else in the kernel touches the tensor,
+// and there is room for a warp's boxes without fewer blocks fitting on a multiprocessor.
 void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Placements* placements, const Target& target,
                        uint64_t fact_mask);
 

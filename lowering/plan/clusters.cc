@@ -80,7 +80,8 @@ class Chooser {
         return axis.kind != ir::AxisSpec::Kind::kIndex;
       });
       Axes axes = dependences_.of(copy->src);
-      if (shape.size() == 2 && ranges == 1 && shape[0] % (kMostCluster * kPatternRows) == 0 && axes.size() < axes_) shared[copy] = std::move(axes);
+      if (shape.size() == 2 && ranges == 1 && shape[0] % (kMostCluster * kPatternRows) == 0 && axes.size() < axes_)
+        shared[copy] = std::move(axes);
     }
   }
 

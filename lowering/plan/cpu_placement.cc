@@ -1,5 +1,5 @@
-#include "lowering/machine/cpu_machine.h"
 #include "lowering/plan/cpu_placement.h"
+#include "lowering/machine/cpu_machine.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
@@ -33,9 +33,8 @@ bool fits_i16(ir::DType type) {
 }
 bool is_pair_product(const ir::GemmStmt& gemm) {
   return gemm.c.buffer->type.dtype == ir::DType::I32 && fits_i16(gemm.a.buffer->type.dtype) &&
-         fits_i16(gemm.b.buffer->type.dtype) && gemm.c.buffer->shape.size() == 2 &&
-         gemm.a.buffer->shape.size() == 2 && gemm.b.buffer->shape.size() == 2 && is_whole(gemm.c) &&
-         is_whole(gemm.a) && is_whole(gemm.b);
+         fits_i16(gemm.b.buffer->type.dtype) && gemm.c.buffer->shape.size() == 2 && gemm.a.buffer->shape.size() == 2 &&
+         gemm.b.buffer->shape.size() == 2 && is_whole(gemm.c) && is_whole(gemm.a) && is_whole(gemm.b);
 }
 
 // How a tile is used, apart from being written as a whole.
@@ -47,7 +46,7 @@ struct Uses {
   bool only_pairs() const {
     return !a && !c && !other && !b[0] && !b[1] && a_pairs[0] + a_pairs[1] + b_pairs[0] + b_pairs[1] == 1;
   }
-  int64_t columns = 0;         // as B
+  int64_t columns = 0;  // as B
 };
 
 class Collector {
@@ -166,7 +165,8 @@ OperandMatrix operand_matrix(const ir::TileRef& ref, const Placement& placement)
     const int64_t stride = placement.layout.axis_stride(i);
     if (axis.start) matrix.first += axis.start->int_value * stride;
     if (axis.kind == AxisSpec::Kind::kIndex) continue;
-    matrix.extent[next] = axis.kind == AxisSpec::Kind::kRange ? axis.extent->int_value : ref.buffer->shape[i]->int_value;
+    matrix.extent[next] =
+        axis.kind == AxisSpec::Kind::kRange ? axis.extent->int_value : ref.buffer->shape[i]->int_value;
     matrix.stride[next++] = stride;
   }
   return matrix;

@@ -24,7 +24,8 @@ class Fetcher {
   std::vector<TensorRead> reads_of(const ir::ParallelStmt& region) const {
     BufferSet used;
     note_uses({{}, region}, &used);
-    const bool meets = std::any_of(used.begin(), used.end(), [&](const ir::Buffer* buffer) { return sums_.count(buffer) != 0; });
+    const bool meets =
+        std::any_of(used.begin(), used.end(), [&](const ir::Buffer* buffer) { return sums_.count(buffer) != 0; });
     if (!meets || region.iters.size() != 2) return {};
     std::vector<TensorRead> reads = tensor_reads(region);
     std::erase_if(reads, [&](const TensorRead& read) {
@@ -39,7 +40,8 @@ class Fetcher {
     for (const ir::Stmt& stmt : body) {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) sums_.insert(gemm->c.buffer.get());
       if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_sums(loop->body);
-      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) note_sums(branch->then_body), note_sums(branch->else_body);
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+        note_sums(branch->then_body), note_sums(branch->else_body);
     }
   }
 

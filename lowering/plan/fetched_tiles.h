@@ -3,8 +3,9 @@
 //   pipelined k < K, 4 { ... acc += a @ b }
 //   parallel i < BM, j < BN { acc[i, j] += R[x + i, y + j] }
 //
-// becomes a tile that is loaded ahead, `pipelined fetched < 1, 2 { r = R[x +: BM, y +: BN]; parallel ... r[i, j] }`, so that
-// the copy engine fills it while the products are made. And what a region in a pipelined loop reads in every iteration,
+// becomes a tile that is loaded ahead, `pipelined fetched < 1, 2 { r = R[x +: BM, y +: BN]; parallel ... r[i, j] }`, so
+// that the copy engine fills it while the products are made. And what a region in a pipelined loop reads in every
+// iteration,
 //
 //   pipelined k < K, 4 { x = X[...]; parallel i < BM, d < BK { a[i, d] = x[i, d] * gain[k * BK + d] } ... }
 //
@@ -16,8 +17,8 @@
 
 namespace kachel::lowering {
 
-// Nothing if no region reads in that form. REQUIRES: grid kernel after instantiation, not yet with pipelines around others
-// (pipeline_tiles.h). The result shares buffers and variables with `kernel`.
+// Nothing if no region reads in that form. REQUIRES: grid kernel after instantiation, not yet with pipelines around
+// others (pipeline_tiles.h). The result shares buffers and variables with `kernel`.
 std::optional<ir::Kernel> fetched_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
 std::optional<ir::Kernel> staged_rows(const ir::Kernel& kernel, uint64_t fact_mask);
 

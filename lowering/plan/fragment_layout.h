@@ -34,9 +34,9 @@ class FragmentLayout {
   // group have 16 rows each of every 64. Source: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
   // REQUIRES: rows % (64 * groups_m) == 0, columns % (8 * groups_n) == 0, groups_m * groups_n * 128 == threads.
   static FragmentLayout group_accumulator(int64_t rows, int64_t columns, int64_t groups_m, int64_t groups_n);
-  // B of mma.m16n8k16 for 16-bit elements, as columns x k: `warps` warps with a contiguous part of the columns each. The four
-  // elements of one instruction are neighbours, after them its steps of k. Source: as accumulator().
-  // REQUIRES: columns % (8 * warps) == 0, k % 16 == 0.
+  // B of mma.m16n8k16 for 16-bit elements, as columns x k: `warps` warps with a contiguous part of the columns each.
+  // The four elements of one instruction are neighbours, after them its steps of k. Source: as accumulator(). REQUIRES:
+  // columns % (8 * warps) == 0, k % 16 == 0.
   static FragmentLayout right_operand(int64_t columns, int64_t k, int64_t warps);
   // C of a product by fused multiply-add: a thread holds an outer product of rows and columns, as square as the tile
   // allows. Rows come in strips of `row_vector` neighbours, columns of `column_vector`; the next strip of a thread is
@@ -62,13 +62,13 @@ class FragmentLayout {
   int64_t vector() const;
 
   // For accumulators of mma and wgmma: eight neighbours along the last axis in a thread instead of two, after the four
-  // threads that share eight columns have exchanged four tiles of them. Registers: eight neighbours, the two rows, then as
-  // before. Nothing for other layouts.
+  // threads that share eight columns have exchanged four tiles of them. Registers: eight neighbours, the two rows, then
+  // as before. Nothing for other layouts.
   std::optional<FragmentLayout> quad_rows() const;
 
-  // For accumulators of mma and wgmma: where the lanes point stmatrix. Pairs of tiles of eight columns become one vector of
-  // eight neighbours a lane: 8 lanes a matrix, two matrices down the rows, then two along the columns. Registers number the
-  // same pairs. Nothing for other layouts.
+  // For accumulators of mma and wgmma: where the lanes point stmatrix. Pairs of tiles of eight columns become one
+  // vector of eight neighbours a lane: 8 lanes a matrix, two matrices down the rows, then two along the columns.
+  // Registers number the same pairs. Nothing for other layouts.
   std::optional<FragmentLayout> matrix_rows() const;
 
   // Coordinates held by a register of a thread; may lie past the extent of a ragged axis.
@@ -78,7 +78,8 @@ class FragmentLayout {
   bool operator==(const FragmentLayout&) const = default;
 
  private:
-  // Whether it is that of mma's or wgmma's accumulators, a multiple of `tiles` of eight columns in a thread side by side.
+  // Whether it is that of mma's or wgmma's accumulators, a multiple of `tiles` of eight columns in a thread side by
+  // side.
   bool accumulates(int64_t tiles) const;
 
   std::vector<int64_t> shape_;

@@ -104,8 +104,8 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
       return choice;
     }
   const char* reason = "";
-  const MmaShape* mma = find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision,
-                                 &reason);
+  const MmaShape* mma =
+      find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
   if (!mma) {
     choice.reason = reason;
     return choice;
@@ -127,7 +127,7 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
   if (choice.b_in_registers) return choice;
   if (target.group_products && has_group_mma(target.architecture)) {
     choice.reason = !wants_runs(gemm) || places.room_for_runs ? no_group(gemm, shape, a_in_registers)
-                                                       : "no registers are left for the sums of runs";
+                                                              : "no registers are left for the sums of runs";
     choice.group = choice.reason.empty();
   }
   settle_sums(gemm, target.architecture, &choice);

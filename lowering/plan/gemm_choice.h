@@ -13,8 +13,8 @@ struct WarpGrid {
 // Along which axes warps share a tile.
 enum class Sharing : uint8_t { kBoth, kRows, kColumns };
 
-// How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands. Nothing if the tile does
-// not divide.
+// How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands. Nothing if the tile
+// does not divide.
 std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing);
 
 // The same for warp groups and wgmma.m64nN, with the least reading of operands by its instructions.
@@ -41,8 +41,8 @@ struct GemmPlaces {
   bool a_in_registers = false, b_in_registers = false, room_for_runs = true;
 };
 
-// The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none. B is in
-// registers where that is asked for and an instruction takes it from there.
+// The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none. B is
+// in registers where that is asked for and an instruction takes it from there.
 GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places);
 
 // Whether dp4a multiplies a gemm that has no mma: both operands with k along their rows, in whole words.

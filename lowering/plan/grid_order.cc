@@ -163,7 +163,8 @@ ExprRef at_last_tile(const ir::Kernel& kernel, const ExprRef& value, size_t axis
   const ir::IterVar& last = kernel.grid[axis];
   const ExprRef result = ir::rewrite(value, [&](const ExprRef& node) {
     if (node->kind != ExprKind::kVar || node->var != last.var) return node;
-    return ir::make_cast({node->type, nullptr}, ir::make_typed(Op::kSub, {last.extent, ir::make_int(1, last.extent->type)}));
+    return ir::make_cast({node->type, nullptr},
+                         ir::make_typed(Op::kSub, {last.extent, ir::make_int(1, last.extent->type)}));
   });
   bool known = true;
   ir::visit(result, [&](const ExprRef& node) {

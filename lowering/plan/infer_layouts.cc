@@ -37,8 +37,9 @@ class Inference {
       choices_.clear();
       link_groups();
       choose_gemms();
-      threads_ = target_.threads ? target_.threads
-                                 : choose_threads(kernel_, choices_, [this](const auto& gemm) { return rows_only(gemm); });
+      threads_ = target_.threads
+                     ? target_.threads
+                     : choose_threads(kernel_, choices_, [this](const auto& gemm) { return rows_only(gemm); });
       if (strict() && propagate() && free_layouts() && within_budget()) break;
     }
     return result();
@@ -101,8 +102,7 @@ class Inference {
       const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
       std::optional<WarpGrid> grid;
       if (choice.group) {
-        if (threads_ % kGroupThreads == 0)
-          grid = group_grid(*gemm, threads_ / kGroupThreads, rows_only(*gemm));
+        if (threads_ % kGroupThreads == 0) grid = group_grid(*gemm, threads_ / kGroupThreads, rows_only(*gemm));
         if (!grid) {
           choice.group = false;
           choice.reason = "the block's warp groups cannot share the tile of C";
@@ -133,8 +133,8 @@ class Inference {
       choice.warps_n = grid->n;
       if (!assign(gemm->c.buffer, accumulator(choice.group, shape, *grid), "two gemms want it in different layouts"))
         return false;
-      if (choice.b_in_registers && !assign(gemm->b.buffer, right_operand(*gemm, grid->n),
-                                           "it is made in another layout than its gemm reads"))
+      if (choice.b_in_registers &&
+          !assign(gemm->b.buffer, right_operand(*gemm, grid->n), "it is made in another layout than its gemm reads"))
         return false;
       if (!is_fragment(gemm->a.buffer)) continue;
       const WarpGrid rows{threads_ / (choice.group ? kGroupThreads : 32), 1};
@@ -210,8 +210,9 @@ class Inference {
         if (space.reduction) space.layout = FragmentLayout::blocked(space.shape, 1, threads_);
         continue;
       }
-      const Space::Use& use = *std::max_element(
-          space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) { return a.axes.size() < b.axes.size(); });
+      const Space::Use& use = *std::max_element(space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) {
+        return a.axes.size() < b.axes.size();
+      });
       space.layout = extended(layouts_.at(use.buffer.get()), use.axes, space.shape);
       if (!propagate()) return false;
     }
@@ -359,8 +360,7 @@ class Inference {
 
 }  // namespace
 
-Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
-                         uint64_t fact_mask) {
+Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, uint64_t fact_mask) {
   return Inference(kernel, target, schedule, fact_mask).run();
 }
 

@@ -35,8 +35,7 @@ Layout Layout::padded(std::vector<int64_t> shape, int64_t pitch) {
 
 Layout Layout::conflict_free(std::vector<int64_t> shape, int64_t element_bytes) {
   const int64_t chunk = 16 / element_bytes, chunks = shape.back() / chunk;
-  if (chunks % 8 && chunks != 4 && chunks != 2 && chunks != 1)
-    return padded(std::move(shape), (chunks | 1) * chunk);
+  if (chunks % 8 && chunks != 4 && chunks != 2 && chunks != 1) return padded(std::move(shape), (chunks | 1) * chunk);
   const int64_t columns = shape.back();
   Layout layout = padded(std::move(shape), columns);
   if (chunks % 8 == 0) layout.swizzle_ = {chunk, 1, 7};
@@ -48,9 +47,9 @@ Layout Layout::conflict_free(std::vector<int64_t> shape, int64_t element_bytes) 
 Layout Layout::slabs(std::vector<int64_t> shape, int64_t element_bytes) {
   const int64_t chunk = 16 / element_bytes, columns = shape.back(), rows = product(shape) / columns;
   const int64_t width = std::min(columns, 128 / element_bytes), chunks = width / chunk;
-  Layout layout(std::move(shape), {{width, Target::kOffset, 1},
-                                   {columns / width, Target::kOffset, width * rows},
-                                   {rows, Target::kOffset, width}});
+  Layout layout(
+      std::move(shape),
+      {{width, Target::kOffset, 1}, {columns / width, Target::kOffset, width * rows}, {rows, Target::kOffset, width}});
   layout.swizzle_ = {chunk, 8 / chunks, chunks - 1};
   layout.slab_columns_ = width;
   return layout;

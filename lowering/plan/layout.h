@@ -42,8 +42,8 @@ class Layout {
   // For 16-byte accesses along rows and along columns without bank conflicts: swizzled where a power of two of chunks
   // makes a row, else with rows an odd number of chunks apart. REQUIRES: rows of whole 16-byte chunks.
   static Layout conflict_free(std::vector<int64_t> shape, int64_t element_bytes);
-  // A matrix as wgmma reads it: slabs of `slab_bytes` of each row, one after the other, in each of them the rows, and the
-  // chunks of 16 bytes swizzled. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
+  // A matrix as wgmma reads it: slabs of `slab_bytes` of each row, one after the other, in each of them the rows, and
+  // the chunks of 16 bytes swizzled. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
   // REQUIRES: rows of 32, 64 or a multiple of 128 bytes.
   static Layout slabs(std::vector<int64_t> shape, int64_t element_bytes);
 

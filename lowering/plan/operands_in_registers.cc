@@ -110,8 +110,8 @@ class Mover {
 
  private:
   void move(BufferRef* buffer) {
-    if ((*buffer)->scope != ir::Scope::kShared || ir::bits((*buffer)->type.dtype) != 16 || !ir::is_float((*buffer)->type.dtype) ||
-        !uses_.qualifies(buffer->get()))
+    if ((*buffer)->scope != ir::Scope::kShared || ir::bits((*buffer)->type.dtype) != 16 ||
+        !ir::is_float((*buffer)->type.dtype) || !uses_.qualifies(buffer->get()))
       return;
     BufferRef& moved = moved_[buffer->get()];
     if (!moved) {

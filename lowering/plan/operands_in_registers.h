@@ -9,8 +9,8 @@
 
 namespace kachel::lowering {
 
-// `left`: left operands too, for architectures with wgmma. REQUIRES: a concrete kernel for a GPU, not the generic lowering.
-// The result shares variables and the other buffers.
+// `left`: left operands too, for architectures with wgmma. REQUIRES: a concrete kernel for a GPU, not the generic
+// lowering. The result shares variables and the other buffers.
 ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left);
 
 }  // namespace kachel::lowering

@@ -12,8 +12,9 @@
 
 namespace kachel::lowering {
 
-// REQUIRES: a concrete kernel for a GPU, not the generic lowering. Where the facts promise no whole bytes nothing changes.
-// The result shares variables and the other buffers; tensors whose bytes are read stand in it as ir::Buffer::packed.
+// REQUIRES: a concrete kernel for a GPU, not the generic lowering. Where the facts promise no whole bytes nothing
+// changes. The result shares variables and the other buffers; tensors whose bytes are read stand in it as
+// ir::Buffer::packed.
 ir::Kernel packed_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
 
 // The tensors of bytes that stand in it.

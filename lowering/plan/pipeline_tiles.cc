@@ -24,7 +24,8 @@ bool is_pipelined(const ir::Stmt& stmt) {
 
 bool encloses_pipeline(const ir::Block& body) {
   return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
-    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) return loop->pipelined || encloses_pipeline(loop->body);
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node))
+      return loop->pipelined || encloses_pipeline(loop->body);
     const auto* branch = std::get_if<ir::IfStmt>(&stmt.node);
     return branch && (encloses_pipeline(branch->then_body) || encloses_pipeline(branch->else_body));
   });

@@ -9,8 +9,8 @@
 
 namespace kachel::lowering {
 
-// REQUIRES: grid kernel after instantiation. The result shares buffers and variables with `kernel`; it is `kernel` itself
-// if there is nothing of that form.
+// REQUIRES: grid kernel after instantiation. The result shares buffers and variables with `kernel`; it is `kernel`
+// itself if there is nothing of that form.
 ir::Kernel pipeline_tiles(const ir::Kernel& kernel);
 
 // A pipeline of one iteration, for a tile that is worked on and the next one; its body is to be filled in.

@@ -18,8 +18,8 @@
 namespace kachel::lowering {
 
 struct Placement {
-  ir::Scope scope = ir::Scope::kShared;  // kShared or kRegister
-  ir::DType storage = ir::DType::F32;    // element type in memory: 4-bit types are held one a byte
+  ir::Scope scope = ir::Scope::kShared;    // kShared or kRegister
+  ir::DType storage = ir::DType::F32;      // element type in memory: 4-bit types are held one a byte
   Layout layout;                           // of memory; of registers in the generic lowering, cyclic
   std::optional<FragmentLayout> fragment;  // of registers otherwise
   int64_t stages = 1;                      // copies of it in memory, for a pipeline
@@ -43,16 +43,16 @@ struct GemmChoice {
   const MmaShape* mma = nullptr;
   bool group = false;  // wgmma by warp groups, else mma by warps
   bool a_in_registers = false, b_in_registers = false;
-  // Of short sums. In runs: wgmma makes sums of a part of k, which are added to C in f32. Widened: operands become f16 in
-  // registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
+  // Of short sums. In runs: wgmma makes sums of a part of k, which are added to C in f32. Widened: operands become f16
+  // in registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
   bool in_runs = false, widened = false;
   int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps, or warp groups, share C
   // Without mma: four products of 8-bit integers at once, and the rows and columns of C that a thread has; 0: C is in
   // memory.
   bool dot4 = false;
   int64_t block_rows = 0, block_columns = 0;
-  bool crowded_out = false;          // tensor cores know the types, but this tile does not go with them
-  std::string reason;                // for explain: the fact that was missing for the next better choice
+  bool crowded_out = false;  // tensor cores know the types, but this tile does not go with them
+  std::string reason;        // for explain: the fact that was missing for the next better choice
 };
 
 // A fragment to a tensor by way of shared memory and the copy engine, in boxes of 16 rows a warp.

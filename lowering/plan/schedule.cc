@@ -46,7 +46,8 @@ std::string Schedule::print() const {
   }
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
-  if (raster > 1) text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");
+  if (raster > 1)
+    text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");
   for (const Pipeline& pipeline : pipelines) {
     std::string names;
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;

@@ -22,7 +22,7 @@ struct Role {
 // the realisation's: synchronise() emits them.
 struct Pipeline {
   enum class Realisation : uint8_t {
-    kInOrder,     // each iteration fills its buffers, then reads them
+    kInOrder,      // each iteration fills its buffers, then reads them
     kAsyncCopies,  // cp.async: the threads that read also start the copies, `depth` - 1 iterations ahead
     kBulkCopies    // the copy engine, on behalf of a warp of its own that runs `depth` iterations ahead
   } realisation = Realisation::kInOrder;
@@ -40,10 +40,10 @@ inline constexpr int64_t kRowsTogether = 8, kShortRowsTogether = 64;
 
 struct Schedule {
   std::vector<Role> roles;
-  int teams = 1;  // of consumers, see teams.h
+  int teams = 1;    // of consumers, see teams.h
   int copiers = 0;  // threads of the producer that copy something themselves
-  // Neighbouring blocks that are launched as a cluster, and the copies of which each makes a part for all where their tiles are
-  // alike on these axes of the grid. See clusters.h.
+  // Neighbouring blocks that are launched as a cluster, and the copies of which each makes a part for all where their
+  // tiles are alike on these axes of the grid. See clusters.h.
   int cluster = 1;
   std::map<const ir::CopyStmt*, std::set<size_t>> shared;
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
@@ -54,8 +54,8 @@ struct Schedule {
   // Of the last two axes of the order: so many rows of tiles are walked together, column by column, so that blocks that
   // run at the same time share what they read. 1: row by row.
   int64_t raster = 1;
-  // Bytes that a row of tiles reads: fewer than `raster` rows where those would not fit the L2. Of dimensions and scalars, I64.
-  // Null: always `raster`.
+  // Bytes that a row of tiles reads: fewer than `raster` rows where those would not fit the L2. Of dimensions and
+  // scalars, I64. Null: always `raster`.
   ir::ExprRef row_bytes;
   std::string print() const;
   // Null if the loop has none.
@@ -66,15 +66,15 @@ struct Schedule {
 Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
 
 // Pipelines of asynchronous copies where the dependences of a loop's body allow it. A copy runs ahead if it moves
-// elements as they are from a tensor that the kernel only reads to a whole shared tile which nothing outside of the loop
-// and nothing before the copy in its body touches, and if what it is addressed by is known without the body. Rows that are not
-// aligned to 4 bytes are for a producer's threads, where there may be one. The depth is what the loop asks for;
-// fit_pipelines() cuts it down.
+// elements as they are from a tensor that the kernel only reads to a whole shared tile which nothing outside of the
+// loop and nothing before the copy in its body touches, and if what it is addressed by is known without the body. Rows
+// that are not aligned to 4 bytes are for a producer's threads, where there may be one. The depth is what the loop asks
+// for; fit_pipelines() cuts it down.
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
 
-// Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops follow
-// each other: an axis on which no copy in such a loop depends becomes the fastest. Where it is walked from its end, as
-// many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
+// Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops
+// follow each other: an axis on which no copy in such a loop depends becomes the fastest. Where it is walked from its
+// end, as many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
 void order_grid(const ir::Kernel& kernel, Schedule* schedule);
 
 // The axes for Schedule::backwards: those along which no loop's bound falls and some loop's bound rises.
@@ -85,11 +85,12 @@ struct Placements;
 void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);
 
 // Bytes of shared memory at the statement that needs most.
-int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target);
+int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
+                   const Target& target);
 
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
-// slabs that it fills. What it cannot copy of a pipeline, the producer's threads do; where it can copy nothing, those that
-// compute do. Says why in Pipeline::reason.
+// slabs that it fills. What it cannot copy of a pipeline, the producer's threads do; where it can copy nothing, those
+// that compute do. Says why in Pipeline::reason.
 void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                         uint64_t fact_mask);
 bool has_bulk_copies(const Schedule& schedule);

@@ -84,8 +84,8 @@ class Scheduler {
     std::map<const ir::Buffer*, int64_t> inside;  // uses within the loop
     for (const ir::Stmt& stmt : loop.body)
       for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool) { ++inside[buffer.get()]; });
-    std::set<const ir::Buffer*> touched;          // by the statements so far
-    std::set<const ir::Var*> inner;               // lets of the body that cannot be known ahead
+    std::set<const ir::Buffer*> touched;             // by the statements so far
+    std::set<const ir::Var*> inner;                  // lets of the body that cannot be known ahead
     std::map<const ir::Var*, const ir::Stmt*> lets;  // those that can
     std::vector<const ir::Stmt*> copies;
     for (const ir::Stmt& stmt : loop.body) {
@@ -146,12 +146,14 @@ class Scheduler {
   // Why a copy cannot be asynchronous; "" if it can.
   std::string refuses(const ir::CopyStmt& copy, const std::set<const ir::Var*>& inner) const {
     const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
-    if (from->scope != ir::Scope::kGlobal || to->scope != ir::Scope::kShared) return "it does not go from a tensor to a shared tile";
+    if (from->scope != ir::Scope::kGlobal || to->scope != ir::Scope::kShared)
+      return "it does not go from a tensor to a shared tile";
     if (copy.atomic != ir::AtomicOp::kNone || !only_read(from)) return "the kernel writes its source";
     if (from->type.dtype != to->type.dtype || ir::bits(from->type.dtype) < 8) return "its elements are converted";
     if (copy.src.pad) return "it is padded with another value than 0";
     if (!is_whole(copy.dst)) return "it fills a part of the tile";
-    if (copy.src.axes.back().kind == ir::AxisSpec::Kind::kIndex || copy.src.axes.back().kind == ir::AxisSpec::Kind::kGather)
+    if (copy.src.axes.back().kind == ir::AxisSpec::Kind::kIndex ||
+        copy.src.axes.back().kind == ir::AxisSpec::Kind::kGather)
       return "its rows are not contiguous";
     const int64_t row = tile_shape(to).back() * std::max(1, ir::bits(from->type.dtype) / 8);
     const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= 4;
@@ -189,7 +191,8 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
   return schedule;
 }
 
-int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements, const Target& target) {
+int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
+                   const Target& target) {
   LiveRanges ranges = live_ranges(kernel);
   // What the copy engine may come to fill lives throughout.
   if (target.bulk_copies && has_group_mma(target.architecture))

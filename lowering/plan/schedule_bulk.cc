@@ -22,7 +22,7 @@ constexpr int kBesideFragments = 56;  // registers of a thread that computes: op
 // group produces and hands most of its own on. The pairs fit the 64 Ki registers of a multiprocessor; a producer that
 // walks tiles in groups needs some 40, one that copies by way of its registers as many as it can get.
 void share_registers(const Placements& placements, bool stores, Role* consumer, Role* producer) {
-  constexpr int kLeastBeside = 16;      // where products take most of a group's time
+  constexpr int kLeastBeside = 16;  // where products take most of a group's time
   struct Share {
     int threads, alike, consumer, producer;
     bool stores;
@@ -31,7 +31,8 @@ void share_registers(const Placements& placements, bool stores, Role* consumer, 
                                {384, 128, 160, 32, false}, {256, 168, 200, 104, true}, {384, 128, 136, 104, true}};
   const int64_t fragments = fragment_registers(placements);
   for (const Share& share : kShares) {
-    if (share.threads != consumer->threads || share.stores != stores || fragments + kBesideFragments <= share.alike) continue;
+    if (share.threads != consumer->threads || share.stores != stores || fragments + kBesideFragments <= share.alike)
+      continue;
     if (producer->threads > kGroupThreads) return;
     consumer->registers = share.consumer;
     producer->registers = share.producer;
@@ -100,7 +101,8 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
   pipeline->stored = false;
 }
 
-// None, a warp, or warp groups where that is much: a second one where all threads then have the registers that they need.
+// None, a warp, or warp groups where that is much: a second one where all threads then have the registers that they
+// need.
 int copiers_of(const Schedule& schedule, const Placements& placements) {
   constexpr int64_t kMostOfWarp = 4096;  // bytes of a stage: eight copies of 16 bytes a thread
   constexpr int64_t kMostStoredOfGroup = 16384;

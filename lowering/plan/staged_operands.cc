@@ -45,7 +45,8 @@ class Stager {
       const std::vector<BufferRef> staged = region ? stage(region) : std::vector<BufferRef>{};
       const ir::Loc loc = stmt.loc;
       out.push_back(std::move(stmt));
-      for (const BufferRef& tile : staged) out.push_back({loc, ir::CopyStmt{whole(tile), whole(parts_.at(tile.get()))}});
+      for (const BufferRef& tile : staged)
+        out.push_back({loc, ir::CopyStmt{whole(tile), whole(parts_.at(tile.get()))}});
     }
     return out;
   }

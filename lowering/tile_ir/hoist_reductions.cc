@@ -96,14 +96,18 @@ class Hoister {
     }
     if (outer.empty()) {
       const ExprRef one = ir::make_int(1, ir::DType::I64);
-      outer.push_back({std::make_shared<ir::Var>(
-                           ir::Var{ir::VarKind::kParallel, "one", ir::TypeRef{ir::DType::I64, nullptr}, {}}),
-                       one});
+      outer.push_back(
+          {std::make_shared<ir::Var>(ir::Var{ir::VarKind::kParallel, "one", ir::TypeRef{ir::DType::I64, nullptr}, {}}),
+           one});
       shape.push_back(one);
       indices.push_back(ir::make_int(0, ir::DType::I64));
     }
-    auto buffer = std::make_shared<ir::Buffer>(ir::Buffer{"reduced", iters.empty() ? ir::Scope::kShared : ir::Scope::kFragment,
-                                                          ir::Direction::kInOut, {reduce->type, nullptr}, shape, loc_});
+    auto buffer = std::make_shared<ir::Buffer>(ir::Buffer{"reduced",
+                                                          iters.empty() ? ir::Scope::kShared : ir::Scope::kFragment,
+                                                          ir::Direction::kInOut,
+                                                          {reduce->type, nullptr},
+                                                          shape,
+                                                          loc_});
     made_.push_back(buffer);
     ExprRef value = inline_lets(reduce, fresh);
     if (planted(Planted::kReducedAxis)) value = exchanged(value, outer);
@@ -126,7 +130,9 @@ class Hoister {
     return out;
   }
 
-  void statement(const ir::DeclStmt& decl, ir::Block* out) { out->push_back({loc_, ir::DeclStmt{decl.buffer, uniform(decl.init)}}); }
+  void statement(const ir::DeclStmt& decl, ir::Block* out) {
+    out->push_back({loc_, ir::DeclStmt{decl.buffer, uniform(decl.init)}});
+  }
   void statement(const ir::LetStmt& let, ir::Block* out) {
     ExprRef value = uniform(let.value);
     out->push_back({loc_, ir::LetStmt{let.var, value}});

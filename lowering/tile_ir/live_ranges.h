@@ -1,5 +1,6 @@
-// How long a tile's memory is needed, in top-level statements of a tile's work. Memory is not preserved from tile to tile,
-// so that a tile lives from the first statement that touches it to the last; loops and branches count as one statement.
+// How long a tile's memory is needed, in top-level statements of a tile's work. Memory is not preserved from tile to
+// tile, so that a tile lives from the first statement that touches it to the last; loops and branches count as one
+// statement.
 #pragma once
 #include <map>
 
@@ -16,8 +17,8 @@ using LiveRanges = std::map<const ir::Buffer*, LiveRange>;  // what is absent is
 // Of tiles and fragments.
 LiveRanges live_ranges(const ir::Kernel& kernel);
 
-// Of buffers in shared memory and in registers. What the copy engine fills, and its barriers, live throughout: it runs ahead
-// into the next tile.
+// Of buffers in shared memory and in registers. What the copy engine fills, and its barriers, live throughout: it runs
+// ahead into the next tile.
 LiveRanges live_ranges(const LoopKernel& kernel);
 
 // Registers of 32 bits for all arrays of a thread that live at the same time, where most do.

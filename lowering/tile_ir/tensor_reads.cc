@@ -75,7 +75,8 @@ std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region) {
     if (!let && !assign) continue;
     const ExprRef& value = let ? let->value : assign->value;
     for_each_certain_load(value, [&](const ExprRef& load) {
-      if (std::any_of(found.begin(), found.end(), [&](const TensorRead& other) { return ir::same(other.load, load); })) return;
+      if (std::any_of(found.begin(), found.end(), [&](const TensorRead& other) { return ir::same(other.load, load); }))
+        return;
       if (std::optional<TensorRead> read = read_of(region, indexes, load)) found.push_back(std::move(*read));
     });
     if (let) lets[let->var.get()] = indexes.inlined(let->value);

@@ -1,4 +1,5 @@
-// What regions read of tensors as tiles: R[x + i, y + j] in a region over (i, j) is r[i, j] of a tile r = R[x +: BM, y +: BN].
+// What regions read of tensors as tiles: R[x + i, y + j] in a region over (i, j) is r[i, j] of a tile r = R[x +: BM, y
+// +: BN].
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,14 +9,14 @@
 namespace kachel::lowering {
 
 struct TensorRead {
-  ir::ExprRef load;               // in the region
-  ir::BufferRef tile;             // what could stand for it, of the axes that follow the region's
+  ir::ExprRef load;                // in the region
+  ir::BufferRef tile;              // what could stand for it, of the axes that follow the region's
   std::vector<ir::ExprRef> place;  // of an iteration's element in the tile
-  ir::CopyStmt copy;              // of the tensor to the tile
+  ir::CopyStmt copy;               // of the tensor to the tile
 };
 
-// The loads of tensors that the kernel only reads, of one element an iteration, for which there is such a tile: each axis
-// of the tensor follows one axis of the region or none, in the region's order. Each once.
+// The loads of tensors that the kernel only reads, of one element an iteration, for which there is such a tile: each
+// axis of the tensor follows one axis of the region or none, in the region's order. Each once.
 std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region);
 
 // The region with tiles in the place of tensors.

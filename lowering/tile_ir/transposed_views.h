@@ -3,8 +3,8 @@
 // products read those transposed, regions with exchanged indices. The copy engine and 16-byte copies then apply to it
 // as to any other.
 //
-// A tensor stays as it is where something else becomes of it or of a tile that it fills: a copy to a fragment, to a part
-// of a tile or from tile to tile, `within`, rows named by an index.
+// A tensor stays as it is where something else becomes of it or of a tile that it fills: a copy to a fragment, to a
+// part of a tile or from tile to tile, `within`, rows named by an index.
 #pragma once
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 
 namespace kachel::lowering {
 
-// REQUIRES: a concrete kernel. `fact_mask`: facts that hold; of tensors that were exchanged, what the result may take for
-// granted of them is added. The result shares variables and all other buffers with `kernel`.
+// REQUIRES: a concrete kernel. `fact_mask`: facts that hold; of tensors that were exchanged, what the result may take
+// for granted of them is added. The result shares variables and all other buffers with `kernel`.
 ir::Kernel transposed_views(const ir::Kernel& kernel, uint64_t* fact_mask);
 
 }  // namespace kachel::lowering

@@ -48,7 +48,8 @@ class Unswitcher {
       } else if (auto* branch = std::get_if<ir::IfStmt>(&copy.node)) {
         branch->then_body = block(branch->then_body, in_loop);
         branch->else_body = block(branch->else_body, in_loop);
-      } else if (auto* region = std::get_if<ir::ParallelStmt>(&copy.node); region && in_loop && !reduction_of(*region)) {
+      } else if (auto* region = std::get_if<ir::ParallelStmt>(&copy.node);
+                 region && in_loop && !reduction_of(*region)) {
         this->region(stmt.loc, *region, &out);
         continue;
       }
@@ -137,8 +138,7 @@ class Unswitcher {
       const int64_t at = (slope > 0) == less ? extent - 1 : 0;
       const int64_t offsets[2] = {left->coefficients[var] * at, right->coefficients[var] * at};
       for (int side = 0; side < 2; ++side)
-        if (offsets[side])
-          worst[side] = ir::make_typed(Op::kAdd, {worst[side], ir::make_int(offsets[side], a->type)});
+        if (offsets[side]) worst[side] = ir::make_typed(Op::kAdd, {worst[side], ir::make_int(offsets[side], a->type)});
     }
     for (const ExprRef& side : worst)
       if (!ranges_.cannot_wrap(side)) return nullptr;
@@ -153,7 +153,8 @@ class Unswitcher {
     constexpr int64_t kMost = int64_t{1} << 30;  // of a coefficient, so that sums of products stay exact
     auto scaled = [&](Linear value, int64_t factor) -> std::optional<Linear> {
       for (auto& [var, coefficient] : value.coefficients)
-        if (std::abs(coefficient) > kMost || (coefficient *= factor, std::abs(coefficient) > kMost)) return std::nullopt;
+        if (std::abs(coefficient) > kMost || (coefficient *= factor, std::abs(coefficient) > kMost))
+          return std::nullopt;
       value.rest = ir::make_typed(Op::kMul, {value.rest, ir::make_int(factor, expr->type)});
       return value;
     };
@@ -180,7 +181,7 @@ class Unswitcher {
   std::unordered_map<const ir::Var*, ExprRef> lets_;  // of the region, inlined
   std::set<const ir::Var*> opaque_;                   // those too large for that: nothing is known of them
   ir::Expansion expansion_;
-  std::map<const ir::Var*, int64_t> iters_;           // of the region, with their extents
+  std::map<const ir::Var*, int64_t> iters_;  // of the region, with their extents
 };
 
 }  // namespace

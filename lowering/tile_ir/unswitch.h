@@ -3,8 +3,8 @@
 //
 //   parallel i < M, j < N { S[i, j] = j + c < n ? S[i, j] : -inf }
 //
-// becomes `if (N - 1) + c < n` the region without the selection, else the region as it was. So the tiles in the middle of
-// a causal or ragged problem cost no mask.
+// becomes `if (N - 1) + c < n` the region without the selection, else the region as it was. So the tiles in the middle
+// of a causal or ragged problem cost no mask.
 #pragma once
 #include "ir/kernel.h"
 

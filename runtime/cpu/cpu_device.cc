@@ -42,9 +42,9 @@ class CpuTimer : public Device::Timer {
   Clock::time_point begin_{}, end_{};
 };
 
-// An Intel core keeps a line that is stored past the caches in one of its few fill buffers until memory has taken it: 6.2
-// GB/s, where lines read for writing and written back later make 9.2 GB/s of a copy (measured, Cascade Lake at 2.5 GHz).
-// From some threads on it is memory that limits both, and reading the lines first costs half as much again.
+// An Intel core keeps a line that is stored past the caches in one of its few fill buffers until memory has taken it:
+// 6.2 GB/s, where lines read for writing and written back later make 9.2 GB/s of a copy (measured, Cascade Lake at 2.5
+// GHz). From some threads on it is memory that limits both, and reading the lines first costs half as much again.
 bool streams_well(const CpuInfo& info, int32_t threads) {
   constexpr int32_t kManyThreads = 8;
   return info.vendor != "GenuineIntel" || threads >= kManyThreads;

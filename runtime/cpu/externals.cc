@@ -35,7 +35,7 @@ using Double3 = double (*)(double, double, double);
 // Both precisions of a function of <cmath>; the casts choose among C++'s overloads.
 #define KACHEL_MATH(arity, name)                                    \
   {#name "f", address_of(static_cast<Float##arity>(&::name##f))}, { \
-#name, address_of(static_cast <Double##arity>(&::name))         \
+    #name, address_of(static_cast<Double##arity>(&::name))          \
   }
 
 std::vector<External> make_list() {

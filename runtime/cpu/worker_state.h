@@ -12,12 +12,8 @@ namespace kachel::runtime {
 class DefaultFloatMode {
  public:
 #if defined(__x86_64__)
-  DefaultFloatMode() : saved_(_mm_getcsr()) {
-    _mm_setcsr(0x1f80);
-  }
-  ~DefaultFloatMode() {
-    _mm_setcsr(saved_);
-  }
+  DefaultFloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~DefaultFloatMode() { _mm_setcsr(saved_); }
 
  private:
   unsigned saved_;

@@ -8,15 +8,14 @@ namespace kachel::runtime::cuda {
 
 template <class A, class B>
 constexpr bool kSamePassing =
-    sizeof(A) == sizeof(B) &&
-    std::is_pointer_v<A> == std::is_pointer_v<B>&& std::is_floating_point_v<A> == std::is_floating_point_v<B> &&
+    sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> &&
+    std::is_floating_point_v<A> == std::is_floating_point_v<B> &&
     (std::is_integral_v<A> || std::is_enum_v<A>) == (std::is_integral_v<B> || std::is_enum_v<B>);
 
 template <class A, class B>
 struct SameAbi : std::false_type {};
 template <class R, class... A, class S, class... B>
-requires(sizeof...(A) == sizeof...(B)) struct SameAbi<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<kSamePassing<R, S> && (kSamePassing<A, B> && ...)> {
-};
+  requires(sizeof...(A) == sizeof...(B))
+struct SameAbi<R (*)(A...), S (*)(B...)> : std::bool_constant<kSamePassing<R, S> && (kSamePassing<A, B> && ...)> {};
 
 }  // namespace kachel::runtime::cuda

@@ -64,8 +64,7 @@ Status CudaDevice::read_properties(int32_t id) {
     KACHEL_DRIVER_TRY(api, api.device_get_attribute(value, attribute, ordinal), "cuDeviceGetAttribute");
   if (api.device_get_attribute(&pools, DeviceAttribute::kMemoryPoolsSupported, ordinal) != DriverResult::kSuccess)
     pools = 0;
-  KACHEL_ASSIGN(properties_.instructions,
-                chosen_instructions(10 * major + minor, std::getenv("KACHEL_INSTRUCTIONS")));
+  KACHEL_ASSIGN(properties_.instructions, chosen_instructions(10 * major + minor, std::getenv("KACHEL_INSTRUCTIONS")));
   properties_.tensor_maps = properties_.instructions >= 90 && api.tensor_map_encode && api.tensor_map_move;
   properties_.overlapping_launches = major >= 9 && api.launch_kernel_ex;
   const char* bounded = std::getenv("KACHEL_BOUNDED_WAITS");

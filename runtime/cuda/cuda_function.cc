@@ -18,7 +18,8 @@ DriverResult CudaFunction::enqueue_overlapping(const LaunchDims& dims, void** va
   return context_.api().launch_kernel_ex(&config, function_, values, nullptr);
 }
 
-[[gnu::noinline]] Status CudaFunction::enqueue_in_context(const LaunchDims& dims, const void* params, void* stream) const {
+[[gnu::noinline]] Status CudaFunction::enqueue_in_context(const LaunchDims& dims, const void* params,
+                                                          void* stream) const {
   CudaContext::Current current(context_);
   KACHEL_TRY(current.status());
   return driver_status(context_.api(), enqueue(dims, params, stream), "launching a kernel");
@@ -28,7 +29,8 @@ Status CudaFunction::too_few(size_t params_bytes) const {
   return invalid(fmt::format("the kernel's parameters are {} bytes, {} were given", params_bytes_, params_bytes));
 }
 
-[[gnu::hot]] Status CudaFunction::launch(const LaunchDims& dims, const void* params, size_t params_bytes, void* stream) const {
+[[gnu::hot]] Status CudaFunction::launch(const LaunchDims& dims, const void* params, size_t params_bytes,
+                                         void* stream) const {
   if (dims.blocks == 0) return {};
   // The driver reads as many bytes as the kernel declares, whatever the caller has.
   if (params_bytes_ > static_cast<int64_t>(params_bytes)) [[unlikely]]

@@ -133,7 +133,7 @@ constexpr unsigned kEventDefault = 0;
   X(device_get_count, cuDeviceGetCount, (int* count))                                                             \
   X(device_get, cuDeviceGet, (DeviceOrdinal * device, int ordinal))                                               \
   X(device_get_name, cuDeviceGetName, (char* name, int size, DeviceOrdinal device))                               \
-  X(device_total_mem, cuDeviceTotalMem_v2, (size_t * bytes, DeviceOrdinal device))                                \
+  X(device_total_mem, cuDeviceTotalMem_v2, (size_t* bytes, DeviceOrdinal device))                                 \
   X(device_get_attribute, cuDeviceGetAttribute, (int* value, DeviceAttribute attribute, DeviceOrdinal device))    \
   X(primary_ctx_retain, cuDevicePrimaryCtxRetain, (ContextRef * context, DeviceOrdinal device))                   \
   X(primary_ctx_release, cuDevicePrimaryCtxRelease_v2, (DeviceOrdinal device))                                    \
@@ -165,8 +165,8 @@ constexpr unsigned kEventDefault = 0;
   X(event_synchronize, cuEventSynchronize, (EventRef event))                                                      \
   X(event_elapsed_time, cuEventElapsedTime, (float* milliseconds, EventRef start, EventRef end))
 
-// Null where the driver is older: pools 11.2, launch attributes 11.8, libraries and tensor maps 12.0, parameter reflection
-// and eager loading 12.4. The void* parameters of cuLibraryLoadData are option arrays that we never pass.
+// Null where the driver is older: pools 11.2, launch attributes 11.8, libraries and tensor maps 12.0, parameter
+// reflection and eager loading 12.4. The void* parameters of cuLibraryLoadData are option arrays that we never pass.
 #define KACHEL_DRIVER_OPTIONAL(X)                                                                                      \
   X(mem_pool_create, cuMemPoolCreate, (PoolRef * pool, const PoolProperties* properties))                              \
   X(mem_pool_destroy, cuMemPoolDestroy, (PoolRef pool))                                                                \
@@ -183,7 +183,7 @@ constexpr unsigned kEventDefault = 0;
   X(launch_kernel_ex, cuLaunchKernelEx,                                                                                \
     (const LaunchConfig* config, FunctionRef function, void** params, void** extra))                                   \
   X(func_load, cuFuncLoad, (FunctionRef function))                                                                     \
-  X(func_get_param_info, cuFuncGetParamInfo, (FunctionRef function, size_t index, size_t * offset, size_t * bytes)) \
+  X(func_get_param_info, cuFuncGetParamInfo, (FunctionRef function, size_t index, size_t* offset, size_t* bytes))      \
   X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \
     (TensorMapRef map, MapElements elements, uint32_t rank, void* data, const MapExtent* extents,                      \
      const MapExtent* strides, const uint32_t* box, const uint32_t* steps, MapInterleave interleave,                   \

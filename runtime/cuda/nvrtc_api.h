@@ -34,11 +34,11 @@ enum class NvrtcResult : int32_t {
      const char* const* include_names))                                                                               \
   X(destroy_program, nvrtcDestroyProgram, NvrtcResult, (NvrtcProgram * program))                                      \
   X(compile_program, nvrtcCompileProgram, NvrtcResult, (NvrtcProgram program, int count, const char* const* options)) \
-  X(get_ptx_size, nvrtcGetPTXSize, NvrtcResult, (NvrtcProgram program, size_t * bytes))                               \
+  X(get_ptx_size, nvrtcGetPTXSize, NvrtcResult, (NvrtcProgram program, size_t* bytes))                                \
   X(get_ptx, nvrtcGetPTX, NvrtcResult, (NvrtcProgram program, char* ptx))                                             \
-  X(get_cubin_size, nvrtcGetCUBINSize, NvrtcResult, (NvrtcProgram program, size_t * bytes))                           \
+  X(get_cubin_size, nvrtcGetCUBINSize, NvrtcResult, (NvrtcProgram program, size_t* bytes))                            \
   X(get_cubin, nvrtcGetCUBIN, NvrtcResult, (NvrtcProgram program, char* cubin))                                       \
-  X(get_log_size, nvrtcGetProgramLogSize, NvrtcResult, (NvrtcProgram program, size_t * bytes))                        \
+  X(get_log_size, nvrtcGetProgramLogSize, NvrtcResult, (NvrtcProgram program, size_t* bytes))                         \
   X(get_log, nvrtcGetProgramLog, NvrtcResult, (NvrtcProgram program, char* log))
 
 #define KACHEL_NVRTC_OPTIONAL(X)                          \

@@ -19,8 +19,10 @@ Result<int> chosen_instructions(int architecture, const char* wanted) {
   int chosen = 0;
   auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), chosen);
   if (error != std::errc() || rest != text.data() + text.size() || chosen < 80)
-    return invalid(fmt::format("KACHEL_INSTRUCTIONS is \"{}\"; write the architecture whose instructions are to be used as "
-                               "80, 86, 89 or 90, or unset it", text));
+    return invalid(
+        fmt::format("KACHEL_INSTRUCTIONS is \"{}\"; write the architecture whose instructions are to be used as "
+                    "80, 86, 89 or 90, or unset it",
+                    text));
   return std::min(chosen, architecture);
 }
 

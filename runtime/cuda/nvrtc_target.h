@@ -11,7 +11,8 @@ namespace kachel::runtime::cuda {
 std::string device_architecture(int compute_major, int compute_minor);
 
 // The architecture whose instructions are used on a device of `architecture` (10 * major + minor): an older one where
-// `wanted`, the text of KACHEL_INSTRUCTIONS, says so; null or empty: the device's own. kInvalid for anything but 80 or more.
+// `wanted`, the text of KACHEL_INSTRUCTIONS, says so; null or empty: the device's own. kInvalid for anything but 80 or
+// more.
 Result<int> chosen_instructions(int architecture, const char* wanted);
 
 struct NvrtcTarget {

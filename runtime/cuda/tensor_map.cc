@@ -26,7 +26,8 @@ Status CudaDevice::in_some_context(const char* what, const Call& call) const {
 
 Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) const {
   const DriverApi& api = context_->api();
-  if (!api.tensor_map_encode) return unsupported("the CUDA driver has no cuTensorMapEncodeTiled; update it to 12.0 or newer");
+  if (!api.tensor_map_encode)
+    return unsupported("the CUDA driver has no cuTensorMapEncodeTiled; update it to 12.0 or newer");
   if (request.rank < 2 || request.rank > kMostAxes) return invalid("a tensor map has two to five axes");
   const bool packed = request.element_bits == 4;
   MapExtent extents[kMostAxes], strides[kMostAxes];
@@ -56,7 +57,8 @@ Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) 
 
 Status CudaDevice::move_map(uint64_t* words, const void* data) const {
   const DriverApi& api = context_->api();
-  if (!api.tensor_map_move) return unsupported("the CUDA driver has no cuTensorMapReplaceAddress; update it to 12.0 or newer");
+  if (!api.tensor_map_move)
+    return unsupported("the CUDA driver has no cuTensorMapReplaceAddress; update it to 12.0 or newer");
   return in_some_context("cuTensorMapReplaceAddress", [&] {
     return api.tensor_map_move(reinterpret_cast<TensorMapRef>(words), const_cast<void*>(data));
   });

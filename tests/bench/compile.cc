@@ -69,7 +69,8 @@ int compile(const Options& options, const ir::Kernel& kernel, runtime::Compiler&
     target.architecture = std::atoi(arch.c_str());
     target.shared_limit = target.architecture == 86 || target.architecture == 89 || target.architecture == 120
                               ? 99 * 1024
-                              : target.architecture < 90 ? 163 * 1024 : 227 * 1024;
+                          : target.architecture < 90 ? 163 * 1024
+                                                     : 227 * 1024;
     auto lowered = lowering::lower(*concrete, target, options.facts, {.keep_stages = true});
     if (!lowered.ok()) {
       fmt::print("{} sm_{}: {}\n", kernel.name, arch, lowered.status().message());
@@ -103,18 +104,30 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
     auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : std::string(); };
-    if (option == "--kernel") options.kernel = value();
-    else if (option == "--arch") options.archs = value();
-    else if (option == "--bind") options.bind = value();
-    else if (option == "--threads") options.target.threads = std::atoi(value().c_str());
-    else if (option == "--cluster") options.target.cluster = std::atoi(value().c_str());
-    else if (option == "--facts") options.facts = std::strtoull(value().c_str(), nullptr, 0);
-    else if (option == "--cubin") options.cubin = value();
-    else if (option == "--text") options.text = true;
-    else if (option == "--loops") options.loops = true;
-    else if (option == "--notes") options.notes = true;
-    else if (option == "--generic") options.target.generic = true;
-    else options.file = option;
+    if (option == "--kernel")
+      options.kernel = value();
+    else if (option == "--arch")
+      options.archs = value();
+    else if (option == "--bind")
+      options.bind = value();
+    else if (option == "--threads")
+      options.target.threads = std::atoi(value().c_str());
+    else if (option == "--cluster")
+      options.target.cluster = std::atoi(value().c_str());
+    else if (option == "--facts")
+      options.facts = std::strtoull(value().c_str(), nullptr, 0);
+    else if (option == "--cubin")
+      options.cubin = value();
+    else if (option == "--text")
+      options.text = true;
+    else if (option == "--loops")
+      options.loops = true;
+    else if (option == "--notes")
+      options.notes = true;
+    else if (option == "--generic")
+      options.target.generic = true;
+    else
+      options.file = option;
   }
   std::stringstream text;
   text << std::ifstream(options.file).rdbuf();

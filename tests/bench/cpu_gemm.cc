@@ -5,8 +5,8 @@
 //
 //   bench_cpu_gemm [--rounds N] [--threads N] [--sizes 512,1024] [--config BM=256,BN=256,BK=256] [--only gemm|rows]
 //
-// OPENBLAS_CORETYPE is set to SKYLAKEX where the processor has AVX-512, unless it is set already: OpenBLAS does not know
-// newer processors of other vendors and would take a slower kernel.
+// OPENBLAS_CORETYPE is set to SKYLAKEX where the processor has AVX-512, unless it is set already: OpenBLAS does not
+// know newer processors of other vendors and would take a slower kernel.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -91,7 +91,8 @@ double median(std::vector<double> values) {
 // A matrix of random numbers in memory of its own, 64-byte aligned.
 struct Matrix {
   Matrix(int64_t rows, int64_t columns) : rows(rows), columns(columns) {
-    data = static_cast<float*>(std::aligned_alloc(4096, static_cast<size_t>((rows * columns * 4 + 4095) / 4096 * 4096)));
+    data =
+        static_cast<float*>(std::aligned_alloc(4096, static_cast<size_t>((rows * columns * 4 + 4095) / 4096 * 4096)));
     std::mt19937 random(static_cast<unsigned>(rows * 31 + columns));
     std::uniform_real_distribution<float> uniform(-1, 1);
     for (int64_t i = 0; i < rows * columns; ++i) data[i] = uniform(random);
@@ -118,8 +119,8 @@ class Kernel {
     for (size_t i = 0; i < matrices.size(); ++i) {
       const bool is_vector = vector_second && i == 1;
       shapes_[i] = {matrices[i]->rows, matrices[i]->columns};
-      tensors_[i] = {matrices[i]->data, {KACHEL_CPU, 0},  is_vector ? 1 : 2, f32, shapes_[i].data() + is_vector,
-                     nullptr,           0};
+      tensors_[i] = {
+          matrices[i]->data, {KACHEL_CPU, 0}, is_vector ? 1 : 2, f32, shapes_[i].data() + is_vector, nullptr, 0};
       args_.push_back({});
       args_[i].u.tensor = &tensors_[i];
     }
@@ -178,12 +179,18 @@ int main(int argc, char** argv) {
   std::string sizes = "512,1024,2048", config, only;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
-    if (option == "--rounds") rounds = std::atoi(argv[i + 1]);
-    else if (option == "--threads") only_threads = std::atoi(argv[i + 1]);
-    else if (option == "--sizes") sizes = argv[i + 1];
-    else if (option == "--config") config = argv[i + 1];
-    else if (option == "--only") only = argv[i + 1];
-    else fail("unknown option " + option);
+    if (option == "--rounds")
+      rounds = std::atoi(argv[i + 1]);
+    else if (option == "--threads")
+      only_threads = std::atoi(argv[i + 1]);
+    else if (option == "--sizes")
+      sizes = argv[i + 1];
+    else if (option == "--config")
+      config = argv[i + 1];
+    else if (option == "--only")
+      only = argv[i + 1];
+    else
+      fail("unknown option " + option);
   }
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) setenv("OPENBLAS_CORETYPE", "SKYLAKEX", 0);

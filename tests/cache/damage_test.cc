@@ -282,10 +282,10 @@ TEST_CASE("a clean close stamps the file") {
   auto store = open_store({.path = scratch.store()});
   CHECK(store->put(number_key(1), "one").ok());
   ::usleep(20000);
-  struct timespec before {};
+  struct timespec before{};
   ::clock_gettime(CLOCK_REALTIME, &before);
   store.reset();
-  struct stat info {};
+  struct stat info{};
   REQUIRE(::stat(scratch.data().c_str(), &info) == 0);
   CHECK(std::pair(info.st_mtim.tv_sec, info.st_mtim.tv_nsec) >= std::pair(before.tv_sec, before.tv_nsec));
   CHECK(read_file(scratch.store() + "/store-1/guard").find(std::to_string(info.st_mtim.tv_nsec)) != std::string::npos);

@@ -16,7 +16,7 @@ using namespace testing;
 constexpr uint64_t kNfs = 0x6969;
 
 mode_t mode_of(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   REQUIRE(::stat(path.c_str(), &info) == 0);
   return info.st_mode & 07777;
 }
@@ -87,7 +87,9 @@ TEST_CASE("odd things in place of the files give a store in memory") {
 TEST_CASE("a directory of another user is not trusted") {
   if (::geteuid() != 0) return;
   Scratch scratch;
-  { check_serves({.path = scratch.store()}, true); }
+  {
+    check_serves({.path = scratch.store()}, true);
+  }
   for (std::string part : {"", "/store-1", "/store-1/data.mdb"}) {
     CAPTURE(part);
     const std::string path = scratch.store() + part;
@@ -105,7 +107,9 @@ TEST_CASE("a directory of another user is not trusted") {
 TEST_CASE("a store that may only be read is read; new entries stay in memory") {
   if (::geteuid() != 0) return;
   Scratch scratch;
-  { CHECK(open_store({.path = scratch.store()})->put(number_key(1), "from root").ok()); }
+  {
+    CHECK(open_store({.path = scratch.store()})->put(number_key(1), "from root").ok());
+  }
   for (std::string part : {"", "/store", "/store/store-1"}) ::chmod((scratch.path() + part).c_str(), 0755);
   for (std::string part : {"/data.mdb", "/guard"}) ::chmod((scratch.store() + "/store-1" + part).c_str(), 0644);
   const std::string before = read_file(scratch.data());

@@ -236,7 +236,9 @@ TEST_CASE("a child forked in the middle of a write holds no lock") {
 // The parent dies within a transaction while its child lives on, with copies of all its descriptors.
 TEST_CASE("a child does not inherit the locks of a parent that dies") {
   Scratch scratch;
-  { CHECK(open_store({.path = scratch.store()})->put(number_key(1), "one").ok()); }
+  {
+    CHECK(open_store({.path = scratch.store()})->put(number_key(1), "one").ok());
+  }
   Pipe ready;
   pid_t parent = start_child([&] {
     auto store = Store::open({.path = scratch.store()});

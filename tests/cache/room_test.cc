@@ -79,7 +79,9 @@ TEST_CASE("uses are remembered across a restart") {
     auto store = open_store(options);
     for (uint64_t i = 0; i < 10; ++i) CHECK(store->put(number_key(i), payload_of(i, 50000)).ok());
   }
-  { CHECK(open_store(options)->get(number_key(0)).has_value()); }
+  {
+    CHECK(open_store(options)->get(number_key(0)).has_value());
+  }
   auto store = open_store(options);
   for (uint64_t i = 10; i < 18; ++i) CHECK(store->put(number_key(i), payload_of(i, 50000)).ok());
   CHECK(store->get(number_key(0)).has_value());
@@ -177,7 +179,7 @@ TEST_CASE("a file that may not grow") {
   Scratch scratch;
   CHECK(run_child([&] {
           ::signal(SIGXFSZ, SIG_IGN);
-          struct rlimit limit {};
+          struct rlimit limit{};
           limit.rlim_cur = limit.rlim_max = 1 << 20;
           if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 20;
           return fill_until_refused(scratch.store());
@@ -207,7 +209,7 @@ TEST_CASE("too little address space for the map is no error") {
           auto opened = Store::open({.path = scratch.store(), .max_bytes = 1 << 30});
           if (!opened.ok()) return 1;
           // Room for a map of 32 MiB, not for the next of 64.
-          struct rlimit limit {};
+          struct rlimit limit{};
           limit.rlim_cur = limit.rlim_max =
               std::stoull(read_file("/proc/self/statm")) * ::getpagesize() + (uint64_t{40} << 20);
           if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;

@@ -1,5 +1,5 @@
-// The layout of every struct of kachel.h, written down: a change here is a change of the ABI. Appending a field changes a
-// size and adds a line; anything else is a break.
+// The layout of every struct of kachel.h, written down: a change here is a change of the ABI. Appending a field changes
+// a size and adds a line; anything else is a break.
 #include <cstddef>
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 #define LAYOUT(type, size) static_assert(sizeof(type) == (size) && std::is_standard_layout<type>::value, #type)
 #define FIELD(type, field, offset) static_assert(offsetof(type, field) == (offset), #type "." #field)
 
-static_assert(sizeof(void *) == 8, "these are the numbers of 64-bit systems");
+static_assert(sizeof(void*) == 8, "these are the numbers of 64-bit systems");
 
 LAYOUT(kachel_device, 8);
 FIELD(kachel_device, id, 4);
@@ -136,13 +136,14 @@ FIELD(kachel_store_entry, bytes, 40);
 FIELD(kachel_store_entry, created_unix_s, 48);
 
 // Values of enums are part of the ABI as well.
-static_assert(KACHEL_E_INVALID == 1 && KACHEL_E_UNSUPPORTED == 2 && KACHEL_E_NO_DEVICE == 3 && KACHEL_E_NO_MEMORY == 4 &&
-                  KACHEL_E_COMPILE == 5 && KACHEL_E_LAUNCH == 6 && KACHEL_E_STORE == 7 && KACHEL_E_BUSY == 8 &&
-                  KACHEL_E_NOT_CACHED == 9 && KACHEL_E_CANCELLED == 10 && KACHEL_E_DEVICE_LOST == 11 &&
-                  KACHEL_E_INTERNAL == 12,
+static_assert(KACHEL_E_INVALID == 1 && KACHEL_E_UNSUPPORTED == 2 && KACHEL_E_NO_DEVICE == 3 &&
+                  KACHEL_E_NO_MEMORY == 4 && KACHEL_E_COMPILE == 5 && KACHEL_E_LAUNCH == 6 && KACHEL_E_STORE == 7 &&
+                  KACHEL_E_BUSY == 8 && KACHEL_E_NOT_CACHED == 9 && KACHEL_E_CANCELLED == 10 &&
+                  KACHEL_E_DEVICE_LOST == 11 && KACHEL_E_INTERNAL == 12,
               "status");
 static_assert(KACHEL_POLICY_OFF == 1 && KACHEL_POLICY_CACHED_ONLY == 2 && KACHEL_POLICY_BACKGROUND == 3 &&
                   KACHEL_POLICY_BLOCKING == 4,
               "policy");
-static_assert(KACHEL_CPU == 1 && KACHEL_CUDA == 2 && KACHEL_ARG_TENSOR == 0 && KACHEL_ARG_INT == 1 && KACHEL_ARG_FLOAT == 2,
+static_assert(KACHEL_CPU == 1 && KACHEL_CUDA == 2 && KACHEL_ARG_TENSOR == 0 && KACHEL_ARG_INT == 1 &&
+                  KACHEL_ARG_FLOAT == 2,
               "devices and arguments");

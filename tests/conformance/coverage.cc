@@ -315,9 +315,26 @@ std::string Coverage::report() const {
 
 std::vector<std::string> Coverage::missing() const {
   std::vector<std::string> list;
-  for (const char* group : {"op", "op by type", "cast to", "cast from", "copy scopes", "copy from tensor",
-                            "copy to tensor", "tile type", "element read", "element written", "statement", "region",
-                            "slice", "gemm", "reduce", "atomic", "parameter", "rank", "loop depth", "lowered"}) {
+  for (const char* group : {"op",
+                            "op by type",
+                            "cast to",
+                            "cast from",
+                            "copy scopes",
+                            "copy from tensor",
+                            "copy to tensor",
+                            "tile type",
+                            "element read",
+                            "element written",
+                            "statement",
+                            "region",
+                            "slice",
+                            "gemm",
+                            "reduce",
+                            "atomic",
+                            "parameter",
+                            "rank",
+                            "loop depth",
+                            "lowered"}) {
     auto counted = counts_.find(group);
     for (const std::string& feature : required_features(group))
       if (counted == counts_.end() || !counted->second.count(feature))

@@ -157,7 +157,8 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
       }
     }
     const auto index = static_cast<uint64_t>(&param - kernel.params.data());
-    const bool turned = wishes.transposed.count(param.tensor->name) || (!aligned && Random(test.seed ^ index)() % 6 == 0);
+    const bool turned =
+        wishes.transposed.count(param.tensor->name) || (!aligned && Random(test.seed ^ index)() % 6 == 0);
     if (turned && !nibbles && arg.tensor.shape.size() >= 2 && param.tensor->direction == ir::Direction::kIn)
       transpose(&arg.tensor);
     test.args.push_back(arg);

@@ -16,12 +16,13 @@ struct Wishes {
   std::map<std::string, int64_t> values;                         // of dimensions, tunables and integer consts
   std::map<std::string, std::pair<Contents, int64_t>> contents;  // of tensors, with TensorSpec::limit
   std::set<std::string> aligned;  // tensors without gaps that begin at a multiple of 16 bytes
-  std::set<std::string> transposed;  // tensors with 16-byte rows along their last axis but one; others may have them too
-  int threads = -1;  // of a block, if no tunable says, with room for its tiles in most cases; -1: any
-  int architecture = 0;      // of a simulated GPU; 0: any
-  int teams = -1;            // of consumers, as lowering::Target has it; -1: any
-  int cluster = 0;           // of blocks, if no tunable says; 0: any
-  int extremes_percent = 25;                                     // of cases whose other tensors hold kExtremes
+  std::set<std::string>
+      transposed;             // tensors with 16-byte rows along their last axis but one; others may have them too
+  int threads = -1;           // of a block, if no tunable says, with room for its tiles in most cases; -1: any
+  int architecture = 0;       // of a simulated GPU; 0: any
+  int teams = -1;             // of consumers, as lowering::Target has it; -1: any
+  int cluster = 0;            // of blocks, if no tunable says; 0: any
+  int extremes_percent = 25;  // of cases whose other tensors hold kExtremes
 };
 
 // A case for `kernel` with every choice (types, dimensions, tunables, strides, alignment, contents) drawn from

@@ -187,7 +187,9 @@ void Generator::gemm() {
   const bool tf32 = a.is_f32 && b.is_f32 && chance(30);
   const bool fast = ir::is_float8(tiles_[a.tile].type.type) && ir::is_float8(tiles_[b.tile].type.type) && chance(50);
   line(fmt::format("{} {} {} @ {}{}", place, accumulate ? "+=" : "=", a.text, b.text,
-                   tf32 ? " precision tf32" : fast ? " precision fast" : ""));
+                   tf32   ? " precision tf32"
+                   : fast ? " precision fast"
+                          : ""));
   spend(runs_ * m.value * n.value * k.value / 4);
   mark_written(result, !is_float && tiles_[a.tile].exact && tiles_[b.tile].exact,
                whole && place == tiles_[result].name);

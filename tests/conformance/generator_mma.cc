@@ -1,5 +1,5 @@
-// Products of the shapes and types that tensor cores multiply: operands in shared tiles that a pipelined loop fills from
-// tensors, wide accesses possible or not; sums over the rows and columns of the result; products of products.
+// Products of the shapes and types that tensor cores multiply: operands in shared tiles that a pipelined loop fills
+// from tensors, wide accesses possible or not; sums over the rows and columns of the result; products of products.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,9 +18,10 @@ struct Operands {
   const char *a, *b, *c;
   int64_t bytes;  // of an element of A
 };
-constexpr Operands kOperands[] = {{"f16", "f16", "f32", 2}, {"f16", "f16", "f32", 2},   {"bf16", "bf16", "f32", 2},
-                                  {"bf16", "bf16", "f32", 2}, {"f32", "f32", "f32", 4}, {"i8", "i8", "i32", 1},
-                                  {"u8", "u8", "i32", 1},   {"u8", "i8", "i32", 1},
+constexpr Operands kOperands[] = {{"f16", "f16", "f32", 2},       {"f16", "f16", "f32", 2},
+                                  {"bf16", "bf16", "f32", 2},     {"bf16", "bf16", "f32", 2},
+                                  {"f32", "f32", "f32", 4},       {"i8", "i8", "i32", 1},
+                                  {"u8", "u8", "i32", 1},         {"u8", "i8", "i32", 1},
                                   {"f8e4m3", "f8e4m3", "f32", 1}, {"f8e5m2", "f8e4m3", "f32", 1}};
 
 TypeName type_named(const std::string& name) {
@@ -105,9 +106,10 @@ void Generator::statistics(size_t tile, bool use) {
   tiles_[at].exact = false;
   if (use) {
     const std::string x = fresh("r"), y = fresh("r");
-    const std::string place = fmt::format("{}[{}, {}]", of.name, x, y), value = fmt::format("{}[{}]", name, rows ? x : y);
-    const std::string text = is_float && op == 0 ? fmt::format("{} / (abs({}) + 1)", place, value)
-                                                 : fmt::format("{} - {}", place, value);
+    const std::string place = fmt::format("{}[{}, {}]", of.name, x, y),
+                      value = fmt::format("{}[{}]", name, rows ? x : y);
+    const std::string text =
+        is_float && op == 0 ? fmt::format("{} / (abs({}) + 1)", place, value) : fmt::format("{} - {}", place, value);
     line(fmt::format("parallel {} < {}, {} < {} {{ {} = {} }}", x, of.shape[0].text, y, of.shape[1].text, place, text));
   }
   spend(runs_ * kept.value * gone.value * 2);
@@ -143,23 +145,26 @@ void Generator::tensor_loop() {
 
   const Extent m = tile_extent(rows), n = tile_extent(columns), step = tile_extent(depth);
   // In a chain the loop runs over the columns of the product, else over its depth.
-  const Extent total = new_dim(chained ? std::max<int64_t>(1, trips * columns - (chance(40) ? below(columns) : 0)) : size);
+  const Extent total =
+      new_dim(chained ? std::max<int64_t>(1, trips * columns - (chance(40) ? below(columns) : 0)) : size);
   const bool nt = ir::bits(type_named(types.a).type) != 16 ? chance(85) : chance(50);
   const bool ta = nt ? types.bytes == 2 && chance(30) : chance(50), tb = nt;
   const TypeName a_type = type_named(types.a), b_type = type_named(types.b);
   const size_t a = declare(ir::Scope::kShared, ta ? Shape{step, m} : Shape{m, step}, a_type, false);
-  const size_t b = declare(chance(92) ? ir::Scope::kShared : ir::Scope::kFragment,
-                           tb ? Shape{n, step} : Shape{step, n}, b_type, false);
+  const size_t b = declare(chance(92) ? ir::Scope::kShared : ir::Scope::kFragment, tb ? Shape{n, step} : Shape{step, n},
+                           b_type, false);
   const ir::Scope where = chance(88) ? ir::Scope::kFragment : ir::Scope::kShared;
   const size_t result = declare(where, {m, n}, type_named(types.c), !chained);
-  const std::string var = fresh("k"), a_text = tiles_[a].name + (ta ? "^T" : ""), b_text = tiles_[b].name + (tb ? "^T" : "");
+  const std::string var = fresh("k"), a_text = tiles_[a].name + (ta ? "^T" : ""),
+                    b_text = tiles_[b].name + (tb ? "^T" : "");
   const Extent& unit = chained ? n : step;
   const Fixed along{fmt::format("{}*{}", var, unit.text), total};
   std::string precision;
   if (types.bytes == 4 && chance(85)) precision = " precision tf32";
   if (ir::is_float8(a_type.type) && chance(50)) precision = " precision fast";
   const bool pipelined = chance(85);
-  std::string head = fmt::format("{} {} < ceildiv({}, {})", pipelined ? "pipelined" : "for", var, total.text, unit.text);
+  std::string head =
+      fmt::format("{} {} < ceildiv({}, {})", pipelined ? "pipelined" : "for", var, total.text, unit.text);
   if (pipelined) head += fmt::format(", {}", 2 + below(3));
   auto ready = [&](size_t tile) {
     mark_written(tile, true, true);

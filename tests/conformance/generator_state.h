@@ -1,6 +1,7 @@
 // What the generator knows while it writes a program. Private to the generator*.cc files:
 // generator.cc header and order, generator_tile.cc statements on tiles, generator_loop.cc control flow and gemm loops,
-// generator_mma.cc products for tensor cores, generator_region.cc parallel regions, generator_slice.cc slices and tensors, generator_expr.cc scalars.
+// generator_mma.cc products for tensor cores, generator_region.cc parallel regions, generator_slice.cc slices and
+// tensors, generator_expr.cc scalars.
 //
 // A program is valid by construction: whatever is written names only what is declared and defined, and the few rules
 // that need thought (who may write what) are kept by the one place that makes tensors to be written, output_slice().

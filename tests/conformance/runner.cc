@@ -57,9 +57,10 @@ class Run {
       ir::HostTensor tensor = (*tensors)[index].view();
       if (map.transposed) tensor = exchanged(std::move(tensor));
       alignas(128) uint64_t words[runtime::kTensorMapWords];
-      const runtime::TensorMapRequest request{pointers[index],    ir::bits(tensor.type), static_cast<int32_t>(map.box.size()),
-                                              tensor.shape.data(),  tensor.strides.data(),     map.box.data(),
-                                              map.swizzle};
+      const runtime::TensorMapRequest request{
+          pointers[index],     ir::bits(tensor.type), static_cast<int32_t>(map.box.size()),
+          tensor.shape.data(), tensor.strides.data(), map.box.data(),
+          map.swizzle};
       KACHEL_TRY(device_.encode_map(request, words));
       params->resize((params->size() + 15) / 16 * 16);
       params->insert(params->end(), words, words + runtime::kTensorMapWords);
@@ -80,8 +81,9 @@ class Run {
 }  // namespace
 
 std::string describe(const Case& test) {
-  std::string text = fmt::format("  seed {}, {} threads, {} teams, facts {:#x}, shared limit {}, most blocks {}\n", test.seed,
-                                 test.threads, test.teams, test.fact_mask, test.shared_limit, test.most_blocks);
+  std::string text =
+      fmt::format("  seed {}, {} threads, {} teams, facts {:#x}, shared limit {}, most blocks {}\n", test.seed,
+                  test.threads, test.teams, test.fact_mask, test.shared_limit, test.most_blocks);
   for (const auto& [name, type] : test.bindings.types) text += fmt::format("  {} = {}\n", name, ir::name(type));
   for (const auto& [name, value] : test.bindings.int_consts) text += fmt::format("  const {} = {}\n", name, value);
   for (const auto& [name, value] : test.bindings.tunables) text += fmt::format("  tune {} = {}\n", name, value);

@@ -93,10 +93,7 @@ TEST_CASE("every statement and expression can be built") {
   kb.copy(rows, A[{gather(I[{range(b * 8, 8)}]), whole()}].within(0, n).padded(-1.5));
   kb.fill(rows, x * 2.0f);
   Ex y = kb.let("y", select(on && n > 0, cast(DType::F32, n), x));
-  kb.loop("t", 1, n, [&](Ex t) {
-    kb.branch(
-        t % 2 == 0, [&] { kb.fill(rows, y); }, [&] { kb.fill(rows, -y); });
-  });
+  kb.loop("t", 1, n, [&](Ex t) { kb.branch(t % 2 == 0, [&] { kb.fill(rows, y); }, [&] { kb.fill(rows, -y); }); });
   kb.parallel({{"i", 8}, {"j", 64}}, [&](const std::vector<Ex>& v) {
     Ex total = sum("k", 64, [&](Ex k) { return rows(v[0], k); });
     kb.assign(rows, {v[0], v[1]}, apply(Op::kExp2, {total}, true), AssignOp::kMul);

@@ -1,6 +1,6 @@
+#include "ir/instantiate.h"
 #include <cmath>
 #include <limits>
-#include "ir/instantiate.h"
 
 #include <doctest/doctest.h>
 
@@ -134,9 +134,9 @@ kernel k<T: f32 | f16 | f8e5m2 | i8 | u32 | u64>(A: T[16, 16], C: out f32[16, 16
   C = c
 }
 )");
-  const std::pair<DType, DType> expected[] = {{DType::F32, DType::F32}, {DType::F16, DType::F32},
+  const std::pair<DType, DType> expected[] = {{DType::F32, DType::F32},    {DType::F16, DType::F32},
                                               {DType::F8E5M2, DType::F32}, {DType::I8, DType::I32},
-                                              {DType::U32, DType::I32}, {DType::U64, DType::I64}};
+                                              {DType::U32, DType::I32},    {DType::U64, DType::I64}};
   for (const auto& [type, sum] : expected) {
     CAPTURE(name(type));
     Bindings bindings;

@@ -1,5 +1,5 @@
-#include <cstring>
 #include "ir/print.h"
+#include <cstring>
 
 #include <doctest/doctest.h>
 

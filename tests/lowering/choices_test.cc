@@ -176,7 +176,9 @@ kernel k(A: f8e4m3[64, K], B: f8e4m3[256, K], X: f32[64, 64], Y: out f32[64, 64]
   C = c
   Y = x
 }
-)", {}).notes;
+)",
+                                       {})
+                                 .notes;
   CHECK(has(beside, "widened to f16 (no registers are left for the sums of runs)"));
 
   // The copy engine fills what lies in slabs, for a warp of its own; here `bt` does, but is no operand.
@@ -278,13 +280,13 @@ TEST_CASE("names that multiply cost no pass more than others") {
     for (int n = 0; n < 60; ++n) lets += fmt::format("  let {0}{1} = {0}{2} + {0}{2} - {0}{2}\n", name, n + 1, n);
     return lets;
   };
-  const Lowered result = lowered({"tile 1\nkernel k(A: f16[M, 64], C: out f16[M, 64])\ngrid i < ceildiv(M, 64), j < 2\n{\n"
-                                  "  shared a: f16[64, 64]\n  let y0 = i + 1\n" +
-                                  chain("y") +
-                                  "  if j == 0 { pipelined n < min(y60, M), 2 {\n  a = A[i*64 +: 64, :]\n"
-                                  "  parallel r < 64, c < 64 {\n  let x0 = r + c + n\n" +
-                                  chain("x") +
-                                  "  a[r, c] = x60 < M ? a[r, c] : 0\n  }\n  C[i*64 +: 64, :] = a } }\n}\n"});
+  const Lowered result =
+      lowered({"tile 1\nkernel k(A: f16[M, 64], C: out f16[M, 64])\ngrid i < ceildiv(M, 64), j < 2\n{\n"
+               "  shared a: f16[64, 64]\n  let y0 = i + 1\n" +
+               chain("y") +
+               "  if j == 0 { pipelined n < min(y60, M), 2 {\n  a = A[i*64 +: 64, :]\n"
+               "  parallel r < 64, c < 64 {\n  let x0 = r + c + n\n" +
+               chain("x") + "  a[r, c] = x60 < M ? a[r, c] : 0\n  }\n  C[i*64 +: 64, :] = a } }\n}\n"});
   CHECK(has(result.loop_ir, "let x60"));
 }
 

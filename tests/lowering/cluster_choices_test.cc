@@ -13,7 +13,8 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 256)
 {
   shared a: f16[128, 64], b: f16[256, 64]
   fragment c: f32[128, 256] = 0
-  pipelined k < )" + end + R"(, 4 {
+  pipelined k < )" +
+                  end + R"(, 4 {
     a = A[i*128 +: 128, k*64 +: 64]
     b = B[j*256 +: 256, k*64 +: 64]
     c += a @ b^T
@@ -52,7 +53,8 @@ TEST_CASE("two blocks copy halves of what both read, and tell both when it is re
   CHECK(has(pair.loop_ir, "phases full: 4 of 1 arrivals"));
   CHECK(has(pair.text, "__cluster_dims__(2, 1, 1)"));
   // Neither begins before both have barriers, nor ends before the other.
-  const size_t first = pair.text.find("  kachel_cluster_barrier();"), last = pair.text.rfind("  kachel_cluster_barrier();");
+  const size_t first = pair.text.find("  kachel_cluster_barrier();"),
+               last = pair.text.rfind("  kachel_cluster_barrier();");
   CHECK(first < pair.text.find("kachel_bulk_multicast(a_"));
   CHECK(last > pair.text.rfind("kachel_phase_wait("));
 }
@@ -62,8 +64,9 @@ TEST_CASE("there is no cluster where it is not asked for, or blocks walk unequal
   const Lowered unequal = product("ceildiv(K, 64) - i % 2");
   CHECK(unequal.cluster == 1);
   CHECK(!has(unequal.loop_ir, "neighbour"));
-  Request request{"tile 1\nkernel copy(A: f32[M], B: out f32[M])\ngrid i < ceildiv(M, 64)\n{\n  fragment a: f32[64]\n"
-                  "  a = A[i*64 +: 64]\n  B[i*64 +: 64] = a\n}\n"};
+  Request request{
+      "tile 1\nkernel copy(A: f32[M], B: out f32[M])\ngrid i < ceildiv(M, 64)\n{\n  fragment a: f32[64]\n"
+      "  a = A[i*64 +: 64]\n  B[i*64 +: 64] = a\n}\n"};
   request.target.architecture = 90;
   request.target.cluster = 2;
   CHECK(lowered(request).cluster == 1);
@@ -74,8 +77,8 @@ TEST_CASE("an operand that one axis alone decides is shared along the other") {
   CAPTURE(text);
   // By place in the grid: `a` where i is the same, `b` where j is.
   size_t at = 0;
-  for (const char* next : {"bool alike_ = (i_ ==", "bool alike_2 = (j_ ==", "if ((neighbour_ && alike_))", "kachel_bulk_multicast(a_",
-                           "if ((neighbour_ && alike_2))", "kachel_bulk_multicast(b_"}) {
+  for (const char* next : {"bool alike_ = (i_ ==", "bool alike_2 = (j_ ==", "if ((neighbour_ && alike_))",
+                           "kachel_bulk_multicast(a_", "if ((neighbour_ && alike_2))", "kachel_bulk_multicast(b_"}) {
     CAPTURE(next);
     at = text.find(next, at);
     REQUIRE(at != std::string::npos);

@@ -37,8 +37,11 @@ std::string product_text(const Shape& shape) {
       "{13}\n}}\n",
       shape.type, tensor(m, a_down), tensor(n, b_down), is_float ? "f32" : "i32", tile(m, a_down), tile(n, b_down),
       shape.step, slice(a_down), slice(b_down), a_down ? "^T" : "", b_down ? "" : "^T", m, n,
-      shape.staged ? "  o = c\n  C = o" : "  C = c", shape.staged ? fmt::format(", o: {}[{}, {}]", shape.staged, m, n) : "",
-      shape.staged ? shape.staged : is_float ? "f32" : "i32");
+      shape.staged ? "  o = c\n  C = o" : "  C = c",
+      shape.staged ? fmt::format(", o: {}[{}, {}]", shape.staged, m, n) : "",
+      shape.staged ? shape.staged
+      : is_float   ? "f32"
+                   : "i32");
 }
 
 // The counts of a product that gives the right numbers; `loops`: its loop IR.
@@ -68,9 +71,10 @@ Simulation simulated(const Shape& shape, std::string* loops) {
 }
 
 TEST_CASE("products meet no bank twice") {
-  for (const Shape& shape : {Shape{"f16", false, true, 64}, Shape{"f16", false, false, 32}, Shape{"bf16", true, false, 64},
-                             Shape{"bf16", true, true, 16}, Shape{"f16", false, true, 48}, Shape{"i8", false, true, 64},
-                             Shape{"u8", false, true, 32}}) {
+  for (const Shape& shape :
+       {Shape{"f16", false, true, 64}, Shape{"f16", false, false, 32}, Shape{"bf16", true, false, 64},
+        Shape{"bf16", true, true, 16}, Shape{"f16", false, true, 48}, Shape{"i8", false, true, 64},
+        Shape{"u8", false, true, 32}}) {
     CAPTURE(shape.type);
     CAPTURE(shape.step);
     std::string loops;

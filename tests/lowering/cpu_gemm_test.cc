@@ -13,12 +13,16 @@
 namespace kachel::lowering {
 namespace {
 
-std::string program(const std::string& a, const std::string& b, const std::string& product, const std::string& more = "") {
+std::string program(const std::string& a, const std::string& b, const std::string& product,
+                    const std::string& more = "") {
   // a: "M, K" or "K, M"; b: "K, N" or "N, K".
   auto slice = [](const std::string& axes) {
     std::string text;
     for (char axis : axes)
-      text += axis == 'M' ? "y*BM +: BM" : axis == 'N' ? "x*BN +: BN" : axis == 'K' ? "k*BK +: BK" : std::string(1, axis);
+      text += axis == 'M'   ? "y*BM +: BM"
+              : axis == 'N' ? "x*BN +: BN"
+              : axis == 'K' ? "k*BK +: BK"
+                            : std::string(1, axis);
     return text;
   };
   auto tile = [](const std::string& axes) {

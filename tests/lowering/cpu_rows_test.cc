@@ -25,7 +25,8 @@ grid r < N
 )",
                      slice, body);
 }
-const std::string kWhole = "r +: 1, :", kScaled = "parallel i < 1, d < 96 { x[i, d] = x[i, d] / max[k < 96](abs(x[i, k])) }";
+const std::string kWhole = "r +: 1, :",
+                  kScaled = "parallel i < 1, d < 96 { x[i, d] = x[i, d] / max[k < 96](abs(x[i, k])) }";
 
 Request on_cpu(const std::string& text) {
   Request request{text};
@@ -35,7 +36,9 @@ Request on_cpu(const std::string& text) {
 
 TEST_CASE("what regions alone read before one of them writes it all is read from the tensor") {
   const std::string copied = "x[j] = X[";
-  auto text = [&](const std::string& slice, const std::string& body) { return lowered(on_cpu(rows(slice, body))).loop_ir; };
+  auto text = [&](const std::string& slice, const std::string& body) {
+    return lowered(on_cpu(rows(slice, body))).loop_ir;
+  };
   const std::string scaled = text(kWhole, kScaled);
   CAPTURE(scaled);
   CHECK(!has(scaled, copied));
@@ -51,12 +54,14 @@ TEST_CASE("what regions alone read before one of them writes it all is read from
 
 TEST_CASE("lines of results are asked for before they are written, or results go past the caches") {
   auto text = [](const std::string& body, bool streaming) {
-    Request request = on_cpu("tile 1\nkernel rows(X: f32[N, 2048], Y: out f32[N, 2048])\ngrid r < N\n{\n  fragment x: f32[1, 2048]\n" +
-                             body + "}\n");
+    Request request = on_cpu(
+        "tile 1\nkernel rows(X: f32[N, 2048], Y: out f32[N, 2048])\ngrid r < N\n{\n  fragment x: f32[1, 2048]\n" +
+        body + "}\n");
     request.target.streaming_stores = streaming;
     return lowered(request).loop_ir;
   };
-  const std::string row = "  x = X[r +: 1, :]\n  parallel i < 1, d < 2048 { x[i, d] = x[i, d] / sum[k < 2048](x[i, k]) }\n";
+  const std::string row =
+      "  x = X[r +: 1, :]\n  parallel i < 1, d < 2048 { x[i, d] = x[i, d] / sum[k < 2048](x[i, k]) }\n";
   const std::string written = text(row + "  Y[r +: 1, :] = x\n", false);
   CAPTURE(written);
   CHECK(has(written, "prefetch for writing Y[r * Y_stride0"));
@@ -74,7 +79,9 @@ TEST_CASE("rows are right, whether their copies are made or not") {
   if (!cpu) return;
   const std::string texts[] = {
       rows(kWhole, kScaled),
-      rows(kWhole, "parallel i < 1, d < 96 { z[i, d] = x[i, 95 - d] }\n  parallel i < 1, d < 96 { x[i, d] = z[i, d] + x[0, 95 - d] }"),
+      rows(kWhole,
+           "parallel i < 1, d < 96 { z[i, d] = x[i, 95 - d] }\n  parallel i < 1, d < 96 { x[i, d] = z[i, d] + x[0, 95 "
+           "- d] }"),
       rows(kWhole, "parallel i < 1, d < 96 { x[i, d] = x[i, d + 1] - x[i, d - 1] }"),  // beyond the tile is 0
       rows(kWhole, "parallel i < 1, d < 96 { x[i, d] = x[i, d] + 1; x[i, d] = x[i, d] * 2 }\n  " + kScaled),
       rows(kWhole, "parallel i < 1, d < 95 { x[i, d] = 2 }"),
@@ -82,8 +89,9 @@ TEST_CASE("rows are right, whether their copies are made or not") {
       rows(kWhole, "z = x\n  " + kScaled + "\n  parallel i < 1, d < 96 { x[i, d] += z[i, d] }"),
       rows("r + 1 +: 1, :", kScaled),
       // Quotients of quotients, changing and not.
-      rows(kWhole, "parallel i < 1, d < 96 { z[i, d] = x[i, d] / (1 + abs(x[i, 3] / max[k < 96](abs(x[i, k])))) }\n"
-                   "  parallel i < 1, d < 96 { x[i, d] = 3 / (2 + z[i, d] / 7) / 5 + (x[i, 1] / 3) / (1 + abs(z[i, d]) / 9) }"),
+      rows(kWhole,
+           "parallel i < 1, d < 96 { z[i, d] = x[i, d] / (1 + abs(x[i, 3] / max[k < 96](abs(x[i, k])))) }\n"
+           "  parallel i < 1, d < 96 { x[i, d] = 3 / (2 + z[i, d] / 7) / 5 + (x[i, 1] / 3) / (1 + abs(z[i, d]) / 9) }"),
       rows(kWhole, "parallel i < 1, d < 96 { x[i, d] = x[i, d] / sum[k < 96](exp(x[i, k])) }"),
   };
   conformance::Random random(5);
@@ -97,7 +105,8 @@ TEST_CASE("rows are right, whether their copies are made or not") {
       ++made;
       auto prepared = conformance::Prepared::make(*test);
       REQUIRE_MESSAGE(prepared.ok(), prepared.status().message());
-      auto made_of = lower((*prepared)->kernel(), conformance::target_of(cpu->properties(), *test), (*prepared)->facts());
+      auto made_of =
+          lower((*prepared)->kernel(), conformance::target_of(cpu->properties(), *test), (*prepared)->facts());
       REQUIRE_MESSAGE(made_of.ok(), made_of.status().message());
       const conformance::Report report = conformance::run_lowered(*cpu, **prepared, *made_of);
       CAPTURE(text);

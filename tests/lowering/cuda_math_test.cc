@@ -1,4 +1,5 @@
-// The CUDA functions of lowering/emit/cuda_math.inc, compiled for the host, with instructions that err as far as PTX lets them.
+// The CUDA functions of lowering/emit/cuda_math.inc, compiled for the host, with instructions that err as far as PTX
+// lets them.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -13,8 +14,12 @@ namespace {
 // Which way ex2.approx and rcp.approx err: -1, 0 or 1.
 int exp2_errs, rcp_errs;
 
-float flushed(float x) { return std::abs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
-float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+float flushed(float x) {
+  return std::abs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
+}
+float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
 // At most 2^-22 of the result.
 float kachel_exp2(float x) {
   return flushed(static_cast<float>(std::exp2(static_cast<double>(flushed(x))) * (1 + exp2_errs * 0x1p-22)));
@@ -61,7 +66,8 @@ TEST_CASE("functions of CUDA keep their bounds whatever the approximate instruct
     Worst worst;
     for (exp2_errs = -1; exp2_errs <= 1; ++exp2_errs) {
       for (rcp_errs = -1; rcp_errs <= 1; ++rcp_errs) {
-        for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) check(f, std::bit_cast<float>(static_cast<uint32_t>(bits)), worst);
+        for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973)
+          check(f, std::bit_cast<float>(static_cast<uint32_t>(bits)), worst);
         // every 61st where the results are neither x times a constant nor 1
         for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-6f); bits < std::bit_cast<uint32_t>(16.0f); bits += 61)
           check(f, std::bit_cast<float>(bits), worst);
@@ -80,7 +86,9 @@ TEST_CASE("functions of CUDA keep their bounds whatever the approximate instruct
 // Every exponent of either operand, with mantissas drawn at random and those that make ties and near misses.
 TEST_CASE("division is rounded to nearest, and within 1 ulp of and in what is below 2^-100 or above 2^126") {
   uint64_t state = 1;
-  auto draw = [&] { return static_cast<uint32_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33); };
+  auto draw = [&] {
+    return static_cast<uint32_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33);
+  };
   int64_t wrong = 0, far_wrong = 0;
   float at_a = 0, at_b = 0;
   auto compare = [&](float a, float b) {

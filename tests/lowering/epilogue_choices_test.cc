@@ -5,20 +5,27 @@ namespace kachel::lowering {
 namespace {
 
 // C = A B^T and `end`, in blocks of `rows` x 128.
-Request product(const std::string& end, int64_t stages, const std::string& rows = "128", const std::string& bound = "K") {
+Request product(const std::string& end, int64_t stages, const std::string& rows = "128",
+                const std::string& bound = "K") {
   return {R"(tile 1
 kernel product(A: f16[M, K], B: f16[N, K], R: f16[M, N], D: f16[N], S: f32[M], C: out f16[M, N])
-grid i < ceildiv(M, )" + rows + R"(), j < ceildiv(N, 128)
+grid i < ceildiv(M, )" +
+              rows + R"(), j < ceildiv(N, 128)
 {
-  shared a: f16[)" + rows + R"(, 64], b: f16[128, 64]
-  fragment c: f32[)" + rows + R"(, 128] = 0, m: f32[)" + rows + R"(]
-  pipelined k < ceildiv()" + bound + R"(, 64), )" + std::to_string(stages) + R"( {
-    a = A[i*)" + rows + " +: " + rows + R"(, k*64 +: 64]
+  shared a: f16[)" +
+              rows + R"(, 64], b: f16[128, 64]
+  fragment c: f32[)" +
+              rows + R"(, 128] = 0, m: f32[)" + rows + R"(]
+  pipelined k < ceildiv()" +
+              bound + R"(, 64), )" + std::to_string(stages) + R"( {
+    a = A[i*)" +
+              rows + " +: " + rows + R"(, k*64 +: 64]
     b = B[j*128 +: 128, k*64 +: 64]
     c += a @ b^T
   }
   )" + end + R"(
-  C[i*)" + rows + " +: " + rows + R"(, j*128 +: 128] = c
+  C[i*)" + rows +
+              " +: " + rows + R"(, j*128 +: 128] = c
 }
 )",
           {},
@@ -59,7 +66,8 @@ TEST_CASE("teams compute tiles in turn where a block is alone and a warp group c
 }
 
 TEST_CASE("what a region reads beside sums is fetched ahead where there is room, else with its neighbours") {
-  const std::string add = "parallel r < 128, d < 128 { c[r, d] = c[r, d] * S[i*128 + r] + R[i*128 + r, j*128 + d] + D[j*128 + d] }";
+  const std::string add =
+      "parallel r < 128, d < 128 { c[r, d] = c[r, d] * S[i*128 + r] + R[i*128 + r, j*128 + d] + D[j*128 + d] }";
   const Lowered fetched = lowered(product(add, 4));
   CAPTURE(fetched.notes);
   CAPTURE(fetched.loop_ir);
@@ -76,8 +84,10 @@ TEST_CASE("what a region reads beside sums is fetched ahead where there is room,
   unaligned.facts = 1;
   CHECK(!has(lowered(unaligned).loop_ir, "copy_vector raw"));
   // Not what is read under a condition, in another order, or in another place for each row.
-  for (const char* other : {"(i < 3 ? R[i*128 + r, j*128 + d] : 0)", "R[i*128 + d, j*128 + r]", "R[i*128 + r, j*128 + 2*d]"})
-    CHECK(!has(lowered(product(std::string("parallel r < 128, d < 128 { c[r, d] += ") + other + " }", 4)).notes, "pipeline fetched"));
+  for (const char* other :
+       {"(i < 3 ? R[i*128 + r, j*128 + d] : 0)", "R[i*128 + d, j*128 + r]", "R[i*128 + r, j*128 + 2*d]"})
+    CHECK(!has(lowered(product(std::string("parallel r < 128, d < 128 { c[r, d] += ") + other + " }", 4)).notes,
+               "pipeline fetched"));
 }
 
 }  // namespace

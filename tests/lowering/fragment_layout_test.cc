@@ -46,7 +46,8 @@ TEST_CASE("the accumulator of mma.m16n8 is where the PTX ISA says") {
   for (int64_t thread = 0; thread < 128; ++thread) {
     const int64_t lane = thread % 32, warp = thread / 32;
     for (int64_t reg = 0; reg < layout.registers(); ++reg) {
-      // c0, c1: row lane / 4, columns 2 * (lane % 4) and one more; c2, c3: eight rows below. Then tiles along n, then m.
+      // c0, c1: row lane / 4, columns 2 * (lane % 4) and one more; c2, c3: eight rows below. Then tiles along n, then
+      // m.
       const int64_t tile = reg / 4, n_tile = tile % 3, m_tile = tile / 3;
       const Element expected = {warp % 2 * 32 + m_tile * 16 + reg % 4 / 2 * 8 + lane / 4,
                                 warp / 2 * 24 + n_tile * 8 + lane % 4 * 2 + reg % 2};
@@ -64,7 +65,8 @@ TEST_CASE("the right operand of mma.m16n8k16 is where the PTX ISA says") {
   for (int64_t thread = 0; thread < 128; ++thread) {
     const int64_t lane = thread % 32, warp = thread / 32;
     for (int64_t reg = 0; reg < layout.registers(); ++reg) {
-      // b0, b1: column lane / 4, k of 2 * (lane % 4) and one more; b2, b3: eight further on. Then steps of k, then columns.
+      // b0, b1: column lane / 4, k of 2 * (lane % 4) and one more; b2, b3: eight further on. Then steps of k, then
+      // columns.
       const int64_t step = reg / 4 % 3, tile = reg / 12;
       const Element expected = {warp * 24 + tile * 8 + lane / 4, step * 16 + reg % 4 / 2 * 8 + lane % 4 * 2 + reg % 2};
       CHECK(layout.coordinates(thread, reg) == expected);
@@ -150,8 +152,10 @@ TEST_CASE("shared tiles serve 16-byte accesses along rows and columns without ba
         CHECK(offsets.insert(layout.place(i).offset).second);
         CHECK(layout.place(i).offset < layout.offset_extent());
         // Chunks stay whole and aligned.
-        if (i % chunk) CHECK(layout.place(i).offset == layout.place(i - 1).offset + 1);
-        else CHECK(layout.place(i).offset % chunk == 0);
+        if (i % chunk)
+          CHECK(layout.place(i).offset == layout.place(i - 1).offset + 1);
+        else
+          CHECK(layout.place(i).offset % chunk == 0);
       }
       for (int64_t row = 0; row + 8 <= 32; row += 8)
         for (int64_t column = 0; column < columns; column += chunk) {
@@ -161,7 +165,8 @@ TEST_CASE("shared tiles serve 16-byte accesses along rows and columns without ba
         }
       for (int64_t first = 0; first + 8 <= 32 * chunks; first += 8) {
         std::vector<Element> lanes;
-        for (int64_t lane = 0; lane < 8; ++lane) lanes.push_back({(first + lane) / chunks, (first + lane) % chunks * chunk});
+        for (int64_t lane = 0; lane < 8; ++lane)
+          lanes.push_back({(first + lane) / chunks, (first + lane) % chunks * chunk});
         // Neighbouring chunks of a copy; where padding separates the rows two of them may share banks.
         CHECK(conflicts(layout, bytes, lanes) <= (layout.swizzle().mask || chunks == 1 ? 0 : 1));
       }

@@ -101,7 +101,8 @@ grid i < ceildiv(M, 128), j < ceildiv(N, BN)
     x = X[i*128 +: 128, k*64 +: 64]
     b = B[j*BN +: BN, k*64 +: 64]
     parallel r < 128, d < 64 { a[r, d] = x[r, d] * g[r] }
-)" + use + R"(
+)" + use +
+         R"(
   }
   C[i*128 +: 128, j*BN +: BN] = c
 }
@@ -115,7 +116,8 @@ TEST_CASE("a left operand that the block computes is held in registers, rounded 
   CHECK(has(result.notes, "gemm c: wgmma.m64k16, 2 x 1 warp groups, A in registers"));
   CHECK(!has(result.loop_ir, "f16(f16("));
   // Not where it is used in another way as well.
-  CHECK(has(on_hopper(scaled("c += a @ b^T  parallel r < 128, d < 64 { c[r, d] += a[r, d] }")).notes, "tile a: f16 in memory"));
+  CHECK(has(on_hopper(scaled("c += a @ b^T  parallel r < 128, d < 64 { c[r, d] += a[r, d] }")).notes,
+            "tile a: f16 in memory"));
 }
 
 TEST_CASE("accumulators are stored by the copy engine where facts and memory allow it") {
@@ -123,12 +125,14 @@ TEST_CASE("accumulators are stored by the copy engine where facts and memory all
   auto product = [](const std::string& end, const std::string& place = "i*128 +: 128, j*256 +: 256",
                     const std::string& direction = "out", int64_t depth = 4) {
     return Request{R"(tile 1
-kernel product(A: f16[M, K], B: f16[N, K], R: f16[M, N], C: )" + direction + R"( f16[M, N])
+kernel product(A: f16[M, K], B: f16[N, K], R: f16[M, N], C: )" +
+                       direction + R"( f16[M, N])
 grid i < ceildiv(M, 128), j < ceildiv(N, 256)
 {
   shared a: f16[128, 64], b: f16[256, 64]
   fragment c: f32[128, 256] = 0
-  pipelined k < ceildiv(K, 64), )" + std::to_string(depth) + R"( {
+  pipelined k < ceildiv(K, 64), )" +
+                       std::to_string(depth) + R"( {
     a = A[i*128 +: 128, k*64 +: 64]
     b = B[j*256 +: 256, k*64 +: 64]
     c += a @ b^T
@@ -165,17 +169,20 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 256)
   unaligned.facts = 1;
   CHECK(reason(unaligned) == "by threads (the facts allow no 16-byte rows of C)");
   // With two stages there is room for two blocks, but then for one box a warp.
-  CHECK(has(lowered(product("", "i*128 +: 128, j*256 +: 256", "out", 2)).notes, "by the copy engine, 1 boxes of 16 x 64"));
+  CHECK(has(lowered(product("", "i*128 +: 128, j*256 +: 256", "out", 2)).notes,
+            "by the copy engine, 1 boxes of 16 x 64"));
 }
 
 TEST_CASE("what the first and the second products of a skewed loop read has barriers of its own") {
   const std::string text = on_hopper(attend(false)).loop_ir;
   CAPTURE(text);
   size_t expects = 0;
-  for (size_t at = text.find("phase_expect 8192 full"); at != std::string::npos; at = text.find("phase_expect 8192 full", at + 1))
+  for (size_t at = text.find("phase_expect 8192 full"); at != std::string::npos;
+       at = text.find("phase_expect 8192 full", at + 1))
     ++expects;
   CHECK(expects == 2);  // of k and of v
-  const size_t loop = text.find("for n in 1 .. "), first = text.find("group_wait 1", loop), work = text.find("shuffle_xor", loop);
+  const size_t loop = text.find("for n in 1 .. "), first = text.find("group_wait 1", loop),
+               work = text.find("shuffle_xor", loop);
   REQUIRE(work != std::string::npos);
   const size_t released = text.find("phase_arrive empty", first);
   CHECK(first < released);
@@ -190,7 +197,8 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
 {
   shared a: f16[64, 64], b: f16[64, 64]
   fragment c: f32[64, 64] = 0
-  let column = )" + start + R"(
+  let column = )" + start +
+                     R"(
   pipelined k < ceildiv(K, 64), 3 {
     a = A[i*64 +: 64, k*64 +: 64]
     b = B[k*64 - 1 +: 64, column +: 64]
@@ -198,42 +206,52 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   }
   C[i*64 +: 64, j*64 +: 64] = c
 }
-)").notes;
+)")
+        .notes;
   };
   CHECK(has(product("j*64"), "pipeline k: depth 3, the copy engine into {a, b}"));
   CHECK(has(product("j*64 - 8"), "pipeline k: depth 3, the copy engine into {a, b}"));
   const std::string notes = product("j*64 - 1");
   CAPTURE(notes);
-  CHECK(has(notes, "pipeline k: depth 3, the copy engine into {a, b} (in part by the producer's threads, by way of registers"));
+  CHECK(
+      has(notes,
+          "pipeline k: depth 3, the copy engine into {a, b} (in part by the producer's threads, by way of registers"));
   CHECK(has(notes, "columns of B may not begin at a multiple of 16 bytes"));
 }
 
 TEST_CASE("left operands are made beside the products of the iteration before, and rounded behind them") {
-  auto product = [](const std::string& operand, const std::string& work, int rows = 128) {
-    const std::string bm = std::to_string(rows);
-    return on_hopper(R"(tile 1
+  auto product =
+      [](const std::string& operand, const std::string& work, int rows = 128) {
+        const std::string bm = std::to_string(rows);
+        return on_hopper(R"(tile 1
 kernel product(X: f16[M, K], W: f16[N, K], C: out f16[M, N])
-grid i < ceildiv(M, )" + bm + R"(), j < ceildiv(N, 128)
+grid i < ceildiv(M, )" + bm +
+                         R"(), j < ceildiv(N, 128)
 {
   shared x: f16[)" + bm + R"(, 64], w: f16[128, 64]
-  fragment a: f16[)" + bm + R"(, 64] = 0, c: f32[)" + bm + R"(, 128] = 0, s: f32[)" + bm + R"(] = 0
+  fragment a: f16[)" + bm +
+                         R"(, 64] = 0, c: f32[)" + bm + R"(, 128] = 0, s: f32[)" + bm + R"(] = 0
   pipelined k < ceildiv(K, 64), 6 {
-    x = X[i*)" + bm + " +: " + bm + R"(, k*64 +: 64]
+    x = X[i*)" + bm +
+                         " +: " + bm + R"(, k*64 +: 64]
     w = W[j*128 +: 128, k*64 +: 64]
     )" + work + R"(
     c += )" + operand + R"( @ w^T
   }
   parallel r < )" + bm + R"(, n < 128 { c[r, n] += s[r] }
-  C[i*)" + bm + " +: " + bm + R"(, j*128 +: 128] = c
+  C[i*)" + bm + " +: " + bm +
+                         R"(, j*128 +: 128] = c
 }
-)").loop_ir;
-  };
+)")
+            .loop_ir;
+      };
   const std::string made = product("a", "parallel r < 64, d < 64 { a[r, d] = max(x[r, d], 0) }", 64);
   CAPTURE(made);
   const size_t loop = made.find("for k in 1 ..");
   REQUIRE(loop != std::string::npos);
   const std::string body = made.substr(loop, made.find("\n  }\n", loop) - loop);
-  const char* in_order[] = {"convert_pair a[", "group_mma", "group_commit", "load_matrix 4 x_part", "a_exact[", "in_order", "group_wait c["};
+  const char* in_order[] = {"convert_pair a[", "group_mma", "group_commit", "load_matrix 4 x_part",
+                            "a_exact[",        "in_order",  "group_wait c["};
   size_t at = 0;
   for (const char* next : in_order) {
     CAPTURE(next);
@@ -244,33 +262,41 @@ grid i < ceildiv(M, )" + bm + R"(), j < ceildiv(N, 128)
   const std::string turns = product("a", "parallel r < 128, d < 64 { a[r, d] = max(x[r, d], 0) }");
   CAPTURE(turns);
   at = turns.find("for k in 1 ..");
-  for (const char* next : {"convert_pair a[", "phase_wait turn[", "group_mma", "group_commit", "phase_arrive turn[", "load_matrix 4 x_part"}) {
+  for (const char* next : {"convert_pair a[", "phase_wait turn[", "group_mma", "group_commit", "phase_arrive turn[",
+                           "load_matrix 4 x_part"}) {
     CAPTURE(next);
     at = turns.find(next, at);
     REQUIRE(at != std::string::npos);
   }
   // Not work on the sums, nor operands that are read again.
-  for (const char* other : {"parallel r < 128, n < 128 { c[r, n] *= 0.5 }", "parallel r < 128, d < 64 { a[r, d] = max(x[r, d], a[r, d]) }"})
+  for (const char* other :
+       {"parallel r < 128, n < 128 { c[r, n] *= 0.5 }", "parallel r < 128, d < 64 { a[r, d] = max(x[r, d], a[r, d]) }"})
     CHECK(!has(product("a", other), "in_order"));
   // Nor much work.
-  CHECK(!has(product("a", "parallel r < 64, d < 64 { a[r, d] = f32(x[r, d]) / (1 + exp(-f32(x[r, d]))) }", 64), "in_order"));
+  CHECK(!has(product("a", "parallel r < 64, d < 64 { a[r, d] = f32(x[r, d]) / (1 + exp(-f32(x[r, d]))) }", 64),
+             "in_order"));
 }
 
 TEST_CASE("a stage that threads read is fenced before the copy engine may fill it again") {
   auto product = [](const std::string& rows, const std::string& use) {
     return on_hopper(R"(tile 1
 kernel product(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
-grid i < ceildiv(M, )" + rows + R"(), j < ceildiv(N, 64)
+grid i < ceildiv(M, )" +
+                     rows + R"(), j < ceildiv(N, 64)
 {
-  shared a: f16[)" + rows + R"(, 64], b: f16[64, 64]
-  fragment c: f32[)" + rows + R"(, 64] = 0, v: f32[64] = 0
+  shared a: f16[)" + rows +
+                     R"(, 64], b: f16[64, 64]
+  fragment c: f32[)" +
+                     rows + R"(, 64] = 0, v: f32[64] = 0
   pipelined k < ceildiv(K, 64), 3 {
-    a = A[i*)" + rows + " +: " + rows + R"(, k*64 +: 64]
+    a = A[i*)" + rows +
+                     " +: " + rows + R"(, k*64 +: 64]
     b = B[j*64 +: 64, k*64 +: 64]
     c += a @ b^T
     )" + use + R"(
   }
-  C[i*)" + rows + " +: " + rows + R"(, j*64 +: 64] = c
+  C[i*)" + rows +
+                     " +: " + rows + R"(, j*64 +: 64] = c
 }
 )");
   };
@@ -287,10 +313,12 @@ grid i < ceildiv(M, )" + rows + R"(), j < ceildiv(N, 64)
 TEST_CASE("sums go to a shared tile of 16-bit elements as matrices, where the warp has an instruction for it") {
   auto staged = [](int architecture, const std::string& type) {
     Request request{R"(tile 1
-kernel staged(A: f16[M, K], B: f16[N, K], C: out )" + type + R"([M, N])
+kernel staged(A: f16[M, K], B: f16[N, K], C: out )" +
+                    type + R"([M, N])
 grid i < ceildiv(M, 64), j < ceildiv(N, 64)
 {
-  shared a: f16[64, 64], b: f16[64, 64], o: )" + type + R"([64, 64]
+  shared a: f16[64, 64], b: f16[64, 64], o: )" +
+                    type + R"([64, 64]
   fragment c: f32[64, 64] = 0
   pipelined k < ceildiv(K, 64), 3 {
     a = A[i*64 +: 64, k*64 +: 64]

@@ -23,13 +23,18 @@ constexpr int64_t kBlock = 1024;
 struct Function {
   const char* name;
   double (*exact)(double);
-  double ulps, limit;  // beyond +-limit only the range [-1, 1] is promised; finite: nor the sign of 0
+  double ulps, limit;    // beyond +-limit only the range [-1, 1] is promised; finite: nor the sign of 0
   bool flushes = false;  // results below 2^-126 may be 0
 };
 const Function kFunctions[] = {
-    {"exp", std::exp, 4, INFINITY, true}, {"exp2", std::exp2, 4, INFINITY, true}, {"log", std::log, 2, INFINITY},
-    {"log2", std::log2, 2, INFINITY}, {"tanh", std::tanh, 4, INFINITY}, {"erf", std::erf, 4, INFINITY},
-    {"sin", std::sin, 4, 1e5},        {"cos", std::cos, 4, 1e5},
+    {"exp", std::exp, 4, INFINITY, true},
+    {"exp2", std::exp2, 4, INFINITY, true},
+    {"log", std::log, 2, INFINITY},
+    {"log2", std::log2, 2, INFINITY},
+    {"tanh", std::tanh, 4, INFINITY},
+    {"erf", std::erf, 4, INFINITY},
+    {"sin", std::sin, 4, 1e5},
+    {"cos", std::cos, 4, 1e5},
 };
 
 std::vector<float> run(runtime::Device& cpu, const std::string& value, const std::vector<float>& x) {
@@ -79,7 +84,8 @@ TEST_CASE("functions keep their bounds over all magnitudes") {
   const auto cpu = compiling_cpu();
   if (!cpu) return;
   std::vector<float> x;
-  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 811) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 811)
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
   for (float special : {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, 0x1p-126f, 0x1.fffffep127f,
                         88.7228f, 88.7229f, -87.3366f, -103.9721f, -103.973f, 128.0f, -149.0f, -150.0f, 1e5f})
     x.push_back(special);
@@ -122,7 +128,9 @@ TEST_CASE("quotients by what a loop does not change are rounded to nearest, and 
   const auto cpu = compiling_cpu();
   if (!cpu) return;
   uint64_t state = 1;
-  auto draw = [&] { return static_cast<uint32_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33); };
+  auto draw = [&] {
+    return static_cast<uint32_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33);
+  };
   std::vector<float> x, divisors;
   for (uint32_t exponent = 0; exponent < 255; ++exponent)
     for (const uint32_t mantissa : {1 + draw() % 0x7fffff, 0x7fffffu, 1u}) {
@@ -130,7 +138,8 @@ TEST_CASE("quotients by what a loop does not change are rounded to nearest, and 
       for (int64_t i = 0; i < kBlock; ++i) x.push_back(std::bit_cast<float>(0x80000000u | draw()));
       x[x.size() - kBlock + draw() % kBlock] = divisors.back();
       for (int64_t i = 0; i < 8; ++i)  // of one magnitude with the divisor
-        x[x.size() - kBlock + static_cast<size_t>(draw() % kBlock)] = -std::bit_cast<float>(exponent << 23 | (draw() & 0x7fffff));
+        x[x.size() - kBlock + static_cast<size_t>(draw() % kBlock)] =
+            -std::bit_cast<float>(exponent << 23 | (draw() & 0x7fffff));
       if (std::find(x.end() - kBlock, x.end(), divisors.back()) == x.end()) x.back() = divisors.back();
     }
   const std::vector<float> y = run(*cpu, fmt::format("x[i] / max[k < {}](x[k])", kBlock), x);
@@ -156,7 +165,8 @@ TEST_CASE("extremes prefer a number to NaN, and infinities are numbers") {
   struct Block {
     float most, one;  // what all elements are but one
   };
-  const Block blocks[] = {{NAN, NAN}, {NAN, -INFINITY}, {NAN, INFINITY}, {-INFINITY, NAN}, {INFINITY, NAN}, {NAN, 3}, {2, NAN}, {-INFINITY, -INFINITY}};
+  const Block blocks[] = {{NAN, NAN},      {NAN, -INFINITY}, {NAN, INFINITY}, {-INFINITY, NAN},
+                          {INFINITY, NAN}, {NAN, 3},         {2, NAN},        {-INFINITY, -INFINITY}};
   for (size_t place : {size_t{0}, size_t{17}, size_t{kBlock - 1}}) {
     std::vector<float> x;
     for (const Block& block : blocks) {

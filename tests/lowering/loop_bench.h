@@ -117,8 +117,7 @@ class Bench {
   // Each thread stores `elements` registers of its own to its part of a tensor.
   void save(const ir::BufferRef& to, const ir::BufferRef& from, int64_t elements) {
     std::vector<LoopStmt> body;
-    for (int64_t i = 0; i < elements; ++i)
-      body.push_back(store(to, thread() * elements + i, load(from, number(i))));
+    for (int64_t i = 0; i < elements; ++i) body.push_back(store(to, thread() * elements + i, load(from, number(i))));
     each(std::move(body));
   }
 

@@ -24,7 +24,8 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 128)
   parallel x < 128, y < 128 { c[x, y] += f32(r[x, y]) }
   o = c
   C[i*128 +: 128, j*128 +: 128] = o
-)" + after + "}\n";
+)" + after +
+         "}\n";
 }
 
 Lowered on(int architecture, const std::string& text, int64_t limit = 227 * 1024,

@@ -8,7 +8,8 @@ namespace kachel::lowering {
 namespace {
 
 // `w` is made of `q` and multiplied with 16 or more rows.
-std::string dequantised(const std::string& type = "u4", const std::string& more = "", const std::string& start = "k*64") {
+std::string dequantised(const std::string& type = "u4", const std::string& more = "",
+                        const std::string& start = "k*64") {
   return fmt::format(R"(tile 1
 kernel k(A: f16[M, K], W: {0}[N, K], S: f16[N, G], C: out f16[M, N])
 tune BM = 16 | 128
@@ -49,10 +50,12 @@ TEST_CASE("tiles of 4-bit elements are copied ahead as the bytes they are stored
 }
 
 TEST_CASE("what keeps 4-bit elements one a byte") {
-  auto apart = [](const Lowered& result) { return has(result.notes, "tile q: u8 in memory of the block, layout [64, 64]"); };
-  CHECK(apart(on(90, dequantised(), {}, 1)));                        // rows of no whole words
-  CHECK(apart(on(90, dequantised("u4", "", "k*64 + 1"))));           // between two bytes
-  CHECK(apart(on(90, dequantised("u4", "q = 1"))));                  // filled in another way
+  auto apart = [](const Lowered& result) {
+    return has(result.notes, "tile q: u8 in memory of the block, layout [64, 64]");
+  };
+  CHECK(apart(on(90, dequantised(), {}, 1)));               // rows of no whole words
+  CHECK(apart(on(90, dequantised("u4", "", "k*64 + 1"))));  // between two bytes
+  CHECK(apart(on(90, dequantised("u4", "q = 1"))));         // filled in another way
   CHECK(apart(on(90, dequantised("u4", "parallel n < 64, d < 64 { q[n, d] = 1 }"))));
   CHECK(!apart(on(90, dequantised("u4", "", "k*64 + 2"))));
 }

@@ -56,7 +56,7 @@ grid i < ceildiv(M, 13), j < ceildiv(N, 80)
   }
 }
 )",
-                                        R"(tile 1
+                                               R"(tile 1
 kernel staged(a: f16[M, K], b: f16[N, K], c: out f16[M, N])
 grid i < ceildiv(M, 64), j < ceildiv(N, 64)
 {
@@ -71,7 +71,7 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   c[i * 64 +: 64, j * 64 +: 64] = w
 }
 )",
-                                        R"(tile 1
+                                               R"(tile 1
 kernel sums(a: f32[M, K], b: f32[K, N], c: out f32[M, N], d: out f32[M])
 grid i < ceildiv(M, 13)
 {
@@ -87,7 +87,7 @@ grid i < ceildiv(M, 13)
   c[i * 13 +: 13, 0 +: 80] = u
 }
 )",
-                                        R"(tile 1
+                                               R"(tile 1
 kernel rows(a: f32[M, K], c: out f32[M, K])
 grid i < ceildiv(M, 2), j < ceildiv(K, 300)
 {
@@ -97,7 +97,7 @@ grid i < ceildiv(M, 2), j < ceildiv(K, 300)
   c[i * 2 +: 2, j * 300 +: 300] = u
 }
 )",
-                                        R"(tile 1
+                                               R"(tile 1
 kernel integers(a: i8[M, K], b: u8[K, N], c: out i32[M, N])
 grid i < ceildiv(M, 13), j < ceildiv(N, 20)
 {
@@ -260,7 +260,8 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 )",
                      rows);
 }
-// C = A B^T in blocks of 64 x 32: `further` parameters, `fragments` and `work` for `operand` in the loop, `end` behind it.
+// C = A B^T in blocks of 64 x 32: `further` parameters, `fragments` and `work` for `operand` in the loop, `end` behind
+// it.
 inline std::string product_of_blocks(const char* name, const char* further, const char* type, const char* end,
                                      const char* fragments = "", const char* work = "", const char* operand = "a") {
   return fmt::format(R"(tile 1
@@ -306,8 +307,8 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
 // For rows that begin anywhere.
 inline const std::string kAnywhere = product_of_blocks("anywhere", "", "f32", "");
 // What a region reads beside sums, of 32 bits: with its neighbours, not fetched ahead.
-inline const std::string kResidual = product_of_blocks("residual", ", R: f32[M, N]", "f32",
-                                                       "  parallel r < 64, s < 32 { c[r, s] += R[i*64 + r, j*32 + s] }\n");
+inline const std::string kResidual = product_of_blocks(
+    "residual", ", R: f32[M, N]", "f32", "  parallel r < 64, s < 32 { c[r, s] += R[i*64 + r, j*32 + s] }\n");
 // A left operand of which every iteration makes a part anew.
 inline const std::string kMadeInPart =
     product_of_blocks("made_in_part", "", "f32", "", ", e: f16[64, 64] = 0.5",

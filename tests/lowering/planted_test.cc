@@ -285,8 +285,8 @@ class Suite {
     REQUIRE_MESSAGE(prepared.ok(), prepared.status().message());
     entry.prepared = std::move(*prepared);
   }
-  void add_program(const std::string& name, const std::string& text, conformance::Random& random,
-                   int64_t largest = 24, const conformance::Wishes& wishes = {}) {
+  void add_program(const std::string& name, const std::string& text, conformance::Random& random, int64_t largest = 24,
+                   const conformance::Wishes& wishes = {}) {
     auto module = ir::load(text, name);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     for (int attempt = 0, made = 0; attempt < 100 && made < 2; ++attempt) {

@@ -1,4 +1,5 @@
-// What a producer does itself, beside the copy engine: rows named by an index, and what regions read in every iteration.
+// What a producer does itself, beside the copy engine: rows named by an index, and what regions read in every
+// iteration.
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -7,16 +8,19 @@ namespace {
 constexpr Target kHopper{.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
 
 // C = A W^T, where `left` and `right` copy the tiles and `work` stands in front of the product with `operand`.
-Request product(const std::string& left, const std::string& right, const std::string& work = "", const std::string& operand = "x") {
+Request product(const std::string& left, const std::string& right, const std::string& work = "",
+                const std::string& operand = "x") {
   return {R"(tile 1
 kernel product(X: f16[R, K], W: f16[N, K], rows: i32[M], gain: f16[K], pairs: f16[K, 2], C: out f16[M, N])
 tune stages = 4 | 1
 grid i < ceildiv(M, 128), j < ceildiv(N, 128)
 {
   shared x: f16[128, 64], w: f16[128, 64]
-)" + std::string(work.empty() ? "" : "  fragment a: f16[128, 64]\n") + R"(  fragment c: f32[128, 128] = 0
+)" + std::string(work.empty() ? "" : "  fragment a: f16[128, 64]\n") +
+              R"(  fragment c: f32[128, 128] = 0
   pipelined k < ceildiv(K, 64), stages {
-    )" + left + "\n    " + right + "\n    " + work + "\n    c += " + operand + R"( @ w^T
+    )" + left +
+              "\n    " + right + "\n    " + work + "\n    c += " + operand + R"( @ w^T
   }
   C[i*128 +: 128, j*128 +: 128] = c
 }
@@ -32,7 +36,9 @@ TEST_CASE("rows that an index names are copied by the producer's threads, beside
   const Lowered result = lowered(product(kGathered, kColumns));
   CAPTURE(result.notes);
   CAPTURE(result.loop_ir);
-  CHECK(has(result.notes, "pipeline k: depth 4, the copy engine into {x, w} (in part by the producer's threads: rows of X are named by an index)"));
+  CHECK(has(result.notes,
+            "pipeline k: depth 4, the copy engine into {x, w} (in part by the producer's threads: rows of X are named "
+            "by an index)"));
   CHECK(has(result.notes, "role producer: threads 256..384"));
   // The engine's bytes and the first thread's arrival, then one of each thread that copies.
   CHECK(has(result.loop_ir, "phases full: 4 of 129 arrivals"));
@@ -48,24 +54,31 @@ TEST_CASE("rows that an index names are copied by the producer's threads, beside
   CHECK(!has(lowered(product(kRows, kColumns)).loop_ir, "phase_copied"));
 
   const Lowered neither = lowered(product(kGathered, kNamed));
-  CHECK(has(neither.notes, "asynchronous copies into {x, w} (without the copy engine: rows of X are named by an index)"));
+  CHECK(
+      has(neither.notes, "asynchronous copies into {x, w} (without the copy engine: rows of X are named by an index)"));
 }
 
 TEST_CASE("rows that begin anywhere are copied by way of registers") {
-  constexpr uint64_t kIndex32 = 1, kUnitX = 1 << 1, kUnitW = 1 << 6, kWide = 7 << 7;  // facts_of(): five a tensor, behind the first
+  constexpr uint64_t kIndex32 = 1, kUnitX = 1 << 1, kUnitW = 1 << 6,
+                     kWide = 7 << 7;  // facts_of(): five a tensor, behind the first
   Request request = product(kRows, kColumns);
   request.facts = kIndex32 | kUnitX | kUnitW;
   const Lowered result = lowered(request);
   CAPTURE(result.notes);
   CAPTURE(result.loop_ir);
-  CHECK(has(result.notes, "the copy engine into {x, w} (all by the producer's threads, by way of registers: the facts allow no 16-byte rows of X)"));
+  CHECK(has(result.notes,
+            "the copy engine into {x, w} (all by the producer's threads, by way of registers: the facts allow no "
+            "16-byte rows of X)"));
   CHECK(has(result.notes, "role producer: threads 256..512"));
-  CHECK(has(result.loop_ir, "phases full: 4 of 9 arrivals"));  // the first thread's, which announces nothing, and each warp's
+  CHECK(has(result.loop_ir,
+            "phases full: 4 of 9 arrivals"));  // the first thread's, which announces nothing, and each warp's
   const size_t producer = result.loop_ir.find("producer, for tile");
   REQUIRE(producer != std::string::npos);
   const std::string ahead = result.loop_ir.substr(producer);
-  // Loaded before the stage is empty; stored, fenced and passed on after it is. The next iteration's loads follow the stores.
-  const size_t empty = ahead.find("phase_wait empty"), stored = ahead.find("store_shifted x"), next = ahead.find("if k_ahead + 1 <");
+  // Loaded before the stage is empty; stored, fenced and passed on after it is. The next iteration's loads follow the
+  // stores.
+  const size_t empty = ahead.find("phase_wait empty"), stored = ahead.find("store_shifted x"),
+               next = ahead.find("if k_ahead + 1 <");
   CHECK(ahead.find("load_shifted") < ahead.find("for k_ahead"));
   CHECK(empty < stored);
   CHECK(stored < next);
@@ -124,7 +137,9 @@ TEST_CASE("what a region reads in every iteration is a tile of the stages") {
   const Lowered result = lowered(product(kRows, kColumns, scale, "a"));
   CAPTURE(result.notes);
   CAPTURE(result.loop_ir);
-  CHECK(has(result.notes, "the copy engine into {gain_tile, x, w} (in part by the producer's threads: gain_tile does not lie in slabs)"));
+  CHECK(has(
+      result.notes,
+      "the copy engine into {gain_tile, x, w} (in part by the producer's threads: gain_tile does not lie in slabs)"));
   CHECK(has(result.loop_ir, "gain_tile["));
   CHECK(has(result.loop_ir, "copy_async gain_tile"));
 
@@ -136,7 +151,9 @@ TEST_CASE("what a region reads in every iteration is a tile of the stages") {
   CHECK(!has(lowered(one_stage).notes, "gain_tile"));
   // Not what is the same in every iteration, lies apart, is too narrow for cp.async or is read under a condition.
   for (const char* other : {"gain[d]", "pairs[k*64 + d, 0]", "gain[k*64 + d + 1]", "(k < 3 ? gain[k*64 + d] : 1)"})
-    CHECK(!has(lowered(product(kRows, kColumns, std::string("parallel r < 128, d < 64 { a[r, d] = f32(x[r, d]) * ") + other + " }", "a")).notes,
+    CHECK(!has(lowered(product(kRows, kColumns,
+                               std::string("parallel r < 128, d < 64 { a[r, d] = f32(x[r, d]) * ") + other + " }", "a"))
+                   .notes,
                "_tile"));
 }
 

@@ -78,8 +78,8 @@ std::vector<std::string_view> names_in(const std::string& text) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const ir::Token& token = tokens[i];
     const bool accumulator = token.text == "acc" && before == ":" && i + 1 < tokens.size() && tokens[i + 1].text == "(";
-    const bool is_word = token.text == "threads" || (before == "^" && token.text == "T") || before == "precision" ||
-                         accumulator;
+    const bool is_word =
+        token.text == "threads" || (before == "^" && token.text == "T") || before == "precision" || accumulator;
     if (token.kind == ir::Token::Kind::kName && !is_word) names.push_back(token.text);
     before = token.text;
   }

@@ -18,7 +18,8 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
   thread.registers.assign(static_cast<size_t>(program_.register_bytes), kPoison);
   for (const SimBuffer& buffer : program_.buffers)
     if (buffer.zeroed)
-      std::fill_n(thread.registers.begin() + buffer.offset, ir::storage_bytes(buffer.type, buffer.elements), uint8_t{0});
+      std::fill_n(thread.registers.begin() + buffer.offset, ir::storage_bytes(buffer.type, buffer.elements),
+                  uint8_t{0});
   thread.stack.assign(1, Level{&program_.body});
   for (size_t i = 0; i < program_.param_slots.size(); ++i) {
     if (program_.param_slots[i] < 0) continue;
@@ -122,9 +123,8 @@ void Machine::end() {
   for (size_t warp = 0; warp < stores_.size(); ++warp) finish_stores(warp, 0);
   if (!boxes_.empty()) fail("the block ends before the copies of its producer");
   for (const Thread& thread : threads_)
-    if (!thread.open.empty() || std::any_of(thread.groups.begin(), thread.groups.end(), [](const auto& group) {
-          return !group.empty();
-        }))
+    if (!thread.open.empty() ||
+        std::any_of(thread.groups.begin(), thread.groups.end(), [](const auto& group) { return !group.empty(); }))
       fail(fmt::format("thread {} ends before its asynchronous copies", thread.number));
 }
 
@@ -146,8 +146,9 @@ bool Machine::together(const Thread& a, const SimStmt* at_a, const Thread& b, co
     same = a.stack[i].block == b.stack[i].block && a.stack[i].value == b.stack[i].value;
   auto waits = [](const SimStmt* at) { return !at || at->kind == SimStmt::Kind::kBarrier; };
   if (!same)
-    fail(fmt::format("threads {} and {} {}", a.number, b.number,
-                     waits(at_a) && waits(at_b) ? "wait at different barriers" : "do not meet at an operation of their warp"));
+    fail(fmt::format(
+        "threads {} and {} {}", a.number, b.number,
+        waits(at_a) && waits(at_b) ? "wait at different barriers" : "do not meet at an operation of their warp"));
   return same;
 }
 
@@ -184,7 +185,8 @@ const SimStmt* Machine::run_to_stop(Thread& thread) {
 namespace {
 
 // The blocks of a cluster side by side, one as far as it goes before the next, or in any order.
-void run_cluster(std::deque<Machine>& machines, uint32_t first, ThreadOrder order, Simulation* result, std::mt19937& random) {
+void run_cluster(std::deque<Machine>& machines, uint32_t first, ThreadOrder order, Simulation* result,
+                 std::mt19937& random) {
   std::vector<Machine*> turn;
   for (Machine& machine : machines) turn.push_back(&machine);
   for (size_t i = 0; i < turn.size(); ++i) turn[i]->begin(first + static_cast<uint32_t>(i));

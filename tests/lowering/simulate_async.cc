@@ -122,7 +122,8 @@ void Machine::finish(const Copy& copy, Thread& thread) {
   const SimStmt::Operand &to = copy.stmt->operands[0], &from = copy.stmt->operands[1];
   const auto bytes = static_cast<size_t>(bytes_of(*copy.stmt));
   memory_.arrived(to.buffer, copy.to, to.elements, produces(thread));
-  uint8_t* target = vector(to, copy.to, bytes_of(*copy.stmt), thread, produces(thread) ? Access::kFill : Access::kWrite);
+  uint8_t* target =
+      vector(to, copy.to, bytes_of(*copy.stmt), thread, produces(thread) ? Access::kFill : Access::kWrite);
   if (!target) return;
   std::memset(target, 0, bytes);
   if (!copy.inside) return;

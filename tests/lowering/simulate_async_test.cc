@@ -30,8 +30,8 @@ Run pipeline(const Plan& plan, ThreadOrder order) {
   const ExprRef mine = bench.thread() * kVector, opposite = (kThreads - 1 - bench.thread()) * kVector;
   auto fill = [&](const ExprRef& step, const ExprRef& stage, LoopBlock* to) {
     LoopBlock issue;
-    issue.push_back(Bench::each({Bench::copy(Kind::kCopyAsync, tile, stage * kStage + mine, in, step * kStage + mine, kVector)},
-                                kThreads));
+    issue.push_back(Bench::each(
+        {Bench::copy(Kind::kCopyAsync, tile, stage * kStage + mine, in, step * kStage + mine, kVector)}, kThreads));
     to->push_back({LoopIf{step < kSteps, std::move(issue), {}}});
     if (plan.commit) to->push_back(Bench::marker(Kind::kAsyncCommit));
   };
@@ -44,8 +44,8 @@ Run pipeline(const Plan& plan, ThreadOrder order) {
   fill(k + 2, (k + plan.into) % 3, &loop.body);
   std::vector<LoopStmt> add;
   for (int64_t i = 0; i < kVector; ++i)
-    add.push_back(Bench::store(sum, number(i),
-                               Bench::load(sum, number(i)) + Bench::load(tile, k % 3 * kStage + opposite + i)));
+    add.push_back(
+        Bench::store(sum, number(i), Bench::load(sum, number(i)) + Bench::load(tile, k % 3 * kStage + opposite + i)));
   loop.body.push_back(Bench::each(std::move(add), kThreads));
   bench.add({std::move(loop)});
   bench.add(Bench::marker(Kind::kAsyncWait, 0));

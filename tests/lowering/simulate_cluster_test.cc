@@ -13,7 +13,7 @@ constexpr int64_t kColumns = 4, kPart = 8, kRows = 2 * kPart, kStage = kRows * k
 
 // One stage, of which each block copies a half to both. Each thread adds up two of its elements a step.
 struct Plan {
-  bool tell = true;      // the other block of a release
+  bool tell = true;  // the other block of a release
   bool multicast = true;
   bool fence = true;     // reads are over before the copy engine writes
   int64_t arrivals = 2;  // that free a stage
@@ -39,7 +39,8 @@ Run pair(const Plan& plan, ThreadOrder order) {
   map.swizzle = static_cast<int32_t>(kColumns * 4);
   kernel.maps = {map};
   const auto sum = bench.registers("sum", DType::I32, 1);
-  auto phase = [](Kind kind, const ir::BufferRef& barrier, int64_t immediate, const ExprRef& parity, const ExprRef& guard) {
+  auto phase = [](Kind kind, const ir::BufferRef& barrier, int64_t immediate, const ExprRef& parity,
+                  const ExprRef& guard) {
     LoopIntrinsic node{kind, {{barrier, number(0), 1, true}}, guard};
     node.immediate = immediate;
     if (parity) node.coordinates = {parity};
@@ -54,7 +55,8 @@ Run pair(const Plan& plan, ThreadOrder order) {
   LoopIntrinsic box{Kind::kBulkCopy, {}, nullptr};
   box.multicast = plan.multicast;
   box.coordinates = {number(0), ahead * kRows + rank * kPart};
-  box.operands = {{tile, rank * (kPart * kColumns), kPart * kColumns, true}, {in, number(0), 1, false}, {full, number(0), 1, true}};
+  box.operands = {
+      {tile, rank * (kPart * kColumns), kPart * kColumns, true}, {in, number(0), 1, false}, {full, number(0), 1, true}};
   fill.body.push_back({std::move(box)});
   kernel.producer.push_back({std::move(fill)});
 
@@ -69,7 +71,8 @@ Run pair(const Plan& plan, ThreadOrder order) {
   const ExprRef place = ir::make_cast({DType::I32, nullptr}, ir::make_var(kernel.tile)) * kThreads + bench.thread();
   bench.each({Bench::store(out, place, Bench::load(sum, number(0)))});
 
-  Run result{bench.run(order, plan.tiles, 2, {{bench.data<int32_t>(0), DType::I32, {kSteps * kRows, kColumns}, {kColumns, 1}}})};
+  Run result{bench.run(order, plan.tiles, 2,
+                       {{bench.data<int32_t>(0), DType::I32, {kSteps * kRows, kColumns}, {kColumns, 1}}})};
   for (int64_t at = 0; at < plan.tiles * kThreads; ++at) {
     int64_t wanted = 0;
     for (int64_t step = 0; step < kSteps; ++step) wanted += 2 * (step * kStage + at % kThreads + 1) + kThreads;
@@ -112,8 +115,7 @@ TEST_CASE("a stage that awaits more than it is told") {
 }
 
 TEST_CASE("a neighbour that has no tile") {
-  for (ThreadOrder order : kOrders)
-    CHECK(!pair({.tiles = 1}, order).simulation.status.ok());
+  for (ThreadOrder order : kOrders) CHECK(!pair({.tiles = 1}, order).simulation.status.ok());
 }
 
 }  // namespace

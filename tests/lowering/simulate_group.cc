@@ -1,6 +1,7 @@
 // wgmma. A warp does the 16 rows of its own of each instruction. What an instruction reads must stay as it was from its
 // issue to the wait for its batch, and its accumulators are poison meanwhile. Source of the addresses: PTX ISA,
-// "Asynchronous Warpgroup Level Matrix Shared Memory Layout"; of the fragments, "Register Fragments for wgmma.mma_async".
+// "Asynchronous Warpgroup Level Matrix Shared Memory Layout"; of the fragments, "Register Fragments for
+// wgmma.mma_async".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +22,9 @@ constexpr size_t kRows = 16, kStepBytes = 32;
 }  // namespace
 
 // Element (mn, k) of a matrix that begins at the address `base`; null after a failure.
-const uint8_t* Machine::matrix_element(const SimStmt::Operand& operand, int64_t base, const LoopIntrinsic::MatrixView& view,
-                                       int64_t mn, int64_t k, const Thread& thread) {
+const uint8_t* Machine::matrix_element(const SimStmt::Operand& operand, int64_t base,
+                                       const LoopIntrinsic::MatrixView& view, int64_t mn, int64_t k,
+                                       const Thread& thread) {
   const int64_t width = ir::bits(type_of(operand.buffer)) / 8, across = view.transpose ? mn : k;
   const int64_t down = view.transpose ? k : mn, columns = view.swizzle / width;
   // Along the rows k stays within a slab, of which the instruction begins at some 32 bytes.
@@ -30,11 +32,12 @@ const uint8_t* Machine::matrix_element(const SimStmt::Operand& operand, int64_t 
     fail("wgmma reads past the end of a slab");
     return nullptr;
   }
-  int64_t address = base + across / columns * view.slab + across % columns * width + down / 8 * view.stride +
-                    down % 8 * view.swizzle;
+  int64_t address =
+      base + across / columns * view.slab + across % columns * width + down / 8 * view.stride + down % 8 * view.swizzle;
   address ^= (address >> 7 & (view.swizzle / 16 - 1)) << 4;
   const int64_t begin = memory_.shared_address(operand.buffer, 0);
-  return memory_.vector(operand.buffer, (address - begin) / width, 1, width, {thread.number, nullptr, true}, Access::kProduct);
+  return memory_.vector(operand.buffer, (address - begin) / width, 1, width, {thread.number, nullptr, true},
+                        Access::kProduct);
 }
 
 void Machine::group_mma(const SimStmt& stmt, Warp warp) {
@@ -63,7 +66,8 @@ void Machine::group_mma(const SimStmt& stmt, Warp warp) {
     out->resize(count * kStepBytes);
     for (size_t mn = 0; mn < count && !stopped(); ++mn)
       for (size_t k = 0; k < depth && !stopped(); ++k) {
-        const uint8_t* from = matrix_element(operand, at, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), warp[0]);
+        const uint8_t* from =
+            matrix_element(operand, at, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), warp[0]);
         if (from) std::memcpy(out->data() + mn * kStepBytes + k * width, from, width);
       }
   };
@@ -76,7 +80,8 @@ void Machine::group_mma(const SimStmt& stmt, Warp warp) {
       if (!part) return;
       const size_t number = static_cast<size_t>(lane.number) % kLanes;
       for (size_t i = 0; i < 4; ++i)  // rows g and g + 8, then the second half of k
-        std::memcpy(product.a.data() + (number / 4 + 8 * (i % 2)) * kStepBytes + 16 * (i / 2) + 4 * (number % 4), part + 4 * i, 4);
+        std::memcpy(product.a.data() + (number / 4 + 8 * (i % 2)) * kStepBytes + 16 * (i / 2) + 4 * (number % 4),
+                    part + 4 * i, 4);
     }
   }
   read(b, stmt.view_b, 0, columns, &product.base_b, &product.b);
@@ -98,8 +103,7 @@ void Machine::finish_products(const std::vector<GroupProduct>& products, Group& 
     const DType type_c = type_of(stmt.operands[0].buffer);
     const auto width = static_cast<size_t>(ir::bits(stmt.type) / 8), depth = kStepBytes / width;
     for (size_t lane = 0; lane < kLanes; ++lane) {
-      std::vector<uint8_t>& sums =
-          group.sums.at({stmt.operands[0].buffer, product.at, static_cast<int32_t>(lane)});
+      std::vector<uint8_t>& sums = group.sums.at({stmt.operands[0].buffer, product.at, static_cast<int32_t>(lane)});
       for (size_t i = 0; i < static_cast<size_t>(stmt.immediate) / 2; ++i) {
         const size_t m = lane / 4 + 8 * (i / 2 % 2), n = i / 4 * 8 + lane % 4 * 2 + i % 2;
         ir::Scalar total{ir::compute_type(type_c), 0, 0};
@@ -159,7 +163,8 @@ void Machine::reread(const GroupProduct& product, Warp warp) {
                   const std::vector<uint8_t>& seen) {
     for (size_t mn = 0; mn < seen.size() / kStepBytes && !stopped(); ++mn)
       for (size_t k = 0; k < depth && !stopped(); ++k) {
-        const uint8_t* now = matrix_element(operand, base, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), warp[0]);
+        const uint8_t* now =
+            matrix_element(operand, base, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), warp[0]);
         if (now && std::memcmp(now, seen.data() + mn * kStepBytes + k * width, width) && result_.races++ == 0)
           result_.first_race = fmt::format("`{}` changes while wgmma reads it", buffer(operand.buffer).name);
       }

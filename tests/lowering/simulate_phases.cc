@@ -146,13 +146,14 @@ void Machine::finish_box(size_t index) {
   const MappedTensor& tensor = maps_[static_cast<size_t>(box.stmt->immediate)];
   const int64_t width = ir::bits(tensor.type) / 8;
   memory_.arrived(to.buffer, box.at, to.elements, false);
-  for_each_in_box(map, tensor, box.coordinates, memory_.shared_address(to.buffer, box.at), [&](int64_t address, uint8_t* element) {
-    uint8_t* target = memory_.untracked(to.buffer) - memory_.shared_address(to.buffer, 0) + address;
-    if (element)
-      std::memcpy(target, element, static_cast<size_t>(width));
-    else
-      std::memset(target, 0, static_cast<size_t>(width));
-  });
+  for_each_in_box(map, tensor, box.coordinates, memory_.shared_address(to.buffer, box.at),
+                  [&](int64_t address, uint8_t* element) {
+                    uint8_t* target = memory_.untracked(to.buffer) - memory_.shared_address(to.buffer, 0) + address;
+                    if (element)
+                      std::memcpy(target, element, static_cast<size_t>(width));
+                    else
+                      std::memset(target, 0, static_cast<size_t>(width));
+                  });
   box.phase->bytes -= box_bytes(*box.stmt);
   end_phase_if_complete(*box.phase);
 }

@@ -106,7 +106,8 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       break;
     }
     case Kind::kThreads:
-      for (int64_t slot = 0, index = place_of(thread); index < stmt.extent && !stopped(); ++slot, index += sharers(thread)) {
+      for (int64_t slot = 0, index = place_of(thread); index < stmt.extent && !stopped();
+           ++slot, index += sharers(thread)) {
         set(thread, stmt.slot, {DType::I32, index, 0});
         set(thread, stmt.second, {DType::I32, slot, 0});
         execute(stmt.body, thread);
@@ -182,8 +183,7 @@ void Machine::convert_pair(const SimStmt& stmt, Thread& thread) {
   const uint8_t* source = vector(from, from_at, 4, thread, Access::kRead);
   uint8_t* target = vector(to, to_at, 4, thread, Access::kWrite);
   if (!source || !target) return;
-  for (int64_t i = 0; i < 2; ++i)
-    ir::store_element(stmt.type, target, i, ir::load_element(DType::F32, source, i));
+  for (int64_t i = 0; i < 2; ++i) ir::store_element(stmt.type, target, i, ir::load_element(DType::F32, source, i));
 }
 
 // Of words, so operands begin at multiples of four elements.

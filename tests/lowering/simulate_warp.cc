@@ -83,7 +83,8 @@ void Machine::store_matrix(const SimStmt& stmt, Warp warp) {
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const uint8_t* source = vector(from, eval(from.index, warp[lane]).i, 4, warp[lane], Access::kRead);
     if (!source) return;
-    for (size_t matrix = 0; matrix < 4; ++matrix) std::memcpy(rows[matrix][lane / 4] + 4 * (lane % 4), source + 4 * matrix, 4);
+    for (size_t matrix = 0; matrix < 4; ++matrix)
+      std::memcpy(rows[matrix][lane / 4] + 4 * (lane % 4), source + 4 * matrix, 4);
   }
   ++result_.matrix_stores;
   for (size_t matrix = 0; matrix < 4; ++matrix) {
@@ -105,7 +106,8 @@ void Machine::load_matrix(const SimStmt& stmt, Warp warp) {
   const auto matrices = static_cast<size_t>(stmt.immediate);
   if (buffer(from.buffer).kind != SimBuffer::Kind::kShared)
     return fail(fmt::format("a matrix is loaded from `{}`, which is not in shared memory", buffer(from.buffer).name));
-  if (stmt.transpose && ir::bits(type_of(from.buffer)) != 16) return fail("a matrix of other than 16 bits is transposed");
+  if (stmt.transpose && ir::bits(type_of(from.buffer)) != 16)
+    return fail("a matrix of other than 16 bits is transposed");
   if (bytes_of(stmt) != stmt.immediate * 4 || from.elements * ir::bits(type_of(from.buffer)) != 128)
     return fail("a matrix's rows or fragments have another size than its instruction");
   uint8_t rows[4][8][16];
@@ -138,8 +140,8 @@ void Machine::load_matrix(const SimStmt& stmt, Warp warp) {
   }
 }
 
-// Register r of A holds row lane / 4 + 8 * (r % 2) and half r / 2 of k, register r of B column lane / 4 and half r; lane % 4
-// selects 4 bytes of k.
+// Register r of A holds row lane / 4 + 8 * (r % 2) and half r / 2 of k, register r of B column lane / 4 and half r;
+// lane % 4 selects 4 bytes of k.
 void Machine::mma(const SimStmt& stmt, Warp warp) {
   const SimStmt::Operand &c = stmt.operands[0], &a = stmt.operands[1], &b = stmt.operands[2];
   const DType type_c = type_of(c.buffer);

@@ -41,12 +41,12 @@ double tf32(double value) {  // nearest with 11 significant bits, ties away
 
 TEST_CASE("mma multiplies fragments") {
   std::mt19937 random(1);
-  for (const Types& types : {Types{DType::F16, DType::F16, DType::F32, 16}, Types{DType::BF16, DType::BF16, DType::F32, 16},
-                             Types{DType::F32, DType::F32, DType::F32, 8}, Types{DType::I8, DType::I8, DType::I32, 32},
-                             Types{DType::U8, DType::U8, DType::I32, 32}, Types{DType::I8, DType::U8, DType::I32, 32},
-                             Types{DType::U8, DType::I8, DType::I32, 32},
-                             Types{DType::F8E4M3, DType::F8E4M3, DType::F32, 32},
-                             Types{DType::F8E5M2, DType::F8E4M3, DType::F32, 32}}) {
+  for (const Types& types :
+       {Types{DType::F16, DType::F16, DType::F32, 16}, Types{DType::BF16, DType::BF16, DType::F32, 16},
+        Types{DType::F32, DType::F32, DType::F32, 8}, Types{DType::I8, DType::I8, DType::I32, 32},
+        Types{DType::U8, DType::U8, DType::I32, 32}, Types{DType::I8, DType::U8, DType::I32, 32},
+        Types{DType::U8, DType::I8, DType::I32, 32}, Types{DType::F8E4M3, DType::F8E4M3, DType::F32, 32},
+        Types{DType::F8E5M2, DType::F8E4M3, DType::F32, 32}}) {
     CAPTURE(ir::name(types.a));
     CAPTURE(ir::name(types.b));
     const bool is_float = ir::is_float(types.a);
@@ -120,11 +120,12 @@ TEST_CASE("matrices are loaded from the rows that the lanes give") {
       const auto part = bench.registers("part", DType::U32, matrices);
       std::vector<LoopStmt> fill;
       for (int64_t i = 0; i < 8; ++i)
-        fill.push_back(Bench::store(tile, bench.thread() * 8 + i,
-                                    ir::make_cast({DType::F32, nullptr}, bench.thread() * 8 + i)));
+        fill.push_back(
+            Bench::store(tile, bench.thread() * 8 + i, ir::make_cast({DType::F32, nullptr}, bench.thread() * 8 + i)));
       bench.each(std::move(fill));
       bench.barrier();
-      bench.add(Bench::load_matrix(part, tile, (bench.thread() * 5 + 3) % kWarp * 8, static_cast<int>(matrices), transpose));
+      bench.add(
+          Bench::load_matrix(part, tile, (bench.thread() * 5 + 3) % kWarp * 8, static_cast<int>(matrices), transpose));
       bench.save(out, part, matrices);
       const Simulation simulation = bench.run();
       REQUIRE_MESSAGE(simulation.status.ok(), simulation.status.message());
@@ -174,7 +175,8 @@ TEST_CASE("lanes that part ways before an operation of their warp") {
   LoopBlock body;
   body.push_back({LoopShuffle{variable("other", DType::I32), bench.thread(), 1}});
   bench.add({LoopIf{bench.thread() < 7, std::move(body), {}}});
-  CHECK(bench.run(ThreadOrder::kForward).status.message() == "threads 0 and 7 do not meet at an operation of their warp");
+  CHECK(bench.run(ThreadOrder::kForward).status.message() ==
+        "threads 0 and 7 do not meet at an operation of their warp");
 }
 
 TEST_CASE("a matrix is not loaded before the barrier") {

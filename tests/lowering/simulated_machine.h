@@ -26,8 +26,8 @@ class Machine {
  public:
   // All borrowed; `cluster`: the machines of one, this among them, which run its blocks beside each other.
   Machine(const LoopKernel& kernel, const SimProgram& program, const std::vector<int64_t>& params,
-          const std::vector<Allocation>& memory, const std::vector<MappedTensor>& maps,
-          std::deque<Machine>& cluster, ThreadOrder order, Simulation* result)
+          const std::vector<Allocation>& memory, const std::vector<MappedTensor>& maps, std::deque<Machine>& cluster,
+          ThreadOrder order, Simulation* result)
       : kernel_(kernel),
         maps_(maps),
         program_(program),
@@ -61,7 +61,7 @@ class Machine {
   struct Copy {  // asynchronous
     const SimStmt* stmt;
     int64_t to, from;
-    bool inside;                 // else zeros are written
+    bool inside;                   // else zeros are written
     std::array<uint8_t, 16> seen;  // the source at issue
   };
   struct Thread {
@@ -128,13 +128,13 @@ class Machine {
   // simulate_group.cc
   struct GroupProduct {  // one instruction under way
     const SimStmt* stmt;
-    int64_t at, base_a, base_b;    // first accumulator; addresses in shared memory
-    std::vector<uint8_t> a, b;     // the operands at issue, 32 bytes a row of A or column of B
+    int64_t at, base_a, base_b;  // first accumulator; addresses in shared memory
+    std::vector<uint8_t> a, b;   // the operands at issue, 32 bytes a row of A or column of B
   };
   struct Group {  // a warp's part of its warp group's work
     bool fenced = false;
     std::vector<GroupProduct> open;
-    std::deque<std::vector<GroupProduct>> batches;                                    // oldest first
+    std::deque<std::vector<GroupProduct>> batches;                           // oldest first
     std::map<std::tuple<int, int64_t, int32_t>, std::vector<uint8_t>> sums;  // by buffer, first register, lane
   };
   void group_operation(const SimStmt& stmt, Warp warp);
@@ -146,7 +146,7 @@ class Machine {
                                 int64_t mn, int64_t k, const Thread& thread);
 
   // simulate_phases.cc
-  struct Phase {  // a barrier of phases
+  struct Phase {                                             // a barrier of phases
     int64_t arrivals = 0, awaited = 0, bytes = 0, over = 0;  // of a phase; still missing; still missing; phases gone by
   };
   struct Box {  // of the copy engine, under way; or copies of a thread, at the end of which it arrives
@@ -200,7 +200,7 @@ class Machine {
   const Thread* first_ = nullptr;     // one of those; null: nobody has
   bool ended_ = true;
   int64_t steps_ = 0;
-  std::vector<Group> groups_;  // by warp
+  std::vector<Group> groups_;                        // by warp
   std::map<std::pair<int, int64_t>, Phase> phases_;  // by buffer and element
   std::vector<Box> boxes_;
   std::vector<std::deque<StoredBox>> stores_;  // by warp, oldest first

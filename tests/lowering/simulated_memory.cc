@@ -101,7 +101,8 @@ void SimMemory::arrived(int number, int64_t at, int64_t elements, bool by_thread
   const SimBuffer& buffer = program_.buffers[static_cast<size_t>(number)];
   const int64_t width = ir::bits(buffer.type) / 8, first = buffer.offset + at * width;
   for (int64_t i = 0; i < elements * width; ++i)
-    region_of_[static_cast<size_t>(number)]->shadows[static_cast<size_t>(first + i)].copied_clock = by_thread ? clock_ : 0;
+    region_of_[static_cast<size_t>(number)]->shadows[static_cast<size_t>(first + i)].copied_clock =
+        by_thread ? clock_ : 0;
 }
 
 void SimMemory::check_fenced(int number, int64_t at, int64_t elements) {
@@ -170,11 +171,13 @@ void SimMemory::note(Shadow& shadow, const Agent& agent, Access kind, const char
     *conflict = "not fenced";
     *other = shadow.writer;
   }
-  if (kind == Access::kProduct && shadow.copied_clock && shadow.copied_clock >= fences_[static_cast<size_t>(agent.thread)]) {
+  if (kind == Access::kProduct && shadow.copied_clock &&
+      shadow.copied_clock >= fences_[static_cast<size_t>(agent.thread)]) {
     *conflict = "copied, with no fence since";
     *other = kMany;
   }
-  if (kind == Access::kProduct && shadow.maker >= 0 && shadow.made_clock >= fences_[static_cast<size_t>(shadow.maker)]) {
+  if (kind == Access::kProduct && shadow.maker >= 0 &&
+      shadow.made_clock >= fences_[static_cast<size_t>(shadow.maker)]) {
     *conflict = "stored and not fenced";
     *other = shadow.maker;
   }

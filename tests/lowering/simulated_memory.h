@@ -9,8 +9,8 @@ namespace kachel::lowering {
 
 class SimMemory {
  public:
-  // kProduct: a read by wgmma. kFill: a write that barriers of phases order, by the copy engine or a thread that produces.
-  // kMake: such a thread's own store.
+  // kProduct: a read by wgmma. kFill: a write that barriers of phases order, by the copy engine or a thread that
+  // produces. kMake: such a thread's own store.
   enum class Access : uint8_t { kRead, kWrite, kAtomic, kProduct, kFill, kMake };
   // Who accesses: a thread, with its registers, or all lanes of its warp together.
   struct Agent {
@@ -26,7 +26,8 @@ class SimMemory {
 
   void start_block();
   void barrier() { ++barrier_; }
-  // What the thread has written so far may be read by wgmma, and what it has read may be overwritten by the copy engine.
+  // What the thread has written so far may be read by wgmma, and what it has read may be overwritten by the copy
+  // engine.
   void fence(int32_t thread) { fences_[static_cast<size_t>(thread)] = ++clock_; }
 
   // Where the buffer begins, after the check of an access to one element; null, and a failure, if it is outside.
@@ -40,9 +41,7 @@ class SimMemory {
   // Before the copy engine writes to these elements: a race where a thread has read them and not fenced since.
   void check_fenced(int buffer, int64_t at, int64_t elements);
   // Where a buffer in shared memory begins, for the copy engine, which no barrier orders.
-  uint8_t* untracked(int buffer) const {
-    return shared_.data + program_.buffers[static_cast<size_t>(buffer)].offset;
-  }
+  uint8_t* untracked(int buffer) const { return shared_.data + program_.buffers[static_cast<size_t>(buffer)].offset; }
   // Of an element in shared memory, in bytes; -1 elsewhere.
   int64_t shared_address(int buffer, int64_t at) const;
 

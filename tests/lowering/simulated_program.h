@@ -32,23 +32,51 @@ struct SimStmt;
 using SimBlock = std::vector<SimStmt>;
 struct SimStmt {
   enum class Kind : uint8_t {
-    kLet, kStore, kAtomic, kFor, kThreads, kIf, kBarrier,
-    kCopy, kCopyAsync, kCommit, kWait, kLoadMatrix, kMma, kConvertPair, kGroupMma, kGroupFence, kGroupCommit,
-    kGroupWait, kProxyFence, kBulkCopy, kPhaseExpect, kPhaseWait, kPhaseArrive, kPhaseCopied,
-    kQuadExchange, kDot4, kStoreMatrix, kBulkStore, kBulkStoreWait, kInOrder,
-    kLoadShifted, kStoreShifted, kShuffle
+    kLet,
+    kStore,
+    kAtomic,
+    kFor,
+    kThreads,
+    kIf,
+    kBarrier,
+    kCopy,
+    kCopyAsync,
+    kCommit,
+    kWait,
+    kLoadMatrix,
+    kMma,
+    kConvertPair,
+    kGroupMma,
+    kGroupFence,
+    kGroupCommit,
+    kGroupWait,
+    kProxyFence,
+    kBulkCopy,
+    kPhaseExpect,
+    kPhaseWait,
+    kPhaseArrive,
+    kPhaseCopied,
+    kQuadExchange,
+    kDot4,
+    kStoreMatrix,
+    kBulkStore,
+    kBulkStoreWait,
+    kInOrder,
+    kLoadShifted,
+    kStoreShifted,
+    kShuffle
   } kind;
   struct Operand {
     int buffer = -1, index = -1;
     int64_t elements = 0;
   };
-  int a = -1, b = -1;          // let, if, shuffle: value; store, atomic: index and value; for: begin and end; copy: guard
+  int a = -1, b = -1;  // let, if, shuffle: value; store, atomic: index and value; for: begin and end; copy: guard
   int slot = -1, second = -1;  // variables: let, for, shuffle; threads: index and slot
   int buffer = -1;
   ir::AtomicOp atomic = ir::AtomicOp::kNone;
   ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
-  int64_t extent = 0, step = 1;  // threads; for
-  int64_t immediate = 0;         // wait: groups; load matrix: matrices; shuffle: the mask
+  int64_t extent = 0, step = 1;                              // threads; for
+  int64_t immediate = 0;                                     // wait: groups; load matrix: matrices; shuffle: the mask
   bool transpose = false, accumulate = true, widened = false, multicast = false;
   LoopIntrinsic::MatrixView view_a, view_b;
   bool stops = false;  // it waits for other threads, or something in it does
@@ -66,7 +94,7 @@ struct SimProgram {
   int first_tile = -1, rank = -1, thread = -1, team = -1;
   int64_t register_bytes = 0;
   std::vector<std::pair<int, LoopPhases>> phases;  // with the number of their buffer
-  SimBlock body, producer;  // with the walk over tiles around them
+  SimBlock body, producer;                         // with the walk over tiles around them
 };
 
 SimProgram compile(const LoopKernel& kernel, uint32_t blocks);

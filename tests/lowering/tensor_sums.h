@@ -1,5 +1,6 @@
-// Sums of products as tensor cores make them, as far as GRAMMAR.md lets them fall short of f32. Sources: PTX ISA on .tf32;
-// DeepSeek-V3 report, 3.5.2, and SageAttention 2 on 8-bit floats (14 bits of each term, 13 behind the leading one).
+// Sums of products as tensor cores make them, as far as GRAMMAR.md lets them fall short of f32. Sources: PTX ISA on
+// .tf32; DeepSeek-V3 report, 3.5.2, and SageAttention 2 on 8-bit floats (14 bits of each term, 13 behind the leading
+// one).
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -20,7 +20,8 @@ Lowered seen(const std::string& text, const std::vector<std::string>& transposed
   for (size_t i = 0; i < facts.size(); ++i) {
     bool turned = false;
     if (facts[i].param >= 0)
-      for (const std::string& name : transposed) turned |= kernel.params[static_cast<size_t>(facts[i].param)].name() == name;
+      for (const std::string& name : transposed)
+        turned |= kernel.params[static_cast<size_t>(facts[i].param)].name() == name;
     if (facts[i].param < 0 || turned == (facts[i].kind == Fact::Kind::kTransposed)) request.facts |= uint64_t{1} << i;
   }
   return lowered(request);
@@ -30,10 +31,12 @@ std::string product(const char* type, const char* load_a = "a = A[i*64 +: 64, k*
   return std::string("tile 1\nkernel product(A: ") + type + "[M, K], B: " + type + R"([K, N], C: out f32[M, N])
 grid i < ceildiv(M, 64), j < ceildiv(N, 128)
 {
-  shared a: )" + type + "[64, 64], b: " + type + R"([64, 128]
+  shared a: )" +
+         type + "[64, 64], b: " + type + R"([64, 128]
   fragment c: f32[64, 128] = 0
   pipelined k < ceildiv(K, 64), 3 {
-    )" + load_a + R"(
+    )" + load_a +
+         R"(
     b = B[k*64 +: 64, j*128 +: 128]
     c += a @ b
   }
@@ -83,7 +86,8 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   a = A[i*64 +: 64, j*64 +: 64]
   C[i*64 +: 64, j*64 +: 64] = a
 }
-)", {"A"});
+)",
+                              {"A"});
   int strides = 0;
   for (const Slot& slot : copied.slots) strides += slot.kind == Slot::Kind::kStride && slot.index == 0;
   CHECK(strides == 2);
@@ -121,7 +125,8 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   a = A[i*64 +: 64, j*32 +: 32]
   parallel m < 64, n < 32 { C[i*64 + m, j*32 + n] = a[m, n] * G[i*64 + m, j*32 + n] }
 }
-)", {"A", "G"});
+)",
+                           {"A", "G"});
   CAPTURE(got.loop_ir);
   int strides = 0;
   for (const Slot& slot : got.slots) strides += slot.kind == Slot::Kind::kStride && slot.index < 2;

@@ -49,8 +49,8 @@ inline Status bind_arguments(const KernelModel& model, std::span<const Arg> args
   return bind_completely(model, args, out);
 }
 
-// What the signature demands of the scalars of a bound launch, which are new each time; everything else has been checked.
-// kInvalid where it does not hold.
+// What the signature demands of the scalars of a bound launch, which are new each time; everything else has been
+// checked. kInvalid where it does not hold.
 Status admit_scalars(const KernelModel& model, const HostInputs& inputs);
 
 // The interpreter's arguments are not launched: what memory they overlap does not matter, nor which device they name.

@@ -21,8 +21,8 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     const int row = transposed ? last - 1 : last;  // the axis that 16-byte rows would lie along
     int64_t reach = 0;
     // Its lowest set bit is the largest power of two, up to 128, that divides all of these numbers of bits.
-    uint64_t divisors = reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 |
-                        static_cast<uint64_t>(tensor.shape[row] * bits);
+    uint64_t divisors =
+        reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 | static_cast<uint64_t>(tensor.shape[row] * bits);
     for (int axis = 0; axis <= last; ++axis) {
       const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
       narrow &= extent < kIndexLimit || tensor.elements == 0;

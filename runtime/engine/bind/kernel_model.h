@@ -66,7 +66,7 @@ struct KernelModel {
   static Result<std::shared_ptr<const KernelModel>> create_header(const ir::Kernel& header,
                                                                   std::span<const ConstValue> consts, std::string body);
 
-  BindTable table;                            // of what follows, for launches
+  BindTable table;  // of what follows, for launches
   bool is_program = false;
   ir::Kernel kernel;                          // generic
   std::map<std::string, int64_t> int_consts;  // as ir::Bindings wants them

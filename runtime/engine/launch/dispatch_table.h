@@ -72,7 +72,7 @@ class DispatchTable {
   static void insert(Slots& slots, const Entry* entry);
 
   std::atomic<const Slots*> slots_;
-  mutable std::mutex mutex_;          // guards what follows
+  mutable std::mutex mutex_;                   // guards what follows
   std::vector<typename Slots::Owner> tables_;  // the last is current
   std::vector<std::unique_ptr<Entry>> entries_;
   size_t used_ = 0;  // occupied slots of the current table

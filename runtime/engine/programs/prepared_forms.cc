@@ -68,8 +68,8 @@ uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& argum
   for (size_t i = 0; i < slices_.size(); ++i) {
     const derive::OperandSlice& slice = slices_[i];
     const ir::Buffer& source = *slice.tensors[0];
-    const bool strayed =
-        device.properties().compute_major > 0 && strays(tensor(arguments, source), static_cast<int>(source.shape.size()));
+    const bool strayed = device.properties().compute_major > 0 &&
+                         strays(tensor(arguments, source), static_cast<int>(source.shape.size()));
     if (slice.computed || strayed) wanted |= uint64_t{1} << i;
   }
   return wanted;

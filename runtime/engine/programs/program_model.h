@@ -36,7 +36,7 @@ struct ProgramModel {
     bool holds = true;  // or its opposite
   };
   struct Step {
-    std::vector<Guard> guards;  // all must hold, else the step is left out
+    std::vector<Guard> guards;                  // all must hold, else the step is left out
     std::shared_ptr<const KernelModel> kernel;  // one object for all calls of a kernel with the same constants
     std::vector<Argument> arguments;
   };

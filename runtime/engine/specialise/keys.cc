@@ -35,8 +35,7 @@ void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values,
 lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values) {
   lowering::Target target;
   target.kind = device.compute_major > 0 ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
-  target.architecture =
-      device.instructions ? device.instructions : 10 * device.compute_major + device.compute_minor;
+  target.architecture = device.instructions ? device.instructions : 10 * device.compute_major + device.compute_minor;
   target.shared_limit = device.shared_bytes_per_block;
   target.bulk_copies = device.tensor_maps;
   target.bounded_waits = device.bounded_waits;
@@ -56,8 +55,10 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
   add_program(key, model, point);
   key.u64s("configuration", words(values))
       .text("architecture", device.architecture)
-      .text("flags", std::string(generic ? "generic" : target.bulk_copies ? "maps" : "") + (target.bounded_waits ? " bounded" : "") +
-                         (target.streaming_stores ? "" : " cached stores"))
+      .text("flags", std::string(generic              ? "generic"
+                                 : target.bulk_copies ? "maps"
+                                                      : "") +
+                         (target.bounded_waits ? " bounded" : "") + (target.streaming_stores ? "" : " cached stores"))
       .i64("instructions", target.architecture)
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)

@@ -42,7 +42,8 @@ ir::Bindings bindings_of(const PlanBuilder::Request& request) {
 uint64_t code_of(const lowering::Lowered& lowered, int64_t blocks) {
   ByteWriter bytes;
   bytes.put_bytes(lowered.text);
-  for (const lowering::Slot& slot : lowered.slots) bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
+  for (const lowering::Slot& slot : lowered.slots)
+    bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
   bytes.put(blocks);
   bytes.put(lowered.threads);
   bytes.put(lowered.shared_bytes);

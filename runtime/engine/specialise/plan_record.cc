@@ -94,7 +94,8 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
     step.slots.push_back(slot);
   }
   const uint64_t maps = in.get_count(16);
-  if ((count + 15) / 16 * 16 + kTensorMapWords * maps > kMaxSlots) return damaged("more tensor maps than a kernel can take");
+  if ((count + 15) / 16 * 16 + kTensorMapWords * maps > kMaxSlots)
+    return damaged("more tensor maps than a kernel can take");
   for (uint64_t i = 0; i < maps && in.ok(); ++i) {
     lowering::TensorMap map;
     map.param = in.get<int32_t>();

@@ -77,7 +77,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   double bytes = 0;
   for (size_t tensor = 0; tensor < profile.tensors.size(); ++tensor) {
     const double all = lowering::tensor_bytes(profile, tensor, inputs), tiles = static_cast<double>(inputs.tiles);
-    auto moved = [&](std::vector<double> lowering::Work::*by) {
+    auto moved = [&](std::vector<double> lowering::Work::* by) {
       double each = 0;
       for (const lowering::Work* part : {&mean.loops, &mean.rest})
         if (tensor < (part->*by).size()) each += (part->*by)[tensor];

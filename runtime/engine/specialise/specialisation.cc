@@ -133,7 +133,8 @@ Status Specialisation::grid(const HostInputs& inputs, LaunchGrid& out) const {
   return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.limit, out) ? Status() : too_many_blocks();
 }
 
-Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const {
+Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid,
+                                          uint64_t* out) const {
   const char* const bases[2] = {reinterpret_cast<const char*>(&arguments), reinterpret_cast<const char*>(&grid)};
   for (uint32_t i = 0; i < hot_.slots; ++i) {
     const uint16_t source = hot_.sources[i];

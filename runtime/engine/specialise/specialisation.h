@@ -23,7 +23,8 @@ struct LaunchGrid {
   bool overlaps = false;      // LaunchDims::overlaps
 };
 
-// Of a grid of at most `tiles`, no more than `blocks` blocks are launched; always a multiple of `cluster`, as `blocks` is: 1 or 2.
+// Of a grid of at most `tiles`, no more than `blocks` blocks are launched; always a multiple of `cluster`, as `blocks`
+// is: 1 or 2.
 struct BlockLimit {
   uint64_t cluster = 1;
   uint64_t blocks = std::numeric_limits<int32_t>::max() - 1, tiles = std::numeric_limits<uint64_t>::max();

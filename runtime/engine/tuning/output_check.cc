@@ -77,8 +77,8 @@ class Roundings {
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
         if (resolve(copy->dst.buffer->type) != resolve(copy->src.buffer->type)) add(copy->dst.buffer->type);
       } else if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
-        // tf32 keeps as many bits as f16. Sums of 8-bit floats keep 13 behind the leading one: where all terms are of one
-        // sign, runs of them lose as much as bf16 does, and long ones a quarter.
+        // tf32 keeps as many bits as f16. Sums of 8-bit floats keep 13 behind the leading one: where all terms are of
+        // one sign, runs of them lose as much as bf16 does, and long ones a quarter.
         const DType operand = resolve(gemm->a.buffer->type);
         if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) add({DType::F16, nullptr});
         if (ir::is_float8(operand) && ir::is_float8(resolve(gemm->b.buffer->type)))
@@ -208,8 +208,9 @@ std::string compare_floats(DType type, const Tolerance& tolerance, const std::ve
       if (here && !wrong) {
         size_t i = 0;
         while (!is_wrong(i)) ++i;
-        first_wrong = fmt::format("element {} is {}, the reference has {}",
-                                  expected[p].first_byte * 8 / ir::bits(type) + first + static_cast<int64_t>(i), got[i], want[i]);
+        first_wrong =
+            fmt::format("element {} is {}, the reference has {}",
+                        expected[p].first_byte * 8 / ir::bits(type) + first + static_cast<int64_t>(i), got[i], want[i]);
       }
       wrong += here;
     });

@@ -98,31 +98,15 @@ TEST_CASE("every bad call has its message and mend") {
   };
   static int64_t no_shape[2] = {-1, 128};
   const Case cases[] = {
-      {"rank",
-       [](GemmArgs& a) {
-         a.a.shape = {64, 2, 64};
-       },
-       {"argument 0 `A`", "3 dimensions", "[M, K]"}},
+      {"rank", [](GemmArgs& a) { a.a.shape = {64, 2, 64}; }, {"argument 0 `A`", "3 dimensions", "[M, K]"}},
       {"type", [](GemmArgs& a) { a.a.arg.dtype = to_data_type(ir::DType::F32); }, {"`A`", "f32", "f16 or bf16"}},
       {"type agreement",
        [](GemmArgs& a) { a.b.arg.dtype = to_data_type(ir::DType::BF16); },
        {"`B`", "bf16", "`T` is f16"}},
-      {"unknown type",
-       [](GemmArgs& a) {
-         a.a.arg.dtype = {9, 7, 1};
-       },
-       {"`A`", "code 9, 7 bits"}},
+      {"unknown type", [](GemmArgs& a) { a.a.arg.dtype = {9, 7, 1}; }, {"`A`", "code 9, 7 bits"}},
       {"lanes", [](GemmArgs& a) { a.a.arg.dtype.lanes = 4; }, {"4 lanes"}},
-      {"dimension",
-       [](GemmArgs& a) {
-         a.b.shape = {32, 64};
-       },
-       {"`B`", "axis 1 must be 128", "`K`"}},
-      {"computed extent",
-       [](GemmArgs& a) {
-         a.s.shape = {32, 9};
-       },
-       {"`S`", "axis 1 must be 8", "`K / group`"}},
+      {"dimension", [](GemmArgs& a) { a.b.shape = {32, 64}; }, {"`B`", "axis 1 must be 128", "`K`"}},
+      {"computed extent", [](GemmArgs& a) { a.s.shape = {32, 9}; }, {"`S`", "axis 1 must be 8", "`K / group`"}},
       {"where",
        [](GemmArgs& a) {
          a.a.shape = {64, 120};
@@ -130,33 +114,13 @@ TEST_CASE("every bad call has its message and mend") {
          a.s.shape = {32, 7};
        },
        {"K % group == 0", "K = 120"}},
-      {"negative extent",
-       [](GemmArgs& a) {
-         a.a.shape = {no_shape[0], 128};
-       },
-       {"[-1, 128]", ">= 0"}},
-      {"negative stride",
-       [](GemmArgs& a) {
-         a.a.strides = {-128, 1};
-       },
-       {"stride 0 is -128"}},
+      {"negative extent", [](GemmArgs& a) { a.a.shape = {no_shape[0], 128}; }, {"[-1, 128]", ">= 0"}},
+      {"negative stride", [](GemmArgs& a) { a.a.strides = {-128, 1}; }, {"stride 0 is -128"}},
       {"null data", [](GemmArgs& a) { a.a.arg.data = nullptr; }, {"`A`", "NULL"}},
       {"alignment", [](GemmArgs& a) { a.a.arg.byte_offset = 1; }, {"not aligned", "2-byte"}},
-      {"device",
-       [](GemmArgs& a) {
-         a.b.arg.device = {1, 0};
-       },
-       {"`B`", "the CPU", "one device"}},
-      {"too large",
-       [](GemmArgs& a) {
-         a.a.shape = {int64_t{1} << 40, int64_t{1} << 40};
-       },
-       {"2^62"}},
-      {"too large by strides",
-       [](GemmArgs& a) {
-         a.a.strides = {int64_t{1} << 60, 1};
-       },
-       {"2^62"}},
+      {"device", [](GemmArgs& a) { a.b.arg.device = {1, 0}; }, {"`B`", "the CPU", "one device"}},
+      {"too large", [](GemmArgs& a) { a.a.shape = {int64_t{1} << 40, int64_t{1} << 40}; }, {"2^62"}},
+      {"too large by strides", [](GemmArgs& a) { a.a.strides = {int64_t{1} << 60, 1}; }, {"2^62"}},
       {"scalar for tensor",
        [](GemmArgs& a) {
          a.a.arg.ndim = 0;
@@ -170,16 +134,8 @@ TEST_CASE("every bad call has its message and mend") {
       {"overlap with an input",
        [](GemmArgs& a) { a.c.arg.data = reinterpret_cast<void*>(0x100000 + 64 * 128 * 2 - 4); },
        {"`C` overlaps `A`", "inout"}},
-      {"an output over itself",
-       [](GemmArgs& a) {
-         a.c.strides = {16, 1};
-       },
-       {"`C`", "one address"}},
-      {"a broadcast output",
-       [](GemmArgs& a) {
-         a.c.strides = {0, 1};
-       },
-       {"one address"}},
+      {"an output over itself", [](GemmArgs& a) { a.c.strides = {16, 1}; }, {"`C`", "one address"}},
+      {"a broadcast output", [](GemmArgs& a) { a.c.strides = {0, 1}; }, {"one address"}},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);

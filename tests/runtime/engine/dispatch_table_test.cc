@@ -48,7 +48,8 @@ TEST_CASE("equal hashes are told apart") {
 
 TEST_CASE("a full table refuses and goes on serving") {
   DispatchTable<Specialisation> table;
-  for (uint64_t i = 0; i < DispatchTable<Specialisation>::kMaxEntries; ++i) REQUIRE(table.publish(signature(i), fake(i)));
+  for (uint64_t i = 0; i < DispatchTable<Specialisation>::kMaxEntries; ++i)
+    REQUIRE(table.publish(signature(i), fake(i)));
   CHECK_FALSE(table.publish(signature(DispatchTable<Specialisation>::kMaxEntries), fake(1)));
   CHECK(table.publish(signature(5), fake(6)));
   CHECK(table.find(signature(5)) == fake(6));

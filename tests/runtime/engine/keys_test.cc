@@ -81,17 +81,11 @@ TEST_CASE("each ingredient changes the keys that it must change, and no other") 
       {"type", true, true, true, [](Inputs& in) { in.point.types = 1; }},
       {"static dimension", true, true, true, [](Inputs& in) { in.point.static_dims = {65}; }},
       {"facts", true, true, true, [](Inputs& in) { in.point.facts = 1; }},
-      {"configuration", true, false, true,
-       [](Inputs& in) {
-         in.values = {32, 8};
-       }},
+      {"configuration", true, false, true, [](Inputs& in) { in.values = {32, 8}; }},
       {"architecture", true, false, false, [](Inputs& in) { in.machine.architecture = "sm_80"; }},
       {"streaming stores", true, false, false, [](Inputs& in) { in.machine.streaming_stores = false; }},
       {"shared memory", true, false, false, [](Inputs& in) { in.machine.shared_bytes_per_block = 1; }},
-      {"key value", false, true, true,
-       [](Inputs& in) {
-         in.key_values = {129, 64};
-       }},
+      {"key value", false, true, true, [](Inputs& in) { in.key_values = {129, 64}; }},
       {"model", false, true, true, [](Inputs& in) { in.machine.model = "H100"; }},
       {"driver", false, true, true, [](Inputs& in) { in.machine.driver = "581"; }},
       {"name of the device", false, false, false,

@@ -62,8 +62,9 @@ TEST_CASE("a plan survives its encoding") {
 }
 
 TEST_CASE("clusters are launched whole") {
-  auto module = ir::load("tile 1\nkernel k(x: f32[N], y: out f32[N])\ngrid i < ceildiv(N, 16)\n{\n  fragment t: f32[16]\n"
-                         "  t = x[i*16 +: 16]\n  y[i*16 +: 16] = t\n}\n");
+  auto module = ir::load(
+      "tile 1\nkernel k(x: f32[N], y: out f32[N])\ngrid i < ceildiv(N, 16)\n{\n  fragment t: f32[16]\n"
+      "  t = x[i*16 +: 16]\n  y[i*16 +: 16] = t\n}\n");
   REQUIRE_MESSAGE(module.ok(), module.status().message());
   auto model = KernelModel::create(module->kernels[0], {});
   REQUIRE_MESSAGE(model.ok(), model.status().message());
