@@ -16,6 +16,8 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   options.store_max_bytes = given.store_max_bytes;
   if (given.tune_budget_ns != 0)
     options.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(given.tune_budget_ns, INT64_MAX));
+  if (given.background_share != 0) options.background_share = given.background_share;
+  options.background_bytes = static_cast<int64_t>(std::min<uint64_t>(given.background_max_bytes, INT64_MAX));
   options.compile_threads = static_cast<unsigned>(std::max(given.compile_threads, 0));
   options.devices.cpu_threads = given.cpu_threads;
   if (given.nvrtc_path) options.devices.nvrtc_path = given.nvrtc_path;
@@ -67,8 +69,8 @@ Status capi::policy_of(int32_t policy, tuner::Policy fallback, tuner::Policy& ou
       out = tuner::Policy::kBlocking;
       return {};
     case KACHEL_POLICY_BACKGROUND:
-      return unsupported(
-          "the policy BACKGROUND is not in this version; use BLOCKING, or OFF with kachel_prepare ahead of time");
+      out = tuner::Policy::kBackground;
+      return {};
     default:
       return invalid(std::to_string(policy) + " is not a policy; use one of KACHEL_POLICY_*");
   }
@@ -83,6 +85,8 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
       return invalid("scratch_free is set without scratch_alloc; set both or neither");
     if (known.compile_threads < 0 || known.cpu_threads < 0)
       return invalid("compile_threads and cpu_threads are >= 0; 0 takes all cores");
+    if (!(known.background_share >= 0 && known.background_share <= 1))
+      return invalid("background_share is a part of the device's time: between 0 and 1, where 0 stands for 0.25");
     runtime::EngineOptions options = engine_options(known);
     KACHEL_TRY(capi::policy_of(known.policy, tuner::Policy::kBlocking, options.policy));
     auto handle = std::make_unique<kachel_engine>();
@@ -94,6 +98,22 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
 
 void kachel_engine_release(kachel_engine* engine) {
   delete engine;
+}
+
+kachel_status kachel_engine_wait(kachel_engine* engine, int64_t timeout_ns, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (engine->engine->background().wait(timeout_ns)) return {};
+    return Status(Code::kBusy, "tunings are left in the background; wait longer, or go on without them");
+  });
+}
+
+kachel_status kachel_engine_freeze(kachel_engine* engine, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    engine->engine->freeze();
+    return {};
+  });
 }
 
 kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
@@ -115,6 +135,9 @@ kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
     value.llvm_opened = stats.llvm_opened;
     value.lowerings = stats.lowerings;
     value.last_load_ns = stats.last_load_ns;
+    value.background_pending = stats.background_pending;
+    value.background_tunings = stats.background_tunings;
+    value.background_failures = stats.background_failures;
     return capi::write_struct(out, value, "out");
   });
 }

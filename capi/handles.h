@@ -39,8 +39,8 @@ struct kachel_text {
 
 namespace kachel::capi {
 
-// Reads options over the engine's settings. `options` may be null.
-Status launch_settings(const runtime::Engine& engine, const kachel_launch_options* options,
+// Reads options over the kernel's settings. `options` may be null.
+Status launch_settings(const runtime::Launchable& kernel, const kachel_launch_options* options,
                        runtime::LaunchSettings& out);
 Status policy_of(int32_t policy, tuner::Policy fallback, tuner::Policy& out);
 

@@ -101,9 +101,12 @@ typedef struct kachel_arg {
 
 enum {
   KACHEL_POLICY_DEFAULT = 0, /* the kernel's, else the engine's, else BLOCKING */
-  KACHEL_POLICY_OFF = 1,     /* best known configuration, else the first listed; never measures */
+  KACHEL_POLICY_OFF = 1,     /* best known for this key, else for the nearest one, else the first listed; never measures */
   KACHEL_POLICY_CACHED_ONLY = 2,
-  KACHEL_POLICY_BACKGROUND = 3, /* KACHEL_E_UNSUPPORTED in this version */
+  /* As OFF now; the key is tuned later, on copies of the tensors that are made in the order of the launch's stream, and
+   * launches after that are served by the winner. A bound call keeps what it was bound to: bind again after
+   * kachel_engine_wait. A key that does not fit the options below is left at what serves it. */
+  KACHEL_POLICY_BACKGROUND = 3,
   KACHEL_POLICY_BLOCKING = 4    /* the first call with a new key tunes, within a budget */
 };
 
@@ -141,12 +144,24 @@ typedef struct kachel_engine_options {
   void *progress_user;
   const char *nvrtc_path;        /* libnvrtc or its folder; NULL: $KACHEL_NVRTC, else searched */
   const char *cpu_compiler_path; /* libkachel_llvm.so or its folder; NULL: $KACHEL_LLVM, else beside this library */
+  /* Of tunings in the background, on one thread of the engine's, from which scratch_alloc, scratch_free and progress are
+   * called as well. How much of the device's time their timed runs may take (0: 0.25), and of its memory the copies of
+   * one launch's tensors (0: a sixteenth of it). */
+  double background_share;
+  uint64_t background_max_bytes;
 } kachel_engine_options;
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
                                               kachel_error **err);
 /* Launches must have finished before the last handle of an engine goes. CUDA code that was launched stays loaded even
- * then, so that captured graphs keep working. */
+ * then, so that captured graphs keep working. Releasing a kernel ends its tuning in the background, behind the candidate
+ * that is being compiled. */
 KACHEL_API void kachel_engine_release(kachel_engine *engine);
+
+/* Until nothing is left to be tuned in the background; KACHEL_E_BUSY after timeout_ns (< 0: never). */
+KACHEL_API kachel_status kachel_engine_wait(kachel_engine *engine, int64_t timeout_ns, kachel_error **err);
+/* From then on nothing is tuned, and nothing that serves is replaced but what fails: unknown keys are served as under OFF.
+ * Ends the tuning that runs in the background. There is no way back. */
+KACHEL_API kachel_status kachel_engine_freeze(kachel_engine *engine, kachel_error **err);
 
 /* ---- devices, memory, streams: enough for a tool to need nothing else ---- */
 
@@ -201,6 +216,8 @@ KACHEL_API kachel_status kachel_kernel_get(kachel_module *module, const char *na
                                            size_t const_count, kachel_kernel **out, kachel_error **err);
 KACHEL_API void kachel_kernel_release(kachel_kernel *kernel);
 KACHEL_API const char *kachel_kernel_name(const kachel_kernel *kernel);
+/* The policy of calls that name none; DEFAULT: the engine's. Not while another thread uses the kernel. */
+KACHEL_API kachel_status kachel_kernel_set_policy(kachel_kernel *kernel, int32_t policy, kachel_error **err);
 
 enum { KACHEL_IN = 0, KACHEL_OUT = 1, KACHEL_INOUT = 2, KACHEL_SCALAR = 3 };
 typedef struct kachel_param_info {
@@ -334,6 +351,8 @@ typedef struct kachel_stats {
   uint64_t nvrtc_opened, llvm_opened; /* 0 or 1 */
   uint64_t lowerings;                 /* lowering pipelines run */
   double last_load_ns;                /* store hit to loaded kernel, of the latest one */
+  /* Keys: waiting or being tuned now, tuned in the background, and given up. */
+  uint64_t background_pending, background_tunings, background_failures;
 } kachel_stats;
 KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
 

@@ -42,6 +42,16 @@ void kachel_kernel_release(kachel_kernel* kernel) {
   delete kernel;
 }
 
+kachel_status kachel_kernel_set_policy(kachel_kernel* kernel, int32_t policy, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!kernel) return capi::missing("kernel");
+    tuner::Policy known;
+    KACHEL_TRY(capi::policy_of(policy, kernel->kernel->engine().options().policy, known));
+    kernel->kernel->set_policy(known);
+    return {};
+  });
+}
+
 const char* kachel_kernel_name(const kachel_kernel* kernel) {
   return kernel ? kernel->kernel->model().kernel.name.c_str() : nullptr;
 }

@@ -6,14 +6,13 @@
 
 using namespace kachel;
 
-Status capi::launch_settings(const runtime::Engine& engine, const kachel_launch_options* options,
+Status capi::launch_settings(const runtime::Launchable& kernel, const kachel_launch_options* options,
                              runtime::LaunchSettings& out) {
-  out.policy = engine.options().policy;
-  out.tune_budget_ns = engine.options().tune_budget_ns;
+  out = kernel.defaults();
   if (!options) return {};
   kachel_launch_options known;
   KACHEL_TRY(read_struct(options, known, "options"));
-  KACHEL_TRY(policy_of(known.policy, engine.options().policy, out.policy));
+  KACHEL_TRY(policy_of(known.policy, out.policy, out.policy));
   if (known.tune_budget_ns != 0)
     out.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(known.tune_budget_ns, INT64_MAX));
   out.has_configuration = known.configuration != nullptr;
@@ -29,7 +28,7 @@ Status capi::launch_settings(const runtime::Engine& engine, const kachel_launch_
     if (!options) [[likely]]
       return kernel->kernel->launch(capi::arguments(args, count), kernel->kernel->defaults(), stream);
     runtime::LaunchSettings settings;
-    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    KACHEL_TRY(capi::launch_settings(*kernel->kernel, options, settings));
     return kernel->kernel->launch(capi::arguments(args, count), settings, stream);
   });
 }
@@ -40,7 +39,7 @@ kachel_status kachel_prepare(kachel_kernel* kernel, const kachel_arg* args, size
     if (!kernel) return capi::missing("kernel");
     if (!args && count != 0) return capi::missing("args");
     runtime::LaunchSettings settings;
-    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    KACHEL_TRY(capi::launch_settings(*kernel->kernel, options, settings));
     return kernel->kernel->prepare(capi::arguments(args, count), settings, stream);
   });
 }
@@ -52,7 +51,7 @@ kachel_status kachel_bind(kachel_kernel* kernel, const kachel_arg* args, size_t 
     if (!args && count != 0) return capi::missing("args");
     if (!out) return capi::missing("out");
     runtime::LaunchSettings settings;
-    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    KACHEL_TRY(capi::launch_settings(*kernel->kernel, options, settings));
     auto handle = std::make_unique<kachel_call>();
     KACHEL_ASSIGN(handle->call, kernel->kernel->bind(capi::arguments(args, count), settings));
     *out = handle.release();

@@ -85,7 +85,7 @@ kachel_status kachel_explain(kachel_kernel* kernel, const kachel_arg* args, size
     if (!args && count != 0) return capi::missing("args");
     if (!out) return capi::missing("out");
     runtime::LaunchSettings settings;
-    KACHEL_TRY(capi::launch_settings(kernel->kernel->engine(), options, settings));
+    KACHEL_TRY(capi::launch_settings(*kernel->kernel, options, settings));
     KACHEL_ASSIGN(std::string text, kernel->kernel->explain(capi::arguments(args, count), settings,
                                                             static_cast<runtime::ExplainWhat>(what)));
     *out = new kachel_text{std::move(text)};

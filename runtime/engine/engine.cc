@@ -13,9 +13,6 @@ bool Engine::in_owner_process() const {
 }
 
 Result<std::shared_ptr<Engine>> Engine::create(EngineOptions options) {
-  if (options.policy == tuner::Policy::kBackground)
-    return unsupported(
-        "the policy `background` is not in this version; use blocking, or off with kachel_prepare ahead of time");
   if (!options.clock) options.clock = std::make_shared<tuner::SteadyClock>();
   if (!options.lower)
     options.lower = [](const ir::Kernel& kernel, const lowering::Target& target, uint64_t facts,
@@ -39,11 +36,13 @@ Result<std::shared_ptr<Engine>> Engine::create(EngineOptions options) {
 Engine::~Engine() {
   if (!in_owner_process()) {
     // Devices and threads are the parent's.
+    (void)background_.release();
     (void)plans_.release();
     (void)services_.release();
     (void)devices_.release();
     return;
   }
+  background_.reset();
   // What is unloaded now cannot be running: on the CPU launches have returned, on CUDA whatever a caller has launched
   // stays loaded (Specialisation::pin), and candidates ran on a stream that their tuning waited for.
   std::vector<std::unique_ptr<RelaxedCapture>> relaxed;
@@ -51,6 +50,18 @@ Engine::~Engine() {
     for (Device* device : devices_->opened()) relaxed.push_back(std::make_unique<RelaxedCapture>(*device));
   plans_.reset();
   relaxed.clear();
+}
+
+int64_t Engine::background_bytes(const Device& device) const {
+  constexpr int64_t kPart = 16, kUnknown = int64_t{256} << 20;
+  if (options_.background_bytes > 0) return options_.background_bytes;
+  const int64_t memory = device.properties().memory_bytes;
+  return memory > 0 ? memory / kPart : kUnknown;
+}
+
+void Engine::freeze() {
+  frozen_ = true;
+  background_->cancel_all();
 }
 
 void Engine::note_tuned(const cache::Key& key) {
@@ -81,6 +92,9 @@ EngineStats Engine::stats() {
     (device->properties().kind == DeviceKind::kCpu ? stats.llvm_opened : stats.nvrtc_opened) |= opened;
   }
   stats.lowerings = counters_.lowerings;
+  stats.background_pending = background_->pending();
+  stats.background_tunings = counters_.background_tunings;
+  stats.background_failures = counters_.background_failures;
   stats.last_load_ns = counters_.last_load_ns;
   return stats;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cache/store.h"
+#include "runtime/engine/background.h"
 #include "runtime/engine/device_registry.h"
 #include "runtime/engine/specialise/plan_builder.h"
 #include "runtime/engine/workspace.h"
@@ -34,6 +35,10 @@ struct EngineOptions {
   uint64_t store_max_bytes = 0;
   int64_t tune_budget_ns = 10'000'000'000;
   tuner::Policy policy = tuner::Policy::kBlocking;
+  // Of tunings in the background: of the device's time, and of its memory for copies of one launch's tensors; 0: a
+  // sixteenth of it.
+  double background_share = 0.25;
+  int64_t background_bytes = 0;
   unsigned compile_threads = 0;
   DeviceOptions devices;
   Log::Sink log;
@@ -52,6 +57,7 @@ struct EngineStats {
   uint64_t launches, compiles, loads, measurements, tunings, specialisations;
   uint64_t store_hits, store_misses, store_damaged, store_puts;
   uint64_t nvrtc_opened, llvm_opened, lowerings;
+  uint64_t background_pending, background_tunings, background_failures;
   double last_load_ns;
 };
 
@@ -74,6 +80,13 @@ class Engine {
   tuner::Clock& clock() { return *options_.clock; }
   bool device_lost() const { return device_lost_.load(std::memory_order_relaxed); }
 
+  Background& background() { return *background_; }
+  int64_t background_bytes(const Device& device) const;
+  // From then on nothing is tuned and nothing that serves is replaced but what fails: unknown keys are served as under
+  // the policy off. Waits for the tuning that runs in the background to end behind its present candidate.
+  void freeze();
+  bool frozen() const { return frozen_.load(std::memory_order_relaxed); }
+
   // Keys tuned by this engine, as opposed to found in the store.
   void note_tuned(const cache::Key& key);
   bool tuned_here(const cache::Key& key);
@@ -89,7 +102,7 @@ class Engine {
   EngineOptions options_;
   Log log_;
   Counters counters_;
-  std::atomic<bool> device_lost_{false};
+  std::atomic<bool> device_lost_{false}, frozen_{false};
   std::shared_ptr<cache::Store> store_;
   std::unique_ptr<DeviceRegistry> devices_;  // outlives what is loaded on them
   std::unique_ptr<EngineServices> services_;
@@ -97,6 +110,7 @@ class Engine {
   tuner::SingleFlight flights_;
   std::mutex mutex_;  // guards tuned_
   std::unordered_set<std::string> tuned_;
+  std::unique_ptr<Background> background_ = std::make_unique<Background>();
 };
 
 // Scratch of a bound call, for several launches and streams. In a child of fork() it is let be.

@@ -17,6 +17,10 @@ struct LaunchSettings {
   std::string_view configuration;  // exactly this one, whatever the policy
   bool overlaps = false;    // follows a launch of this library's on its stream, and may begin before that has ended
   bool needs_code = false;  // resolve even where the grid is empty now: scalars may give it blocks later
+
+  // Of a tuning in the background: the part of the device's time that its runs may take, and what ends it.
+  double share = 1;
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // A launch with everything but pointers and scalars fixed. Thread-safe where it needs no scratch; else not to be
@@ -34,7 +38,7 @@ enum class ExplainWhat : int32_t { kSummary = 0, kSource = 1, kTileIr = 2, kLoop
 // Thread-safe.
 class Launchable {
  public:
-  // What holds where a call says nothing: the engine's settings.
+  // What holds where a call says nothing is the engine's settings.
   Launchable(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model);
   virtual ~Launchable() = default;
   Launchable(const Launchable&) = delete;
@@ -44,6 +48,8 @@ class Launchable {
   const std::shared_ptr<Engine>& shared_engine() const { return engine_; }
   const KernelModel& model() const { return *model_; }
   const LaunchSettings& defaults() const { return defaults_; }
+  // REQUIRES: no other thread uses this object yet.
+  void set_policy(tuner::Policy policy) { defaults_.policy = policy; }
 
   virtual Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) = 0;
   // All of launch() but its last step: nothing of the caller's is written.

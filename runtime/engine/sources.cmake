@@ -1,4 +1,5 @@
 set(KACHEL_RUNTIME_ENGINE_SOURCES
+  engine/background.cc
   engine/device_registry.cc
   engine/engine.cc
   engine/launchable.cc
@@ -29,10 +30,12 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/specialise/plan_record.cc
   engine/specialise/prediction.cc
   engine/specialise/specialisation.cc
+  engine/tuning/deferred.cc
   engine/tuning/output_check.cc
   engine/tuning/output_copies.cc
   engine/tuning/ranking.cc
   engine/tuning/resolver.cc
+  engine/tuning/snapshot.cc
   engine/tuning/tune_session.cc
   engine/tuning/tuning_store.cc
 )

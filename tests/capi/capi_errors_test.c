@@ -94,9 +94,10 @@ int main(void) {
   options.struct_size = sizeof options;
   options.policy = 9;
   EXPECT(kachel_engine_create(&options, &engine, &err), KACHEL_E_INVALID, "9 is not a policy");
-  options.policy = KACHEL_POLICY_BACKGROUND;
-  EXPECT(kachel_engine_create(&options, &engine, &err), KACHEL_E_UNSUPPORTED, "BLOCKING");
   options.policy = KACHEL_POLICY_OFF;
+  options.background_share = 1.5;
+  EXPECT(kachel_engine_create(&options, &engine, &err), KACHEL_E_INVALID, "between 0 and 1");
+  options.background_share = 0;
   options.cpu_threads = -1;
   EXPECT(kachel_engine_create(&options, &engine, &err), KACHEL_E_INVALID, "cpu_threads");
   options.cpu_threads = 1;
@@ -167,8 +168,10 @@ int main(void) {
   launch.struct_size = sizeof launch;
   launch.policy = -1;
   EXPECT(LAUNCH(args, 4, &launch), KACHEL_E_INVALID, "-1 is not a policy");
-  launch.policy = KACHEL_POLICY_BACKGROUND;
-  EXPECT(LAUNCH(args, 4, &launch), KACHEL_E_UNSUPPORTED, "BACKGROUND");
+  EXPECT(kachel_kernel_set_policy(NULL, KACHEL_POLICY_OFF, &err), KACHEL_E_INVALID, "`kernel`");
+  EXPECT(kachel_kernel_set_policy(kernel, 7, &err), KACHEL_E_INVALID, "7 is not a policy");
+  EXPECT(kachel_engine_wait(NULL, 0, &err), KACHEL_E_INVALID, "`engine`");
+  EXPECT(kachel_engine_freeze(NULL, &err), KACHEL_E_INVALID, "`engine`");
 #define BROKEN(change, status, words)    \
   do {                                   \
     memcpy(broken, args, sizeof broken); \

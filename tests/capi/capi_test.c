@@ -237,6 +237,76 @@ static kachel_stats work(const char *store, int second, char winner[64]) {
   return stats;
 }
 
+/* The policy background: served at once, tuned on copies of what is overwritten here meanwhile. */
+static void later(void) {
+  kachel_error *err = NULL;
+  kachel_engine *engine = NULL;
+  kachel_module *module = NULL;
+  kachel_kernel *kernel = NULL;
+  kachel_tuning *tuning = NULL;
+  kachel_engine_options options;
+  kachel_stats stats;
+  kachel_const consts[2] = {{"offset", 3, 0}, {"factor", 0, 0.5}};
+  int64_t shape[2] = {M, N}, row_shape[1] = {M};
+  kachel_tensor ta = tensor(a, 2, shape), trow = tensor(row, 1, row_shape), tc = tensor(c, 2, shape);
+  kachel_arg args[4];
+  int i;
+  memcpy(before, a, sizeof a);
+  memset(args, 0, sizeof args);
+  args[0].u.tensor = &ta;
+  args[1].u.tensor = &trow;
+  args[2].u.tensor = &tc;
+  args[3].kind = KACHEL_ARG_FLOAT;
+  args[3].u.f = 2;
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.store_path = "";
+  options.cpu_threads = 2;
+  options.tune_budget_ns = 5000000000u;
+  options.background_share = 0.5;
+  MUST(kachel_engine_create(&options, &engine, &err));
+  MUST(kachel_module_create(engine, kText, strlen(kText), "scale.tile", &module, &err));
+  MUST(kachel_kernel_get(module, "scale_rows", consts, 2, &kernel, &err));
+  MUST(kachel_kernel_set_policy(kernel, KACHEL_POLICY_BACKGROUND, &err));
+  for (i = 0; i < 3; ++i) {
+    memset(c, 0, sizeof c);
+    MUST(kachel_launch(kernel, args, 4, NULL, NULL, &err));
+    check_values(2);
+  }
+  memset(a, 0x7f, sizeof a);
+  MUST(kachel_engine_wait(engine, -1, &err));
+  CHECK(kachel_engine_stats(engine, &stats) == KACHEL_OK);
+  CHECK(stats.background_tunings == 1 && stats.background_failures == 0 && stats.background_pending == 0);
+  CHECK(stats.tunings == 1);
+  memcpy(a, before, sizeof a);
+  MUST(kachel_tuning_get(kernel, args, 4, &tuning, &err));
+  CHECK(kachel_tuning_winner(tuning) >= 0);
+  kachel_tuning_release(tuning);
+  memset(c, 0, sizeof c);
+  MUST(kachel_launch(kernel, args, 4, NULL, NULL, &err));
+  check_values(2);
+  /* Released in the middle of a tuning. */
+  shape[0] = M - 1;
+  row_shape[0] = M - 1;
+  MUST(kachel_launch(kernel, args, 4, NULL, NULL, &err));
+  kachel_kernel_release(kernel);
+  MUST(kachel_engine_wait(engine, 0, &err));
+  /* Frozen: a new key is served and not tuned. */
+  MUST(kachel_kernel_get(module, NULL, consts, 2, &kernel, &err));
+  MUST(kachel_engine_freeze(engine, &err));
+  shape[0] = M - 2;
+  row_shape[0] = M - 2;
+  CHECK(kachel_engine_stats(engine, &stats) == KACHEL_OK);
+  i = (int)stats.measurements;
+  MUST(kachel_launch(kernel, args, 4, NULL, NULL, &err));
+  CHECK(kachel_engine_stats(engine, &stats) == KACHEL_OK && (int)stats.measurements == i);
+  kachel_kernel_release(kernel);
+  kachel_module_release(module);
+  kachel_engine_release(engine);
+}
+
 static void run(void) {
   char store[] = "/tmp/kachel-capi-XXXXXX", first_winner[64] = "", second_winner[64] = "", command[64];
   kachel_stats first, second;
@@ -254,6 +324,7 @@ static void run(void) {
   CHECK(second.llvm_opened == 0 && second.nvrtc_opened == 0 && second.loads == 1 && second.last_load_ns > 0);
   CHECK(strcmp(first_winner, second_winner) == 0);
   printf("winner %s, disk hit to loaded kernel %.0f us\n", first_winner, second.last_load_ns / 1000);
+  later();
   sprintf(command, "rm -rf %s", store);
   CHECK(system(command) == 0);
 }

@@ -7,7 +7,8 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kCachedOnly, tuner::Policy::kBlocking};
+constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kCachedOnly, tuner::Policy::kBackground,
+                                          tuner::Policy::kBlocking};
 
 }  // namespace
 
@@ -122,12 +123,13 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
     }
   }
   KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
-  const Served served{nullptr, outcome.specialisation};
+  const Served served{nullptr, outcome.specialisation,
+                      !outcome.specialisation || (outcome.decided && forms_decided)};
   if (!outcome.specialisation) return served;
   outcome.specialisation->pin();
   if (settings.has_configuration) return served;
   bool kept = table_.publish(signature, outcome.specialisation);
-  if (outcome.decided && forms_decided)
+  if (served.decided)
     for (tuner::Policy policy : kServedAlike) {
       make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
       kept &= table_.publish(signature, outcome.specialisation);
@@ -138,7 +140,21 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
         fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
                     "up in the store at each launch. Use bucket() in `key`",
                     model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries));
+  if (!served.decided && settings.policy == tuner::Policy::kBackground && !engine_->frozen()) {
+    make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+    deferred_.add(*device, arguments, args, settings, signature, stream);
+  }
   return served;
+}
+
+Result<bool> KernelHandle::tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  KACHEL_ASSIGN(const Served served, resolve(arguments, args, settings, signature, stream));
+  if (served.program) KACHEL_TRY(served.program->prepare(args, settings, stream));
+  return served.decided;
 }
 
 Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {

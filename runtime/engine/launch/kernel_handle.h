@@ -8,6 +8,7 @@
 #include "runtime/engine/launch/bound_call.h"
 #include "runtime/engine/launch/dispatch_table.h"
 #include "runtime/engine/launch/other_forms.h"
+#include "runtime/engine/tuning/deferred.h"
 #include "runtime/engine/tuning/resolver.h"
 
 namespace kachel::runtime {
@@ -18,7 +19,11 @@ class alignas(64) KernelHandle final : public Launchable {
   // `forms` null: the kernel serves as it is.
   KernelHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const KernelModel> model,
                std::unique_ptr<OtherForms> forms = nullptr)
-      : Launchable(std::move(engine), std::move(model)), forms_(std::move(forms)) {}
+      : Launchable(std::move(engine), std::move(model)),
+        forms_(std::move(forms)),
+        deferred_(
+            *engine_, *model_, [this](auto args, auto& settings, void* stream) { return tune(args, settings, stream); },
+            [this](const Signature& signature) { table_.publish(signature, nullptr); }) {}
 
   Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
   Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
@@ -32,7 +37,9 @@ class alignas(64) KernelHandle final : public Launchable {
   struct Served {
     Launchable* program = nullptr;
     const Specialisation* specialisation = nullptr;
+    bool decided = true;  // every policy would choose the same
   };
+  Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   [[gnu::cold]] Result<Served> resolve(const BoundArguments& arguments, std::span<const Arg> args,
                                        const LaunchSettings& settings, Signature& signature, void* stream);
   [[gnu::cold]] Status launch_unknown(const BoundArguments& arguments, std::span<const Arg> args,
@@ -49,6 +56,7 @@ class alignas(64) KernelHandle final : public Launchable {
 
   DispatchTable<Specialisation> table_;
   const std::unique_ptr<OtherForms> forms_;
+  Deferred deferred_;  // uses the others
 };
 
 }  // namespace kachel::runtime

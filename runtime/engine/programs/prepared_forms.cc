@@ -148,10 +148,13 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
   }
   ProgramHandle* program = this->program(operands);
   if (!program) return Serving{};
-  const TunableValues* values = program->known(arguments, settings);
+  // In the background the kernel serves until both are tuned, which its own handle sees to.
+  LaunchSettings asked = settings;
+  if (settings.policy == tuner::Policy::kBackground) asked.policy = tuner::Policy::kCachedOnly;
+  const TunableValues* values = program->known(arguments, asked);
   if (!values) {
     const auto as_it_is = alone(arguments, settings, stream);
-    if (settings.policy == tuner::Policy::kBlocking) {
+    if (settings.policy == tuner::Policy::kBlocking || settings.policy == tuner::Policy::kBackground) {
       if (!as_it_is.ok()) return as_it_is.status();
       if (!*as_it_is || !is_worth_trying(*device, arguments, program->program(), operands)) return Serving{};
     }
@@ -159,7 +162,7 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
       (*as_it_is)->pin();
       alone_.publish(signature, *as_it_is);
     }
-    auto chosen = program->resolve(arguments, args, settings, stream);
+    auto chosen = program->resolve(arguments, args, asked, stream);
     if (!chosen.ok() && !is_for_the_kernel(chosen.status().code())) return chosen.status();
     if (!chosen.ok()) return Serving{nullptr, nullptr, false};
     values = *chosen;

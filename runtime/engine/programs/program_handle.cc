@@ -16,7 +16,11 @@ LaunchSettings step_settings(const LaunchSettings& settings, size_t steps) {
 }
 
 ProgramHandle::ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const ProgramModel> program)
-    : Launchable(std::move(engine), program->header), program_(std::move(program)) {
+    : Launchable(std::move(engine), program->header),
+      program_(std::move(program)),
+      deferred_(
+          *engine_, *model_, [this](auto args, auto& settings, void* stream) { return tune(args, settings, stream); },
+          [this](const Signature& signature) { table_.publish(signature, nullptr); }) {
   std::map<const KernelModel*, std::shared_ptr<KernelHandle>> known;
   for (const ProgramModel::Step& step : program_->steps) {
     std::shared_ptr<KernelHandle>& handle = known[step.kernel.get()];
@@ -44,7 +48,8 @@ Status ProgramHandle::run(const Device& device, const BoundArguments& arguments,
 }
 
 Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& arguments, std::span<const Arg> args,
-                                                   const LaunchSettings& settings, Signature& signature, void* stream) {
+                                                   const LaunchSettings& settings, Signature& signature, void* stream,
+                                                   bool* decided) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   RelaxedCapture relaxed(*device);
   KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
@@ -66,7 +71,22 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.order(settings.policy));
   const TunableValues* choice = keep(std::move(order.front()));
   table_.publish(signature, choice);
+  *decided = ranking.decided();
+  if (!*decided && settings.policy == tuner::Policy::kBackground && !engine_->frozen())
+    deferred_.add(*device, arguments, args, settings, signature, stream);
   return choice;
+}
+
+Result<bool> ProgramHandle::tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  Signature signature;
+  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  bool decided = false;
+  KACHEL_ASSIGN(const TunableValues* values, choose(arguments, args, settings, signature, stream, &decided));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, stream));
+  return decided;
 }
 
 const TunableValues* ProgramHandle::known(const BoundArguments& arguments, const LaunchSettings& settings) const {
@@ -81,7 +101,8 @@ Result<const TunableValues*> ProgramHandle::resolve(const BoundArguments& argume
   make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   if (!settings.has_configuration)
     if (const TunableValues* found = table_.find(signature)) return found;
-  return choose(arguments, args, settings, signature, stream);
+  bool decided;
+  return choose(arguments, args, settings, signature, stream, &decided);
 }
 
 Status ProgramHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {

@@ -38,7 +38,9 @@ class ProgramHandle final : public Launchable {
 
  private:
   Result<const TunableValues*> choose(const BoundArguments& arguments, std::span<const Arg> args,
-                                      const LaunchSettings& settings, Signature& signature, void* stream);
+                                      const LaunchSettings& settings, Signature& signature, void* stream,
+                                      bool* decided);
+  Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   // Makes all steps ready to be launched, on private copies of what they write where they must be tuned.
   Status prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
                        std::span<const Arg> args, const LaunchSettings& settings, void* stream);
@@ -49,6 +51,7 @@ class ProgramHandle final : public Launchable {
   DispatchTable<TunableValues> table_;
   std::mutex mutex_;  // guards choices_
   std::set<TunableValues> choices_;
+  Deferred deferred_;  // uses the others
 };
 
 // What the steps of a program are launched with where they are not told a configuration.

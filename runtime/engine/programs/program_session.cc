@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/pause.h"
 
 namespace kachel::runtime {
 
@@ -123,6 +124,7 @@ Result<double> ProgramSession::time_once_ns(size_t index) {
   auto elapsed = timer_->elapsed_ns();
   services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
   if (!elapsed.ok()) return services.noticed(elapsed.status());
+  leave_room(*elapsed, settings_.share);
   return elapsed;
 }
 

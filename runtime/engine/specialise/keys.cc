@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <span>
 
 #include "runtime/engine/specialise/cpu_target.h"
 
 namespace kachel::runtime {
 namespace {
+
+constexpr std::string_view kKeyField = "key";
 
 std::vector<uint64_t> words(const std::vector<int64_t>& values) {
   return {values.begin(), values.end()};
@@ -27,7 +30,7 @@ void add_program(cache::KeyBuilder& key, const KernelModel& model, const Point& 
 }
 
 void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values, const DeviceProperties& device) {
-  key.u64s("key", words(key_values)).text("model", device.model).text("driver", device.driver);
+  key.u64s(kKeyField, words(key_values)).text("model", device.model).text("driver", device.driver);
 }
 
 }  // namespace
@@ -72,6 +75,24 @@ cache::Key tuning_key(const KernelModel& model, const Point& point, const std::v
   add_program(key, model, point);
   add_machine(key, key_values, device);
   return key.finish();
+}
+
+std::optional<std::vector<int64_t>> key_values_of_relative(const cache::ParsedKey& own, std::string_view stored) {
+  const auto other = cache::parse_key(stored);
+  if (!other.ok() || other->kind != own.kind || other->fields.size() != own.fields.size()) return std::nullopt;
+  std::optional<std::vector<int64_t>> values;
+  for (size_t i = 0; i < own.fields.size(); ++i) {
+    const cache::KeyField &mine = own.fields[i], &theirs = other->fields[i];
+    if (mine.type != theirs.type || mine.name != theirs.name) return std::nullopt;
+    if (mine.name != kKeyField) {
+      if (mine.value != theirs.value) return std::nullopt;
+      continue;
+    }
+    if (mine.value.size() != theirs.value.size()) return std::nullopt;
+    values.emplace(theirs.value.size() / sizeof(int64_t));
+    std::memcpy(values->data(), theirs.value.data(), theirs.value.size());
+  }
+  return values;
 }
 
 cache::Key sample_key(const KernelModel& model, const Point& point, const TunableValues& values,

@@ -3,6 +3,8 @@
 // compiler's version are in neither; configurations, consts, types and dimensions are written by position, as
 // canonical_body() does.
 #pragma once
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "cache/key.h"
@@ -27,6 +29,8 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
 // key_values: of the program's `key`, in order, as HostProgram::run() gives them.
 cache::Key tuning_key(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
                       const DeviceProperties& device);
+// The key values of a stored tuning key, if that is `own` but for them.
+std::optional<std::vector<int64_t>> key_values_of_relative(const cache::ParsedKey& own, std::string_view stored);
 cache::Key sample_key(const KernelModel& model, const Point& point, const TunableValues& values,
                       const std::vector<int64_t>& key_values, const DeviceProperties& device);
 

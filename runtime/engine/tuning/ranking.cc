@@ -59,17 +59,23 @@ Result<bool> Ranking::needs_tuning() {
   return !complete_;
 }
 
+std::vector<TunableValues> Ranking::admitted_of(const TuningDecision& decision) const {
+  std::vector<TunableValues> admitted;
+  for (const auto& ranked : decision.winner.ranked) {
+    TunableValues values;
+    if (from_configuration(model_, ranked.configuration, values) && contains(candidates_, values))
+      admitted.push_back(std::move(values));
+  }
+  return admitted;
+}
+
 Status Ranking::read_decision() {
   ranked_.clear();
   complete_ = false;
   const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
   const auto decision = store.decision();
   if (!decision) return {};
-  for (const auto& ranked : decision->winner.ranked) {
-    TunableValues values;
-    if (from_configuration(model_, ranked.configuration, values) && contains(candidates_, values))
-      ranked_.push_back(std::move(values));
-  }
+  ranked_ = admitted_of(*decision);
   complete_ = !ranked_.empty() && decision->covers(candidates_);
   return {};
 }
@@ -94,10 +100,16 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
   }
   KACHEL_TRY(read_decision());
   std::vector<TunableValues> order;
+  if (engine_.frozen() && policy != tuner::Policy::kCachedOnly) policy = tuner::Policy::kOff;
   switch (policy) {
     case tuner::Policy::kOff:
+    case tuner::Policy::kBackground: {
       order = ranked_;
+      if (!order.empty()) break;
+      const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
+      if (const auto nearest = store.nearest_decision()) order = admitted_of(*nearest);
       break;
+    }
     case tuner::Policy::kCachedOnly:
       if (ranked_.empty())
         return Status(Code::kNotCached,
@@ -113,9 +125,6 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
       KACHEL_ASSIGN(order, tune());
       break;
     }
-    case tuner::Policy::kBackground:
-      return unsupported(
-          "the policy `background` is not in this version; use blocking, or off with kachel_prepare ahead of time");
   }
   decided_ = complete_ || tuned_;
   // What is left serves when all of the ranking fail.
@@ -168,8 +177,10 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   request.budget_ns = settings_.tune_budget_ns;
   request.workers = engine_.options().compile_threads;
   tuner::Progress progress;
-  if (engine_.options().progress) {
+  if (engine_.options().progress || settings_.cancelled) {
     progress = [&](const tuner::ProgressEvent& event) {
+      if (settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed)) return false;
+      if (!engine_.options().progress) return true;
       TuneProgress out{model_.kernel.name.c_str(), "", event.phase, event.done, event.total, event.best_ns.value_or(0)};
       TunableValues values;
       if (event.configuration && from_configuration(model_, *event.configuration, values))
@@ -179,7 +190,8 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   }
   const std::unique_ptr<tuner::CandidateRunner> session = session_(candidates_);
   tuner::TunerOptions options = engine_.options().tuner;
-  if (device_.properties().kind == DeviceKind::kCpu) options.limits.block_ns = 0;  // not limited by power: no blocks
+  // Blocks are for clocks that power limits: not on a CPU, and not with pauses between the runs.
+  if (device_.properties().kind == DeviceKind::kCpu || settings_.share < 1) options.limits.block_ns = 0;
   auto tuned = tuner::Tuner(options).tune(request, *session, engine_.clock(), progress);
   if (!tuned.ok()) {
     if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());

@@ -1,7 +1,7 @@
 // Which configurations a launch tries, and in which order. Reads the store and tunes as the policy allows.
 //
-//   a decision is stored     ─► its ranking             (off, cached_only; blocking if it chose from all of these)
-//   off                      ─► the first listed
+//   a decision is stored     ─► its ranking             (off, cached_only, background; blocking if it chose from all)
+//   off, background          ─► that of the nearest key for which one is stored, else the first listed
 //   cached_only              ─► kNotCached
 //   blocking                 ─► tune, store the decision, its ranking
 #pragma once
@@ -48,6 +48,7 @@ class Ranking {
 
  private:
   Status read_decision();
+  std::vector<TunableValues> admitted_of(const TuningDecision& decision) const;
   Result<std::vector<TunableValues>> tune();
   Status tuning_failed(const Status& status);
 

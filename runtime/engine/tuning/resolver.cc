@@ -21,7 +21,7 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
           [this](const std::vector<TunableValues>& candidates) -> std::unique_ptr<tuner::CandidateRunner> {
             return std::make_unique<TuneSession>(TuneSession::Setup{engine_.services(), engine_.plans(),
                                                                     engine_.options().scratch, device_, model_, point_,
-                                                                    arguments_, candidates, stream_});
+                                                                    arguments_, candidates, stream_, settings_.share});
           },
           [this] { return compiler_missing(); }) {}
 

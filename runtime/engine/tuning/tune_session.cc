@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/pause.h"
 
 namespace kachel::runtime {
 namespace {
@@ -148,6 +149,7 @@ Result<double> TuneSession::time_once_ns(size_t index) {
   auto elapsed = timer_->elapsed_ns();
   setup_.services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
   if (!elapsed.ok()) return setup_.services.noticed(elapsed.status());
+  leave_room(*elapsed, setup_.share);
   return elapsed;
 }
 

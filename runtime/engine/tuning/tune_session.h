@@ -28,6 +28,7 @@ class TuneSession final : public tuner::CandidateRunner {
     const BoundArguments& arguments;
     const std::vector<TunableValues>& candidates;
     void* stream;  // the caller's; not captured
+    double share = 1;  // LaunchSettings::share
   };
   // Borrows everything in `setup`.
   explicit TuneSession(const Setup& setup);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "runtime/engine/specialise/configurations.h"
 #include "support/bytes.h"
@@ -11,6 +13,7 @@ namespace kachel::runtime {
 namespace {
 
 constexpr uint32_t kVersion = 1;
+constexpr size_t kMostLookedAt = 4096;  // of stored decisions, for the nearest one
 
 uint64_t digest_of(const TunableValues& values) {
   const cache::Digest digest =
@@ -18,6 +21,14 @@ uint64_t digest_of(const TunableValues& values) {
   uint64_t word;
   std::memcpy(&word, digest.data(), sizeof(word));
   return word;
+}
+
+// The sum of the logarithms of ratios.
+double distance(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  double sum = 0;
+  auto scale = [](int64_t value) { return std::copysign(std::log2(1 + std::abs(static_cast<double>(value))), value); };
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(scale(a[i]) - scale(b[i]));
+  return sum;
 }
 
 // Both kinds of record begin with names for people.
@@ -43,8 +54,30 @@ bool TuningDecision::covers(const std::vector<TunableValues>& candidates) const 
 
 std::optional<TuningDecision> TuningStore::decision() const {
   const auto bytes = store_.get(tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device));
-  if (!bytes) return std::nullopt;
-  ByteReader in(*bytes);
+  return bytes ? decode(*bytes) : std::nullopt;
+}
+
+std::optional<TuningDecision> TuningStore::nearest_decision() const {
+  const cache::Key own = tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device);
+  const auto parsed = cache::parse_key(own.bytes);
+  if (!parsed.ok()) return std::nullopt;
+  std::optional<TuningDecision> nearest;
+  double least = std::numeric_limits<double>::infinity();
+  size_t seen = 0;
+  (void)store_.iterate(cache::Kind::kTuning, [&](const cache::EntryView& entry) {
+    const auto values = key_values_of_relative(*parsed, entry.key);
+    if (values) {
+      const double apart = distance(*values, subject_.key_values);
+      if (apart < least)
+        if (auto decision = decode(entry.payload)) nearest = std::move(decision), least = apart;
+    }
+    return ++seen < kMostLookedAt;
+  });
+  return nearest;
+}
+
+std::optional<TuningDecision> TuningStore::decode(std::string_view bytes) {
+  ByteReader in(bytes);
   TuningSummary names;
   if (!get_names(in, names)) return std::nullopt;
   TuningDecision decision;

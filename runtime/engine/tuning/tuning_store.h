@@ -34,12 +34,16 @@ class TuningStore {
 
   // Nothing where it is missing or damaged.
   std::optional<TuningDecision> decision() const;
+  // Of the key values, among those for which there is one, whose distances from these multiply to the least, as ratios.
+  std::optional<TuningDecision> nearest_decision() const;
   // The record of one configuration, under the tuner's names.
   std::optional<tuner::CandidateRecord> sample(const TunableValues& values) const;
   // Decision and samples in one transaction. `result` has one candidate for each of `candidates`, in order.
   Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates);
 
  private:
+  static std::optional<TuningDecision> decode(std::string_view bytes);
+
   cache::Store& store_;
   TuningSubject subject_;
 };

@@ -177,13 +177,6 @@ TEST_CASE("cached_only refuses what is not stored") {
   CHECK(fixture.scale(*kernel, 64, 64, Policy::kCachedOnly).ok());
 }
 
-TEST_CASE("background is refused with a mend") {
-  EngineFixture fixture;
-  Status status = fixture.scale(*fixture.kernel(), 64, 64, Policy::kBackground);
-  CHECK(status.code() == Code::kUnsupported);
-  CHECK(status.message().find("blocking") != std::string::npos);
-}
-
 TEST_CASE("an empty grid does nothing") {
   EngineFixture fixture;
   auto kernel = fixture.kernel();

@@ -41,7 +41,8 @@ TEST_CASE("sixteen threads launch, tune, bind and release over thirty-two keys")
       const int64_t m = 1 + random() % 8, n = 4 + random() % 4 * 4;
       HostTensorF32 a({m, n}, 1.5f), c({m, n}, -1);
       Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
-      const Policy policy = random() % 3 == 0 ? Policy::kBlocking : Policy::kOff;
+      constexpr Policy kPolicies[] = {Policy::kBlocking, Policy::kBackground, Policy::kOff};
+      const Policy policy = kPolicies[random() % 3];
       Status status;
       switch (random() % 6) {
         case 0: {
@@ -85,6 +86,7 @@ TEST_CASE("sixteen threads launch, tune, bind and release over thirty-two keys")
   for (std::thread& thread : threads) thread.join();
   CHECK_MESSAGE(wrong == 0, first);
   CHECK(launches > 100);
+  REQUIRE(fixture.engine()->background().wait(60'000'000'000));
   const EngineStats stats = fixture.engine()->stats();
   CHECK(stats.compiles == 6);
   CHECK(stats.loads == 6);

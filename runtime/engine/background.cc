@@ -1,0 +1,100 @@
+#include "runtime/engine/background.h"
+
+#include <signal.h>
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+namespace kachel::runtime {
+
+Background::~Background() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    waiting_.clear();
+    cancelled_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+// With the lock held.
+bool Background::start() {
+  if (thread_.joinable()) return true;
+  // Handlers of the host's signals do not expect to run on a thread of ours.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread_.joinable();
+}
+
+bool Background::submit(const void* owner, Job job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || !start()) return false;
+    waiting_.push_back({owner, std::move(job)});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Background::cancel_if(const std::function<bool(const void*)>& meant) {
+  std::deque<Entry> dropped;  // what they own goes outside of the lock
+  {
+    std::unique_lock lock(mutex_);
+    for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+      if (!meant(entry->owner)) {
+        ++entry;
+        continue;
+      }
+      dropped.push_back(std::move(*entry));
+      entry = waiting_.erase(entry);
+    }
+    if (running_ && meant(running_)) cancelled_ = true;
+    changed_.wait(lock, [&] { return !running_ || !meant(running_); });
+  }
+  changed_.notify_all();
+}
+
+bool Background::wait(int64_t timeout_ns) const {
+  std::unique_lock lock(mutex_);
+  auto idle = [&] { return waiting_.empty() && !running_; };
+  if (timeout_ns >= 0) return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), idle);
+  changed_.wait(lock, idle);
+  return true;
+}
+
+size_t Background::pending() const {
+  std::lock_guard lock(mutex_);
+  return waiting_.size() + (running_ ? 1 : 0);
+}
+
+void Background::run() {
+  for (;;) {
+    Entry entry;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      entry = std::move(waiting_.front());
+      waiting_.pop_front();
+      running_ = entry.owner;
+      cancelled_ = false;
+    }
+    entry.job(cancelled_);
+    entry.job = nullptr;  // with what it owns, before its owner may go
+    {
+      std::lock_guard lock(mutex_);
+      running_ = nullptr;
+    }
+    changed_.notify_all();
+  }
+}
+
+}  // namespace kachel::runtime

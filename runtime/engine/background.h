@@ -1,0 +1,55 @@
+// Work that launches leave for later: one thread of the engine's own, begun with the first job.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace kachel::runtime {
+
+// Thread-safe. Jobs run one after another, in the order in which they came.
+class Background {
+ public:
+  // Ends soon once `cancelled` is set.
+  using Job = std::function<void(const std::atomic<bool>& cancelled)>;
+
+  Background() = default;
+  ~Background();  // cancels everything, as cancel() does
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  // False, and the job is dropped, where the process can have no thread more.
+  bool submit(const void* owner, Job job);
+  // Drops what of the owner's waits, tells what runs to end and waits for that. REQUIRES: not from a job.
+  void cancel(const void* owner) {
+    cancel_if([=](const void* other) { return other == owner; });
+  }
+  void cancel_all() {
+    cancel_if([](const void*) { return true; });
+  }
+  // Until nothing waits or runs; false after `timeout_ns` (< 0: never).
+  bool wait(int64_t timeout_ns) const;
+  size_t pending() const;
+
+ private:
+  struct Entry {
+    const void* owner;
+    Job job;
+  };
+  void cancel_if(const std::function<bool(const void* owner)>& meant);
+  bool start();
+  void run();
+
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::condition_variable changed_;
+  std::deque<Entry> waiting_;
+  const void* running_ = nullptr;  // its owner
+  bool stopping_ = false;
+  std::thread thread_;
+  std::atomic<bool> cancelled_{false};  // what runs
+};
+
+}  // namespace kachel::runtime

@@ -1,0 +1,334 @@
+// The policy background: what serves at once, what is tuned later, and on which memory.
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "tests/runtime/engine/engine_fixture.h"
+
+namespace kachel::runtime {
+namespace {
+
+using tuner::Policy;
+
+constexpr int64_t kLong_ns = 60'000'000'000;
+
+// Holds tunings up where they report progress.
+class Gate {
+ public:
+  void open() {
+    {
+      std::lock_guard lock(mutex_);
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  bool pass() {
+    std::unique_lock lock(mutex_);
+    reached_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+    return true;
+  }
+  void wait_until_reached() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false, reached_ = false;
+};
+
+// 32 x 16 is the fastest, not the first listed. Notes the tiles that serve callers, whose stream is the null one.
+class Background : public EngineFixture {
+ public:
+  explicit Background(const std::string& store_path = "") : EngineFixture(store_path) {
+    options.tune_budget_ns = 600'000'000'000;
+    options.progress = [this](const TuneProgress&) { return gate.pass(); };
+    cost = [this](int64_t bm, int64_t bn, const FakeLaunch& launch) -> int64_t {
+      std::lock_guard lock(mutex_);
+      if (!launch.stream) served_ = tile_of(launch.text);
+      const auto* slots = static_cast<const uint64_t*>(launch.params);
+      if (launch.stream) strange_ |= *reinterpret_cast<const float*>(slots[0]) != 1.5f;
+      return bm == 32 && bn == 16 ? 5'000 : 10'000 + bm + bn;
+    };
+  }
+  std::string served() {
+    std::lock_guard lock(mutex_);
+    return served_;
+  }
+  bool read_strange_inputs() {
+    std::lock_guard lock(mutex_);
+    return strange_;
+  }
+  void settle() {
+    gate.open();
+    REQUIRE(engine()->background().wait(kLong_ns));
+  }
+  Gate gate;
+
+ private:
+  std::mutex mutex_;
+  std::string served_;
+  bool strange_ = false;
+};
+
+TEST_CASE("a launch is served at once by the first listed, later by the winner") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  CHECK(fixture.served() == "16, 16");
+  CHECK(fixture.engine()->stats().tunings == 0);
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  CHECK(fixture.served() == "16, 16");
+  fixture.settle();
+  EngineStats stats = fixture.engine()->stats();
+  CHECK(stats.tunings == 1);
+  CHECK(stats.background_tunings == 1);
+  CHECK(stats.background_failures == 0);
+  CHECK(stats.background_pending == 0);
+  const uint64_t measurements = stats.measurements;
+  for (Policy policy : {Policy::kBackground, Policy::kBlocking, Policy::kOff, Policy::kCachedOnly}) {
+    REQUIRE(fixture.scale(*kernel, 64, 64, policy).ok());
+    CHECK(fixture.served() == "32, 16");
+  }
+  CHECK(fixture.engine()->background().wait(0));
+  stats = fixture.engine()->stats();
+  CHECK(stats.measurements == measurements);
+  CHECK(stats.background_tunings == 1);
+  CHECK(fixture.state().live_allocations() == 0);
+  CHECK(fixture.state().guards_intact());
+}
+
+TEST_CASE("arguments may be overwritten and freed as soon as the call returns") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  {
+    HostTensorF32 a({48, 36}, 1.5f), c({48, 36}, -1);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+    REQUIRE(kernel->launch(args, fixture.settings(Policy::kBackground), nullptr).ok());
+    for (float value : c.data) REQUIRE(value == 3);
+    a.data.assign(a.data.size(), std::numeric_limits<float>::quiet_NaN());
+    a.shape.assign(2, -7);
+    a.strides.assign(2, int64_t{1} << 40);
+  }
+  fixture.settle();
+  CHECK(fixture.engine()->stats().background_tunings == 1);
+  CHECK_FALSE(fixture.read_strange_inputs());
+  CHECK(fixture.state().guards_intact());
+  CHECK(fixture.state().live_allocations() == 0);
+}
+
+TEST_CASE("copies of the arguments keep their facts") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  HostTensorF32 a({64, 64}, 1.5f), c({64, 64}, -1);
+  a.arg.byte_offset = 4;  // no row begins at a multiple of 16 bytes
+  a.shape[0] = 63;
+  c.shape[0] = 63;
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+  REQUIRE(kernel->launch(args, fixture.settings(Policy::kBackground), nullptr).ok());
+  fixture.settle();
+  const uint64_t specialisations = fixture.engine()->stats().specialisations;
+  REQUIRE(kernel->launch(args, fixture.settings(Policy::kBackground), nullptr).ok());
+  CHECK(fixture.served() == "32, 16");
+  CHECK(fixture.engine()->stats().specialisations == specialisations);
+  CHECK(fixture.engine()->background().wait(0));
+}
+
+TEST_CASE("a key whose copies are too large is left as it is served, and asked once") {
+  Background fixture;
+  fixture.options.background_bytes = 4096;
+  std::vector<std::string> lines;
+  fixture.options.log = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
+  auto kernel = fixture.kernel();
+  for (int i = 0; i < 3; ++i) REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  fixture.settle();
+  const EngineStats stats = fixture.engine()->stats();
+  CHECK(stats.background_failures == 1);
+  CHECK(stats.tunings == 0);
+  CHECK(fixture.served() == "16, 16");
+  const auto told = std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.find("not tuned in the background") != line.npos && line.find("4096") != line.npos;
+  });
+  CHECK(told == 1);
+}
+
+TEST_CASE("a tuning that fails leaves what serves, and is not tried again") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  fixture.state().fail(FakeCall::kCreateStream, 1, Status(Code::kNoMemory, "no stream"));
+  fixture.gate.open();
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+    fixture.settle();
+  }
+  CHECK(fixture.engine()->stats().background_failures == 1);
+  CHECK(fixture.engine()->stats().tunings == 0);
+  CHECK(fixture.served() == "16, 16");
+  // Another key is another matter.
+  REQUIRE(fixture.scale(*kernel, 64, 32, Policy::kBackground).ok());
+  fixture.settle();
+  CHECK(fixture.engine()->stats().tunings == 1);
+}
+
+TEST_CASE("a kernel that is released ends its tuning") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  REQUIRE(fixture.scale(*kernel, 32, 64, Policy::kBackground).ok());
+  fixture.gate.wait_until_reached();
+  std::thread release([&] { kernel.reset(); });
+  // It waits for the tuning that runs, and drops the one that does not.
+  while (fixture.engine()->background().pending() > 1) std::this_thread::yield();
+  fixture.gate.open();
+  release.join();
+  CHECK(fixture.engine()->background().pending() == 0);
+  CHECK(fixture.engine()->stats().tunings == 0);
+  CHECK(fixture.state().live_allocations() == 0);
+}
+
+TEST_CASE("shapes of one bucket are tuned once") {
+  Background fixture;
+  std::string text = kScale;
+  text.replace(text.find("key M, N"), 8, "key bucket(M), N");
+  auto kernel = fixture.kernel(text);
+  for (int64_t m : {33, 50, 64}) REQUIRE(fixture.scale(*kernel, m, 64, Policy::kBackground).ok());
+  CHECK(fixture.engine()->stats().background_pending == 1);
+  fixture.settle();
+  CHECK(fixture.engine()->stats().tunings == 1);
+  for (int64_t m : {33, 50, 64, 40}) {
+    REQUIRE(fixture.scale(*kernel, m, 64, Policy::kBackground).ok());
+    CHECK(fixture.served() == "32, 16");
+  }
+  CHECK(fixture.engine()->background().wait(0));
+  CHECK(fixture.engine()->stats().background_tunings == 1);
+}
+
+TEST_CASE("an unknown key is served as the nearest known one") {
+  Background fixture;
+  fixture.gate.open();
+  auto kernel = fixture.kernel();
+  for (Policy policy : {Policy::kBlocking, Policy::kOff}) {
+    REQUIRE(fixture.scale(*kernel, 64, 64, policy).ok());
+    CHECK(fixture.served() == "32, 16");
+  }
+  // A key far away whose winner is another one.
+  fixture.cost = [own = fixture.cost](int64_t bm, int64_t bn, const FakeLaunch& launch) -> int64_t {
+    const int64_t usual = own(bm, bn, launch);
+    return bm == 64 && bn == 32 ? 1'000 : usual;
+  };
+  REQUIRE(fixture.scale(*kernel, 4, 4, Policy::kBlocking).ok());
+  CHECK(fixture.served() == "64, 32");
+  REQUIRE(fixture.scale(*kernel, 60, 80, Policy::kOff).ok());
+  CHECK(fixture.served() == "32, 16");
+  REQUIRE(fixture.scale(*kernel, 8, 4, Policy::kOff).ok());
+  CHECK(fixture.served() == "64, 32");
+  CHECK(fixture.engine()->stats().tunings == 2);
+}
+
+TEST_CASE("a capture is not disturbed") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  void* stream = reinterpret_cast<void*>(uintptr_t{0x77});
+  fixture.state().set_capturing(stream, true);
+  CHECK(fixture.scale(*kernel, 64, 64, Policy::kBackground, stream).code() == Code::kBusy);
+  CHECK(fixture.engine()->stats().background_pending == 0);
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  CHECK(fixture.scale(*kernel, 64, 64, Policy::kBackground, stream).ok());
+  fixture.settle();
+  // What served is forgotten, and looking it up would load code.
+  const Code code = fixture.scale(*kernel, 64, 64, Policy::kBackground, stream).code();
+  CHECK((code == Code::kBusy || code == Code::kOk));
+  fixture.state().set_capturing(stream, false);
+  CHECK(fixture.scale(*kernel, 64, 64, Policy::kBackground, stream).ok());
+  CHECK(fixture.state().capture_violations() == 0);
+}
+
+TEST_CASE("prepare and bind leave their tuning to later as well") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  HostTensorF32 a({64, 64}, 1.5f), c({64, 64}, -1);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+  REQUIRE(kernel->prepare(args, fixture.settings(Policy::kBackground), nullptr).ok());
+  CHECK(c.data[5] == -1);
+  auto bound = kernel->bind(args, fixture.settings(Policy::kBackground));
+  REQUIRE(bound.ok());
+  fixture.settle();
+  CHECK(fixture.engine()->stats().background_tunings == 1);
+  CHECK(c.data[5] == -1);
+  // A bound call keeps what it was bound to.
+  void* pointers[] = {a.data.data(), c.data.data()};
+  const int64_t scalars[] = {static_cast<int64_t>(std::bit_cast<uint32_t>(2.0f))};
+  REQUIRE((*bound)->launch(pointers, scalars, nullptr).ok());
+  CHECK(fixture.served() == "16, 16");
+  auto again = kernel->bind(args, fixture.settings(Policy::kBackground));
+  REQUIRE(again.ok());
+  REQUIRE((*again)->launch(pointers, scalars, nullptr).ok());
+  CHECK(fixture.served() == "32, 16");
+  CHECK(c.data[5] == 3);
+}
+
+TEST_CASE("a frozen engine tunes nothing and replaces nothing") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  fixture.gate.wait_until_reached();
+  std::thread freeze([&] { fixture.engine()->freeze(); });
+  while (!fixture.engine()->frozen()) std::this_thread::yield();
+  fixture.gate.open();
+  freeze.join();
+  CHECK(fixture.engine()->background().wait(0));
+  for (Policy policy : {Policy::kBackground, Policy::kBlocking, Policy::kOff}) {
+    REQUIRE(fixture.scale(*kernel, 64, 64, policy).ok());
+    CHECK(fixture.served() == "16, 16");
+    REQUIRE(fixture.scale(*kernel, 32, 48, policy).ok());
+    CHECK(fixture.served() == "16, 16");
+  }
+  CHECK(fixture.scale(*kernel, 8, 8, Policy::kCachedOnly).code() == Code::kNotCached);
+  CHECK(fixture.engine()->stats().tunings == 0);
+  CHECK(fixture.engine()->stats().background_pending == 0);
+}
+
+TEST_CASE("decisions of the background are stored") {
+  TempDir dir;
+  {
+    Background fixture(dir.path());
+    auto kernel = fixture.kernel();
+    REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+    fixture.settle();
+  }
+  Background fixture(dir.path());
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  CHECK(fixture.served() == "32, 16");
+  const EngineStats stats = fixture.engine()->stats();
+  CHECK(stats.compiles == 0);
+  CHECK(stats.background_pending == 0);
+}
+
+TEST_CASE("threads launch while their keys are tuned") {
+  Background fixture;
+  fixture.gate.open();
+  auto kernel = fixture.kernel();
+  (void)fixture.state();
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      auto own = t % 2 ? kernel : fixture.kernel();
+      for (int i = 0; i < 200; ++i)
+        failed += !fixture.scale(*own, 1 + (i + t) % 9, 4 + 4 * (i % 3), Policy::kBackground).ok();
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == 0);
+  fixture.settle();
+  CHECK(fixture.engine()->stats().background_failures == 0);
+  CHECK(fixture.state().live_allocations() == 0);
+  CHECK(fixture.state().guards_intact());
+}
+
+}  // namespace
+}  // namespace kachel::runtime
