@@ -20,7 +20,7 @@ struct Registry {
   using Id = std::tuple<dev_t, ino_t, bool>;  // of the directory; and whether for reading only
   std::mutex mutex;
   std::map<Id, std::weak_ptr<DiskTable>> tables;
-  std::set<int> guards;  // descriptors of the guard files
+  std::set<int> guards;  // descriptors that hold locks
 
   static Registry& get() {
     static Registry* const registry = [] {
@@ -46,14 +46,21 @@ struct Registry {
 
 void close_table(DiskTable* table, int guard, pid_t owner) {
   // In a child the number may mean another file by now.
-  if (::getpid() == owner) {
-    std::lock_guard lock(Registry::get().mutex);
-    Registry::get().guards.erase(guard);
-  }
+  if (::getpid() == owner) keep_in_child(guard);
   delete table;
 }
 
 }  // namespace
+
+void close_in_child(int descriptor) {
+  std::lock_guard lock(Registry::get().mutex);
+  Registry::get().guards.insert(descriptor);
+}
+
+void keep_in_child(int descriptor) {
+  std::lock_guard lock(Registry::get().mutex);
+  Registry::get().guards.erase(descriptor);
+}
 
 Result<std::shared_ptr<DiskTable>> open_disk_table(const DiskOptions& options) {
   Registry& registry = Registry::get();

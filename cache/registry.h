@@ -12,4 +12,9 @@ namespace kachel::cache {
 // A child of fork starts with an empty registry: it opens tables of its own. Thread-safe.
 Result<std::shared_ptr<DiskTable>> open_disk_table(const DiskOptions& options);
 
+// A descriptor with locks is closed in children of fork(), where nothing else may be done with it; until it is kept
+// again, which comes before it is closed.
+void close_in_child(int descriptor);
+void keep_in_child(int descriptor);
+
 }  // namespace kachel::cache

@@ -59,6 +59,13 @@ void Store::open_disk() {
       why = table.status().message();
     }
   }
+  if (disk_ && !disk_->read_only()) {
+    auto claims = Claims::open(location_ + "/claims");
+    if (claims.ok())
+      claims_ = *std::move(claims);
+    else
+      why += (why.empty() ? "" : "; ") + claims.status().message();
+  }
   if (!disk_)
     log_.write(LogLevel::kWarning, fmt::format("store {}: in memory only: {}", options_.path, why));
   else if (disk_->read_only() && !options_.read_only)
@@ -166,6 +173,23 @@ std::vector<Use> Store::take_touched(size_t most) {
     touched_.erase(touched_.begin());
   }
   return taken;
+}
+
+Store::Claim Store::claim(const Key& key, uint64_t wait_us, const std::function<bool()>& give_up) {
+  Claim claim;
+  if (!claims_ || !here()) return claim;
+  bool held = claims_->take(key.digest, 0, {});
+  if (!held) {
+    claim.waited_ = true;
+    held = claims_->take(key.digest, wait_us, give_up);
+  }
+  if (held) claim.store_ = this, claim.digest_ = key.digest;
+  return claim;
+}
+
+// Not in a child of fork(), which shares the parent's lock.
+Store::Claim::~Claim() {
+  if (store_ && ::getpid() == store_->owner_) store_->claims_->drop(digest_);
 }
 
 Status Store::erase(const Key& key) {

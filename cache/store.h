@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/claims.h"
 #include "cache/disk_table.h"
 #include "cache/key.h"
 #include "cache/memory_table.h"
@@ -87,6 +88,29 @@ class Store {
   // In one transaction: after a crash all of them are there or none.
   Status put_many(std::span<const Entry> entries);
 
+  // The right to make the entry, among all processes and stores that share the path.
+  class Claim {
+   public:
+    Claim() = default;
+    Claim(Claim&& other) noexcept { *this = std::move(other); }
+    Claim& operator=(Claim&& other) noexcept {
+      std::swap(store_, other.store_), std::swap(digest_, other.digest_), std::swap(waited_, other.waited_);
+      return *this;
+    }
+    ~Claim();
+    // Somebody else held it meanwhile, or holds it still: look again.
+    bool waited() const { return waited_; }
+
+   private:
+    friend class Store;
+    Store* store_ = nullptr;  // null: nothing is held
+    Digest digest_{};
+    bool waited_ = false;
+  };
+  // Waits at most `wait_us` for another one's claim, or until `give_up` (may be empty) says so; goes on without one then,
+  // and where the store is in memory or for reading only. REQUIRES: the store outlives the claim.
+  Claim claim(const Key& key, uint64_t wait_us, const std::function<bool()>& give_up = {});
+
   Status erase(const Key& key);
   Status clear();
 
@@ -114,6 +138,7 @@ class Store {
   std::string location_ = "memory";
   MemoryTable memory_;
   std::shared_ptr<DiskTable> disk_;  // or null
+  std::unique_ptr<Claims> claims_;   // or null
   std::mutex touched_mutex_;
   std::map<Slot, uint64_t> touched_;  // time of use in us, not yet written
   std::atomic<uint64_t> hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0}, evicted_{0};

@@ -126,8 +126,12 @@ Result<const Specialisation*> PlanBuilder::get(const Request& request) {
   if (entry->specialisation) return entry->specialisation.get();
   if (entry->failure) return *entry->failure;
   auto built = from_store(request, key);
-  if (!built.ok() && built.status().code() == Code::kNotCached && request.may_compile)
-    built = by_compiling(request, key);
+  if (!built.ok() && built.status().code() == Code::kNotCached && request.may_compile) {
+    // One of the processes that share the store compiles, the others load what it has made.
+    const cache::Store::Claim claim = services_.store.claim(key, kCompileLimitNs / 1000);
+    if (claim.waited()) built = from_store(request, key);
+    if (!built.ok() && built.status().code() == Code::kNotCached) built = by_compiling(request, key);
+  }
   if (!built.ok()) {
     if (is_lasting(built.status().code())) entry->failure = std::make_unique<const Status>(built.status());
     return services_.noticed(built.status());

@@ -9,6 +9,8 @@
 namespace kachel::runtime {
 namespace {
 
+constexpr int64_t kClaimGrace_us = 30'000'000;  // beyond its budget, that another process' tuning is waited for
+
 bool contains(const std::vector<TunableValues>& list, const TunableValues& values) {
   return std::find(list.begin(), list.end(), values) != list.end();
 }
@@ -167,6 +169,16 @@ Result<std::vector<TunableValues>> Ranking::tune() {
     KACHEL_TRY(read_decision());
     if (complete_) return ranked_;  // decided meanwhile
   } while (ticket->role() != tuner::SingleFlight::Role::kLeader);
+  // Nor more than one among the processes that share the store.
+  constexpr int64_t kMostWait_us = 600'000'000;
+  const int64_t wait_us = std::min(settings_.tune_budget_ns / 1000 + kClaimGrace_us, kMostWait_us);
+  const cache::Store::Claim claim = engine_.store().claim(key, static_cast<uint64_t>(wait_us), [this] {
+    return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed);
+  });
+  if (claim.waited()) {
+    KACHEL_TRY(read_decision());
+    if (complete_) return ranked_;
+  }
 
   TuningStore store(engine_.store(), subject);
   tuner::TuneRequest request;

@@ -16,6 +16,7 @@ kachel_test(NAME engine_test SOURCES
   engine/program_test.cc
   engine/trouble_test.cc
   DEPENDS engine_testing)
+kachel_test(NAME engine_processes_test SOURCES engine/processes_test.cc DEPENDS engine_testing)
 kachel_test(NAME engine_stress_test SOURCES engine/stress_test.cc DEPENDS engine_testing)
 add_test(NAME engine_stress_long_test COMMAND engine_stress_test)
 set_tests_properties(engine_stress_long_test PROPERTIES LABELS slow ENVIRONMENT KACHEL_STRESS_SECONDS=60 TIMEOUT 300)
