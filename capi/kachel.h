@@ -146,7 +146,7 @@ typedef struct kachel_engine_options {
   const char *cpu_compiler_path; /* libkachel_llvm.so or its folder; NULL: $KACHEL_LLVM, else beside this library */
   /* Of tunings in the background, on one thread of the engine's, from which scratch_alloc, scratch_free and progress are
    * called as well. How much of the device's time their timed runs may take (0: 0.25), and of its memory the copies of
-   * one launch's tensors (0: a sixteenth of it). */
+   * tensors that wait or are in use at once (0: a sixteenth of it). */
   double background_share;
   uint64_t background_max_bytes;
 } kachel_engine_options;

@@ -1,12 +1,20 @@
 #include "runtime/engine/background.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <system_error>
 #include <utility>
 
 namespace kachel::runtime {
+namespace {
+
+constexpr int kNice = 10;
+
+}  // namespace
 
 Background::~Background() {
   {
@@ -76,6 +84,9 @@ size_t Background::pending() const {
 }
 
 void Background::run() {
+  // The host's threads go first, and those that compilers begin from here are as patient. A hint: it may be refused.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+  (void)::pthread_setname_np(::pthread_self(), "kachel-later");
   for (;;) {
     Entry entry;
     {

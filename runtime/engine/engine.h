@@ -35,8 +35,8 @@ struct EngineOptions {
   uint64_t store_max_bytes = 0;
   int64_t tune_budget_ns = 10'000'000'000;
   tuner::Policy policy = tuner::Policy::kBlocking;
-  // Of tunings in the background: of the device's time, and of its memory for copies of one launch's tensors; 0: a
-  // sixteenth of it.
+  // Of tunings in the background: of the device's time, and of its memory for the copies of tensors that wait or are in
+  // use at once; 0: a sixteenth of it.
   double background_share = 0.25;
   int64_t background_bytes = 0;
   unsigned compile_threads = 0;
@@ -82,6 +82,7 @@ class Engine {
 
   Background& background() { return *background_; }
   int64_t background_bytes(const Device& device) const;
+  std::atomic<int64_t>& background_taken() { return background_taken_; }  // of those bytes, on all devices
   // From then on nothing is tuned and nothing that serves is replaced but what fails: unknown keys are served as under
   // the policy off. Waits for the tuning that runs in the background to end behind its present candidate.
   void freeze();
@@ -103,6 +104,7 @@ class Engine {
   Log log_;
   Counters counters_;
   std::atomic<bool> device_lost_{false}, frozen_{false};
+  std::atomic<int64_t> background_taken_{0};
   std::shared_ptr<cache::Store> store_;
   std::unique_ptr<DeviceRegistry> devices_;  // outlives what is loaded on them
   std::unique_ptr<EngineServices> services_;

@@ -24,6 +24,21 @@ void Deferred::give_up(const std::string& key, const Status& why) {
                                   model_.kernel.name, why.message()));
 }
 
+// Until those have gone whose copies take the room: then the handle looks again, and copies.
+void Deferred::postpone(const std::string& key) {
+  (void)engine_.background().submit(this, [this, key](const std::atomic<bool>&) { forget(key); });
+}
+
+void Deferred::forget(const std::string& key) {
+  std::vector<Signature> served;
+  {
+    std::lock_guard lock(mutex_);
+    served = std::move(keys_[key].served);
+    keys_.erase(key);
+  }
+  for (const Signature& signature : served) forget_(signature);
+}
+
 void Deferred::add(Device& device, const BoundArguments& arguments, std::span<const Arg> args,
                    const LaunchSettings& settings, const Signature& signature, void* stream) {
   const std::string key =
@@ -37,8 +52,9 @@ void Deferred::add(Device& device, const BoundArguments& arguments, std::span<co
     if (!fresh) return;
   }
   RelaxedCapture relaxed(device);
-  const int64_t most = engine_.background_bytes(device);
-  auto taken = Snapshot::take(device, engine_.options().scratch, model_, arguments, args, most, stream);
+  const Snapshot::Room room{engine_.background_bytes(device), engine_.background_taken()};
+  auto taken = Snapshot::take(device, engine_.options().scratch, model_, arguments, args, room, stream);
+  if (taken.status().code() == Code::kBusy) return postpone(key);
   if (!taken.ok()) return give_up(key, engine_.services().noticed(taken.status()));
   std::shared_ptr<Snapshot> snapshot = *std::move(taken);
   LaunchSettings later = settings;
@@ -68,14 +84,8 @@ void Deferred::run(Device& device, const std::string& key, std::span<const Arg> 
   if (settings.cancelled->load()) return;
   if (!decided.ok()) return give_up(key, decided.status());
   if (!*decided) return give_up(key, Status(Code::kNoMemory, "there is no memory for it"));
-  std::vector<Signature> served;
-  {
-    std::lock_guard lock(mutex_);
-    served = std::move(keys_[key].served);
-    keys_.erase(key);
-  }
   engine_.counters().background_tunings.fetch_add(1, std::memory_order_relaxed);
-  for (const Signature& signature : served) forget_(signature);
+  forget(key);
 }
 
 }  // namespace kachel::runtime

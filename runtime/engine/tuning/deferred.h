@@ -42,6 +42,8 @@ class Deferred {
   };
   void run(Device& device, const std::string& key, std::span<const Arg> args, LaunchSettings settings);
   void give_up(const std::string& key, const Status& why);
+  void postpone(const std::string& key);
+  void forget(const std::string& key);
 
   Engine& engine_;
   const KernelModel& model_;

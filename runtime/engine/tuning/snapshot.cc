@@ -14,17 +14,22 @@ Snapshot::~Snapshot() {
   if (copied_) (void)wait();
   copies_.clear();
   copied_.reset();
+  taken_bytes_ -= bytes_;
 }
 
 Result<std::unique_ptr<Snapshot>> Snapshot::take(Device& device, const ScratchCallbacks& scratch,
                                                  const KernelModel& model, const BoundArguments& arguments,
-                                                 std::span<const Arg> args, int64_t most_bytes, void* stream) {
+                                                 std::span<const Arg> args, const Room& room, void* stream) {
   int64_t bytes = 0;
   for (int index : model.tensors) bytes += arguments.tensors[index].bytes + 2 * kAlign;
-  if (bytes > most_bytes)
+  if (bytes > room.most_bytes)
     return Status(Code::kNoMemory, fmt::format("copies of its arguments would take {} bytes, more than {}", bytes,
-                                               most_bytes));
-  std::unique_ptr<Snapshot> made(new Snapshot(device));
+                                               room.most_bytes));
+  if (room.taken_bytes.fetch_add(bytes) + bytes > room.most_bytes) {
+    room.taken_bytes -= bytes;
+    return Status(Code::kBusy, "other copies take the room");
+  }
+  std::unique_ptr<Snapshot> made(new Snapshot(device, room.taken_bytes, bytes));
   made->args_.assign(args.begin(), args.end());
   KACHEL_ASSIGN(made->copied_, device.create_timer());
   KACHEL_TRY(made->copied_->start(stream));

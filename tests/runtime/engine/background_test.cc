@@ -156,6 +156,23 @@ TEST_CASE("a key whose copies are too large is left as it is served, and asked o
   CHECK(told == 1);
 }
 
+TEST_CASE("keys whose copies have no room yet are tuned when there is some") {
+  Background fixture;
+  fixture.options.background_bytes = 40'000;  // one launch's copies take 33792 bytes
+  auto kernel = fixture.kernel();
+  for (int64_t m : {64, 63, 62}) REQUIRE(fixture.scale(*kernel, m, 64, Policy::kBackground).ok());
+  CHECK(fixture.state().live_bytes() < 2 * 33'792 + 1);
+  fixture.settle();
+  CHECK(fixture.engine()->stats().tunings == 1);
+  for (uint64_t tunings : {2, 3, 3}) {
+    for (int64_t m : {64, 63, 62}) REQUIRE(fixture.scale(*kernel, m, 64, Policy::kBackground).ok());
+    fixture.settle();
+    CHECK(fixture.engine()->stats().tunings == tunings);
+  }
+  CHECK(fixture.engine()->stats().background_failures == 0);
+  CHECK(fixture.engine()->background_taken() == 0);
+}
+
 TEST_CASE("a tuning that fails leaves what serves, and is not tried again") {
   Background fixture;
   auto kernel = fixture.kernel();
