@@ -110,7 +110,7 @@ static kachel_stats work(const char *store, int second, char winner[64]) {
   options.struct_size = sizeof options;
   options.store_path = store;
   options.cpu_threads = 2;
-  options.tune_budget_ns = 5000000000u;
+  options.tune_budget_ns = 60000000000u;
   options.log = log_line;
   options.log_user = &warnings;
   options.progress = count_progress;
@@ -264,7 +264,7 @@ static void later(void) {
   options.struct_size = sizeof options;
   options.store_path = "";
   options.cpu_threads = 2;
-  options.tune_budget_ns = 5000000000u;
+  options.tune_budget_ns = 60000000000u;
   options.background_share = 0.5;
   MUST(kachel_engine_create(&options, &engine, &err));
   MUST(kachel_module_create(engine, kText, strlen(kText), "scale.tile", &module, &err));
