@@ -2,6 +2,8 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace kachel::cache {
 
@@ -11,5 +13,10 @@ using Environment = std::function<const char*(const char* name)>;
 // nothing asks for memory only. A relative XDG_CACHE_HOME or HOME is ignored. Without an argument, the process
 // environment; in a set-user-id process that environment counts as empty.
 std::string default_store_path(const Environment& environment = {});
+
+// $KACHEL_SYSTEM_CACHE, paths with colons between them: stores that are read beneath the user's. Empty in a
+// set-user-id process.
+std::string default_store_layers(const Environment& environment = {});
+std::vector<std::string> split_layers(std::string_view paths);
 
 }  // namespace kachel::cache

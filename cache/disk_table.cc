@@ -177,6 +177,21 @@ Result<uint64_t> DiskTable::write(std::span<const Row> rows, std::span<const Use
   return {Code::kStore, "the store on disk is full"};
 }
 
+Result<uint64_t> DiskTable::shrink(uint64_t bytes, std::span<const Use> touched) {
+  uint64_t evicted = 0;
+  for (;;) {
+    Session session(*this, Mode::kExclusive);
+    KACHEL_TRY(session.status);
+    uint64_t in_use = 0, batch = 0;
+    KACHEL_TRY(settle(file_->database->read([&](Transaction& t) { return t.bytes_in_use(&in_use); })));
+    if (in_use <= bytes) return evicted;
+    KACHEL_TRY(settle(evict(in_use - bytes, touched, &batch)));
+    KACHEL_TRY(settle(age_free_pages()));
+    if (batch == 0) return evicted;
+    evicted += batch;
+  }
+}
+
 // Hints alone are not worth an eviction.
 Result<uint64_t> DiskTable::write_touched(std::span<const Use> touched) {
   Session session(*this, Mode::kExclusive);

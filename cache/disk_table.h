@@ -35,6 +35,8 @@ class DiskTable : public Table {
   Result<std::vector<Use>> uses() override;
   uint64_t largest_record() const override;
 
+  // In batches, until at most so much is in use. How many entries have left.
+  Result<uint64_t> shrink(uint64_t bytes, std::span<const Use> touched);
   void raise_limit(uint64_t limit_bytes);
   bool read_only() const { return file_->read_only; }
   const std::string& notice() const { return file_->notice; }

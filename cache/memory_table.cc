@@ -23,16 +23,26 @@ Result<uint64_t> MemoryTable::write(std::span<const Row> rows, std::span<const U
   for (const Use& use : touched)
     if (auto it = entries_.find(use.slot); it != entries_.end()) it->second.used_us = use.used_us;
   while (bytes_ + need > limit_bytes_ && !entries_.empty())
-    for (const Use& use : oldest(uses_locked(), kEvictionBatch, bytes_ + need - limit_bytes_ + limit_bytes_ / 16)) {
-      erase_locked(use.slot);
-      ++evicted;
-    }
+    evicted += evict_locked(bytes_ + need - limit_bytes_ + limit_bytes_ / 16);
   for (const Row& row : rows) {
     erase_locked(row.slot);
     bytes_ += row.record.size() + kOverhead_bytes;
     entries_[row.slot] = {row.record, row.used_us};
   }
   return evicted;
+}
+
+uint64_t MemoryTable::shrink(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  uint64_t evicted = 0;
+  while (bytes_ > bytes && !entries_.empty()) evicted += evict_locked(bytes_ - bytes);
+  return evicted;
+}
+
+uint64_t MemoryTable::evict_locked(uint64_t enough_bytes) {
+  const std::vector<Use> leaving = oldest(uses_locked(), kEvictionBatch, enough_bytes);
+  for (const Use& use : leaving) erase_locked(use.slot);
+  return leaving.size();
 }
 
 Status MemoryTable::erase(const Slot& slot, const std::string* only) {

@@ -18,6 +18,7 @@ class MemoryTable : public Table {
   Result<std::vector<Row>> scan(const Slot* after, size_t limit) override;
   Result<std::vector<Use>> uses() override;
   uint64_t largest_record() const override { return limit_bytes_ / 4; }
+  uint64_t shrink(uint64_t bytes);
 
  private:
   struct Entry {
@@ -26,6 +27,7 @@ class MemoryTable : public Table {
   };
   std::vector<Use> uses_locked() const;
   void erase_locked(const Slot& slot);
+  uint64_t evict_locked(uint64_t enough_bytes);
 
   const uint64_t limit_bytes_;
   std::mutex mutex_;

@@ -31,6 +31,7 @@ Result<std::shared_ptr<Store>> Store::open(StoreOptions options) {
   options.max_bytes = std::clamp(options.max_bytes, kLeastMax_bytes, kMostMax_bytes);
   std::shared_ptr<Store> store(new Store(std::move(options)));
   if (!store->options_.path.empty()) store->open_disk();
+  store->open_layers();
   return store;
 }
 
@@ -72,6 +73,18 @@ void Store::open_disk() {
     log_.write(LogLevel::kWarning, fmt::format("store {}: for reading only: {}", options_.path, why));
   else if (!why.empty())
     log_.write(LogLevel::kWarning, fmt::format("store {}: {}", options_.path, why));
+}
+
+void Store::open_layers() {
+  for (const std::string& path : options_.layers) {
+    StoreOptions below;
+    below.path = path;
+    below.read_only = true;
+    below.log = &log_;
+    below.lock_wait_us = options_.lock_wait_us;
+    auto layer = open(std::move(below));  // says itself why it has nothing on disk
+    if (layer.ok() && (*layer)->disk_) layers_.push_back(*std::move(layer));
+  }
 }
 
 bool Store::here() {
@@ -123,6 +136,8 @@ std::optional<std::string> Store::get(const Key& key) {
   // Memory first: an entry is there because the disk would not take it, so what the disk has is older.
   std::optional<std::string> payload = look_up(memory_, slot, key);
   if (!payload && disk_) payload = look_up(*disk_, slot, key);
+  for (size_t i = 0; !payload && i < layers_.size(); ++i)
+    if ((payload = layers_[i]->get(key))) ++layer_hits_;
   ++(payload ? hits_ : misses_);
   return payload;
 }
@@ -204,14 +219,46 @@ Status Store::clear() {
   return disk_ && !disk_->read_only() ? disk_->clear() : Status();
 }
 
+Result<uint64_t> Store::shrink(uint64_t bytes) {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  uint64_t left = memory_.shrink(bytes);
+  if (disk_ && !disk_->read_only()) {
+    KACHEL_ASSIGN(const uint64_t from_disk, disk_->shrink(bytes, take_touched(kMostTouched)));
+    left += from_disk;
+  }
+  evicted_ += left;
+  return left;
+}
+
+Result<Verified> Store::verify() {
+  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  Verified seen;
+  const uint64_t before = damaged_;
+  std::set<Slot> shown;
+  bool ended = false;
+  KACHEL_TRY(iterate_own(
+      std::nullopt, [&](const EntryView&) { return ++seen.entries, true; }, &shown, &ended));
+  seen.damaged = damaged_ - before;
+  return seen;
+}
+
 Status Store::iterate(std::optional<Kind> kind, const Callback& callback) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
+  std::set<Slot> shown;
+  bool ended = false;
+  Status status = iterate_own(kind, callback, &shown, &ended);
+  for (size_t i = 0; status.ok() && !ended && i < layers_.size(); ++i)
+    status = layers_[i]->iterate_own(kind, callback, &shown, &ended);
+  return status;
+}
+
+// What was shown before hides what comes later: memory the disk, and both the layers.
+Status Store::iterate_own(std::optional<Kind> kind, const Callback& callback, std::set<Slot>* shown, bool* ended) {
   Slot start{};
   if (kind) {
     start.fill(0xff);  // the last slot of the kind before
     start[0] = static_cast<uint8_t>(*kind) - 1;
   }
-  std::set<Slot> shown;  // what memory holds hides what the disk holds
   for (Table* table : {static_cast<Table*>(&memory_), static_cast<Table*>(disk_.get())}) {
     if (!table) continue;
     for (std::optional<Slot> after = kind ? std::optional(start) : std::nullopt;;) {
@@ -224,11 +271,12 @@ Status Store::iterate(std::optional<Kind> kind, const Callback& callback) {
           after.reset();
           break;
         }
-        if (table == &memory_ ? !shown.insert(row.slot).second : shown.contains(row.slot)) continue;
+        if (!shown->insert(row.slot).second) continue;
         auto record = examine(*table, row);
         if (!record.ok()) continue;
         EntryView view{record->kind, record->key, record->payload, record->created_us, row.used_us};
-        if (!callback(view)) return {};
+        *ended = !callback(view);
+        if (*ended) return {};
       }
       if (!after) break;
     }
@@ -243,6 +291,7 @@ StoreStats Store::stat() {
   stats.writable = disk_ && !disk_->read_only();
   stats.max_bytes = disk_ ? options_.max_bytes : options_.memory_max_bytes;
   stats.hits = hits_;
+  stats.layer_hits = layer_hits_;
   stats.misses = misses_;
   stats.puts = puts_;
   stats.damaged = damaged_;

@@ -12,9 +12,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/claims.h"
 #include "cache/disk_table.h"
@@ -30,6 +32,9 @@ struct StoreOptions {
   std::string path;        // a directory, made if missing; "": memory only. See default_store_path()
   uint64_t max_bytes = 0;  // of the data file; 0: 4 GiB; at least 1 MiB
   bool read_only = false;  // change nothing on disk; puts stay in memory
+  // Paths of stores that are read where this one has nothing, the first before the next: what a deployment ships. One
+  // that cannot be read is left out, with a line in the log.
+  std::vector<std::string> layers;
   Log* log = nullptr;      // must outlive the store; null: a log of its own (KACHEL_LOG)
 
   uint64_t memory_max_bytes = uint64_t{256} << 20;
@@ -51,6 +56,7 @@ struct StoreStats {
   std::map<Kind, KindTotals> kinds;
   uint64_t entries = 0, bytes = 0;          // of all kinds, memory included
   uint64_t hits = 0, misses = 0, puts = 0;  // of this store object
+  uint64_t layer_hits = 0;                  // those of the hits that a layer served
   uint64_t damaged = 0;                     // entries found damaged, and removed where possible
   uint64_t foreign = 0;                     // entries of another key under the same digest
   uint64_t refused = 0;                     // puts that the disk did not take; they stay in memory where they fit
@@ -68,6 +74,12 @@ struct EntryView {
   std::string_view key;  // canonical bytes; see parse_key, describe_key
   std::string_view payload;
   uint64_t created_us, used_us;
+};
+
+// What verify() has seen.
+struct Verified {
+  uint64_t entries = 0;  // sound ones
+  uint64_t damaged = 0;  // removed, where that may be done
 };
 
 // Thread-safe. After fork() the child's copy serves nothing (every get misses, every put fails) and may only be
@@ -113,9 +125,14 @@ class Store {
 
   Status erase(const Key& key);
   Status clear();
+  // Entries that were used longest ago leave, in batches, until the data take at most `bytes`. How many have left.
+  Result<uint64_t> shrink(uint64_t bytes);
+  // Reads every entry, without layers.
+  Result<Verified> verify();
 
-  // Every sound entry of the kind, or of all kinds; ends when the callback returns false. The callback may use the
-  // store. Entries that come or go meanwhile may be seen or not.
+  // Every sound entry of the kind, or of all kinds, those of layers last and not if they are in the store as well; ends
+  // when the callback returns false. The callback may use the store. Entries that come or go meanwhile may be seen or
+  // not.
   using Callback = std::function<bool(const EntryView&)>;
   Status iterate(std::optional<Kind> kind, const Callback& callback);
 
@@ -124,6 +141,8 @@ class Store {
  private:
   explicit Store(StoreOptions options);
   void open_disk();
+  void open_layers();
+  Status iterate_own(std::optional<Kind> kind, const Callback& callback, std::set<Slot>* shown, bool* ended);
   bool here();
   std::optional<std::string> look_up(Table& table, const Slot& slot, const Key& key);
   Result<Record> examine(Table& table, const Row& row);
@@ -139,9 +158,10 @@ class Store {
   MemoryTable memory_;
   std::shared_ptr<DiskTable> disk_;  // or null
   std::unique_ptr<Claims> claims_;   // or null
+  std::vector<std::shared_ptr<Store>> layers_;
   std::mutex touched_mutex_;
   std::map<Slot, uint64_t> touched_;  // time of use in us, not yet written
-  std::atomic<uint64_t> hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0}, evicted_{0};
+  std::atomic<uint64_t> hits_{0}, layer_hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0}, evicted_{0};
 };
 
 }  // namespace kachel::cache

@@ -149,6 +149,9 @@ typedef struct kachel_engine_options {
    * tensors that wait or are in use at once (0: a sixteenth of it). */
   double background_share;
   uint64_t background_max_bytes;
+  /* Stores that are read where the engine's own has nothing, with colons between them, the first before the next: what a
+   * deployment ships (kachel_store_export makes one). Nothing is written to them. NULL: $KACHEL_SYSTEM_CACHE; "": none. */
+  const char *system_stores;
 } kachel_engine_options;
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
                                               kachel_error **err);
@@ -353,6 +356,7 @@ typedef struct kachel_stats {
   double last_load_ns;                /* store hit to loaded kernel, of the latest one */
   /* Keys: waiting or being tuned now, tuned in the background, and given up. */
   uint64_t background_pending, background_tunings, background_failures;
+  uint64_t store_layer_hits; /* those of store_hits that a system store served */
 } kachel_stats;
 KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
 
@@ -377,6 +381,20 @@ KACHEL_API kachel_status kachel_store_iterate(kachel_engine *engine,
                                               int32_t (*entry)(void *user, const kachel_store_entry *entry), void *user,
                                               kachel_error **err);
 KACHEL_API kachel_status kachel_store_clear(kachel_engine *engine, kachel_error **err);
+/* Removes entries that were used longest ago, in batches, until the data take at most max_bytes. What an engine has
+ * loaded goes on. removed may be NULL. */
+KACHEL_API kachel_status kachel_store_shrink(kachel_engine *engine, uint64_t max_bytes, uint64_t *removed,
+                                             kachel_error **err);
+/* Reads every entry; a damaged one is removed. Both numbers may be NULL. */
+KACHEL_API kachel_status kachel_store_verify(kachel_engine *engine, uint64_t *entries, uint64_t *damaged,
+                                             kachel_error **err);
+/* Copies every entry, those of system stores included, to the store at `path`, which is made if it is missing; and the
+ * other way round, replacing what is there under the same key. Binaries serve every machine of their architecture,
+ * tunings those of their GPU's model and driver. An import is found by kernels that have not looked yet. */
+KACHEL_API kachel_status kachel_store_export(kachel_engine *engine, const char *path, uint64_t *copied,
+                                             kachel_error **err);
+KACHEL_API kachel_status kachel_store_import(kachel_engine *engine, const char *path, uint64_t *copied,
+                                             kachel_error **err);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,9 @@
 // The store, as a tool sees it.
 #include "cache/store.h"
 
+#include <fmt/format.h>
+
+#include "cache/transfer.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "runtime/engine/specialise/plan_record.h"
@@ -70,5 +73,57 @@ kachel_status kachel_store_clear(kachel_engine* engine, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {
     if (!engine) return capi::missing("engine");
     return engine->engine->store().clear();
+  });
+}
+
+kachel_status kachel_store_shrink(kachel_engine* engine, uint64_t max_bytes, uint64_t* removed, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    KACHEL_ASSIGN(const uint64_t left, engine->engine->store().shrink(max_bytes));
+    if (removed) *removed = left;
+    return {};
+  });
+}
+
+kachel_status kachel_store_verify(kachel_engine* engine, uint64_t* entries, uint64_t* damaged, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    KACHEL_ASSIGN(const cache::Verified seen, engine->engine->store().verify());
+    if (entries) *entries = seen.entries;
+    if (damaged) *damaged = seen.damaged;
+    return {};
+  });
+}
+
+kachel_status kachel_store_export(kachel_engine* engine, const char* path, uint64_t* copied, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!path || !*path) return capi::missing("path");
+    cache::StoreOptions options;
+    options.path = path;
+    options.log = &engine->engine->log();
+    KACHEL_ASSIGN(const std::shared_ptr<cache::Store> to, cache::Store::open(std::move(options)));
+    if (!to->stat().writable)
+      return Status(Code::kStore, fmt::format("{}: no store can be written there; see the log for the reason", path));
+    KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(engine->engine->store(), *to));
+    if (copied) *copied = count;
+    return {};
+  });
+}
+
+kachel_status kachel_store_import(kachel_engine* engine, const char* path, uint64_t* copied, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!path || !*path) return capi::missing("path");
+    cache::StoreOptions options;
+    options.path = path;
+    options.read_only = true;
+    options.log = &engine->engine->log();
+    KACHEL_ASSIGN(const std::shared_ptr<cache::Store> from, cache::Store::open(std::move(options)));
+    if (!from->stat().durable)
+      return Status(Code::kStore, fmt::format("{}: no store can be read there; see the log for the reason", path));
+    KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(*from, engine->engine->store()));
+    if (copied) *copied = count;
+    return {};
   });
 }

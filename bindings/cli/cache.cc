@@ -73,6 +73,57 @@ Outcome<Exit> clear(const Session& session, bool json) {
   return Exit::kOk;
 }
 
+// Entries that something was done with, and where.
+Outcome<Exit> report(bool json, const char* done, uint64_t entries, const std::string& where) {
+  if (json)
+    print_json({{"path", where}, {done, entries}});
+  else
+    fmt::print("{} {} entries: {}\n", done, entries, where);
+  return Exit::kOk;
+}
+
+Outcome<std::string> path_of(const Session& session) {
+  KACHEL_CLI_LET(info, info_of(session));
+  return std::string(*info.path ? info.path : "(memory)");
+}
+
+Outcome<Exit> gc(const Session& session, const Options& options) {
+  uint64_t removed = 0;
+  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
+    return kachel_store_shrink(session.engine(), options.max_bytes, &removed, err);
+  }));
+  KACHEL_CLI_LET(path, path_of(session));
+  return report(options.json, "removed", removed, path);
+}
+
+Outcome<Exit> verify(const Session& session, const Options& options) {
+  uint64_t sound = 0, damaged = 0;
+  KACHEL_CLI_TRY(attempt(
+      [&](kachel_error** err) { return kachel_store_verify(session.engine(), &sound, &damaged, err); }));
+  KACHEL_CLI_LET(path, path_of(session));
+  if (options.json)
+    print_json({{"path", path}, {"sound", sound}, {"damaged", damaged}});
+  else
+    fmt::print("{} entries are sound, {} were damaged and are removed: {}\n", sound, damaged, path);
+  return Exit::kOk;
+}
+
+Outcome<Exit> ship(const Session& session, const Options& options) {
+  uint64_t copied = 0;
+  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
+    return kachel_store_export(session.engine(), options.folder.c_str(), &copied, err);
+  }));
+  return report(options.json, "exported", copied, options.folder);
+}
+
+Outcome<Exit> take(const Session& session, const Options& options) {
+  uint64_t copied = 0;
+  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
+    return kachel_store_import(session.engine(), options.folder.c_str(), &copied, err);
+  }));
+  return report(options.json, "imported", copied, options.folder);
+}
+
 }  // namespace
 
 Outcome<Exit> cache(const Options& options) {
@@ -82,6 +133,14 @@ Outcome<Exit> cache(const Options& options) {
       return stat(*session, options.json);
     case Command::kCacheClear:
       return clear(*session, options.json);
+    case Command::kCacheGc:
+      return gc(*session, options);
+    case Command::kCacheVerify:
+      return verify(*session, options);
+    case Command::kCacheExport:
+      return ship(*session, options);
+    case Command::kCacheImport:
+      return take(*session, options);
     default:
       return list(*session, options.json);
   }

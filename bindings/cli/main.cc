@@ -20,6 +20,10 @@ Outcome<Exit> dispatch(const Options& options) {
     case Command::kCacheList:
     case Command::kCacheStat:
     case Command::kCacheClear:
+    case Command::kCacheGc:
+    case Command::kCacheVerify:
+    case Command::kCacheExport:
+    case Command::kCacheImport:
       return cache(options);
     case Command::kDevices:
       return devices(options);

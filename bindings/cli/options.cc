@@ -97,11 +97,20 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
   CLI::App* check = app.add_subcommand("check", "Parse and verify programs; compile nothing");
   check->add_option("FILE", options.files, "Tile programs; - reads standard input")->required();
 
-  CLI::App* cache = app.add_subcommand("cache", "Look at the store, or empty it");
+  CLI::App* cache = app.add_subcommand("cache", "Look at the store, check, shrink, ship or empty it");
   cache->require_subcommand(1);
   CLI::App* list = cache->add_subcommand("ls", "List the entries");
   CLI::App* stat = cache->add_subcommand("stat", "Where it is and how full");
   CLI::App* clear = cache->add_subcommand("clear", "Remove every entry");
+  CLI::App* gc = cache->add_subcommand("gc", "Remove entries that were used longest ago");
+  gc->add_option("--max-size", options.max_bytes, "What may stay, as 500MB or 2GB")
+      ->required()
+      ->transform(CLI::AsSizeValue(false));
+  CLI::App* verify = cache->add_subcommand("verify", "Read every entry, and remove what is damaged");
+  CLI::App* ship = cache->add_subcommand("export", "Copy every entry to the store in a folder, made if missing");
+  CLI::App* take = cache->add_subcommand("import", "Copy every entry from the store in a folder");
+  for (CLI::App* command : {ship, take})
+    command->add_option("FOLDER", options.folder, "Path of the other store")->required();
   CLI::App* devices = app.add_subcommand("devices", "List the devices");
 
   try {
@@ -119,7 +128,8 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
   const std::pair<CLI::App*, Command> commands[] = {
       {run, Command::kRun},          {tune, Command::kTune},       {explain, Command::kExplain},
       {check, Command::kCheck},      {list, Command::kCacheList},  {stat, Command::kCacheStat},
-      {clear, Command::kCacheClear}, {devices, Command::kDevices},
+      {clear, Command::kCacheClear}, {gc, Command::kCacheGc},      {verify, Command::kCacheVerify},
+      {ship, Command::kCacheExport}, {take, Command::kCacheImport}, {devices, Command::kDevices},
   };
   for (const auto& [parsed, command] : commands)
     if (parsed->parsed()) options.command = command;

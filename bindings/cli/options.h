@@ -9,7 +9,7 @@
 
 namespace kachel::cli {
 
-enum class Command { kRun, kTune, kExplain, kCheck, kCacheList, kCacheStat, kCacheClear, kDevices };
+enum class Command { kRun, kTune, kExplain, kCheck, kCacheList, kCacheStat, kCacheClear, kCacheGc, kCacheVerify, kCacheExport, kCacheImport, kDevices };
 
 // `NAME=VALUE` of --bind, --type, --const, --scalar and --range.
 struct Assignment {
@@ -40,6 +40,10 @@ struct Options {
   int repeat = 20;
   bool check = false;
   int32_t what = 0;  // KACHEL_EXPLAIN_*
+
+  // cache gc, export, import.
+  uint64_t max_bytes = 0;
+  std::string folder;
 };
 
 // Unset where the process has nothing left to do (--help, --version): it has been printed.

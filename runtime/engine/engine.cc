@@ -21,6 +21,7 @@ Result<std::shared_ptr<Engine>> Engine::create(EngineOptions options) {
   cache::StoreOptions store;
   store.path = engine->options_.store_path;
   store.max_bytes = engine->options_.store_max_bytes;
+  store.layers = engine->options_.store_layers;
   store.log = &engine->log_;
   KACHEL_ASSIGN(engine->store_, cache::Store::open(std::move(store)));
   if (engine->options_.open_device)
@@ -84,6 +85,7 @@ EngineStats Engine::stats() {
   stats.tunings = counters_.tunings;
   stats.specialisations = counters_.specialisations;
   stats.store_hits = store.hits;
+  stats.store_layer_hits = store.layer_hits;
   stats.store_misses = store.misses;
   stats.store_damaged = store.damaged + counters_.damaged_plans;
   stats.store_puts = store.puts;

@@ -33,6 +33,7 @@ struct TuneProgress {
 struct EngineOptions {
   std::string store_path;  // "": memory only
   uint64_t store_max_bytes = 0;
+  std::vector<std::string> store_layers;  // cache::StoreOptions::layers
   int64_t tune_budget_ns = 10'000'000'000;
   tuner::Policy policy = tuner::Policy::kBlocking;
   // Of tunings in the background: of the device's time, and of its memory for the copies of tensors that wait or are in
@@ -55,7 +56,7 @@ struct EngineOptions {
 
 struct EngineStats {
   uint64_t launches, compiles, loads, measurements, tunings, specialisations;
-  uint64_t store_hits, store_misses, store_damaged, store_puts;
+  uint64_t store_hits, store_layer_hits, store_misses, store_damaged, store_puts;
   uint64_t nvrtc_opened, llvm_opened, lowerings;
   uint64_t background_pending, background_tunings, background_failures;
   double last_load_ns;

@@ -38,7 +38,7 @@ FIELD(kachel_progress, done, 28);
 FIELD(kachel_progress, total, 32);
 FIELD(kachel_progress, best_ns, 40);
 
-LAYOUT(kachel_engine_options, 136);
+LAYOUT(kachel_engine_options, 144);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -56,6 +56,7 @@ FIELD(kachel_engine_options, nvrtc_path, 104);
 FIELD(kachel_engine_options, cpu_compiler_path, 112);
 FIELD(kachel_engine_options, background_share, 120);
 FIELD(kachel_engine_options, background_max_bytes, 128);
+FIELD(kachel_engine_options, system_stores, 136);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
@@ -107,7 +108,7 @@ FIELD(kachel_check_result, undecided, 24);
 FIELD(kachel_check_result, median_bound_ulps, 32);
 FIELD(kachel_check_result, first, 40);
 
-LAYOUT(kachel_stats, 144);
+LAYOUT(kachel_stats, 152);
 FIELD(kachel_stats, launches, 8);
 FIELD(kachel_stats, compiles, 16);
 FIELD(kachel_stats, loads, 24);
@@ -125,6 +126,7 @@ FIELD(kachel_stats, last_load_ns, 112);
 FIELD(kachel_stats, background_pending, 120);
 FIELD(kachel_stats, background_tunings, 128);
 FIELD(kachel_stats, background_failures, 136);
+FIELD(kachel_stats, store_layer_hits, 144);
 
 LAYOUT(kachel_store_info, 40);
 FIELD(kachel_store_info, path, 8);

@@ -1,0 +1,11 @@
+// Entries from one store to another: what a deployment ships, or takes over.
+#pragma once
+#include "cache/store.h"
+
+namespace kachel::cache {
+
+// Copies every sound entry of `from`, its layers' included, replacing what `to` has under the same key. How many.
+// kStore where `to` could not keep one on disk; those before it are there.
+Result<uint64_t> copy_entries(Store& from, Store& to);
+
+}  // namespace kachel::cache
