@@ -5,6 +5,7 @@
 #include "cache/default_path.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "runtime/engine/report/metrics.h"
 
 using namespace kachel;
 
@@ -142,5 +143,16 @@ kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
     value.background_tunings = stats.background_tunings;
     value.background_failures = stats.background_failures;
     return capi::write_struct(out, value, "out");
+  });
+}
+
+kachel_status kachel_engine_metrics(kachel_engine* engine, kachel_text** out, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!out) return capi::missing("out");
+    auto text = std::make_unique<kachel_text>();
+    text->text = runtime::metrics_text(*engine->engine);
+    *out = text.release();
+    return {};
   });
 }

@@ -359,6 +359,8 @@ typedef struct kachel_stats {
   uint64_t store_layer_hits; /* those of store_hits that a system store served */
 } kachel_stats;
 KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
+/* The same and more, as text for Prometheus to read: append it to what the host says of itself. */
+KACHEL_API kachel_status kachel_engine_metrics(kachel_engine *engine, kachel_text **out, kachel_error **err);
 
 typedef struct kachel_store_info {
   size_t struct_size;

@@ -23,6 +23,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/programs/program_session.cc
   engine/report/check.cc
   engine/report/explain.cc
+  engine/report/metrics.cc
   engine/report/tuning_view.cc
   engine/specialise/configurations.cc
   engine/specialise/keys.cc

@@ -172,6 +172,13 @@ int main(void) {
   EXPECT(kachel_kernel_set_policy(kernel, 7, &err), KACHEL_E_INVALID, "7 is not a policy");
   EXPECT(kachel_engine_wait(NULL, 0, &err), KACHEL_E_INVALID, "`engine`");
   EXPECT(kachel_engine_freeze(NULL, &err), KACHEL_E_INVALID, "`engine`");
+  EXPECT(kachel_engine_metrics(NULL, NULL, &err), KACHEL_E_INVALID, "`engine`");
+  EXPECT(kachel_engine_metrics(engine, NULL, &err), KACHEL_E_INVALID, "`out`");
+  EXPECT(kachel_store_shrink(NULL, 0, NULL, &err), KACHEL_E_INVALID, "`engine`");
+  EXPECT(kachel_store_verify(NULL, NULL, NULL, &err), KACHEL_E_INVALID, "`engine`");
+  EXPECT(kachel_store_export(engine, "", NULL, &err), KACHEL_E_INVALID, "`path`");
+  EXPECT(kachel_store_import(engine, NULL, NULL, &err), KACHEL_E_INVALID, "`path`");
+  EXPECT(kachel_store_import(engine, "/proc/nowhere", NULL, &err), KACHEL_E_STORE, "no store can be read");
 #define BROKEN(change, status, words)    \
   do {                                   \
     memcpy(broken, args, sizeof broken); \

@@ -244,6 +244,7 @@ static void later(void) {
   kachel_module *module = NULL;
   kachel_kernel *kernel = NULL;
   kachel_tuning *tuning = NULL;
+  kachel_text *text = NULL;
   kachel_engine_options options;
   kachel_stats stats;
   kachel_const consts[2] = {{"offset", 3, 0}, {"factor", 0, 0.5}};
@@ -287,6 +288,12 @@ static void later(void) {
   memset(c, 0, sizeof c);
   MUST(kachel_launch(kernel, args, 4, NULL, NULL, &err));
   check_values(2);
+  MUST(kachel_engine_metrics(engine, &text, &err));
+  CHECK(strstr(kachel_text_data(text), "\nkachel_launches_total 4\n") != NULL);
+  CHECK(strstr(kachel_text_data(text), "# TYPE kachel_background_tunings_total counter\nkachel_background_tunings_total 1\n") != NULL);
+  CHECK(strstr(kachel_text_data(text), "\nkachel_store_entries{kind=\"tuning\"} 1\n") != NULL);
+  CHECK(kachel_text_data(text)[kachel_text_size(text) - 1] == '\n');
+  kachel_text_release(text);
   /* Released in the middle of a tuning. */
   shape[0] = M - 1;
   row_shape[0] = M - 1;
