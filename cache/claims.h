@@ -38,8 +38,8 @@ class Claims {
   bool try_take(int64_t at);
 
   const int descriptor_;
-  const pid_t owner_;  // in its children the descriptor is closed
-  std::mutex mutex_;         // guards held_
+  const pid_t owner_;       // in its children the descriptor is closed
+  std::mutex mutex_;        // guards held_
   std::set<int64_t> held_;  // by this object: to its own descriptor a lock is no obstacle
 };
 

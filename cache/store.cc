@@ -236,8 +236,7 @@ Result<Verified> Store::verify() {
   const uint64_t before = damaged_;
   std::set<Slot> shown;
   bool ended = false;
-  KACHEL_TRY(iterate_own(
-      std::nullopt, [&](const EntryView&) { return ++seen.entries, true; }, &shown, &ended));
+  KACHEL_TRY(iterate_own(std::nullopt, [&](const EntryView&) { return ++seen.entries, true; }, &shown, &ended));
   seen.damaged = damaged_ - before;
   return seen;
 }

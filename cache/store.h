@@ -35,7 +35,7 @@ struct StoreOptions {
   // Paths of stores that are read where this one has nothing, the first before the next: what a deployment ships. One
   // that cannot be read is left out, with a line in the log.
   std::vector<std::string> layers;
-  Log* log = nullptr;      // must outlive the store; null: a log of its own (KACHEL_LOG)
+  Log* log = nullptr;  // must outlive the store; null: a log of its own (KACHEL_LOG)
 
   uint64_t memory_max_bytes = uint64_t{256} << 20;
   uint64_t lock_wait_us = 2'000'000;           // for other processes, before a get misses or a put stays in memory
@@ -119,8 +119,8 @@ class Store {
     Digest digest_{};
     bool waited_ = false;
   };
-  // Waits at most `wait_us` for another one's claim, or until `give_up` (may be empty) says so; goes on without one then,
-  // and where the store is in memory or for reading only. REQUIRES: the store outlives the claim.
+  // Waits at most `wait_us` for another one's claim, or until `give_up` (may be empty) says so; goes on without one
+  // then, and where the store is in memory or for reading only. REQUIRES: the store outlives the claim.
   Claim claim(const Key& key, uint64_t wait_us, const std::function<bool()>& give_up = {});
 
   Status erase(const Key& key);
@@ -161,7 +161,8 @@ class Store {
   std::vector<std::shared_ptr<Store>> layers_;
   std::mutex touched_mutex_;
   std::map<Slot, uint64_t> touched_;  // time of use in us, not yet written
-  std::atomic<uint64_t> hits_{0}, layer_hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0}, evicted_{0};
+  std::atomic<uint64_t> hits_{0}, layer_hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0},
+      evicted_{0};
 };
 
 }  // namespace kachel::cache

@@ -89,17 +89,16 @@ Outcome<std::string> path_of(const Session& session) {
 
 Outcome<Exit> gc(const Session& session, const Options& options) {
   uint64_t removed = 0;
-  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
-    return kachel_store_shrink(session.engine(), options.max_bytes, &removed, err);
-  }));
+  KACHEL_CLI_TRY(attempt(
+      [&](kachel_error** err) { return kachel_store_shrink(session.engine(), options.max_bytes, &removed, err); }));
   KACHEL_CLI_LET(path, path_of(session));
   return report(options.json, "removed", removed, path);
 }
 
 Outcome<Exit> verify(const Session& session, const Options& options) {
   uint64_t sound = 0, damaged = 0;
-  KACHEL_CLI_TRY(attempt(
-      [&](kachel_error** err) { return kachel_store_verify(session.engine(), &sound, &damaged, err); }));
+  KACHEL_CLI_TRY(
+      attempt([&](kachel_error** err) { return kachel_store_verify(session.engine(), &sound, &damaged, err); }));
   KACHEL_CLI_LET(path, path_of(session));
   if (options.json)
     print_json({{"path", path}, {"sound", sound}, {"damaged", damaged}});
@@ -110,17 +109,15 @@ Outcome<Exit> verify(const Session& session, const Options& options) {
 
 Outcome<Exit> ship(const Session& session, const Options& options) {
   uint64_t copied = 0;
-  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
-    return kachel_store_export(session.engine(), options.folder.c_str(), &copied, err);
-  }));
+  KACHEL_CLI_TRY(attempt(
+      [&](kachel_error** err) { return kachel_store_export(session.engine(), options.folder.c_str(), &copied, err); }));
   return report(options.json, "exported", copied, options.folder);
 }
 
 Outcome<Exit> take(const Session& session, const Options& options) {
   uint64_t copied = 0;
-  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
-    return kachel_store_import(session.engine(), options.folder.c_str(), &copied, err);
-  }));
+  KACHEL_CLI_TRY(attempt(
+      [&](kachel_error** err) { return kachel_store_import(session.engine(), options.folder.c_str(), &copied, err); }));
   return report(options.json, "imported", copied, options.folder);
 }
 

@@ -126,9 +126,9 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
   }
 
   const std::pair<CLI::App*, Command> commands[] = {
-      {run, Command::kRun},          {tune, Command::kTune},       {explain, Command::kExplain},
-      {check, Command::kCheck},      {list, Command::kCacheList},  {stat, Command::kCacheStat},
-      {clear, Command::kCacheClear}, {gc, Command::kCacheGc},      {verify, Command::kCacheVerify},
+      {run, Command::kRun},          {tune, Command::kTune},        {explain, Command::kExplain},
+      {check, Command::kCheck},      {list, Command::kCacheList},   {stat, Command::kCacheStat},
+      {clear, Command::kCacheClear}, {gc, Command::kCacheGc},       {verify, Command::kCacheVerify},
       {ship, Command::kCacheExport}, {take, Command::kCacheImport}, {devices, Command::kDevices},
   };
   for (const auto& [parsed, command] : commands)

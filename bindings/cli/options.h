@@ -9,7 +9,20 @@
 
 namespace kachel::cli {
 
-enum class Command { kRun, kTune, kExplain, kCheck, kCacheList, kCacheStat, kCacheClear, kCacheGc, kCacheVerify, kCacheExport, kCacheImport, kDevices };
+enum class Command {
+  kRun,
+  kTune,
+  kExplain,
+  kCheck,
+  kCacheList,
+  kCacheStat,
+  kCacheClear,
+  kCacheGc,
+  kCacheVerify,
+  kCacheExport,
+  kCacheImport,
+  kDevices
+};
 
 // `NAME=VALUE` of --bind, --type, --const, --scalar and --range.
 struct Assignment {

@@ -79,12 +79,15 @@ TEST_CASE("layers are read while their owner writes to them, and under a store i
 TEST_CASE("a layer that cannot be read is left out, with a line in the log") {
   Scratch user, damaged;
   const std::string data = damaged.store() + "/store-1/data.mdb";
-  { REQUIRE(open_store({.path = damaged.store()})->put(number_key(1), "x").ok()); }
+  {
+    REQUIRE(open_store({.path = damaged.store()})->put(number_key(1), "x").ok());
+  }
   std::string bytes = read_file(data);
   for (char& byte : bytes) byte = 7;
   write_file(data, bytes);
   TestLog log;
-  auto store = open_store({.path = user.store(), .layers = {user.path() + "/nowhere", damaged.store()}, .log = log.get()});
+  auto store =
+      open_store({.path = user.store(), .layers = {user.path() + "/nowhere", damaged.store()}, .log = log.get()});
   CHECK(log.says("nowhere"));
   CHECK(log.says(damaged.store()));
   CHECK_FALSE(store->get(number_key(1)));
@@ -95,7 +98,9 @@ TEST_CASE("a layer that cannot be read is left out, with a line in the log") {
 
 TEST_CASE("a layer whose directories nobody may write to") {
   Scratch user, shipped;
-  { REQUIRE(open_store({.path = shipped.store()})->put(number_key(1), "shipped").ok()); }
+  {
+    REQUIRE(open_store({.path = shipped.store()})->put(number_key(1), "shipped").ok());
+  }
   const std::string inner = shipped.store() + "/store-1";
   REQUIRE(::chmod(inner.c_str(), 0555) == 0);
   auto store = open_store({.path = user.store(), .layers = {shipped.store()}});
@@ -105,7 +110,9 @@ TEST_CASE("a layer whose directories nobody may write to") {
 
 TEST_CASE("entries are copied from store to store, layers included, replacing what is there") {
   Scratch from_path, layer_path, to_path;
-  { REQUIRE(open_store({.path = layer_path.store()})->put(number_key(500), "layer").ok()); }
+  {
+    REQUIRE(open_store({.path = layer_path.store()})->put(number_key(500), "layer").ok());
+  }
   auto from = open_store({.path = from_path.store(), .layers = {layer_path.store()}});
   auto to = open_store({.path = to_path.store()});
   for (uint64_t i = 0; i < 200; ++i)

@@ -123,8 +123,7 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
     }
   }
   KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
-  const Served served{nullptr, outcome.specialisation,
-                      !outcome.specialisation || (outcome.decided && forms_decided)};
+  const Served served{nullptr, outcome.specialisation, !outcome.specialisation || (outcome.decided && forms_decided)};
   if (!outcome.specialisation) return served;
   outcome.specialisation->pin();
   if (settings.has_configuration) return served;

@@ -18,8 +18,8 @@ namespace kachel::runtime {
 // Thread-safe. A member of its handle, and the first to go.
 class Deferred {
  public:
-  // What the handle does under the policy blocking before a launch, and whether that has decided; and what it is to look
-  // up anew.
+  // What the handle does under the policy blocking before a launch, and whether that has decided; and what it is to
+  // look up anew.
   using Tune = std::function<Result<bool>(std::span<const Arg> args, const LaunchSettings& settings, void* stream)>;
   using Forget = std::function<void(const Signature& signature)>;
 

@@ -23,8 +23,8 @@ Result<std::unique_ptr<Snapshot>> Snapshot::take(Device& device, const ScratchCa
   int64_t bytes = 0;
   for (int index : model.tensors) bytes += arguments.tensors[index].bytes + 2 * kAlign;
   if (bytes > room.most_bytes)
-    return Status(Code::kNoMemory, fmt::format("copies of its arguments would take {} bytes, more than {}", bytes,
-                                               room.most_bytes));
+    return Status(Code::kNoMemory,
+                  fmt::format("copies of its arguments would take {} bytes, more than {}", bytes, room.most_bytes));
   if (room.taken_bytes.fetch_add(bytes) + bytes > room.most_bytes) {
     room.taken_bytes -= bytes;
     return Status(Code::kBusy, "other copies take the room");

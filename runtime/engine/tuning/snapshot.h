@@ -14,8 +14,8 @@ namespace kachel::runtime {
 class Snapshot {
  public:
   // Copies what the launch reads in the order of `stream`, which is not captured, and gives outputs memory of their
-  // own: the copies satisfy the same facts as the originals. kNoMemory where that would take more than `room` has, kBusy
-  // where it has less now than that.
+  // own: the copies satisfy the same facts as the originals. kNoMemory where that would take more than `room` has,
+  // kBusy where it has less now than that.
   struct Room {
     int64_t most_bytes;
     std::atomic<int64_t>& taken_bytes;  // by all snapshots that share it, which it outlives

@@ -27,7 +27,7 @@ class TuneSession final : public tuner::CandidateRunner {
     const Point& point;
     const BoundArguments& arguments;
     const std::vector<TunableValues>& candidates;
-    void* stream;  // the caller's; not captured
+    void* stream;      // the caller's; not captured
     double share = 1;  // LaunchSettings::share
   };
   // Borrows everything in `setup`.
