@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -13,10 +16,61 @@ namespace kachel::runtime {
 namespace {
 
 constexpr int kNice = 10;
+constexpr auto kPatience = std::chrono::seconds(2);
+// Handlers run last registered first, and ours must be younger than the destructors that compilers register, some of
+// them only while they first compile.
+constexpr int kMostHandlers = 64;
+
+struct Registry {
+  std::mutex mutex;
+  std::set<Background*> live;
+};
+Registry& registry() {
+  static Registry& instance = *new Registry;  // used while static destructors run
+  return instance;
+}
 
 }  // namespace
 
+void Background::arm_exit() {
+  static std::atomic<int> armed{0};
+  if (armed.fetch_add(1, std::memory_order_relaxed) < kMostHandlers) (void)::on_exit(at_exit, nullptr);
+}
+
+void Background::at_exit(int status, void*) {
+  // A child of fork() may have got it locked.
+  std::unique_lock lock(registry().mutex, std::try_to_lock);
+  if (!lock) return;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  bool stopped = true;
+  for (Background* background : registry().live)
+    if (background->owner_ == ::getpid()) stopped &= background->stop_for_exit(deadline);
+  if (stopped) return;
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+bool Background::stop_for_exit(std::chrono::steady_clock::time_point deadline) {
+  if (std::this_thread::get_id() == thread_.get_id()) return true;  // a callback of the host's leaves
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  cancelled_ = true;
+  (void)new std::deque<Entry>(std::move(waiting_));  // what they own is the process's to take back
+  waiting_.clear();
+  changed_.notify_all();
+  return changed_.wait_until(lock, deadline, [&] { return !running_; });
+}
+
+Background::Background() : owner_(::getpid()) {
+  std::lock_guard lock(registry().mutex);
+  registry().live.insert(this);
+}
+
 Background::~Background() {
+  {
+    std::lock_guard lock(registry().mutex);
+    registry().live.erase(this);
+  }
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -98,6 +152,7 @@ void Background::run() {
       running_ = entry.owner;
       cancelled_ = false;
     }
+    arm_exit();
     entry.job(cancelled_);
     entry.job = nullptr;  // with what it owns, before its owner may go
     {
