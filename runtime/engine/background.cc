@@ -51,8 +51,8 @@ void Background::at_exit(int status, void*) {
 }
 
 bool Background::stop_for_exit(std::chrono::steady_clock::time_point deadline) {
-  if (std::this_thread::get_id() == thread_.get_id()) return true;  // a callback of the host's leaves
   std::unique_lock lock(mutex_);
+  if (in_job()) return true;  // a callback of the host's leaves
   stopping_ = true;
   cancelled_ = true;
   (void)new std::deque<Entry>(std::move(waiting_));  // what they own is the process's to take back
@@ -119,13 +119,14 @@ void Background::cancel_if(const std::function<bool(const void*)>& meant) {
       entry = waiting_.erase(entry);
     }
     if (running_ && meant(running_)) cancelled_ = true;
-    changed_.wait(lock, [&] { return !running_ || !meant(running_); });
+    if (!in_job()) changed_.wait(lock, [&] { return !running_ || !meant(running_); });
   }
   changed_.notify_all();
 }
 
 bool Background::wait(int64_t timeout_ns) const {
   std::unique_lock lock(mutex_);
+  if (in_job()) return false;
   auto idle = [&] { return waiting_.empty() && !running_; };
   if (timeout_ns >= 0) return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), idle);
   changed_.wait(lock, idle);

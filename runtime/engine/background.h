@@ -28,14 +28,14 @@ class Background {
 
   // False, and the job is dropped, where the process can have no thread more.
   bool submit(const void* owner, Job job);
-  // Drops what of the owner's waits, tells what runs to end and waits for that. REQUIRES: not from a job.
+  // Drops what of the owner's waits, tells what runs to end and waits for that, but not where a job itself calls it.
   void cancel(const void* owner) {
     cancel_if([=](const void* other) { return other == owner; });
   }
   void cancel_all() {
     cancel_if([](const void*) { return true; });
   }
-  // Until nothing waits or runs; false after `timeout_ns` (< 0: never).
+  // Until nothing waits or runs; false after `timeout_ns` (< 0: never), and where a job calls it.
   bool wait(int64_t timeout_ns) const;
   size_t pending() const;
 
@@ -49,6 +49,7 @@ class Background {
   bool stop_for_exit(std::chrono::steady_clock::time_point deadline);
   void cancel_if(const std::function<bool(const void* owner)>& meant);
   bool start();
+  bool in_job() const { return std::this_thread::get_id() == thread_.get_id(); }
   void run();
 
   const pid_t owner_;         // a child of fork() has no thread of its

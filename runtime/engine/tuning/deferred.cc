@@ -42,7 +42,7 @@ void Deferred::forget(const std::string& key) {
 void Deferred::add(Device& device, const BoundArguments& arguments, std::span<const Arg> args,
                    const LaunchSettings& settings, const Signature& signature, void* stream) {
   const std::string key =
-      tuning_key(model_, point_of(model_, arguments), key_values_of(model_, arguments), device.properties()).bytes;
+      tuning_key(model_, point_of(model_, arguments), key_values_of(model_, arguments), device.properties()).hex();
   {
     std::lock_guard lock(mutex_);
     const auto [found, fresh] = keys_.try_emplace(key);
@@ -63,6 +63,7 @@ void Deferred::add(Device& device, const BoundArguments& arguments, std::span<co
   later.share = engine_.options().background_share;
   const bool accepted =
       engine_.background().submit(this, [this, &device, key, snapshot, later](const std::atomic<bool>& cancelled) {
+        if (engine_.frozen()) return;
         LaunchSettings settings = later;
         settings.cancelled = &cancelled;
         RelaxedCapture relaxed(device);

@@ -57,7 +57,8 @@ Result<Resolver::Outcome> Resolver::run() {
   tuner::Policy policy = settings_.policy;
   if (grid_is_empty()) {
     if (!settings_.needs_code) return Outcome{};
-    if (policy == tuner::Policy::kBlocking) policy = tuner::Policy::kOff;  // there is nothing to measure
+    // There is nothing to measure.
+    if (policy == tuner::Policy::kBlocking || policy == tuner::Policy::kBackground) policy = tuner::Policy::kOff;
   }
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking_.order(policy));
   const bool may_compile = settings_.policy != tuner::Policy::kCachedOnly;
@@ -65,7 +66,8 @@ Result<Resolver::Outcome> Resolver::run() {
   for (size_t i = 0; i < order.size() && i < kMaxAttempts; ++i) {
     auto made = engine_.plans().get({device_, model_, point_, order[i], may_compile});
     if (made.ok()) {
-      if (!(*made)->demoted()) return Outcome{*made, ranking_.decided()};
+      const bool later = policy == tuner::Policy::kBackground && !engine_.frozen();
+      if (!(*made)->demoted()) return Outcome{*made, ranking_.decided(), later};
       continue;
     }
     const Code code = made.status().code();

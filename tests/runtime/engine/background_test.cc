@@ -288,6 +288,38 @@ TEST_CASE("prepare and bind leave their tuning to later as well") {
   CHECK(c.data[5] == 3);
 }
 
+TEST_CASE("a call bound on an empty grid has nothing to tune") {
+  Background fixture;
+  auto kernel = fixture.kernel();
+  HostTensorF32 a({0, 16}, 1.5f), c({0, 16}, -1);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+  LaunchSettings settings = fixture.settings(Policy::kBackground);
+  settings.needs_code = true;
+  REQUIRE(kernel->prepare(args, settings, nullptr).ok());
+  fixture.settle();
+  CHECK(fixture.engine()->stats().background_failures == 0);
+  CHECK(fixture.engine()->stats().background_tunings == 0);
+}
+
+TEST_CASE("callbacks of the background may freeze the engine and do not wait for themselves") {
+  Background fixture;
+  Engine* engine = nullptr;
+  std::atomic<int> waited{0};
+  fixture.options.progress = [&](const TuneProgress&) {
+    fixture.gate.pass();
+    waited += engine->background().wait(-1);
+    engine->freeze();
+    return true;
+  };
+  engine = fixture.engine().get();
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  fixture.settle();
+  CHECK(waited == 0);
+  CHECK(engine->frozen());
+  CHECK(engine->stats().tunings == 0);
+}
+
 TEST_CASE("a frozen engine tunes nothing and replaces nothing") {
   Background fixture;
   auto kernel = fixture.kernel();
