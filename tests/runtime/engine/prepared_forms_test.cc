@@ -196,4 +196,27 @@ grid m < ceildiv(M, 32), n < ceildiv(N, 8)
   CHECK(cpu.engine->stats().measurements == 0);
 }
 
+TEST_CASE("in the background the kernel serves as it is until both forms are tuned") {
+  Operands operands;
+  Cpu cpu;
+  KernelHandle& kernel = cpu.kernel();
+  const LaunchSettings later = cpu.settings(tuner::Policy::kBackground);
+  REQUIRE(kernel.launch(operands.args, later, nullptr).ok());
+  CHECK(operands.off() < 1e-4);
+  REQUIRE(cpu.engine->background().wait(60'000'000'000));
+  CHECK(served_by_a_program(cpu, operands));
+  for (int i = 0; i < 3; ++i) {
+    const EngineStats before = cpu.engine->stats();
+    operands.clear();
+    REQUIRE(kernel.launch(operands.args, later, nullptr).ok());
+    CHECK(operands.off() < 1e-4);
+    REQUIRE(cpu.engine->background().wait(60'000'000'000));
+    const EngineStats after = cpu.engine->stats();
+    CHECK(after.launches == before.launches + 2);
+    CHECK(after.tunings == before.tunings);
+    CHECK(after.background_tunings == before.background_tunings);
+    CHECK(after.background_failures == 0);
+  }
+}
+
 }  // namespace kachel::runtime

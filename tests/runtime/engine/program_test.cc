@@ -100,6 +100,33 @@ TEST_CASE("a program's configuration is tuned once, and so are its kernels") {
   CHECK(f.twice(*handle, 64, 64, kCachedOnly).code() == Code::kNotCached);
 }
 
+TEST_CASE("a program and its kernels are tuned in the background") {
+  Programs f;
+  auto handle = f.program();
+  constexpr auto kLater = tuner::Policy::kBackground;
+  constexpr int64_t kLong_ns = 60'000'000'000;
+  REQUIRE(f.twice(*handle, 64, 32, kLater).ok());
+  REQUIRE(f.engine()->background().wait(kLong_ns));
+  CHECK(f.engine()->stats().tunings == 2);
+  CHECK(f.engine()->stats().background_failures == 0);
+  // What served is looked up once more; then nothing moves.
+  REQUIRE(f.twice(*handle, 64, 32, kLater).ok());
+  REQUIRE(f.engine()->background().wait(kLong_ns));
+  const EngineStats before = f.engine()->stats();
+  for (int i = 0; i < 3; ++i) REQUIRE(f.twice(*handle, 64, 32, kLater).ok());
+  CHECK(f.engine()->background().wait(0));
+  CHECK(f.engine()->stats().tunings == 2);
+  CHECK(f.engine()->stats().background_tunings == before.background_tunings);
+  CHECK(f.twice(*handle, 64, 32, kCachedOnly).ok());
+  CHECK(f.state().live_allocations() == 0);
+  CHECK(f.state().guards_intact());
+  // Released with its tuning under way.
+  REQUIRE(f.twice(*handle, 64, 64, kLater).ok());
+  handle.reset();
+  CHECK(f.engine()->background().wait(0));
+  CHECK(f.state().live_allocations() == 0);
+}
+
 TEST_CASE("of a program's configurations the fastest is taken, and one that computes something else never") {
   Programs f;
   // A step takes as long as its scalar says.
