@@ -23,6 +23,22 @@ Scratch::~Scratch() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+Pipe::Pipe() {
+  REQUIRE(::pipe(ends) == 0);
+}
+Pipe::~Pipe() {
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+void Pipe::send(uint64_t value) {
+  REQUIRE(::write(ends[1], &value, sizeof(value)) == sizeof(value));
+}
+uint64_t Pipe::receive() {
+  uint64_t value = 0;
+  REQUIRE(::read(ends[0], &value, sizeof(value)) == sizeof(value));
+  return value;
+}
+
 TestLog::TestLog()
     : log_([this](LogLevel level, std::string_view message) {
         if (level < LogLevel::kWarning) return;

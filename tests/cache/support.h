@@ -28,6 +28,15 @@ class Scratch {
   std::string path_;
 };
 
+// Numbers from one process to another.
+struct Pipe {
+  Pipe();
+  ~Pipe();
+  void send(uint64_t value);
+  uint64_t receive();
+  int ends[2];
+};
+
 // Collects messages of level warning and above.
 class TestLog {
  public:
