@@ -34,6 +34,8 @@ class TuningRun {
   Result<TuningResult> run();
 
  private:
+  Result<TuningResult> decide();
+  void hand_over();
   bool unlimited() const { return request_.budget_ns == Deadline::kNever; }
   // What is left of the budget, at least 0.
   int64_t left_ns() const {

@@ -28,6 +28,22 @@ Status validate(const TuneRequest& request) {
 }  // namespace
 
 Result<TuningResult> TuningRun::run() {
+  Result<TuningResult> decided = decide();
+  if (decided.status().code() == Code::kCancelled && request_.on_cancelled) hand_over();
+  return decided;
+}
+
+// Whoever has been sampled counts as measured: how many samples make it known is the later tuning's to say.
+void TuningRun::hand_over() {
+  for (CandidateRecord& mine : result_.candidates) {
+    std::erase_if(mine.samples, [](const SampleSet& set) { return set.ns.empty(); });
+    if (mine.state == CandidateState::kUntried && !mine.samples.empty()) mine.state = CandidateState::kMeasured;
+    mine.summarize();
+  }
+  request_.on_cancelled(result_.candidates);
+}
+
+Result<TuningResult> TuningRun::decide() {
   load_known();
   KACHEL_TRY(try_missing());
   if (!aside_.empty() && !any_served()) {

@@ -31,6 +31,7 @@
 // as they are listed. Of candidates that come to the same code the first alone is tried.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "support/status.h"
@@ -61,6 +62,9 @@ struct TuneRequest {
       known;  // of this key and device, in any order; those not among the candidates are ignored
   int64_t budget_ns = 2'000'000'000;  // of Clock time from the call on; Deadline::kNever for none
   unsigned workers = 0;               // compile threads; 0: one per core, at most 16
+  // Where the tuning is cancelled: what it knows of each candidate by then, in their order, to be known by a later one.
+  // May be empty.
+  std::function<void(const std::vector<CandidateRecord>&)> on_cancelled;
 };
 
 // Stateless after construction: one Tuner may tune many keys from many threads, each with a runner of its own.

@@ -38,6 +38,8 @@ class Background {
   // Until nothing waits or runs; false after `timeout_ns` (< 0: never), and where a job calls it.
   bool wait(int64_t timeout_ns) const;
   size_t pending() const;
+  // Whether what runs has been told to end.
+  bool ends() const { return cancelled_; }
 
  private:
   struct Entry {

@@ -185,6 +185,43 @@ TEST_CASE("the host cancels at any event") {
   }
 }
 
+TEST_CASE("what a cancelled tuning has measured is known to the next one") {
+  std::vector<CandidateRecord> left;
+  uint64_t first_runs = 0;
+  {
+    Scene scene({10'000, 10'100, 40'000});
+    scene.request.on_cancelled = [&](const std::vector<CandidateRecord>& records) { left = records; };
+    size_t rounds = 0;
+    CHECK(scene.tune([&](const ProgressEvent& e) { return e.phase != Phase::kMeasuring || ++rounds < 8; })
+              .status()
+              .code() == Code::kCancelled);
+    first_runs = scene.device.count('r');
+  }
+  REQUIRE(left.size() == 3);
+  CHECK(left[0].state == CandidateState::kMeasured);
+  CHECK(left[2].state == CandidateState::kPruned);
+  REQUIRE(left[0].samples.size() == 1);
+  CHECK(left[0].samples[0].ns.size() >= 3);
+  CHECK(left[0].median_ns > 9'000);
+  // Nothing is missing, so nothing is run.
+  Scene scene({10'000, 10'100, 40'000});
+  scene.request.known = left;
+  scene.request.on_cancelled = [](const std::vector<CandidateRecord>&) { FAIL("not cancelled"); };
+  auto result = scene.tune();
+  REQUIRE(result.ok());
+  CHECK(result->winner == 0);
+  CHECK(scene.device.count('r') == 0);
+  CHECK(first_runs > 0);
+
+  // Before the first sample there is nothing to keep.
+  Scene early({10'000, 10'100});
+  early.request.on_cancelled = [&](const std::vector<CandidateRecord>& records) { left = records; };
+  CHECK(early.tune([](const ProgressEvent&) { return false; }).status().code() == Code::kCancelled);
+  REQUIRE(left.size() == 2);
+  CHECK(left[0].state == CandidateState::kUntried);
+  CHECK(left[0].samples.empty());
+}
+
 TEST_CASE("cancelling while compiling starts no further compilation") {
   Scene scene(std::vector<double>(500, 10'000));
   scene.device.on_compile = [](size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };

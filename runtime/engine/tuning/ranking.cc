@@ -186,6 +186,11 @@ Result<std::vector<TunableValues>> Ranking::tune() {
     request.candidates.push_back(to_configuration(values));
     if (auto known = store.sample(values)) request.known.push_back(*std::move(known));
   }
+  request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {
+    if (engine_.device_lost()) return;
+    if (Status saved = store.save_samples(records, candidates_); !saved.ok())
+      engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
+  };
   request.budget_ns = settings_.tune_budget_ns;
   request.workers = engine_.options().compile_threads;
   tuner::Progress progress;

@@ -106,28 +106,38 @@ std::optional<tuner::CandidateRecord> TuningStore::sample(const TunableValues& v
   return decoded;
 }
 
-Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates) {
-  const std::string& kernel = subject_.model.kernel.name;
+std::vector<cache::Entry> TuningStore::samples_of(const std::vector<tuner::CandidateRecord>& records,
+                                                  const std::vector<TunableValues>& candidates) const {
   std::vector<cache::Entry> entries;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const tuner::CandidateRecord& record = records[i];
+    if (record.state == tuner::CandidateState::kUntried && record.samples.empty()) continue;
+    ByteWriter sample;
+    put_names(sample, subject_.model.kernel.name,
+              fmt::format("{} on {}", configuration_text(subject_.model, candidates[i]), subject_.device.model));
+    sample.put_bytes(tuner::encode_candidate(record));
+    entries.push_back({sample_key(subject_.model, subject_.point, candidates[i], subject_.key_values, subject_.device),
+                       sample.take()});
+  }
+  return entries;
+}
+
+Status TuningStore::save_samples(const std::vector<tuner::CandidateRecord>& records,
+                                 const std::vector<TunableValues>& candidates) {
+  return store_.put_many(samples_of(records, candidates));
+}
+
+Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates) {
+  std::vector<cache::Entry> entries = samples_of(result.candidates, candidates);
   ByteWriter decision;
   put_names(
-      decision, kernel,
+      decision, subject_.model.kernel.name,
       fmt::format("{} on {}", configuration_text(subject_.model, candidates[result.winner]), subject_.device.model));
   decision.put<uint64_t>(candidates.size());
   for (const TunableValues& values : candidates) decision.put(digest_of(values));
   decision.put_bytes(tuner::encode_winner(tuner::winner_record(result)));
   entries.push_back(
       {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take()});
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const tuner::CandidateRecord& record = result.candidates[i];
-    if (record.state == tuner::CandidateState::kUntried && record.samples.empty()) continue;
-    ByteWriter sample;
-    put_names(sample, kernel,
-              fmt::format("{} on {}", configuration_text(subject_.model, candidates[i]), subject_.device.model));
-    sample.put_bytes(tuner::encode_candidate(record));
-    entries.push_back({sample_key(subject_.model, subject_.point, candidates[i], subject_.key_values, subject_.device),
-                       sample.take()});
-  }
   return store_.put_many(entries);
 }
 

@@ -40,9 +40,13 @@ class TuningStore {
   std::optional<tuner::CandidateRecord> sample(const TunableValues& values) const;
   // Decision and samples in one transaction. `result` has one candidate for each of `candidates`, in order.
   Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates);
+  // Of a tuning without a decision: a record for each of `candidates`.
+  Status save_samples(const std::vector<tuner::CandidateRecord>& records, const std::vector<TunableValues>& candidates);
 
  private:
   static std::optional<TuningDecision> decode(std::string_view bytes);
+  std::vector<cache::Entry> samples_of(const std::vector<tuner::CandidateRecord>& records,
+                                       const std::vector<TunableValues>& candidates) const;
 
   cache::Store& store_;
   TuningSubject subject_;

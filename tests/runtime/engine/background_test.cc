@@ -207,6 +207,35 @@ TEST_CASE("a kernel that is released ends its tuning") {
   CHECK(fixture.state().live_allocations() == 0);
 }
 
+TEST_CASE("what a tuning had measured when it was ended is not measured again") {
+  TempDir dir;
+  uint64_t measured = 0;
+  {
+    Background fixture(dir.path());
+    std::atomic<int> rounds{0};
+    fixture.options.progress = [&](const TuneProgress& progress) {
+      if (progress.phase == tuner::Phase::kMeasuring && ++rounds == 8) fixture.gate.pass();
+      return true;
+    };
+    auto kernel = fixture.kernel();
+    REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+    fixture.gate.wait_until_reached();
+    measured = fixture.engine()->stats().measurements;
+    std::thread release([&] { kernel.reset(); });
+    while (!fixture.engine()->background().ends()) std::this_thread::yield();
+    fixture.gate.open();
+    release.join();
+    CHECK(fixture.engine()->stats().tunings == 0);
+  }
+  CHECK(measured > 0);
+  Background fixture(dir.path());
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
+  fixture.settle();
+  CHECK(fixture.engine()->stats().background_tunings == 1);
+  CHECK(fixture.engine()->stats().measurements < measured);
+}
+
 TEST_CASE("shapes of one bucket are tuned once") {
   Background fixture;
   std::string text = kScale;
