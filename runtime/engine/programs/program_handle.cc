@@ -7,6 +7,15 @@
 #include "runtime/engine/programs/program_session.h"
 
 namespace kachel::runtime {
+namespace {
+
+LaunchSettings without_tuning(const LaunchSettings& settings) {
+  LaunchSettings quiet = settings;
+  quiet.policy = tuner::Policy::kOff;
+  return quiet;
+}
+
+}  // namespace
 
 LaunchSettings step_settings(const LaunchSettings& settings, size_t steps) {
   LaunchSettings each = settings;
@@ -129,18 +138,24 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
   RelaxedCapture relaxed(device);
   KACHEL_ASSIGN(const bool capturing, device.is_capturing(stream));
   if (capturing) return busy_in_capture(*model_, "prepare its kernels");
-  const LaunchSettings each = step_settings(settings, steps_.size());
+  const bool later = settings.policy == tuner::Policy::kBackground;
+  const LaunchSettings each = step_settings(later ? without_tuning(settings) : settings, steps_.size());
   Workspace scratch;
   if (layout.bytes > 0) {
     KACHEL_ASSIGN(scratch, Workspace::allocate(device, engine_->options().scratch, layout.bytes, stream));
   }
   StepArguments step_arguments(*program_, arguments, values, layout, scratch.get(), args);
   bool tunes = false;
-  for (size_t i = 0; i < steps_.size() && !tunes && each.policy == tuner::Policy::kBlocking; ++i) {
+  const bool may_tune = later ? !engine_->frozen() : settings.policy == tuner::Policy::kBlocking;
+  for (size_t i = 0; i < steps_.size() && !tunes && may_tune; ++i) {
     if (!layout.runs(i)) continue;
     KACHEL_ASSIGN(tunes, steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each));
   }
-  if (tunes) {
+  if (tunes && later) {
+    Signature signature;
+    make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+    deferred_.add(device, arguments, args, settings, signature, stream);
+  } else if (tunes) {
     // A kernel is tuned on what the steps before it have made.
     ProgramSession session(*this, device, arguments, args, {values}, settings, stream);
     KACHEL_TRY(session.prepare());
@@ -164,8 +179,10 @@ Result<std::unique_ptr<BoundLaunch>> ProgramHandle::bind(std::span<const Arg> ar
   KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, nullptr));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, nullptr));
+  // Nothing of what the steps read has been computed: they are tuned elsewhere, if at all.
+  const LaunchSettings each = settings.policy == tuner::Policy::kBackground ? without_tuning(settings) : settings;
   KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> bound, BoundProgram::create(*this, program_, *device, arguments, *values,
-                                                                         args, step_settings(settings, steps_.size())));
+                                                                         args, step_settings(each, steps_.size())));
   return bound;
 }
 

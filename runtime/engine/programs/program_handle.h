@@ -41,7 +41,8 @@ class ProgramHandle final : public Launchable {
                                       const LaunchSettings& settings, Signature& signature, void* stream,
                                       bool* decided);
   Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
-  // Makes all steps ready to be launched, on private copies of what they write where they must be tuned.
+  // Makes all steps ready to be launched. Where they must be tuned, they are on private copies of what they write, once
+  // what they read has been computed: now, or all of it in the background.
   Status prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
                        std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   const TunableValues* keep(TunableValues values);

@@ -1,4 +1,5 @@
 // Programs: several kernels in order with temporaries between them, chosen, launched, bound and refused.
+#include <atomic>
 #include <bit>
 
 #include "runtime/engine/programs/program_handle.h"
@@ -125,6 +126,49 @@ TEST_CASE("a program and its kernels are tuned in the background") {
   handle.reset();
   CHECK(f.engine()->background().wait(0));
   CHECK(f.state().live_allocations() == 0);
+}
+
+TEST_CASE("kernels of a prepared or bound program are tuned in the background on what those before them make") {
+  std::string text(kTwice);
+  text.replace(text.find("tune extra = 0 | 8 | 16\n"), 24, "");
+  text.replace(text.find("M + extra"), 9, "M");
+  // The second kernel has keys of its own.
+  std::string again(kScale);
+  again.replace(0, again.find("kernel scale"), "");
+  again.replace(0, 12, "kernel again");
+  again.replace(again.find("key M, N"), 8, "key N, M");
+  text.replace(text.find("scale(P, C"), 10, "again(P, C");
+  text = again + text;
+  for (const bool bind : {false, true}) {
+    Programs f;
+    std::atomic<int> strange{0};
+    f.cost = [&](int64_t, int64_t, const FakeLaunch& launch) -> int64_t {
+      const float read = *reinterpret_cast<const float*>(static_cast<const uint64_t*>(launch.params)[0]);
+      strange += launch.stream && read != 1.5f && read != 4.5f;
+      return 10'000;
+    };
+    auto handle = f.program(text);
+    HostTensorF32 a({64, 32}, 1.5f), c({64, 32}, -1);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(3)};
+    const LaunchSettings later = f.settings(tuner::Policy::kBackground);
+    if (bind) {
+      auto bound = handle->bind(args, later);
+      REQUIRE(bound.ok());
+      REQUIRE(f.engine()->background().wait(60'000'000'000));
+    } else {
+      REQUIRE(handle->prepare(args, later, nullptr).ok());
+      REQUIRE(f.engine()->background().wait(60'000'000'000));
+    }
+    CHECK(f.engine()->stats().tunings == 2);
+    CHECK(strange == 0);
+    CHECK(f.engine()->stats().background_failures == 0);
+    CHECK(c.data[0] == -1);
+    const uint64_t tunings = f.engine()->stats().background_tunings;
+    REQUIRE(handle->prepare(args, later, nullptr).ok());
+    REQUIRE(f.twice(*handle, 64, 32, tuner::Policy::kBackground).ok());
+    REQUIRE(f.engine()->background().wait(60'000'000'000));
+    CHECK(f.engine()->stats().background_tunings == tunings);
+  }
 }
 
 TEST_CASE("of a program's configurations the fastest is taken, and one that computes something else never") {
