@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "lowering/lower.h"
 
 namespace kachel::runtime {
@@ -51,6 +54,12 @@ Engine::~Engine() {
     for (Device* device : devices_->opened()) relaxed.push_back(std::make_unique<RelaxedCapture>(*device));
   plans_.reset();
   relaxed.clear();
+}
+
+size_t Engine::compile_threads() const {
+  constexpr unsigned kMost = 16;
+  return options_.compile_threads ? options_.compile_threads
+                                  : std::clamp(std::thread::hardware_concurrency(), 1u, kMost);
 }
 
 int64_t Engine::background_bytes(const Device& device) const {

@@ -79,6 +79,8 @@ class Engine {
   const EngineServices& services() const { return *services_; }
   tuner::SingleFlight& flights() { return flights_; }
   tuner::Clock& clock() { return *options_.clock; }
+  // Of a call that compiles several things.
+  size_t compile_threads() const;
   bool device_lost() const { return device_lost_.load(std::memory_order_relaxed); }
 
   Background& background() { return *background_; }

@@ -3,6 +3,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/device_registry.cc
   engine/engine.cc
   engine/launchable.cc
+  engine/threads.cc
   engine/workspace.cc
   engine/bind/argument_binder.cc
   engine/bind/arguments.cc

@@ -1,18 +1,22 @@
 #include "runtime/engine/programs/program_handle.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <new>
 
 #include "runtime/engine/programs/program_bound.h"
 #include "runtime/engine/programs/program_session.h"
+#include "runtime/engine/threads.h"
 
 namespace kachel::runtime {
 namespace {
 
-LaunchSettings without_tuning(const LaunchSettings& settings) {
-  LaunchSettings quiet = settings;
-  quiet.policy = tuner::Policy::kOff;
-  return quiet;
+// Without what belongs to a tuning.
+LaunchSettings quiet(const LaunchSettings& settings) {
+  LaunchSettings made = settings;
+  if (made.policy != tuner::Policy::kCachedOnly) made.policy = tuner::Policy::kOff;
+  return made;
 }
 
 }  // namespace
@@ -105,11 +109,12 @@ const TunableValues* ProgramHandle::known(const BoundArguments& arguments, const
 }
 
 Result<const TunableValues*> ProgramHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
-                                                    const LaunchSettings& settings, void* stream) {
+                                                    const LaunchSettings& settings, void* stream, bool* fresh) {
   Signature signature;
   make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
   if (!settings.has_configuration)
     if (const TunableValues* found = table_.find(signature)) return found;
+  if (fresh) *fresh = true;
   bool decided;
   return choose(arguments, args, settings, signature, stream, &decided);
 }
@@ -117,18 +122,25 @@ Result<const TunableValues*> ProgramHandle::resolve(const BoundArguments& argume
 Status ProgramHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
-  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, stream));
+  bool fresh = false;
+  KACHEL_ASSIGN(const TunableValues* values, resolve(arguments, args, settings, stream, &fresh));
   ProgramLayout layout;
   KACHEL_TRY(lay_out(*program_, arguments, *values, layout));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   const LaunchSettings each = step_settings(settings, steps_.size());
-  if (layout.bytes == 0) return run(*device, arguments, *values, layout, nullptr, args, each, stream);
+  auto go = [&](void* scratch) {
+    // What fails here is reported by the launch of the step.
+    if (fresh && settings.policy != tuner::Policy::kBlocking)
+      (void)prepare_together(arguments, *values, layout, scratch, args, quiet(each), stream);
+    return run(*device, arguments, *values, layout, scratch, args, each, stream);
+  };
+  if (layout.bytes == 0) return go(nullptr);
   RelaxedCapture relaxed(*device);
   KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
   if (capturing) return busy_in_capture(*model_, "allocate its temporary tensors");
   KACHEL_ASSIGN(const Workspace scratch,
                 Workspace::allocate(*device, engine_->options().scratch, layout.bytes, stream));
-  return run(*device, arguments, *values, layout, scratch.get(), args, each, stream);
+  return go(scratch.get());
 }
 
 Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
@@ -139,7 +151,7 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
   KACHEL_ASSIGN(const bool capturing, device.is_capturing(stream));
   if (capturing) return busy_in_capture(*model_, "prepare its kernels");
   const bool later = settings.policy == tuner::Policy::kBackground;
-  const LaunchSettings each = step_settings(later ? without_tuning(settings) : settings, steps_.size());
+  const LaunchSettings each = step_settings(later ? quiet(settings) : settings, steps_.size());
   Workspace scratch;
   if (layout.bytes > 0) {
     KACHEL_ASSIGN(scratch, Workspace::allocate(device, engine_->options().scratch, layout.bytes, stream));
@@ -160,8 +172,30 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
     ProgramSession session(*this, device, arguments, args, {values}, settings, stream);
     KACHEL_TRY(session.prepare());
   }
-  for (size_t i = 0; i < steps_.size(); ++i)
-    if (layout.runs(i)) KACHEL_TRY(steps_[i]->prepare(step_arguments.of(program_->steps[i]), each, stream));
+  return prepare_together(arguments, values, layout, scratch.get(), args, each, stream);
+}
+
+Status ProgramHandle::prepare_together(const BoundArguments& arguments, const TunableValues& values,
+                                       const ProgramLayout& layout, void* scratch, std::span<const Arg> args,
+                                       const LaunchSettings& settings, void* stream) {
+  std::vector<Status> prepared(steps_.size());
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    const auto step_arguments =
+        std::make_unique<StepArguments>(*program_, arguments, values, layout, scratch, args);  // large
+    for (size_t i = next++; i < steps_.size(); i = next++) {
+      if (!layout.runs(i)) continue;
+      try {
+        prepared[i] = steps_[i]->prepare(step_arguments->of(program_->steps[i]), settings, stream);
+      } catch (const std::bad_alloc&) {
+        prepared[i] = Status(Code::kNoMemory, "there is no memory to prepare a step of a program");
+      }
+    }
+  };
+  // Tunings want the device to themselves.
+  const bool side_by_side = settings.policy != tuner::Policy::kBlocking;
+  on_threads(side_by_side ? std::min(steps_.size(), engine_->compile_threads()) : 1, work);
+  for (Status& status : prepared) KACHEL_TRY(std::move(status));
   return {};
 }
 
@@ -180,7 +214,7 @@ Result<std::unique_ptr<BoundLaunch>> ProgramHandle::bind(std::span<const Arg> ar
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, nullptr));
   // Nothing of what the steps read has been computed: they are tuned elsewhere, if at all.
-  const LaunchSettings each = settings.policy == tuner::Policy::kBackground ? without_tuning(settings) : settings;
+  const LaunchSettings each = settings.policy == tuner::Policy::kBackground ? quiet(settings) : settings;
   KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> bound, BoundProgram::create(*this, program_, *device, arguments, *values,
                                                                          args, step_settings(each, steps_.size())));
   return bound;

@@ -29,8 +29,9 @@ class ProgramHandle final : public Launchable {
   // What an earlier call has chosen; null: nothing yet.
   const TunableValues* known(const BoundArguments& arguments, const LaunchSettings& settings) const;
   // The configuration that serves: known, given, or chosen as the policy allows. Lives as long as this handle.
+  // `fresh` (may be null): whether that had to be found out.
   Result<const TunableValues*> resolve(const BoundArguments& arguments, std::span<const Arg> args,
-                                       const LaunchSettings& settings, void* stream);
+                                       const LaunchSettings& settings, void* stream, bool* fresh = nullptr);
   // Launches the steps one after another. `scratch`: what `layout` asks for.
   Status run(const Device& device, const BoundArguments& arguments, const TunableValues& values,
              const ProgramLayout& layout, void* scratch, std::span<const Arg> args, const LaunchSettings& settings,
@@ -45,6 +46,9 @@ class ProgramHandle final : public Launchable {
   // what they read has been computed: now, or all of it in the background.
   Status prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
                        std::span<const Arg> args, const LaunchSettings& settings, void* stream);
+  // Side by side, since each may have to be compiled. The first failure in their order.
+  Status prepare_together(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout,
+                          void* scratch, std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   const TunableValues* keep(TunableValues values);
 
   std::shared_ptr<const ProgramModel> program_;
