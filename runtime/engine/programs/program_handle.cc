@@ -98,7 +98,7 @@ Result<bool> ProgramHandle::tune(std::span<const Arg> args, const LaunchSettings
   bool decided = false;
   KACHEL_ASSIGN(const TunableValues* values, choose(arguments, args, settings, signature, stream, &decided));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, stream));
+  KACHEL_TRY(prepare_steps(*device, arguments, *values, args, settings, stream, &decided));
   return decided;
 }
 
@@ -144,7 +144,8 @@ Status ProgramHandle::launch(std::span<const Arg> args, const LaunchSettings& se
 }
 
 Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
-                                    std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+                                    std::span<const Arg> args, const LaunchSettings& settings, void* stream,
+                                    bool* decided) {
   ProgramLayout layout;
   KACHEL_TRY(lay_out(*program_, arguments, values, layout));
   RelaxedCapture relaxed(device);
@@ -157,11 +158,17 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
     KACHEL_ASSIGN(scratch, Workspace::allocate(device, engine_->options().scratch, layout.bytes, stream));
   }
   StepArguments step_arguments(*program_, arguments, values, layout, scratch.get(), args);
-  bool tunes = false;
-  const bool may_tune = later ? !engine_->frozen() : settings.policy == tuner::Policy::kBlocking;
-  for (size_t i = 0; i < steps_.size() && !tunes && may_tune; ++i) {
-    if (!layout.runs(i)) continue;
-    KACHEL_ASSIGN(tunes, steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each));
+  auto some_need_tuning = [&]() -> Result<bool> {
+    bool some = false;
+    for (size_t i = 0; i < steps_.size() && !some; ++i) {
+      if (!layout.runs(i)) continue;
+      KACHEL_ASSIGN(some, steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each));
+    }
+    return some;
+  };
+  bool tunes = later ? !engine_->frozen() : settings.policy == tuner::Policy::kBlocking;
+  if (tunes) {
+    KACHEL_ASSIGN(tunes, some_need_tuning());
   }
   if (tunes && later) {
     Signature signature;
@@ -172,7 +179,12 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
     ProgramSession session(*this, device, arguments, args, {values}, settings, stream);
     KACHEL_TRY(session.prepare());
   }
-  return prepare_together(arguments, values, layout, scratch.get(), args, each, stream);
+  KACHEL_TRY(prepare_together(arguments, values, layout, scratch.get(), args, each, stream));
+  if (tunes && decided) {
+    KACHEL_ASSIGN(const bool left, some_need_tuning());
+    *decided &= !left;
+  }
+  return {};
 }
 
 Status ProgramHandle::prepare_together(const BoundArguments& arguments, const TunableValues& values,
@@ -180,17 +192,19 @@ Status ProgramHandle::prepare_together(const BoundArguments& arguments, const Tu
                                        const LaunchSettings& settings, void* stream) {
   std::vector<Status> prepared(steps_.size());
   std::atomic<size_t> next{0};
-  auto work = [&] {
-    const auto step_arguments =
-        std::make_unique<StepArguments>(*program_, arguments, values, layout, scratch, args);  // large
-    for (size_t i = next++; i < steps_.size(); i = next++) {
-      if (!layout.runs(i)) continue;
-      try {
-        prepared[i] = steps_[i]->prepare(step_arguments->of(program_->steps[i]), settings, stream);
-      } catch (const std::bad_alloc&) {
-        prepared[i] = Status(Code::kNoMemory, "there is no memory to prepare a step of a program");
-      }
+  auto prepare = [&](size_t i) -> Status {
+    if (!layout.runs(i)) return {};
+    try {
+      StepArguments step_arguments(*program_, arguments, values, layout, scratch, args);
+      return steps_[i]->prepare(step_arguments.of(program_->steps[i]), settings, stream);
+    } catch (const std::bad_alloc&) {
+      return {Code::kNoMemory, "there is no memory to prepare a step of a program"};
+    } catch (const std::exception& failure) {
+      return internal(failure.what());
     }
+  };
+  auto work = [&] {
+    for (size_t i = next++; i < steps_.size(); i = next++) prepared[i] = prepare(i);
   };
   // Tunings want the device to themselves.
   const bool side_by_side = settings.policy != tuner::Policy::kBlocking;

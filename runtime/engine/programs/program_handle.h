@@ -44,8 +44,10 @@ class ProgramHandle final : public Launchable {
   Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   // Makes all steps ready to be launched. Where they must be tuned, they are on private copies of what they write, once
   // what they read has been computed: now, or all of it in the background.
+  // `decided` (may be null) becomes false where a tuning leaves one of them undecided.
   Status prepare_steps(Device& device, const BoundArguments& arguments, const TunableValues& values,
-                       std::span<const Arg> args, const LaunchSettings& settings, void* stream);
+                       std::span<const Arg> args, const LaunchSettings& settings, void* stream,
+                       bool* decided = nullptr);
   // Side by side, since each may have to be compiled. The first failure in their order.
   Status prepare_together(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout,
                           void* scratch, std::span<const Arg> args, const LaunchSettings& settings, void* stream);
