@@ -9,7 +9,8 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr int64_t kClaimGrace_us = 30'000'000;  // beyond its budget, that another process' tuning is waited for
+constexpr int64_t kCancelSlice_ns = 20'000'000;  // of a wait, between two looks at whether it is still wanted
+constexpr int64_t kClaimGrace_us = 30'000'000;   // beyond its budget, that another process' tuning is waited for
 
 bool contains(const std::vector<TunableValues>& list, const TunableValues& values) {
   return std::find(list.begin(), list.end(), values) != list.end();
@@ -164,17 +165,18 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   const cache::Key key = tuning_key(model_, point_, key_values_, device_.properties());
   // One tuning per key at a time; who waited looks into the store again.
   std::optional<tuner::SingleFlight::Ticket> ticket;
+  auto cancelled = [this] { return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed); };
+  const int64_t slice_ns = settings_.cancelled ? kCancelSlice_ns : tuner::SingleFlight::kForever;
   do {
-    ticket.emplace(engine_.flights().join(key.bytes, tuner::SingleFlight::kForever));
+    if (cancelled()) return Status(Code::kCancelled, "the tuning in the background is ended");
+    ticket.emplace(engine_.flights().join(key.bytes, slice_ns));
     KACHEL_TRY(read_decision());
     if (complete_) return ranked_;  // decided meanwhile
   } while (ticket->role() != tuner::SingleFlight::Role::kLeader);
   // Nor more than one among the processes that share the store.
   constexpr int64_t kMostWait_us = 600'000'000;
   const int64_t wait_us = std::min(settings_.tune_budget_ns / 1000 + kClaimGrace_us, kMostWait_us);
-  const cache::Store::Claim claim = engine_.store().claim(key, static_cast<uint64_t>(wait_us), [this] {
-    return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed);
-  });
+  const cache::Store::Claim claim = engine_.store().claim(key, static_cast<uint64_t>(wait_us), cancelled);
   if (claim.waited()) {
     KACHEL_TRY(read_decision());
     if (complete_) return ranked_;
@@ -196,7 +198,7 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   tuner::Progress progress;
   if (engine_.options().progress || settings_.cancelled) {
     progress = [&](const tuner::ProgressEvent& event) {
-      if (settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed)) return false;
+      if (cancelled()) return false;
       if (!engine_.options().progress) return true;
       TuneProgress out{model_.kernel.name.c_str(), "", event.phase, event.done, event.total, event.best_ns.value_or(0)};
       TunableValues values;

@@ -207,6 +207,21 @@ TEST_CASE("a kernel that is released ends its tuning") {
   CHECK(fixture.state().live_allocations() == 0);
 }
 
+TEST_CASE("a tuning that waits for another one's of its key can be ended") {
+  Background fixture;
+  auto first = fixture.kernel(), second = fixture.kernel();
+  Status blocked;
+  std::thread tunes([&] { blocked = fixture.scale(*first, 64, 64, Policy::kBlocking); });
+  fixture.gate.wait_until_reached();
+  REQUIRE(fixture.scale(*second, 64, 64, Policy::kBackground).ok());
+  second.reset();  // while the gate is closed
+  CHECK(fixture.engine()->background().pending() == 0);
+  fixture.gate.open();
+  tunes.join();
+  CHECK(blocked.ok());
+  CHECK(fixture.engine()->stats().tunings == 1);
+}
+
 TEST_CASE("what a tuning had measured when it was ended is not measured again") {
   TempDir dir;
   uint64_t measured = 0;
