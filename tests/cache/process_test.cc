@@ -188,7 +188,7 @@ TEST_CASE("a store does not cross a fork; a new one does") {
   CHECK(store->stat().refused == 0);
 }
 
-TEST_CASE("a child forked in the middle of a write holds no lock") {
+TEST_CASE("a child forked in the middle of a write holds no lock" * doctest::skip(!kForksBesideThreads)) {
   Scratch scratch;
   auto store = open_store({.path = scratch.store()});
   std::atomic<bool> stop{false};

@@ -52,6 +52,14 @@ class TestLog {
   Log log_;
 };
 
+// Whether a child that is forked while other threads allocate can allocate itself. Not with the address sanitizer,
+// whose allocator's locks are copied as they are.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kForksBesideThreads = false;
+#else
+inline constexpr bool kForksBesideThreads = true;
+#endif
+
 // Runs `body` in a forked child; the child's exit status is what it returns, never a return into the test.
 pid_t start_child(const std::function<int()>& body);
 // The exit status, or minus the signal.

@@ -190,6 +190,7 @@ class Suite {
     groups.values = {{"S", 92}, {"K", 172}};  // rows of D and E are no multiples of 16 bytes: not for the copy engine
     groups.aligned = {"Q", "K", "V", "A", "B", "D", "E", "O"};
     groups.architecture = 90;
+    groups.cluster = 1;
     groups.threads = 256;
     add_program("groups", kGroups, random, 24, groups);
     add_program("group turns", group_chain(128), random, 24, groups);
@@ -203,13 +204,6 @@ class Suite {
     add_program("right", kRight, random, 24, groups);
     groups.values = {{"K", 80}};
     for (int twice = 0; twice < 2; ++twice) add_program("shifted", kShifted, random, 24, groups);
-    groups.values = {{"M", 150}, {"N", 72}, {"K", 200}};
-    groups.teams = 0;
-    groups.cluster = 2;
-    add_program("pairs", kPairs, random, 24, groups);
-    groups.values["M"] = 50;
-    add_program("pairs", kPairs, random, 24, groups);
-    groups.cluster = 1;
     groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
     groups.teams = 2;
     groups.aligned.insert({"R", "C"});
@@ -225,6 +219,12 @@ class Suite {
     groups.values = {{"M", 72}, {"N", 40}, {"K", 80}};
     groups.transposed = {"A", "B", "R"};
     add_program("transposed", kTransposed, random, 24, groups);
+    groups.transposed.clear();
+    groups.cluster = 2;
+    for (const int64_t rows : {150, 50}) {
+      groups.values = {{"M", rows}, {"N", 72}, {"K", 200}};
+      add_program("pairs", kPairs, random, 24, groups);
+    }
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
