@@ -270,10 +270,11 @@ Status Store::iterate_own(std::optional<Kind> kind, const Callback& callback, st
           after.reset();
           break;
         }
-        if (!shown->insert(row.slot).second) continue;
+        if (shown->contains(row.slot)) continue;
         auto record = examine(*table, row);
         if (!record.ok()) continue;
         EntryView view{record->kind, record->key, record->payload, record->created_us, row.used_us};
+        shown->insert(row.slot);
         *ended = !callback(view);
         if (*ended) return {};
       }
