@@ -3,6 +3,7 @@
 //
 //   serve layer.tile [--requests N] [--rate R] [--policy off|blocking|background] [--store FOLDER] [--json]
 //   serve layer.tile --check
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <sstream>
 
 #include "traffic.h"
@@ -201,6 +203,10 @@ int main_of(int argc, char** argv) {
       options.file = option;
   }
   if (options.file.empty()) throw std::runtime_error("usage: serve layer.tile [options]; see the head of main.cc");
+  const bool known = std::any_of(std::begin(kPolicies), std::end(kPolicies),
+                                 [&](const Policy& policy) { return options.policy == policy.name; });
+  if (!known && !options.policy.empty())
+    throw std::runtime_error("--policy " + options.policy + ": use off, blocking or background");
   if (options.check) return agree(options) ? 0 : 1;
   compare(options);
   return 0;
