@@ -5,18 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
+#include "cache/byte_lock.h"
 #include "cache/registry.h"
 
 namespace kachel::cache {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kFirstPause_us = 100, kLastPause_us = 5000;
 
@@ -24,19 +20,6 @@ int64_t byte_of(const Digest& digest) {
   uint64_t word;
   std::memcpy(&word, digest.data(), sizeof(word));
   return static_cast<int64_t>(word >> 2);
-}
-
-bool set_lock(int descriptor, short type, int64_t at) {
-  struct flock lock{};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = at;
-  lock.l_len = 1;
-  int rc;
-  do {
-    rc = ::fcntl(descriptor, F_OFD_SETLK, &lock);
-  } while (rc != 0 && errno == EINTR);
-  return rc == 0;
 }
 
 }  // namespace
@@ -63,27 +46,25 @@ Claims::~Claims() {
 
 bool Claims::try_take(int64_t at) {
   std::lock_guard lock(mutex_);
-  if (held_.count(at) || !set_lock(descriptor_, F_WRLCK, at)) return false;
+  if (held_.count(at) || !set_byte_lock(descriptor_, at, ByteLock::kExclusive)) return false;
   held_.insert(at);
   return true;
 }
 
 bool Claims::take(const Digest& digest, uint64_t wait_us, const std::function<bool()>& give_up) {
   const int64_t at = byte_of(digest);
-  if (try_take(at)) return true;
-  const auto deadline = Clock::now() + std::chrono::microseconds(wait_us);
-  for (uint64_t pause_us = kFirstPause_us; Clock::now() < deadline; pause_us = std::min(pause_us * 2, kLastPause_us)) {
-    if (give_up && give_up()) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
-    if (try_take(at)) return true;
-  }
-  return false;
+  bool wanted = true;
+  const bool ended = retry(wait_us, kFirstPause_us, kLastPause_us, [&] {
+    wanted = !give_up || !give_up();
+    return !wanted || try_take(at);
+  });
+  return ended && wanted;
 }
 
 void Claims::drop(const Digest& digest) {
   const int64_t at = byte_of(digest);
   std::lock_guard lock(mutex_);
-  if (held_.erase(at)) set_lock(descriptor_, F_UNLCK, at);
+  if (held_.erase(at)) set_byte_lock(descriptor_, at, ByteLock::kNone);
 }
 
 }  // namespace kachel::cache

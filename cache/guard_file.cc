@@ -9,7 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <thread>
+
+#include "cache/byte_lock.h"
 
 namespace kachel::cache {
 namespace {
@@ -18,19 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kNote_bytes = 256;
 constexpr uint64_t kFirstPause_us = 20, kLastPause_us = 1000;
-
-bool set_lock(int descriptor, short type, int at) {
-  struct flock lock{};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = at;
-  lock.l_len = 1;
-  int rc;
-  do {
-    rc = ::fcntl(descriptor, F_OFD_SETLK, &lock);
-  } while (rc != 0 && errno == EINTR);
-  return rc == 0;
-}
 
 }  // namespace
 
@@ -50,21 +38,16 @@ GuardFile::~GuardFile() {
 }
 
 bool GuardFile::try_lock(Range range, Mode mode) {
-  return set_lock(descriptor_, mode == Mode::kShared ? F_RDLCK : F_WRLCK, static_cast<int>(range));
+  return set_byte_lock(descriptor_, static_cast<int>(range),
+                       mode == Mode::kShared ? ByteLock::kShared : ByteLock::kExclusive);
 }
 
 bool GuardFile::lock(Range range, Mode mode, uint64_t wait_us) {
-  if (try_lock(range, mode)) return true;
-  const auto deadline = Clock::now() + std::chrono::microseconds(wait_us);
-  for (uint64_t pause_us = kFirstPause_us; Clock::now() < deadline; pause_us = std::min(pause_us * 2, kLastPause_us)) {
-    std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
-    if (try_lock(range, mode)) return true;
-  }
-  return false;
+  return retry(wait_us, kFirstPause_us, kLastPause_us, [&] { return try_lock(range, mode); });
 }
 
 void GuardFile::unlock(Range range) {
-  set_lock(descriptor_, F_UNLCK, static_cast<int>(range));
+  set_byte_lock(descriptor_, static_cast<int>(range), ByteLock::kNone);
 }
 
 bool GuardFile::begin(Mode mode, uint64_t wait_us) {

@@ -27,6 +27,15 @@ void describe(const cache::EntryView& entry, std::string& kernel, std::string& d
   }
 }
 
+Result<std::shared_ptr<cache::Store>> other_store(const kachel_engine& engine, const char* path, bool read_only) {
+  if (!path || !*path) return capi::missing("path");
+  cache::StoreOptions options;
+  options.path = path;
+  options.read_only = read_only;
+  options.log = &engine.engine->log();
+  return cache::Store::open(std::move(options));
+}
+
 }  // namespace
 
 kachel_status kachel_store_info_get(kachel_engine* engine, kachel_store_info* out) {
@@ -98,11 +107,7 @@ kachel_status kachel_store_verify(kachel_engine* engine, uint64_t* entries, uint
 kachel_status kachel_store_export(kachel_engine* engine, const char* path, uint64_t* copied, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {
     if (!engine) return capi::missing("engine");
-    if (!path || !*path) return capi::missing("path");
-    cache::StoreOptions options;
-    options.path = path;
-    options.log = &engine->engine->log();
-    KACHEL_ASSIGN(const std::shared_ptr<cache::Store> to, cache::Store::open(std::move(options)));
+    KACHEL_ASSIGN(const std::shared_ptr<cache::Store> to, other_store(*engine, path, false));
     if (!to->stat().writable)
       return Status(Code::kStore, fmt::format("{}: no store can be written there; see the log for the reason", path));
     KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(engine->engine->store(), *to));
@@ -114,12 +119,7 @@ kachel_status kachel_store_export(kachel_engine* engine, const char* path, uint6
 kachel_status kachel_store_import(kachel_engine* engine, const char* path, uint64_t* copied, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {
     if (!engine) return capi::missing("engine");
-    if (!path || !*path) return capi::missing("path");
-    cache::StoreOptions options;
-    options.path = path;
-    options.read_only = true;
-    options.log = &engine->engine->log();
-    KACHEL_ASSIGN(const std::shared_ptr<cache::Store> from, cache::Store::open(std::move(options)));
+    KACHEL_ASSIGN(const std::shared_ptr<cache::Store> from, other_store(*engine, path, true));
     if (!from->stat().durable)
       return Status(Code::kStore, fmt::format("{}: no store can be read there; see the log for the reason", path));
     KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(*from, engine->engine->store()));
