@@ -101,7 +101,7 @@ typedef struct kachel_arg {
 
 enum {
   KACHEL_POLICY_DEFAULT = 0, /* the kernel's, else the engine's, else BLOCKING */
-  KACHEL_POLICY_OFF = 1,     /* best known for this key, else for the nearest one, else the first listed; never measures */
+  KACHEL_POLICY_OFF = 1,     /* best known for this key, else for the nearest, else the first listed; never measures */
   KACHEL_POLICY_CACHED_ONLY = 2,
   /* As OFF now; the key is tuned later, on copies of the tensors that are made in the order of the launch's stream, and
    * launches after that are served by the winner. A bound call keeps what it was bound to: bind again after
@@ -149,8 +149,9 @@ typedef struct kachel_engine_options {
    * tensors that wait or are in use at once (0: a sixteenth of it). */
   double background_share;
   uint64_t background_max_bytes;
-  /* Stores that are read where the engine's own has nothing, with colons between them, the first before the next: what a
-   * deployment ships (kachel_store_export makes one). Nothing is written to them. NULL: $KACHEL_SYSTEM_CACHE; "": none. */
+  /* Stores that are read where the engine's own has nothing, with colons between them, the first before the next: what
+   * a deployment ships (kachel_store_export makes one). Nothing is written to them. NULL: $KACHEL_SYSTEM_CACHE; "":
+   * none. */
   const char *system_stores;
 } kachel_engine_options;
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
@@ -162,8 +163,8 @@ KACHEL_API void kachel_engine_release(kachel_engine *engine);
 
 /* Until nothing is left to be tuned in the background; KACHEL_E_BUSY after timeout_ns (< 0: never). */
 KACHEL_API kachel_status kachel_engine_wait(kachel_engine *engine, int64_t timeout_ns, kachel_error **err);
-/* From then on nothing is tuned, and nothing that serves is replaced but what fails: unknown keys are served as under OFF.
- * Ends the tuning that runs in the background. There is no way back. */
+/* From then on nothing is tuned, and nothing that serves is replaced but what fails: unknown keys are served as under
+ * OFF. Ends the tuning that runs in the background. There is no way back. */
 KACHEL_API kachel_status kachel_engine_freeze(kachel_engine *engine, kachel_error **err);
 
 /* ---- devices, memory, streams: enough for a tool to need nothing else ---- */

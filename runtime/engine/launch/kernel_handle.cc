@@ -139,10 +139,7 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
         fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
                     "up in the store at each launch. Use bucket() in `key`",
                     model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries));
-  if (!served.decided && outcome.later) {
-    make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
-    deferred_.add(*device, arguments, args, settings, signature, stream);
-  }
+  if (!served.decided && outcome.later) deferred_.add(*device, arguments, args, settings, signature, stream);
   return served;
 }
 
