@@ -234,11 +234,10 @@ TEST_CASE("a child does not inherit the locks of a parent that dies") {
     std::this_thread::sleep_for(Milliseconds(30));
     pid_t grandchild = ::fork();
     if (grandchild == 0) {
-      ::close(ready.ends[0]);
+      ready.send(static_cast<uint64_t>(::getpid()));  // by now its handlers of fork() have run
       std::this_thread::sleep_for(std::chrono::seconds(20));
       ::_exit(0);
     }
-    ready.send(grandchild);
     ::pause();
     return 0;
   });
