@@ -83,6 +83,13 @@ KACHEL_DEVICE float kachel_min(float a, float b) { return fminf(a, b); }
 KACHEL_DEVICE float kachel_max(float a, float b) { return fmaxf(a, b); }
 template <class T> KACHEL_DEVICE T kachel_min(T a, T b) { return b < a ? b : a; }
 template <class T> KACHEL_DEVICE T kachel_max(T a, T b) { return a < b ? b : a; }
+// By name: of 64-bit values compared by their lower halves, which is what a select between narrowed ones becomes, ptxas 13.0 may copy 16 bits.
+#define KACHEL_EXTREMUM(name, type, spelled) \
+  KACHEL_DEVICE type kachel_##name(type a, type b) { type y; asm(#name "." #spelled " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
+KACHEL_EXTREMUM(min, int, s32)
+KACHEL_EXTREMUM(max, int, s32)
+KACHEL_EXTREMUM(min, u32, u32)
+KACHEL_EXTREMUM(max, u32, u32)
 template <class T> KACHEL_DEVICE T kachel_clamp(T x, T lo, T hi) { return kachel_min(kachel_max(x, lo), hi); }
 KACHEL_DEVICE float kachel_abs(float a) { return fabsf(a); }
 KACHEL_DEVICE int kachel_abs(int a) { return a < 0 ? (int)(0u - (u32)a) : a; }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <optional>
 
 #include "lowering/loop_ir/loop_build.h"
 
@@ -117,6 +118,19 @@ std::string function(Op op, bool approx) {
   return approx ? fmt::format("kachel_approx_{}", ir::info(op).spelling) : fmt::format("{}f", ir::info(op).spelling);
 }
 
+// `a < b ? a : b` and its kin, which the prelude has a reason to write as instructions.
+std::optional<Op> extremum(const ExprRef& select) {
+  const ExprRef& condition = select->args[0];
+  if (ir::is_float(select->type) || select->type == DType::Bool || condition->kind != ExprKind::kApply) return {};
+  const Op op = condition->op;
+  const bool less = op == Op::kLt || op == Op::kLe, more = op == Op::kGt || op == Op::kGe;
+  if (!less && !more) return {};
+  const auto &a = condition->args[0], &b = condition->args[1], &yes = select->args[1], &no = select->args[2];
+  if (ir::same(a, yes) && ir::same(b, no)) return less ? Op::kMin : Op::kMax;
+  if (ir::same(a, no) && ir::same(b, yes)) return less ? Op::kMax : Op::kMin;
+  return {};
+}
+
 }  // namespace
 
 CudaExpressions::CudaExpressions(const LoopKernel& kernel) : kernel_(kernel) {
@@ -202,6 +216,7 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
   const bool integral = !ir::is_float(e->args.back()->type) && e->args.back()->type != DType::Bool;
   switch (op) {
     case Op::kSelect:
+      if (const auto op = extremum(e)) return fmt::format("{}({}, {})", function(*op, false), args[1], args[2]);
       return fmt::format("({} ? {} : {})", args[0], args[1], args[2]);
     case Op::kNot:
       return fmt::format("!{}", wrap(args[0]));

@@ -2,7 +2,7 @@
 // registers, spills, shared memory and the compile time of each, and on request the stages of the lowering.
 //
 //   bench_compile FILE.tile [--kernel NAME] [--arch 90a,80] [--bind NAME=VALUE,...] [--threads N] [--facts MASK]
-//                 [--text] [--loops] [--notes] [--generic] [--cubin FILE]
+//                 [--text] [--loops] [--notes] [--generic] [--source FILE] [--cubin FILE]
 //
 // VALUE is a number (consts, tunables, static dimensions) or a type (type symbols); what is not bound takes the first
 // value listed, dimensions 1024. Exits with 1 if something does not compile or spills, with 77 where there is no NVRTC.
@@ -22,7 +22,7 @@ using namespace kachel;
 namespace {
 
 struct Options {
-  std::string file, kernel, bind, cubin, archs = "90a";
+  std::string file, kernel, bind, source, cubin, archs = "90a";
   lowering::Target target;
   uint64_t facts = ~uint64_t{0};
   bool text = false, loops = false, notes = false;
@@ -80,6 +80,7 @@ int compile(const Options& options, const ir::Kernel& kernel, runtime::Compiler&
     if (options.notes) fmt::print("{}", lowered->notes);
     if (options.loops) fmt::print("{}", lowered->loop_ir);
     if (options.text) fmt::print("{}", lowered->text.substr(lowered->text.find("\nstruct kachel_params")));
+    if (!options.source.empty()) std::ofstream(options.source) << lowered->text;
     auto compiled = compiler.compile({lowered->text, lowered->entry, "sm_" + arch, 60'000'000'000});
     if (!compiled.ok()) {
       fmt::print("{} sm_{}: {}\n{}\n", kernel.name, arch, compiled.status().message(), compiled.status().log());
@@ -118,6 +119,8 @@ int main(int argc, char** argv) {
       options.facts = std::strtoull(value().c_str(), nullptr, 0);
     else if (option == "--cubin")
       options.cubin = value();
+    else if (option == "--source")
+      options.source = value();
     else if (option == "--text")
       options.text = true;
     else if (option == "--loops")

@@ -126,6 +126,10 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
       const ir::DType type = param.scalar->type.dtype;
       if (type == ir::DType::Bool) arg.scalar.i &= 1;
       if ((type == ir::DType::I32 || type == ir::DType::I64) && random() % 8 == 0) arg.scalar.i = -arg.scalar.i;
+      // Lengths come as scalars too.
+      Random chance(test.seed ^ static_cast<uint64_t>(&param - kernel.params.data()));
+      if (type != ir::DType::Bool && !kernel.dims.empty() && chance() % 2)
+        arg.scalar.i = env.at(kernel.dims[chance() % kernel.dims.size()].get()).i;
       test.args.push_back(arg);
       continue;
     }

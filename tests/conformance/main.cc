@@ -4,7 +4,8 @@
 // Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
 // executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed.
 // --coverage generates the programs without running them and fails if they leave out a feature.
-// --dump prints a generated program, named p<seed>, and what it is lowered to for the simulated GPU.
+// --dump prints a case, a generated program named p<seed> or one of the examples' (matmul#3 of --seed), and what it is
+// lowered to for the simulated GPU.
 #include <cstdio>
 #include <cstdlib>
 
@@ -137,29 +138,43 @@ bool cover(const Options& options) {
   return accepted && coverage.missing().empty();
 }
 
+// The case that --dump names.
+Result<conformance::Case> named(const Options& options) {
+  if (options.dump.find('#') == std::string::npos) {
+    KACHEL_ASSIGN(auto program, conformance::generate(std::strtoull(options.dump.c_str() + 1, nullptr, 10)));
+    std::printf("%s\n", program.text.c_str());
+    return program.test;
+  }
+  KACHEL_ASSIGN(auto cases, conformance::example_cases(options.examples, options.seed));
+  for (conformance::Case& test : cases)
+    if (test.name == options.dump) return std::move(test);
+  return invalid(options.examples + " has no case " + options.dump);
+}
+
+bool dump(const Options& options) {
+  auto test = named(options);
+  auto prepared = test.ok() ? conformance::Prepared::make(*test) : test.status();
+  auto kernel = prepared.ok() ? lowering::lower_case(**prepared) : prepared.status();
+  if (test.ok()) std::printf("%s", conformance::describe(*test).c_str());
+  std::printf("%s\n", kernel.ok() ? lowering::print(*kernel).c_str() : kernel.status().message().c_str());
+  return kernel.ok();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   if (!read(argc, argv, &options)) return 2;
-  if (!options.dump.empty()) {
-    auto program = conformance::generate(std::strtoull(options.dump.c_str() + 1, nullptr, 10));
-    std::printf("%s\n", program.ok() ? program->text.c_str() : program.status().message().c_str());
-    if (!program.ok()) return 1;
-    std::printf("%s", conformance::describe(program->test).c_str());
-    auto prepared = conformance::Prepared::make(program->test);
-    if (!prepared.ok()) return 1;
-    auto kernel = lowering::lower_case(**prepared);
-    std::printf("%s", kernel.ok() ? lowering::print(*kernel).c_str() : kernel.status().message().c_str());
-    return kernel.ok() ? 0 : 1;
-  }
+  if (!options.dump.empty()) return dump(options) ? 0 : 1;
   if (options.coverage) return cover(options) ? 0 : 1;
 
   std::unique_ptr<runtime::Device> device;
   if (options.device != "simulated") {
     auto opened = options.device == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
     if (!opened.ok()) {
-      std::fprintf(stderr, "%s: %s\n", options.device.c_str(), opened.status().message().c_str());
+      const bool absent = opened.status().code() == Code::kNoDevice;
+      std::fprintf(stderr, "%s%s: %s\n", absent ? "SKIPPED: " : "", options.device.c_str(),
+                   opened.status().message().c_str());
       return 1;
     }
     device = std::move(*opened);
