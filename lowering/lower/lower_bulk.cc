@@ -57,7 +57,8 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
       if (copied.count(buffer.get()))
         ring.by_threads = true;
       else
-        ring.bytes += product(tile_shape(buffer)) * ir::bits(buffer->type.dtype) / 8;
+        ring.bytes += tile_shape(buffer)[0] * placements_.at(buffer.get()).layout.padded_columns() *
+                      ir::bits(buffer->type.dtype) / 8;
     }
     if (ring.buffers.empty()) continue;
     for (const auto& [copy, axes] : schedule_.shared)
@@ -121,7 +122,7 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
   // `rows` of the tile from `first` (null: 0) on.
   auto boxes = [&](int64_t rows, const ExprRef& first, bool multicast) {
     const int64_t number = map_of(src, rows, width);
-    for (int64_t slab = 0; slab < shape[1] / width; ++slab) {
+    for (int64_t slab = 0; slab * width < shape[1]; ++slab) {
       LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
       box.immediate = number;
       box.multicast = multicast;

@@ -34,24 +34,28 @@ int64_t fragment_registers(const Placements& placements) {
 }
 
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {
-  // With k down its rows B is cut at whole slabs; 8-bit integers know multiples of 16.
+  // 8-bit integers know multiples of 16. With k down its rows B is cut at whole slabs, of which the last one may be
+  // filled in part.
   const ir::DType type = gemm.b.buffer->type.dtype;
   const int64_t bytes = ir::bits(type) / 8, most = wants_runs(gemm) ? kRunColumns : kGroupMostColumns;
-  const int64_t cut = !gemm.transpose_b ? kSlabBytes / bytes : bytes == 1 && !ir::is_float(type) ? 16 : kMmaColumns;
-  if (columns % cut) return 0;
+  const int64_t least = bytes == 1 && !ir::is_float(type) ? 16 : kMmaColumns;
   int64_t parts = (columns + most - 1) / most;
+  const int64_t cut = gemm.transpose_b || parts == 1 ? least : kSlabBytes / bytes;
+  if (columns % cut) return 0;
   while (columns % (parts * cut)) ++parts;
   return columns / parts;
 }
 
 std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only) {
   const std::vector<int64_t> shape = tile_shape(gemm.c.buffer);
+  const int64_t element_bytes = ir::bits(gemm.b.buffer->type.dtype) / 8;
   std::optional<WarpGrid> best;
   int64_t least = 0;
   for (int64_t m = 1; m <= groups; ++m) {
     if (groups % m || (rows_only && m != groups)) continue;
     const WarpGrid grid{m, groups / m};
-    if (shape[0] % (kGroupRows * grid.m) || shape[1] % grid.n) continue;
+    const bool cuts_slabs = grid.n > 1 && !gemm.transpose_b && shape[1] / grid.n * element_bytes % kSlabBytes;
+    if (shape[0] % (kGroupRows * grid.m) || shape[1] % grid.n || cuts_slabs) continue;
     const int64_t width = group_columns(gemm, shape[1] / grid.n);
     if (!width) continue;
     const int64_t read = shape[0] / kGroupRows * (shape[1] / width) * (kGroupRows + width);
@@ -67,13 +71,9 @@ std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bo
   auto row_bytes = [](const ir::BufferRef& tile) { return tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8; };
   if (c[0] % kGroupRows) return fmt::format("wgmma wants whole blocks of {} rows", kGroupRows);
   if (!group_columns(gemm, c[1])) return fmt::format("wgmma has no form for {} columns", c[1]);
-  for (const auto& [tile, k_down] :
-       {std::pair(gemm.a.buffer, gemm.transpose_a), std::pair(gemm.b.buffer, !gemm.transpose_b)}) {
-    if (tile == gemm.a.buffer && a_in_registers) continue;
-    const int64_t bytes = row_bytes(tile);
-    if (bytes % kSlabBytes && (k_down || (bytes != 32 && bytes != 64)))
-      return fmt::format("wgmma reads no rows of {} bytes, as {} has", bytes, tile->name);
-  }
+  for (const ir::BufferRef& tile : {gemm.a.buffer, gemm.b.buffer})
+    if (row_bytes(tile) % 16 && !(tile == gemm.a.buffer && a_in_registers))
+      return fmt::format("wgmma reads no rows of {} bytes, as {} has", row_bytes(tile), tile->name);
   return "";
 }
 

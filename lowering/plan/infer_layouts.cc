@@ -300,10 +300,15 @@ class Inference {
       }
       placements.tiles[decl->buffer.get()] = std::move(placement);
     }
+    std::set<const ir::Buffer*> k_down;  // read by wgmma with k down their rows, from whole slabs
+    for (const auto& [gemm, choice] : choices_) {
+      if (choice.group && gemm->transpose_a) k_down.insert(gemm->a.buffer.get());
+      if (choice.group && !gemm->transpose_b) k_down.insert(gemm->b.buffer.get());
+    }
     auto in_slabs = [&](const ir::BufferRef& tile) {
       Placement& placement = placements.tiles.at(tile.get());
       if (placement.scope != ir::Scope::kShared) return;
-      placement.layout = Layout::slabs(tile_shape(tile), ir::bits(placement.storage) / 8);
+      placement.layout = Layout::slabs(tile_shape(tile), ir::bits(placement.storage) / 8, k_down.count(tile.get()));
       placement.alignment = 1024;  // the pattern of the largest swizzle
     };
     for (const auto& [gemm, choice] : choices_)

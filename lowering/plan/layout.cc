@@ -44,15 +44,21 @@ Layout Layout::conflict_free(std::vector<int64_t> shape, int64_t element_bytes) 
   return layout;
 }
 
-Layout Layout::slabs(std::vector<int64_t> shape, int64_t element_bytes) {
+Layout Layout::slabs(std::vector<int64_t> shape, int64_t element_bytes, bool whole) {
   const int64_t chunk = 16 / element_bytes, columns = shape.back(), rows = product(shape) / columns;
-  const int64_t width = std::min(columns, 128 / element_bytes), chunks = width / chunk;
-  Layout layout(
-      std::move(shape),
-      {{width, Target::kOffset, 1}, {columns / width, Target::kOffset, width * rows}, {rows, Target::kOffset, width}});
+  const bool is_slab = !whole && (columns == 2 * chunk || columns == 4 * chunk);
+  const int64_t width = is_slab ? columns : 8 * chunk, chunks = width / chunk;
+  Layout layout(std::move(shape), {{width, Target::kOffset, 1},
+                                   {(columns + width - 1) / width, Target::kOffset, width * rows},
+                                   {rows, Target::kOffset, width}});
   layout.swizzle_ = {chunk, 8 / chunks, chunks - 1};
   layout.slab_columns_ = width;
   return layout;
+}
+
+int64_t Layout::padded_columns() const {
+  const int64_t width = slab_columns();
+  return (shape_.back() + width - 1) / width * width;
 }
 
 int64_t Layout::axis_stride(size_t axis) const {
@@ -70,10 +76,10 @@ int64_t Layout::elements() const {
 
 Layout::Place Layout::place(int64_t linear) const {
   Place place;
-  if (swizzle_.mask) {
+  if (swizzle_.mask || slab_columns_) {
     const int64_t columns = shape_.back(), row = linear / columns, column = linear % columns;
     const int64_t moved = column / swizzle_.chunk ^ (row / swizzle_.rows & swizzle_.mask);
-    linear = row * columns + moved * swizzle_.chunk + column % swizzle_.chunk;
+    linear = row * padded_columns() + moved * swizzle_.chunk + column % swizzle_.chunk;
   }
   for (const Digit& digit : digits_) {
     int64_t value = linear % digit.radix * digit.stride;

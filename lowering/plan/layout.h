@@ -42,13 +42,16 @@ class Layout {
   // For 16-byte accesses along rows and along columns without bank conflicts: swizzled where a power of two of chunks
   // makes a row, else with rows an odd number of chunks apart. REQUIRES: rows of whole 16-byte chunks.
   static Layout conflict_free(std::vector<int64_t> shape, int64_t element_bytes);
-  // A matrix as wgmma reads it: slabs of `slab_bytes` of each row, one after the other, in each of them the rows, and
-  // the chunks of 16 bytes swizzled. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
-  // REQUIRES: rows of 32, 64 or a multiple of 128 bytes.
-  static Layout slabs(std::vector<int64_t> shape, int64_t element_bytes);
+  // A matrix as wgmma reads it: slabs of 128 bytes of each row, one after the other, in each of them the rows, and the
+  // chunks of 16 bytes swizzled; the last slab may be filled in part. Rows of 32 or 64 bytes are slabs themselves,
+  // unless slabs are to be `whole`. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
+  // REQUIRES: rows of whole 16-byte chunks.
+  static Layout slabs(std::vector<int64_t> shape, int64_t element_bytes, bool whole = false);
 
   // Columns that lie beside each other: those of a slab, or all.
   int64_t slab_columns() const { return slab_columns_ ? slab_columns_ : shape_.back(); }
+  // Columns that there is room for: all of the last slab's too.
+  int64_t padded_columns() const;
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<Digit>& digits() const { return digits_; }
   int64_t elements() const;

@@ -85,6 +85,24 @@ TEST_CASE("products meet no bank twice") {
   }
 }
 
+// Rows of 160, 96 and 32 bytes, and columns that end within a slab.
+TEST_CASE("wgmma multiplies what fills its last slab in part") {
+  for (Shape shape : {Shape{"f16", false, true, 80}, Shape{"bf16", false, true, 48, 128, 40},
+                      Shape{"f16", false, false, 64, 64, 80}, Shape{"bf16", false, false, 32, 128, 96},
+                      Shape{"f16", true, false, 16, 64, 24}, Shape{"bf16", false, false, 80, 64, 16},
+                      Shape{"i8", false, true, 96}, Shape{"f8e4m3", false, true, 160, 64, 72}}) {
+    shape.architecture = 90;
+    CAPTURE(shape.type);
+    CAPTURE(shape.step);
+    CAPTURE(shape.columns);
+    std::string loops;
+    simulated(shape, &loops);
+    CAPTURE(loops);
+    CHECK(loops.find("group_mma") != loops.npos);
+    CHECK(loops.find("bulk_copy") != loops.npos);
+  }
+}
+
 TEST_CASE("sums stored as matrices meet no bank twice") {
   for (Shape shape : {Shape{"f16", false, true, 64, 64, 128}, Shape{"bf16", false, true, 32, 32, 64},
                       Shape{"f16", false, true, 32, 128, 96}, Shape{"f16", false, true, 32, 16, 64}}) {

@@ -6,36 +6,50 @@
 namespace kachel::lowering {
 namespace {
 
-// Rows of Q against all of K: `causal` ends the loop where the rows do.
-std::string attend(bool causal) {
-  return std::string(R"(tile 1
-kernel attend(Q: f16[B, M, 64], K: f16[B, N, 64], V: f16[B, N, 64], O: out f16[B, M, 64])
+// Rows of Q against all of K, `width` elements each; `causal` ends the loop where the rows do.
+std::string attend(bool causal, const std::string& width = "64") {
+  std::string text = R"(tile 1
+kernel attend(Q: f16[B, M, WIDTH], K: f16[B, N, WIDTH], V: f16[B, N, WIDTH], O: out f16[B, M, WIDTH])
 tune BM = 128 | 64, stages = 2 | 3
 grid i < ceildiv(M, BM), b < B
 {
-  shared q: f16[BM, 64], k: f16[64, 64], v: f16[64, 64]
-  fragment s: f32[BM, 64], p: f16[BM, 64], o: f32[BM, 64] = 0, m: f32[BM] = -1e30, a: f32[BM]
+  shared q: f16[BM, WIDTH], k: f16[64, WIDTH], v: f16[64, WIDTH]
+  fragment s: f32[BM, 64], p: f16[BM, 64], o: f32[BM, WIDTH] = 0, m: f32[BM] = -1e30, a: f32[BM]
   q = Q[b, i*BM +: BM, :]
-  pipelined n < ceildiv()") +
-         (causal ? "min(N, (i + 1) * BM)" : "N") + R"(, 64), stages {
+  pipelined n < ceildiv(LAST, 64), stages {
     k = K[b, n*64 +: 64, :]
     v = V[b, n*64 +: 64, :]
     s = q @ k^T
     parallel r < BM { let next = max(m[r], max[c < 64](s[r, c]))  a[r] = exp2(m[r] - next)  m[r] = next }
     parallel r < BM, c < 64 { s[r, c] = exp2(s[r, c] - m[r]) }
-    parallel r < BM, c < 64 { o[r, c] *= a[r] }
+    parallel r < BM, c < WIDTH { o[r, c] *= a[r] }
     p = s
     o += p @ v
   }
   O[b, i*BM +: BM, :] = o
 }
 )";
+  for (const auto& [word, meaning] :
+       {std::pair<std::string, std::string>("WIDTH", width), {"LAST", causal ? "min(N, (i + 1) * BM)" : "N"}})
+    for (size_t at = 0; (at = text.find(word, at)) != text.npos;) text.replace(at, word.size(), meaning);
+  return text;
 }
 
 Lowered on_hopper(const std::string& text, std::map<std::string, int64_t> tunables = {}) {
   Request request{text, std::move(tunables)};
   request.target.architecture = 90;
   return lowered(request);
+}
+
+TEST_CASE("heads that are no multiple of a slab are multiplied by wgmma too") {
+  for (const char* width : {"16", "32", "48", "80", "96", "160"}) {
+    CAPTURE(width);
+    const Lowered result = on_hopper(attend(false, width));
+    CAPTURE(result.notes);
+    CHECK(has(result.notes, "gemm s: wgmma"));
+    CHECK(has(result.notes, "gemm o: wgmma"));
+    CHECK(has(result.notes, "the copy engine into {k, v}"));
+  }
 }
 
 TEST_CASE("what a block loads once is loaded for the next tile, as long as there is memory") {
