@@ -2,7 +2,7 @@
 set(relu ${examples}/matmul_relu.tile)
 set(shape --bind M=64,N=64,K=64)
 set(attention ${examples}/attention.tile)
-set(heads --bind B=1,Sq=16,Sk=16,H=4,G=2,D=64)
+set(heads --bind B=1,Sq=16,Sk=16,H=4,G=2,D=64,E=64)
 
 cli_case(NAME no_command ARGS --json EXIT 2 STDERR "subcommand is required" "kachel --help")
 cli_case(NAME unknown_command ARGS paint EXIT 2 STDERR "no command `paint`. there is: run, tune")
@@ -53,7 +53,7 @@ cli_case(NAME store_both ARGS devices --store x --no-store EXIT 2 STDERR "exclud
 cli_case(NAME config_malformed ARGS run ${relu} ${shape} --device cpu --config BM EXIT 2 STDERR "kachel: .*BM")
 cli_case(NAME config_unknown ARGS run ${relu} ${shape} --device cpu --config BM=7,BN=64,BK=64,stages=3 EXIT 2
          STDERR "7 is not a value of the tunable `BM`. use one of 64, 128")
-cli_case(NAME where_violated ARGS run ${attention} --device cpu --bind B=1,Sq=16,Sk=16,H=3,G=2,D=64
+cli_case(NAME where_violated ARGS run ${attention} --device cpu --bind B=1,Sq=16,Sk=16,H=3,G=2,D=64,E=64
          --const causal=true --scalar scale=0.1 EXIT 2 STDERR "H % G")
 cli_case(NAME cached_only_miss ARGS run ${relu} ${shape} --device cpu --policy cached_only EXIT 5 STDERR "kachel: ")
 cli_case(NAME program_wrong ARGS check ${programs}/missing_transpose.tile EXIT 1

@@ -22,7 +22,7 @@ cli_case(NAME run_relu_bf16 ARGS run ${relu} --bind M=33,N=65,K=17 --type T=bf16
 cli_case(NAME run_empty ARGS run ${relu} --bind M=0,N=64,K=64 ${quick} EXIT 0 FIELDS "check mismatches=^0$")
 cli_case(NAME run_config ARGS run ${relu} --bind M=64,N=64,K=64 ${quick} --config BM=128,BN=64,BK=64,stages=4 EXIT 0
          FIELDS ${passed} "configuration=BM=128")
-cli_case(NAME run_attention ARGS run ${attention} --bind B=1,Sq=40,Sk=56,H=2,G=1,D=64 --const causal=true
+cli_case(NAME run_attention ARGS run ${attention} --bind B=1,Sq=40,Sk=56,H=2,G=1,D=64,E=48 --const causal=true
          --scalar scale=0.125 ${quick} EXIT 0 FIELDS ${passed})
 cli_case(NAME run_text ARGS run ${relu} --bind M=64,N=64,K=64 --device cpu --policy off --repeat 3 --check --stats EXIT 0
          STDOUT "kernel  matmul_relu  M=64 K=64 N=64" "check   passed" "engine: " "store: " "opened: ")

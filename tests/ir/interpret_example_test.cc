@@ -267,7 +267,7 @@ TEST_CASE("attention, causal and not, grouped heads, ragged lengths") {
     b.types = {{"T", DType::F16}};
     b.int_consts = {{"causal", causal}};
     b.tunables = {{"BM", 64}, {"BN", 64}, {"stages", 2}};
-    b.dims = {{"D", D}};
+    b.dims = {{"D", D}, {"E", D}};
     const double scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D)));
     const std::vector<double> q = Q.values(), k = K.values(), v = V.values();
     auto expected = output_of(concrete_kernel(read_example("attention"), b), {Q, K, V, O, f32_argument(scale)}, 3);

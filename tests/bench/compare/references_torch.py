@@ -49,7 +49,7 @@ def attention(row, t):
     q, k, v, d = t["Q"], t["K"], t["V"], row.dims
     window = row.scalars.get("window")
     causal = row.steps[0].consts.get("causal", window is not None)
-    out = torch.empty(q.shape, dtype=F64, device=q.device)
+    out = torch.empty(q.shape[:-1] + v.shape[-1:], dtype=F64, device=q.device)
     share, past, chunk = d["H"] // d["G"], d["Sk"] - d["Sq"], 2048
     columns = torch.arange(d["Sk"], device=q.device)
     for b in range(d["B"]):

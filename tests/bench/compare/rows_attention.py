@@ -4,16 +4,19 @@ import math
 from .row import Row, Step
 
 
-def attention(length, causal, depth=128, batch=4, heads=16, groups=None, quick=False):
-    groups = groups or heads
+def attention(length, causal, depth=128, batch=4, heads=16, groups=None, values=None, quick=False):
+    """`depth`: the width of queries and keys, and of values where these have none of their own."""
+    groups, values = groups or heads, values or depth
     kind = "causal" if causal else "full"
     who = f"{heads}:{groups}" if groups != heads else str(heads)
-    size = batch * length * depth * 2 * (2 * heads + 2 * groups)
-    return Row(group="attention", shape=f"{length} {kind} d{depth} b{batch} h{who}", type="bf16",
+    size = batch * length * (depth + values) * 2 * (heads + groups)
+    wide = f"{depth}/{values}" if values != depth else depth
+    return Row(group="attention", shape=f"{length} {kind} d{wide} b{batch} h{who}", type="bf16",
                steps=(Step("examples/attention.tile", consts={"causal": causal}),), types={"T": "bf16"},
-               dims={"B": batch, "Sq": length, "Sk": length, "H": heads, "G": groups, "D": depth},
-               scalars={"scale": 1 / math.sqrt(depth)}, output="O", reference="attention", peers=("cuDNN", "flash"),
-               flops=4.0 * batch * heads * length * length * depth * (0.5 if causal else 1), bytes=size, quick=quick)
+               dims={"B": batch, "Sq": length, "Sk": length, "H": heads, "G": groups, "D": depth, "E": values},
+               scalars={"scale": 1 / math.sqrt(depth)}, output="O", reference="attention",
+               peers=("cuDNN", "flash") if values == depth else ("cuDNN",),
+               flops=2.0 * batch * heads * length * length * (depth + values) * (0.5 if causal else 1), bytes=size, quick=quick)
 
 
 def windowed(length, window, depth=128, batch=4, heads=16):
@@ -40,6 +43,7 @@ def rows():
     return [attention(length, causal, batch=1 if length == 16384 else 4, quick=length == 4096)
             for causal in both for length in (1024, 2048, 4096, 8192, 16384)] + [
         attention(length, causal, depth=64) for causal in both for length in (1024, 4096, 8192)] + [
-        attention(4096, causal, depth=256) for causal in both] + [
+        attention(4096, causal, depth=depth) for depth in (80, 96, 256) for causal in both] + [
+        attention(4096, causal, depth=192, values=128) for causal in both] + [
         attention(length, causal, batch=1 if length == 8192 else 2, heads=32, groups=8)
         for causal in both for length in (4096, 8192)] + [windowed(8192, 1024)] + [decode(64), decode(1), decode(1, 65536)]
