@@ -304,7 +304,8 @@ typedef struct kachel_candidate {
   int64_t shared_bytes, spill_bytes; /* -1 unknown */
   double predicted_ns;               /* by the cost model; 0 if it cannot tell */
 } kachel_candidate;
-/* The tuning that decided for these arguments' key: from this process or from the store. KACHEL_E_NOT_CACHED if none. */
+/* The tuning that decided for these arguments' key: from this process or from the store. KACHEL_E_NOT_CACHED if none.
+ * A sole configuration wins without one, untried. */
 KACHEL_API kachel_status kachel_tuning_get(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                            kachel_tuning **out, kachel_error **err);
 KACHEL_API void kachel_tuning_release(kachel_tuning *tuning);

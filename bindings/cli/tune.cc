@@ -141,7 +141,9 @@ Outcome<Exit> tune(const Options& options) {
                  untuned_ns(candidates) / best.median_ns);
     fmt::print("\n");
   }
-  if (from_store)
+  if (candidates.size() == 1 && candidates[0].samples == 0)
+    fmt::print("source  the only configuration: there is nothing to measure\n");
+  else if (from_store)
     fmt::print("source  the store: nothing was measured now (tuned before in {})\n",
                format_ns(kachel_tuning_total_ns(found)));
   else

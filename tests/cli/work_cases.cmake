@@ -37,3 +37,5 @@ cli_case(NAME run_wrong_json COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_o
          STDERR "${wrong}" FIELDS "check mismatches=^1$" "check elements=^960$" "check first=^`C`: .3, 5. is ")
 cli_case(NAME run_wrong_unchecked COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_of_wrong} EXIT 0
          STDOUT "!FAILED" STDERR "!differs")
+cli_case(NAME tune_sole ARGS tune ${examples}/serve/layer.tile --kernel join_parts --bind N=2,H=2,D=32,splits=16
+         --device cpu EXIT 0 STDOUT "the only configuration: there is nothing to measure")

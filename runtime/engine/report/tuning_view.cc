@@ -20,14 +20,16 @@ Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> ar
   const DeviceProperties& properties = device->properties();
   const TuningStore store(engine.store(), {model, point, key_values, properties});
   const auto decision = store.decision();
-  if (!decision)
+  // Of one configuration nothing has to be decided.
+  const bool alone = admitted.size() == 1;
+  if (!decision && !alone)
     return Status(Code::kNotCached,
                   fmt::format("kernel `{}` has not been tuned for this key on {}; launch or prepare it "
                               "with the policy blocking",
                               model.kernel.name, properties.name));
   TuningView view;
-  view.total_ns = static_cast<double>(decision->winner.total_ns);
-  view.from_store = !engine.tuned_here(tuning_key(model, point, key_values, properties));
+  if (decision) view.total_ns = static_cast<double>(decision->winner.total_ns);
+  view.from_store = decision && !engine.tuned_here(tuning_key(model, point, key_values, properties));
   for (const TunableValues& values : admitted) {
     TuningView::Candidate& candidate = view.candidates.emplace_back();
     candidate.configuration = configuration_text(model, values);
@@ -47,8 +49,9 @@ Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> ar
       candidate.compile_ns = static_cast<double>(record->compile_ns);
     }
   }
+  if (alone) view.winner = 0;
   // The first of the ranking that is admitted now.
-  for (size_t i = decision->winner.ranked.size(); i-- > 0;) {
+  for (size_t i = decision ? decision->winner.ranked.size() : 0; i-- > 0;) {
     TunableValues ranked;
     if (!from_configuration(model, decision->winner.ranked[i].configuration, ranked)) continue;
     auto found = std::find(admitted.begin(), admitted.end(), ranked);

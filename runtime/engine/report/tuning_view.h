@@ -24,7 +24,7 @@ struct TuningView {
   bool from_store = true;
 };
 
-// The tuning that decided for these arguments' key. kNotCached if there is none.
+// The tuning that decided for these arguments' key. kNotCached if there is none. A sole configuration wins without one.
 Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> args);
 
 }  // namespace kachel::runtime

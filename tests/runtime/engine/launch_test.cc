@@ -340,6 +340,24 @@ TEST_CASE("progress is reported with the program's names and may cancel") {
   CHECK(read_tuning(*kernel, args).status().code() == Code::kNotCached);
 }
 
+TEST_CASE("a sole configuration wins without a tuning") {
+  EngineFixture fixture;
+  std::string text = kScale;
+  const size_t tune = text.find("tune ");
+  REQUIRE(tune != text.npos);
+  text.replace(tune, text.find('\n', tune) - tune, "tune BM = 16, BN = 16");
+  auto kernel = fixture.kernel(text);
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+  HostTensorF32 a({64, 64}, 1), c({64, 64}, 0);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+  auto view = read_tuning(*kernel, args);
+  REQUIRE(view.ok());
+  REQUIRE(view->candidates.size() == 1);
+  CHECK(view->winner == 0);
+  CHECK(view->candidates[0].samples == 0);
+  CHECK(!view->from_store);
+}
+
 TEST_CASE("bound calls patch pointers and scalars") {
   EngineFixture fixture;
   auto kernel = fixture.kernel();
