@@ -70,10 +70,17 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   }
   const int64_t map = map_of(dst, kRows, width);
 
-  unrolled("number", layout.registers() / (groups * kNeighbours), [&](ExprRef number) {
+  // Copies that may still read when a box is written again: those of the boxes since. The first box of a tile follows the
+  // last one of the tile before.
+  auto await = [&](int64_t copies) {
+    if (!planted(Planted::kBoxNotAwaited)) emit(marker(Kind::kBulkStoreWait, copies));
+  };
+  const int64_t count = layout.registers() / (groups * kNeighbours);
+  if (count % buffers) await((count - 1) % buffers);
+  unrolled("number", count, [&](ExprRef number) {
     const ExprRef first = times(number, groups * kNeighbours);
     const ExprRef box = plus(first_box, times(apply(Op::kMod, number, buffers), elements));
-    if (!planted(Planted::kBoxNotAwaited)) emit(marker(Kind::kBulkStoreWait, buffers - 1));
+    await(buffers - 1);
     for (int64_t pair = 0; converts && pair < groups * kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
       two.type = type;
