@@ -33,6 +33,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/specialise/prediction.cc
   engine/specialise/specialisation.cc
   engine/tuning/deferred.cc
+  engine/tuning/guess.cc
   engine/tuning/output_check.cc
   engine/tuning/output_copies.cc
   engine/tuning/ranking.cc

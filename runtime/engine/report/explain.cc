@@ -12,11 +12,14 @@ namespace kachel::runtime {
 namespace {
 
 // Why this configuration and no other.
-std::string reason(const Launchable& kernel, const LaunchSettings& settings, size_t admitted,
+std::string reason(const Launchable& kernel, const LaunchSettings& settings, size_t admitted, Ranking::Source source,
                    const TuningStore& store) {
   if (settings.has_configuration) return "as asked for";
   if (admitted == 1) return "the only one";
   const auto decision = store.decision();
+  if (source == Ranking::Source::kNearestKey) return "as tuned for the nearest key; this one has not been tuned";
+  if (source == Ranking::Source::kCostModel)
+    return fmt::format("what the cost model expects most from, of {} listed; this key has not been tuned", admitted);
   if (!decision) return fmt::format("the first of {} listed; this key has not been tuned", admitted);
   TunableValues winner;
   if (!from_configuration(kernel.model(), decision->winner.ranked[0].configuration, winner))
@@ -26,7 +29,8 @@ std::string reason(const Launchable& kernel, const LaunchSettings& settings, siz
 }
 
 std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const LaunchSettings& settings,
-                    Device& device, const TunableValues& values, const lowering::Lowered& lowered) {
+                    Ranking::Source source, Device& device, const TunableValues& values,
+                    const lowering::Lowered& lowered) {
   const KernelModel& model = kernel.model();
   const DeviceProperties& properties = device.properties();
   const Point point = point_of(model, arguments);
@@ -48,7 +52,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   text += "facts          " + facts_text(model, arguments.facts) + "\n";
   if (!model.keys.empty()) text += fmt::format("key            {}\n", fmt::join(key_values, ", "));
   text += fmt::format("configuration  {}: {}\n", values.empty() ? "(none)" : configuration_text(model, values),
-                      reason(kernel, settings, admitted.ok() ? admitted->size() : 0, store));
+                      reason(kernel, settings, admitted.ok() ? admitted->size() : 0, source, store));
   LaunchGrid grid;
   if (evaluate_grid(model.grid, arguments.inputs(values.data()), {}, grid).ok())
     text += fmt::format("grid           {} blocks of {} threads\n", grid.total, lowered.threads);
@@ -73,7 +77,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
 
 // The configuration, what its temporaries take, and which steps it leaves out.
 std::string summary(const ProgramHandle& handle, const BoundArguments& arguments, const LaunchSettings& settings,
-                    const Device& device, const TunableValues& values, const ProgramLayout& layout) {
+                    Ranking::Source source, const Device& device, const TunableValues& values, const ProgramLayout& layout) {
   const KernelModel& model = handle.model();
   const ProgramModel& program = handle.program();
   const Point point = point_of(model, arguments);
@@ -84,7 +88,7 @@ std::string summary(const ProgramHandle& handle, const BoundArguments& arguments
       fmt::format("program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n",
                   model.kernel.name, device.properties().name, device.properties().architecture,
                   values.empty() ? "(none)" : configuration_text(model, values),
-                  reason(handle, settings, admitted.ok() ? admitted->size() : 0, store), layout.bytes);
+                  reason(handle, settings, admitted.ok() ? admitted->size() : 0, source, store), layout.bytes);
   for (size_t i = 0; i < program.temps.size(); ++i) {
     const ProgramModel::Temp& temp = program.temps[i];
     if (!(temp.users & layout.steps)) continue;
@@ -115,7 +119,7 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
                 engine_->plans().lower({*device, *model_, point, order[0]}, {.keep_stages = true}));
   switch (what) {
     case ExplainWhat::kSummary:
-      return summary(*this, arguments, settings, *device, order[0], lowered);
+      return summary(*this, arguments, settings, resolver.source(), *device, order[0], lowered);
     case ExplainWhat::kSource:
       return lowered.text;
     case ExplainWhat::kTileIr:
@@ -132,12 +136,13 @@ Result<std::string> ProgramHandle::explain(std::span<const Arg> args, const Laun
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  KACHEL_ASSIGN(const std::vector<TunableValues> order,
-                Ranking(*engine_, *device, *model_, arguments, settings, {}).without_tuning());
+  Ranking ranking(*engine_, *device, *model_, arguments, settings, {});
+  KACHEL_ASSIGN(const std::vector<TunableValues> order, ranking.without_tuning());
   ProgramLayout layout;
   KACHEL_TRY(lay_out(*program_, arguments, order[0], layout));
   std::string text;
-  if (what == ExplainWhat::kSummary) text = summary(*this, arguments, settings, *device, order[0], layout);
+  if (what == ExplainWhat::kSummary)
+    text = summary(*this, arguments, settings, ranking.source(), *device, order[0], layout);
   KACHEL_ASSIGN(const LastingScratch scratch,
                 LastingScratch::allocate(engine_, *device, layout.bytes));  // its address decides facts
   const LaunchSettings each = step_settings(settings, steps_.size());

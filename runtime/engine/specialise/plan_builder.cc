@@ -38,19 +38,28 @@ ir::Bindings bindings_of(const PlanBuilder::Request& request) {
   return bindings;
 }
 
-// Of what is compiled and how it is launched; equal extents of the grid come with equal numbers of blocks and code.
-uint64_t code_of(const lowering::Lowered& lowered, int64_t blocks) {
-  ByteWriter bytes;
-  bytes.put_bytes(lowered.text);
-  for (const lowering::Slot& slot : lowered.slots)
-    bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
-  bytes.put(blocks);
-  bytes.put(lowered.threads);
-  bytes.put(lowered.shared_bytes);
+constexpr size_t kMostProfiles = 2048;  // some kilobytes each
+
+uint64_t hash_of(ByteWriter bytes) {
   const cache::Digest digest = cache::digest_of(bytes.take());
   uint64_t code = 0;
   std::memcpy(&code, digest.data(), sizeof code);
   return code;
+}
+
+// Of what is compiled and how it is launched.
+uint64_t code_of(const lowering::Lowered& lowered) {
+  ByteWriter bytes;
+  bytes.put_bytes(lowered.text);
+  for (const lowering::Slot& slot : lowered.slots)
+    bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
+  bytes.put(lowered.threads);
+  bytes.put(lowered.shared_bytes);
+  return hash_of(std::move(bytes));
+}
+
+std::string name_of(const DeviceProperties& device, const cache::Key& key) {
+  return fmt::format("{}.{}.{}", static_cast<int>(device.kind), device.id, key.bytes);
 }
 
 // Dimensions of the concrete kernel to those of the generic one, by name.
@@ -97,12 +106,23 @@ Status check_cluster(const PlanBuilder::Request& request) {
 
 std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties& device, const cache::Key& key,
                                                           bool create) {
-  const std::string name = fmt::format("{}.{}.{}", static_cast<int>(device.kind), device.id, key.bytes);
+  const std::string name = name_of(device, key);
   std::lock_guard lock(mutex_);
   auto found = entries_.find(name);
   if (found != entries_.end()) return found->second;
   if (!create) return nullptr;
   return entries_[name] = std::make_shared<Entry>();
+}
+
+bool PlanBuilder::is_built(const Request& request) {
+  const cache::Key key =
+      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  if (const auto entry = entry_of(request.device.properties(), key, false)) {
+    std::unique_lock lock(entry->mutex, std::try_to_lock);
+    if (!lock) return false;  // somebody is at it
+    if (entry->specialisation) return true;
+  }
+  return services_.store.get(key).has_value();
 }
 
 ResourceUsage PlanBuilder::usage(const Request& request) {
@@ -187,13 +207,38 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   return lowered;
 }
 
-std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) const {
+std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Request& request) {
+  const DeviceProperties& properties = request.device.properties();
+  const std::string name =
+      name_of(properties, plan_key(request.model, request.point, request.values, properties, request.generic));
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = profiles_.find(name); found != profiles_.end()) return found->second;
+  }
+  auto profile = std::make_shared<Profile>();
+  if (auto lowered = lower_uncounted(request, {}); lowered.ok()) {
+    profile->code = code_of(*lowered);
+    lowered->text.clear();
+    lowered->text.shrink_to_fit();
+    profile->lowered = *std::move(lowered);
+  }
+  std::lock_guard lock(mutex_);
+  if (profiles_.size() >= kMostProfiles) profiles_.clear();
+  return profiles_[name] = std::move(profile);
+}
+
+std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) {
   const DeviceProperties& properties = request.device.properties();
   if (properties.compute_major == 0) return std::nullopt;
-  const auto lowered = lower_uncounted(request, {});
-  if (!lowered.ok()) return std::nullopt;
-  auto prediction = predict_launch(*lowered, request.model, properties, arguments.inputs(request.values.data()));
-  if (prediction) prediction->code = code_of(*lowered, prediction->blocks);
+  const std::shared_ptr<const Profile> profile = profile_of(request);
+  if (!profile->lowered) return std::nullopt;
+  auto prediction =
+      predict_launch(*profile->lowered, request.model, properties, arguments.inputs(request.values.data()));
+  if (!prediction) return std::nullopt;
+  // Equal extents of the grid come with equal numbers of blocks and code.
+  ByteWriter bytes;
+  bytes.put(profile->code), bytes.put(prediction->blocks);
+  prediction->code = hash_of(std::move(bytes));
   return prediction;
 }
 

@@ -57,10 +57,13 @@ class PlanBuilder {
   };
   // Lives as long as the builder.
   Result<const Specialisation*> get(const Request& request);
+  // Whether get() would not have to compile. Builds and loads nothing.
+  bool is_built(const Request& request);
   // What the compiler said of a plan that is loaded or stored; all unknown otherwise. Builds and loads nothing.
   ResourceUsage usage(const Request& request);
-  // What the cost model expects of a launch, without compiling anything; nothing where it cannot tell.
-  std::optional<LaunchPrediction> predict(const Request& request, const BoundArguments& arguments) const;
+  // What the cost model expects of a launch, without compiling anything; nothing where it cannot tell. Lowers at the
+  // first call for a plan, which takes milliseconds.
+  std::optional<LaunchPrediction> predict(const Request& request, const BoundArguments& arguments);
   // The lowering alone, for `explain`.
   Result<lowering::Lowered> lower(const Request& request, const lowering::LowerOptions& options) const;
 
@@ -71,14 +74,21 @@ class PlanBuilder {
     std::unique_ptr<const Specialisation> specialisation;
     std::unique_ptr<const Status> failure;
   };
+  // Of a plan, for predictions: its lowering without the text, which `code` stands for. No lowering: there is none.
+  struct Profile {
+    std::optional<lowering::Lowered> lowered;
+    uint64_t code = 0;
+  };
+  std::shared_ptr<const Profile> profile_of(const Request& request);
   Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
 
   const EngineServices& services_;
-  std::mutex mutex_;  // guards the map, not the entries
+  std::mutex mutex_;  // guards the maps, not the entries
   std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
+  std::unordered_map<std::string, std::shared_ptr<const Profile>> profiles_;  // at most kMostProfiles
 };
 
 }  // namespace kachel::runtime

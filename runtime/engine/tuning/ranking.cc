@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/guess.h"
 
 namespace kachel::runtime {
 namespace {
@@ -89,10 +90,19 @@ Result<std::vector<TunableValues>> Ranking::without_tuning() {
     return std::vector<TunableValues>{std::move(values)};
   }
   KACHEL_TRY(admit());
-  KACHEL_TRY(read_decision());
-  std::vector<TunableValues> order = ranked_;
-  for (const TunableValues& values : candidates_)
-    if (!contains(ranked_, values)) order.push_back(values);
+  return order(tuner::Policy::kOff);
+}
+
+std::vector<TunableValues> Ranking::without_decision() {
+  const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
+  if (const auto nearest = store.nearest_decision()) {
+    std::vector<TunableValues> order = admitted_of(*nearest);
+    source_ = Source::kNearestKey;
+    if (!order.empty()) return order;
+  }
+  std::vector<TunableValues> order = guess(engine_.plans(), device_, model_, point_, arguments_, candidates_,
+                                           engine_.options().compile_threads);
+  source_ = order.empty() ? Source::kList : Source::kCostModel;
   return order;
 }
 
@@ -103,16 +113,13 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
   }
   KACHEL_TRY(read_decision());
   std::vector<TunableValues> order;
+  source_ = Source::kDecision;
   if (engine_.frozen() && policy != tuner::Policy::kCachedOnly) policy = tuner::Policy::kOff;
   switch (policy) {
     case tuner::Policy::kOff:
-    case tuner::Policy::kBackground: {
-      order = ranked_;
-      if (!order.empty()) break;
-      const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
-      if (const auto nearest = store.nearest_decision()) order = admitted_of(*nearest);
+    case tuner::Policy::kBackground:
+      order = ranked_.empty() ? without_decision() : ranked_;
       break;
-    }
     case tuner::Policy::kCachedOnly:
       if (ranked_.empty())
         return Status(Code::kNotCached,

@@ -1,7 +1,8 @@
 // Which configurations a launch tries, and in which order. Reads the store and tunes as the policy allows.
 //
 //   a decision is stored     ─► its ranking             (off, cached_only, background; blocking if it chose from all)
-//   off, background          ─► that of the nearest key for which one is stored, else the first listed
+//   off, background          ─► that of the nearest key for which one is stored, else as the cost model expects
+//                               (guess.h), else as they are listed
 //   cached_only              ─► kNotCached
 //   blocking                 ─► tune, store the decision, its ranking
 #pragma once
@@ -45,9 +46,13 @@ class Ranking {
   Result<std::vector<TunableValues>> without_tuning();
   // By a stored decision, or there was nothing to decide: every policy would choose the same.
   bool decided() const { return decided_; }
+  // What the order rests on.
+  enum class Source { kDecision, kNearestKey, kCostModel, kList };
+  Source source() const { return source_; }
 
  private:
   Status read_decision();
+  std::vector<TunableValues> without_decision();
   std::vector<TunableValues> admitted_of(const TuningDecision& decision) const;
   Result<std::vector<TunableValues>> tune();
   Status tuning_failed(const Status& status);
@@ -67,6 +72,7 @@ class Ranking {
   bool complete_ = false;
   bool tuned_ = false;  // by this call
   bool decided_ = false;
+  Source source_ = Source::kList;
 };
 
 }  // namespace kachel::runtime

@@ -26,6 +26,7 @@ class Resolver {
   // Whether run() would tune under the policy blocking.
   Result<bool> needs_tuning();
   Result<std::vector<TunableValues>> ranking_without_tuning() { return ranking_.without_tuning(); }
+  Ranking::Source source() const { return ranking_.source(); }
 
  private:
   Status compiler_missing();

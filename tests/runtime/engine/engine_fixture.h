@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -84,6 +85,8 @@ class EngineFixture {
   std::function<int64_t(int64_t bm, int64_t bn, const FakeLaunch&)> cost;
   int64_t workspace_bytes = 0;  // what the lowering asks for
   std::string refused_tile;     // tile extents that the lowering refuses
+  bool predicts = false;        // lowered kernels say what work they are
+  std::atomic<int> lowered = 0;
 
  private:
   std::shared_ptr<Engine> engine_;

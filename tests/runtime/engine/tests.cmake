@@ -7,6 +7,7 @@ kachel_test(NAME engine_test SOURCES
   engine/background_test.cc
   engine/dispatch_table_test.cc
   engine/flaw_test.cc
+  engine/guess_test.cc
   engine/host_program_test.cc
   engine/keys_test.cc
   engine/launch_test.cc

@@ -1,0 +1,64 @@
+#include "runtime/engine/tuning/guess.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+#include "runtime/engine/threads.h"
+#include "tuner/forecast.h"
+
+namespace kachel::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMost = 64;       // configurations that are looked at
+constexpr unsigned kMostWorkers = 16;
+constexpr auto kTime = std::chrono::milliseconds(30);       // a tenth of a compilation
+constexpr auto kLowered = std::chrono::microseconds(200);   // a prediction that takes longer had to lower
+constexpr double kReadyBand = 1.2;  // times the best, that one whose binary is there may take
+
+}  // namespace
+
+std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const KernelModel& model, const Point& point,
+                                 const BoundArguments& arguments, const std::vector<TunableValues>& candidates,
+                                 unsigned workers) {
+  if (device.properties().compute_major == 0 || model.is_program) return {};
+  const size_t count = std::min(candidates.size(), kMost);
+  std::vector<size_t> indices(count);
+  for (size_t i = 0; i < count; ++i) indices[i] = i * candidates.size() / count;
+  std::vector<tuner::Forecast> forecasts(count);
+  const auto start = Clock::now();
+  std::atomic<size_t> next = 0;
+  auto one = [&](size_t at) {
+    const auto predicted = plans.predict({device, model, point, candidates[indices[at]]}, arguments);
+    if (predicted) forecasts[at] = {predicted->time.ns, predicted->flawed, predicted->code};
+  };
+  one(next++);
+  const bool known = Clock::now() - start < kLowered;
+  if (!workers) workers = std::min(std::max(std::thread::hardware_concurrency(), 1u), kMostWorkers);
+  on_threads(known ? 1 : std::min<size_t>(workers, count), [&] {
+    for (size_t at = next++; at < count && Clock::now() - start < kTime; at = next++) one(at);
+  });
+
+  // Those that are known, in order.
+  std::vector<size_t> places(count);
+  std::iota(places.begin(), places.end(), size_t{0});
+  tuner::order_by_forecast(forecasts, &places);
+  std::erase_if(places, [&](size_t at) { return std::isnan(forecasts[at].ns); });
+  if (places.empty()) return {};
+  const double band = kReadyBand * forecasts[places[0]].ns;
+  const auto ready = std::find_if(places.begin(), places.end(), [&](size_t at) {
+    return !forecasts[at].flawed && forecasts[at].ns <= band &&
+           plans.is_built({device, model, point, candidates[indices[at]]});
+  });
+  if (ready != places.end()) std::rotate(places.begin(), ready, ready + 1);
+  std::vector<TunableValues> order;
+  for (size_t at : places) order.push_back(candidates[indices[at]]);
+  return order;
+}
+
+}  // namespace kachel::runtime

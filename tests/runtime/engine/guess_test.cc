@@ -1,0 +1,122 @@
+// Which configuration serves a key of which nothing is known, where there is a cost model.
+#include "runtime/engine/tuning/guess.h"
+
+#include <doctest/doctest.h>
+
+#include "runtime/engine/specialise/configurations.h"
+#include "tests/runtime/engine/engine_fixture.h"
+
+namespace kachel::runtime {
+namespace {
+
+using tuner::Policy;
+
+struct Guessing : EngineFixture {
+  explicit Guessing(std::string store = "", int32_t major = 9)
+      : EngineFixture(std::move(store), {.multiprocessors = 132, .compute_major = major}) {
+    predicts = true;
+  }
+  std::string summary(KernelHandle& kernel, int64_t m, int64_t n) {
+    HostTensorF32 a({m, n}, 1), c({m, n}, 0);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+    auto text = kernel.explain(args, settings(Policy::kOff), ExplainWhat::kSummary);
+    REQUIRE_MESSAGE(text.ok(), text.status().message());
+    return *text;
+  }
+};
+
+// kScale with another list.
+std::string listing(const std::string& tunables) {
+  std::string text = kScale;
+  const size_t tune = text.find("tune ");
+  return text.replace(tune, text.find('\n', tune) - tune, "tune " + tunables);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+TEST_CASE("off and background serve what the cost model expects most from") {
+  for (Policy policy : {Policy::kOff, Policy::kBackground}) {
+    Guessing fixture;
+    auto kernel = fixture.kernel(listing("BM = 1 | 16 | 64, BN = 32"));
+    HostTensorF32 a({2000, 1000}, 1), c({2000, 1000}, 0);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+    BoundArguments arguments;
+    REQUIRE(kernel->bind_arguments(args, arguments).ok());
+    Engine& engine = *fixture.engine();
+    Device& device = **engine.devices().get(kFakeRef);
+    const KernelModel& model = kernel->model();
+    const Point point = point_of(model, arguments);
+    auto candidates = admitted_configurations(model, arguments.inputs());
+    REQUIRE(candidates.ok());
+    std::string best;
+    double least = 0;
+    for (const TunableValues& values : *candidates) {
+      const auto predicted = engine.plans().predict({device, model, point, values}, arguments);
+      REQUIRE(predicted);
+      if (!best.empty() && predicted->time.ns >= least) continue;
+      best = configuration_text(model, values), least = predicted->time.ns;
+    }
+    CHECK(best != configuration_text(model, candidates->front()));
+    CHECK(has(fixture.summary(*kernel, 2000, 1000), best + ": what the cost model expects most from, of 3 listed"));
+    REQUIRE(fixture.scale(*kernel, 2000, 1000, policy).ok());
+    if (policy == Policy::kBackground) continue;  // it compiles more by now
+    CHECK(engine.stats().compiles == 1);
+    for (const TunableValues& values : *candidates)
+      CHECK(engine.plans().get({device, model, point, values, false}).ok() ==
+            (configuration_text(model, values) == best));
+  }
+}
+
+TEST_CASE("what the model needs is lowered once for all keys, and binaries that are there are preferred") {
+  Guessing fixture;
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 2000, 1000, Policy::kOff).ok());
+  const int lowered = fixture.lowered;
+  CHECK(lowered == 6 + 1);  // for six predictions, and to compile one
+  for (int64_t m : {2032, 1008, 1520, 3024}) REQUIRE(fixture.scale(*kernel, m, 1000, Policy::kOff).ok());
+  CHECK(fixture.engine()->stats().compiles == 1);
+  CHECK(fixture.lowered == lowered);
+}
+
+TEST_CASE("what has been tuned, for this key or another, goes before any guess") {
+  Guessing fixture;
+  fixture.cost = [](int64_t bm, int64_t bn, const FakeLaunch&) { return bm == 16 && bn == 32 ? 5'000 : 50'000; };
+  auto kernel = fixture.kernel();
+  REQUIRE(fixture.scale(*kernel, 2000, 1000, Policy::kBlocking).ok());
+  CHECK(has(fixture.summary(*kernel, 2000, 1000), "BM=16,BN=32: the fastest of 6 tuned"));
+  CHECK(has(fixture.summary(*kernel, 2400, 1000), "BM=16,BN=32: as tuned for the nearest key"));
+}
+
+TEST_CASE("a configuration that cannot be built is passed over, and without rates the first listed serves") {
+  Guessing fixture;
+  auto kernel = fixture.kernel();
+  const std::string text = fixture.summary(*kernel, 2000, 1000);
+  const size_t at = text.find("configuration  BM=");
+  REQUIRE(at != text.npos);
+  Guessing refusing;
+  int bm = 0, bn = 0;
+  REQUIRE(std::sscanf(text.c_str() + at, "configuration  BM=%d,BN=%d", &bm, &bn) == 2);
+  refusing.refused_tile = fmt::format("{}, {}", bm, bn);
+  auto other = refusing.kernel();
+  REQUIRE(refusing.scale(*other, 2000, 1000, Policy::kOff).ok());
+  CHECK(!has(refusing.summary(*other, 2000, 1000), fmt::format("BM={},BN={}:", bm, bn)));
+
+  Guessing without("", 0);
+  auto plain = without.kernel();
+  CHECK(has(without.summary(*plain, 2000, 1000), "BM=16,BN=16: the first of 6 listed"));
+}
+
+TEST_CASE("of a long list, configurations all over it are looked at") {
+  std::string list = "BM = 1";
+  for (int i = 2; i <= 200; ++i) list += fmt::format(" | {}", i);
+  Guessing fixture;
+  auto kernel = fixture.kernel(listing(list + ", BN = 32"));
+  REQUIRE(fixture.scale(*kernel, 2000, 1000, Policy::kOff).ok());
+  CHECK(fixture.lowered <= 64 + 1);
+  CHECK(!has(fixture.summary(*kernel, 2000, 1000), "BM=1,"));
+}
+
+}  // namespace
+}  // namespace kachel::runtime
