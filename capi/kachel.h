@@ -101,7 +101,8 @@ typedef struct kachel_arg {
 
 enum {
   KACHEL_POLICY_DEFAULT = 0, /* the kernel's, else the engine's, else BLOCKING */
-  KACHEL_POLICY_OFF = 1,     /* best known for this key, else for the nearest, else the first listed; never measures */
+  KACHEL_POLICY_OFF = 1,     /* best known for this key, else for the nearest, else what the cost model expects most from
+                                (on the CPU the first listed); never measures */
   KACHEL_POLICY_CACHED_ONLY = 2,
   /* As OFF now; the key is tuned later, on copies of the tensors that are made in the order of the launch's stream, and
    * launches after that are served by the winner. A bound call keeps what it was bound to: bind again after
@@ -321,9 +322,15 @@ KACHEL_API const char *kachel_text_data(const kachel_text *text);
 KACHEL_API size_t kachel_text_size(const kachel_text *text);
 KACHEL_API void kachel_text_release(kachel_text *text);
 
-enum { KACHEL_EXPLAIN_SUMMARY = 0, KACHEL_EXPLAIN_SOURCE = 1, KACHEL_EXPLAIN_TILE_IR = 2, KACHEL_EXPLAIN_LOOP_IR = 3 };
-/* What a launch with these arguments runs and why: configuration, facts, layouts and the instruction of each op; or the
- * emitted text; or the program after a stage of lowering. `device` matters where the arguments have no tensor. Needs no
+enum {
+  KACHEL_EXPLAIN_SUMMARY = 0,
+  KACHEL_EXPLAIN_SOURCE = 1,
+  KACHEL_EXPLAIN_TILE_IR = 2,
+  KACHEL_EXPLAIN_LOOP_IR = 3,
+  KACHEL_EXPLAIN_CONFIGURATION = 4 /* as in launch options; "" where there is nothing to choose */
+};
+/* What a launch with these arguments runs, short of tuning, and why: configuration, facts, layouts and the instruction of
+ * each op; or the emitted text; or the program after a stage of lowering; or the configuration alone. `device` matters where the arguments have no tensor. Needs no
  * compiler. */
 KACHEL_API kachel_status kachel_explain(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                         const kachel_launch_options *options, int32_t what, kachel_text **out,

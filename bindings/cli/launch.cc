@@ -18,19 +18,16 @@ Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressR
   return launch;
 }
 
-std::string tuned_configuration(const Launch& launch) {
-  kachel_tuning* found = nullptr;
+std::string serving_configuration(const Launch& launch) {
+  kachel_text* text = nullptr;
   auto got = attempt([&](kachel_error** err) {
-    return kachel_tuning_get(launch.program.kernel.get(), launch.arguments->data(), launch.arguments->size(), &found,
-                             err);
+    return kachel_explain(launch.program.kernel.get(), launch.arguments->data(), launch.arguments->size(),
+                          &launch.options, KACHEL_EXPLAIN_CONFIGURATION, &text, err);
   });
-  TuningHandle tuning(found);
-  kachel_candidate winner{};
-  winner.struct_size = sizeof winner;
-  if (!got.ok() || kachel_tuning_winner(found) < 0 ||
-      kachel_tuning_candidate(found, kachel_tuning_winner(found), &winner) != KACHEL_OK)
-    return "";
-  return winner.configuration;
+  if (!got.ok()) return "";
+  std::string configuration(kachel_text_data(text), kachel_text_size(text));
+  kachel_text_release(text);
+  return configuration;
 }
 
 }  // namespace kachel::cli

@@ -15,7 +15,7 @@ struct Launch {
 // `policy` replaces that of `options`.
 Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressReporter* progress);
 
-// The configuration that the recorded tuning for these arguments chose; "" if there is none.
-std::string tuned_configuration(const Launch& launch);
+// The configuration that a launch with these arguments runs now; "" where there is nothing to choose.
+std::string serving_configuration(const Launch& launch);
 
 }  // namespace kachel::cli

@@ -57,7 +57,7 @@ Outcome<Timing> time_launches(const Launch& launch, int repeat) {
 void print_report(const Launch& launch, const std::string& configuration, double first_ns, const Timing& timing) {
   fmt::print("kernel  {}  {}\n", launch.program.name(), launch.program.shape_text());
   fmt::print("device  {}  {}\n", device_name(launch.device.device), launch.device.name);
-  fmt::print("config  {}\n", configuration.empty() ? "the first listed" : configuration);
+  fmt::print("config  {}\n", configuration.empty() ? "(none)" : configuration);
   fmt::print("first   {}\n", format_ns(first_ns));
   if (timing.launches == 0) return;
   double bytes = static_cast<double>(launch.arguments->tensor_bytes());
@@ -76,7 +76,7 @@ Outcome<Exit> run(const Options& options) {
   Clock::time_point start = Clock::now();
   KACHEL_CLI_TRY(launch_times(launch, 1));
   double first_ns = ns_since(start);
-  std::string configuration = options.configuration.empty() ? tuned_configuration(launch) : options.configuration;
+  std::string configuration = options.configuration.empty() ? serving_configuration(launch) : options.configuration;
   kachel_check_result checked{};
   if (options.check) {
     KACHEL_CLI_LET(result, launch.arguments->check(launch.program.kernel.get(), configuration));

@@ -70,8 +70,8 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   }
   const int64_t map = map_of(dst, kRows, width);
 
-  // Copies that may still read when a box is written again: those of the boxes since. The first box of a tile follows the
-  // last one of the tile before.
+  // Copies that may still read when a box is written again: those of the boxes since. The first box of a tile follows
+  // the last one of the tile before.
   auto await = [&](int64_t copies) {
     if (!planted(Planted::kBoxNotAwaited)) emit(marker(Kind::kBulkStoreWait, copies));
   };

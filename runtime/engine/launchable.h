@@ -33,7 +33,7 @@ class BoundLaunch {
   virtual Status launch(void* const* pointers, const int64_t* scalars, void* stream) const = 0;
 };
 
-enum class ExplainWhat : int32_t { kSummary = 0, kSource = 1, kTileIr = 2, kLoopIr = 3 };
+enum class ExplainWhat : int32_t { kSummary = 0, kSource = 1, kTileIr = 2, kLoopIr = 3, kConfiguration = 4 };
 
 // Thread-safe.
 class Launchable {

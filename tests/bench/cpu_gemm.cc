@@ -163,7 +163,8 @@ void compare(const std::string& name, const std::function<void()>& ours, const s
     ratio.push_back((end - middle) / (middle - start));
   }
   const double best_a = *std::min_element(a.begin(), a.end()), best_b = *std::min_element(b.begin(), b.end());
-  std::printf("%-22s %d thread%s  ours %8.1f %s", name.c_str(), threads, threads > 1 ? "s" : " ", work / median(a), unit);
+  std::printf("%-22s %d thread%s  ours %8.1f %s", name.c_str(), threads, threads > 1 ? "s" : " ", work / median(a),
+              unit);
   if (peer)
     std::printf("  peer %8.1f %s  ratio %.2f  (of the least times %.2f)", work / median(b), unit, median(ratio),
                 best_b / best_a);

@@ -9,8 +9,8 @@
 namespace kachel::lowering {
 namespace {
 
-// Products of 128 rows and `columns` columns, stored 16 x 16, 32 or 64 at a time, the widest that divides them. So deep that
-// one block has a multiprocessor: there is room for boxes.
+// Products of 128 rows and `columns` columns, stored 16 x 16, 32 or 64 at a time, the widest that divides them. So deep
+// that one block has a multiprocessor: there is room for boxes.
 std::string product_text(int columns) {
   return fmt::format(R"(tile 1
 kernel product(A: f16[M, K], B: f16[{0}, K], C: out f16[M, {0}])

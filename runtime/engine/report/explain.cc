@@ -77,7 +77,8 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
 
 // The configuration, what its temporaries take, and which steps it leaves out.
 std::string summary(const ProgramHandle& handle, const BoundArguments& arguments, const LaunchSettings& settings,
-                    Ranking::Source source, const Device& device, const TunableValues& values, const ProgramLayout& layout) {
+                    Ranking::Source source, const Device& device, const TunableValues& values,
+                    const ProgramLayout& layout) {
   const KernelModel& model = handle.model();
   const ProgramModel& program = handle.program();
   const Point point = point_of(model, arguments);
@@ -104,7 +105,7 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  if (forms_ && !settings.has_configuration) {
+  if (forms_ && !settings.has_configuration && what != ExplainWhat::kConfiguration) {
     LaunchSettings stored = settings;
     stored.policy = tuner::Policy::kCachedOnly;
     Signature signature;
@@ -114,6 +115,7 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
   }
   Resolver resolver(*engine_, *device, *model_, arguments, settings, nullptr);
   KACHEL_ASSIGN(std::vector<TunableValues> order, resolver.ranking_without_tuning());
+  if (what == ExplainWhat::kConfiguration) return configuration_text(*model_, order[0]);
   const Point point = point_of(*model_, arguments);
   KACHEL_ASSIGN(lowering::Lowered lowered,
                 engine_->plans().lower({*device, *model_, point, order[0]}, {.keep_stages = true}));
@@ -126,6 +128,8 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
       return lowered.tile_ir;
     case ExplainWhat::kLoopIr:
       return lowered.loop_ir;
+    case ExplainWhat::kConfiguration:
+      break;
   }
   return invalid(fmt::format("{} is not something to explain; use one of KACHEL_EXPLAIN_*", static_cast<int>(what)));
 }
@@ -138,6 +142,7 @@ Result<std::string> ProgramHandle::explain(std::span<const Arg> args, const Laun
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   Ranking ranking(*engine_, *device, *model_, arguments, settings, {});
   KACHEL_ASSIGN(const std::vector<TunableValues> order, ranking.without_tuning());
+  if (what == ExplainWhat::kConfiguration) return configuration_text(*model_, order[0]);
   ProgramLayout layout;
   KACHEL_TRY(lay_out(*program_, arguments, order[0], layout));
   std::string text;

@@ -15,11 +15,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMost = 64;       // configurations that are looked at
+constexpr size_t kMost = 64;  // configurations that are looked at
 constexpr unsigned kMostWorkers = 16;
-constexpr auto kTime = std::chrono::milliseconds(30);       // a tenth of a compilation
-constexpr auto kLowered = std::chrono::microseconds(200);   // a prediction that takes longer had to lower
-constexpr double kReadyBand = 1.2;  // times the best, that one whose binary is there may take
+constexpr auto kTime = std::chrono::milliseconds(30);      // a tenth of a compilation
+constexpr auto kLowered = std::chrono::microseconds(200);  // a prediction that takes longer had to lower
+constexpr double kReadyBand = 1.2;                         // times the best, that one whose binary is there may take
 
 }  // namespace
 

@@ -1,7 +1,7 @@
-// One configuration without a trial. Of a key for which nothing is known, off and background serve the one from which the
-// cost model expects most. It is asked about a limited number of configurations, spread over the list, for a limited
-// time: what it needs is lowered at a kernel's first key and kept. A binary that is there is preferred to a slightly
-// better one that would have to be compiled.
+// One configuration without a trial. Of a key for which nothing is known, off and background serve the one from which
+// the cost model expects most. It is asked about a limited number of configurations, spread over the list, for a
+// limited time: what it needs is lowered at a kernel's first key and kept. A binary that is there is preferred to a
+// slightly better one that would have to be compiled.
 #pragma once
 #include <vector>
 
@@ -9,8 +9,8 @@
 
 namespace kachel::runtime {
 
-// Best first, those that are likely to have a flaw last; without those that the model was not asked about. Empty where it
-// cannot tell, as on the CPU. `workers`: threads to lower on, 0: one a core, at most 16. Thread-safe.
+// Best first, those that are likely to have a flaw last; without those that the model was not asked about. Empty where
+// it cannot tell, as on the CPU. `workers`: threads to lower on, 0: one a core, at most 16. Thread-safe.
 std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const KernelModel& model, const Point& point,
                                  const BoundArguments& arguments, const std::vector<TunableValues>& candidates,
                                  unsigned workers);

@@ -100,8 +100,8 @@ std::vector<TunableValues> Ranking::without_decision() {
     source_ = Source::kNearestKey;
     if (!order.empty()) return order;
   }
-  std::vector<TunableValues> order = guess(engine_.plans(), device_, model_, point_, arguments_, candidates_,
-                                           engine_.options().compile_threads);
+  std::vector<TunableValues> order =
+      guess(engine_.plans(), device_, model_, point_, arguments_, candidates_, engine_.options().compile_threads);
   source_ = order.empty() ? Source::kList : Source::kCostModel;
   return order;
 }

@@ -19,7 +19,7 @@ class Resolver {
   struct Outcome {
     const Specialisation* specialisation = nullptr;  // null: the grid is empty, there is nothing to launch
     bool decided = false;                            // Ranking::decided()
-    bool later = false;  // to be tuned in the background, as the policy says
+    bool later = false;                              // to be tuned in the background, as the policy says
   };
   Result<Outcome> run();
 

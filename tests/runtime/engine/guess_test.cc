@@ -59,6 +59,7 @@ TEST_CASE("off and background serve what the cost model expects most from") {
       best = configuration_text(model, values), least = predicted->time.ns;
     }
     CHECK(best != configuration_text(model, candidates->front()));
+    CHECK(*kernel->explain(args, fixture.settings(policy), ExplainWhat::kConfiguration) == best);
     CHECK(has(fixture.summary(*kernel, 2000, 1000), best + ": what the cost model expects most from, of 3 listed"));
     REQUIRE(fixture.scale(*kernel, 2000, 1000, policy).ok());
     if (policy == Policy::kBackground) continue;  // it compiles more by now
