@@ -329,9 +329,9 @@ enum {
   KACHEL_EXPLAIN_LOOP_IR = 3,
   KACHEL_EXPLAIN_CONFIGURATION = 4 /* as in launch options; "" where there is nothing to choose */
 };
-/* What a launch with these arguments runs, short of tuning, and why: configuration, facts, layouts and the instruction of
- * each op; or the emitted text; or the program after a stage of lowering; or the configuration alone. `device` matters where the arguments have no tensor. Needs no
- * compiler. */
+/* What a launch with these arguments runs, short of tuning, and why: configuration, facts, layouts and the instruction
+ * of each op; or the emitted text; or the program after a stage of lowering; or the configuration alone. `device` matters
+ * where the arguments have no tensor. Needs no compiler. */
 KACHEL_API kachel_status kachel_explain(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                         const kachel_launch_options *options, int32_t what, kachel_text **out,
                                         kachel_error **err);

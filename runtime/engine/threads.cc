@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -15,7 +15,7 @@ void on_threads(size_t count, const std::function<void()>& work) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     while (threads.size() + 1 < count) threads.emplace_back(work);
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   work();

@@ -38,7 +38,7 @@ ir::Bindings bindings_of(const PlanBuilder::Request& request) {
   return bindings;
 }
 
-constexpr size_t kMostProfiles = 2048;  // some kilobytes each
+constexpr size_t kMostProfiles = 2048;  // up to 12 KB each
 
 uint64_t hash_of(ByteWriter bytes) {
   const cache::Digest digest = cache::digest_of(bytes.take());
@@ -218,9 +218,9 @@ std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Reques
   auto profile = std::make_shared<Profile>();
   if (auto lowered = lower_uncounted(request, {}); lowered.ok()) {
     profile->code = code_of(*lowered);
-    lowered->text.clear();
-    lowered->text.shrink_to_fit();
-    profile->lowered = *std::move(lowered);
+    profile->lowered.emplace();
+    profile->lowered->work = std::move(lowered->work);
+    profile->lowered->flaw = std::move(lowered->flaw);
   }
   std::lock_guard lock(mutex_);
   if (profiles_.size() >= kMostProfiles) profiles_.clear();

@@ -74,7 +74,8 @@ class PlanBuilder {
     std::unique_ptr<const Specialisation> specialisation;
     std::unique_ptr<const Status> failure;
   };
-  // Of a plan, for predictions: its lowering without the text, which `code` stands for. No lowering: there is none.
+  // Of a plan, for predictions: the work and the flaw of its lowering, and what stands for the text. No lowering: there
+  // is none.
   struct Profile {
     std::optional<lowering::Lowered> lowered;
     uint64_t code = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <new>
 #include <numeric>
 #include <thread>
 
@@ -34,8 +35,11 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
   const auto start = Clock::now();
   std::atomic<size_t> next = 0;
   auto one = [&](size_t at) {
-    const auto predicted = plans.predict({device, model, point, candidates[indices[at]]}, arguments);
-    if (predicted) forecasts[at] = {predicted->time.ns, predicted->flawed, predicted->code};
+    try {
+      const auto predicted = plans.predict({device, model, point, candidates[indices[at]]}, arguments);
+      if (predicted) forecasts[at] = {predicted->time.ns, predicted->flawed, predicted->code};
+    } catch (const std::bad_alloc&) {  // nothing is known of it
+    }
   };
   one(next++);
   const bool known = Clock::now() - start < kLowered;
