@@ -178,7 +178,8 @@ std::set<std::string> required_features(const std::string& group) {
              "exchange in quads",
              "copies by the producer's threads",
              "copies from any address",
-             "cluster"};
+             "cluster",
+             "bulk stores"};
   }
   return names;
 }

@@ -203,12 +203,14 @@ void Generator::tensor_loop() {
     });
     mark_written(sum, false, false);
     if (chance(50)) statistics(sum, true);
+    if (group && chance(50)) save(sum, true);
     spend(runs_ * rows * columns * trips * width.value / 4);
   }
   spend(runs_ * rows * columns * size / 4);
   if (chained) return;
   mark_written(result, !ir::is_float(type_named(types.c).type), false);
   tiles_[result].product = true;
+  if (group && types.bytes == 2 && chance(50)) save(result, true);
   if (chance(45)) statistics(result, chance(60));
 }
 

@@ -199,7 +199,8 @@ std::string Generator::input_slice(const Shape& target, const TypeName& type, co
   return fmt::format("{}[{}]{}", input.name, fmt::join(axes, ", "), bounds(false));
 }
 
-Owned Generator::owned(const Shape& target, const TypeName& type, const std::string& direction, bool atomic) {
+Owned Generator::owned(const Shape& target, const TypeName& type, const std::string& direction, bool atomic,
+                       bool in_rows) {
   Owned result{fresh(atomic ? "C" : direction == "inout " ? "R" : "Y"), {}, {}, ""};
   const bool packed = ir::bits(type.type) == 4;
   std::vector<const GridAxis*> along(target.size(), nullptr), others;
@@ -229,7 +230,7 @@ Owned Generator::owned(const Shape& target, const TypeName& type, const std::str
     shape.push_back(axis->tile.text.empty() && chance(80) ? axis->extent : literal(1 + below(4)));
   };
   for (size_t i = 0; i < target.size(); ++i) {
-    while (!others.empty() && (chance(50) || (packed && i + 1 == target.size()))) index_axis();
+    while (!others.empty() && (chance(50) || ((packed || in_rows) && i + 1 == target.size()))) index_axis();
     const Extent& extent = target[i];
     const bool last = i + 1 == target.size();
     const std::string var = fmt::format("${}", i);
@@ -245,7 +246,7 @@ Owned Generator::owned(const Shape& target, const TypeName& type, const std::str
       shape.push_back(axis_extent(2 + below(12)));
       result.slice.push_back(gather(extent, shape.back().value));
       result.element.push_back(var);
-    } else if (chance(50) || (packed && last && extent.value % 2 != 0)) {
+    } else if (in_rows || chance(50) || (packed && last && extent.value % 2 != 0)) {
       result.slice.push_back(":");
       result.element.push_back(var);
       shape.push_back(extent);

@@ -132,8 +132,10 @@ class Generator {
     Extent dim;
   };
   std::string input_slice(const Shape& target, const TypeName& type, const std::vector<Fixed>& fixed = {});
-  // A new tensor of which each block owns a part of shape `target`; for an atomic one that is not needed.
-  Owned owned(const Shape& target, const TypeName& type, const std::string& direction, bool atomic = false);
+  // A new tensor of which each block owns a part of shape `target`; for an atomic one that is not needed. `in_rows`:
+  // the last axis of the part is whole and the last of the tensor.
+  Owned owned(const Shape& target, const TypeName& type, const std::string& direction, bool atomic = false,
+              bool in_rows = false);
   static std::string element(const Owned& owned, const std::vector<std::string>& vars);
   static std::string slice(const Owned& owned);
 
@@ -152,7 +154,8 @@ class Generator {
   void copy_tile();
   void fill_tile();
   void save_tile();
-  void save(size_t tile);
+  // `as_product`: all of it, rounded to 16 bits, to rows that begin at whole lines.
+  void save(size_t tile, bool as_product = false);
   void combine_tile();
   void copy_tensors();
   void update_in_place();

@@ -134,17 +134,18 @@ void Generator::fill_tile() {
   mark_written(tile, value.exact, whole);
 }
 
-void Generator::save(size_t at) {
+void Generator::save(size_t at, bool as_product) {
   const TileBuffer tile = tiles_[at];
   TypeName type = chance(40) ? tile.type : any_type();
-  const bool narrowed = tile.product && tile.type.text == "f32" && chance(40);  // as results of products are
+  // As results of products are.
+  const bool narrowed = as_product || (tile.product && tile.type.text == "f32" && chance(40));
   if (narrowed) type = chance(50) ? TypeName{"f16", DType::F16} : TypeName{"bf16", DType::BF16};
   while (!tile.exact && ir::is_float(tile.type.type) && !ir::is_float(type.type) && !chance(2)) type = any_type();
   Shape target = tile.shape;
-  bool whole = chance(80);
+  const bool whole = as_product || chance(80);
   if (!whole) target[static_cast<size_t>(below(static_cast<int64_t>(target.size())))] = choose(extents_);
-  const Owned to = owned(target, type, "out ");
-  if (narrowed && chance(70)) wishes_.aligned.insert(to.name);
+  const Owned to = owned(target, type, "out ", false, as_product);
+  if (narrowed && (as_product || chance(70))) wishes_.aligned.insert(to.name);
   const std::string from = whole ? tile.name : slice_of(tile, target);
   const bool packed = ir::bits(type.type) == 4;
   const std::string limits =
