@@ -16,7 +16,8 @@ def attention(length, causal, depth=128, batch=4, heads=16, groups=None, values=
                dims={"B": batch, "Sq": length, "Sk": length, "H": heads, "G": groups, "D": depth, "E": values},
                scalars={"scale": 1 / math.sqrt(depth)}, output="O", reference="attention",
                peers=("cuDNN", "flash") if values == depth else ("cuDNN",),
-               flops=2.0 * batch * heads * length * length * (depth + values) * (0.5 if causal else 1), bytes=size, quick=quick)
+               flops=2.0 * batch * heads * length * length * (depth + values) * (0.5 if causal else 1),
+               bytes=size, quick=quick)
 
 
 def windowed(length, window, depth=128, batch=4, heads=16):
