@@ -2,9 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "ir/parse.h"
-#include "tests/conformance/examples.h"
-#include "tests/lowering/simulated_case.h"
+#include "tests/lowering/settled_case.h"
 
 namespace kachel::lowering {
 namespace {
@@ -32,30 +30,19 @@ grid i < ceildiv(M, 128)
 TEST_CASE("a block's next tile waits for the boxes of the one before, however many there are") {
   for (int columns : {32, 48, 80, 96, 112, 128, 160}) {
     CAPTURE(columns);
-    auto module = ir::load(product_text(columns), "product");
-    REQUIRE_MESSAGE(module.ok(), module.status().message() << module.status().log());
-    conformance::Random random(5);
     conformance::Wishes wishes;
     wishes.values = {{"K", 64}, {"M", 128 * 3}};
     wishes.aligned = {"A", "B", "C"};
-    auto test = conformance::random_case(module->kernels[0], 24, random, wishes);
-    REQUIRE(test.has_value());
-    test->threads = 0;
-    test->teams = 1;
-    test->cluster = 1;
-    test->architecture = 90;
-    test->shared_limit = 0;
-    test->most_blocks = 1;
-    test->fact_mask = ~uint64_t{0};
-    auto prepared = conformance::Prepared::make(*test);
-    REQUIRE(prepared.ok());
-    auto kernel = lower_case(**prepared);
-    REQUIRE(kernel.ok());
-    const std::string loops = print(*kernel);
+    conformance::Case test = settled_case(product_text(columns), 90, wishes, 5);
+    test.teams = 1;
+    test.cluster = 1;
+    test.most_blocks = 1;
+    const auto [prepared, kernel] = lowered(test);
+    const std::string loops = print(kernel);
     CAPTURE(loops);
     CHECK(loops.find("bulk_store ") != loops.npos);
     for (ThreadOrder order : {ThreadOrder::kForward, ThreadOrder::kReversed, ThreadOrder::kShuffled}) {
-      const conformance::Report report = simulate_case(**prepared, *kernel, order);
+      const conformance::Report report = simulate_case(*prepared, kernel, order);
       CHECK_MESSAGE(report.passed(), report.describe());
     }
   }

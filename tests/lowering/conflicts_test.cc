@@ -2,9 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "ir/parse.h"
-#include "tests/conformance/examples.h"
-#include "tests/lowering/simulated_case.h"
+#include "tests/lowering/settled_case.h"
 
 namespace kachel::lowering {
 namespace {
@@ -46,26 +44,14 @@ std::string product_text(const Shape& shape) {
 
 // The counts of a product that gives the right numbers; `loops`: its loop IR.
 Simulation simulated(const Shape& shape, std::string* loops) {
-  const std::string text = product_text(shape);
-  auto module = ir::load(text, "product");
-  REQUIRE_MESSAGE(module.ok(), module.status().message() << module.status().log());
-  conformance::Random random(3);
   conformance::Wishes wishes;
   wishes.values = {{"K", 2 * shape.step + 16}};
   wishes.aligned = {"A", "B"};
-  auto test = conformance::random_case(module->kernels[0], 24, random, wishes);
-  REQUIRE(test.has_value());
-  test->threads = 0;
-  test->architecture = shape.architecture;
-  test->shared_limit = 0;
-  test->fact_mask = ~uint64_t{0};
-  auto prepared = conformance::Prepared::make(*test);
-  REQUIRE(prepared.ok());
-  auto kernel = lower_case(**prepared);
-  REQUIRE(kernel.ok());
-  *loops = print(*kernel);
+  const conformance::Case test = settled_case(product_text(shape), shape.architecture, wishes, 3);
+  const auto [prepared, kernel] = lowered(test);
+  *loops = print(kernel);
   Simulation simulation;
-  const conformance::Report report = simulate_case(**prepared, *kernel, ThreadOrder::kForward, &simulation);
+  const conformance::Report report = simulate_case(*prepared, kernel, ThreadOrder::kForward, &simulation);
   CHECK_MESSAGE(report.passed(), report.describe());
   return simulation;
 }

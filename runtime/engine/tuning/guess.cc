@@ -37,7 +37,7 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
   auto one = [&](size_t at) {
     try {
       const auto predicted = plans.predict({device, model, point, candidates[indices[at]]}, arguments);
-      if (predicted) forecasts[at] = {predicted->time.ns, predicted->flawed, predicted->code};
+      if (predicted) forecasts[at] = {.ns = predicted->time.ns, .flawed = predicted->flawed};
     } catch (const std::bad_alloc&) {  // nothing is known of it
     }
   };
