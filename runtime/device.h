@@ -75,7 +75,7 @@ class Compiler {
 // with their 16-byte chunks exchanged in shared memory.
 struct TensorMapRequest {
   const void* data = nullptr;  // 16-byte aligned
-  int32_t element_bits = 8;    // 4, 8, 16 or 32; of 4-bit elements a box counts bytes, pairs along the last axis
+  int32_t element_bits = 8;    // 4, 8, 16, 32 or 64; of 4-bit elements a box counts bytes, pairs along the last axis
   int32_t rank = 0;            // 2 to 5
   const int64_t* extents = nullptr;
   const int64_t* strides = nullptr;  // in elements: the last is 1, the others whole multiples of 16 bytes

@@ -44,7 +44,8 @@ Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) 
   }
   const auto elements = request.element_bits <= 8    ? MapElements::k8Bits
                         : request.element_bits == 16 ? MapElements::k16Bits
-                                                     : MapElements::k32Bits;
+                        : request.element_bits == 32 ? MapElements::k32Bits
+                                                     : MapElements::k64Bits;
   const auto swizzle = request.swizzle == 128  ? MapSwizzle::k128Bytes
                        : request.swizzle == 64 ? MapSwizzle::k64Bytes
                                                : MapSwizzle::k32Bytes;

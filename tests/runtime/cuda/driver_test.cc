@@ -28,6 +28,7 @@ FakeSetup open_fake(const char* name) {
     entry->second = {value_of(open_driver_api(path)), access()};
   }
   entry->second.fake->launches.clear();
+  entry->second.fake->maps.clear();
   entry->second.fake->fail_next.clear();
   entry->second.fake->dynamic_shared_limit = 48 * 1024;
   return entry->second;
@@ -221,6 +222,29 @@ TEST_CASE("a function is refused before it can harm") {
   CHECK(setup.fake->launches.empty());
   setup.fake->fail_next["cuFuncGetAttribute"] = DriverResult::kInvalidContext;
   CHECK(!module->function(FakeDriver::kKernel, 0).ok());
+}
+
+TEST_CASE("a tensor map counts in elements of the tensor's size, so that a box brings the bytes that are waited for") {
+  const FakeSetup setup = open_fake("libfake_cuda_driver.so");
+  auto device = value_of(CudaDevice::open(*setup.api, 0, {}));
+  const std::pair<int, MapElements> sizes[] = {
+      {8, MapElements::k8Bits}, {16, MapElements::k16Bits}, {32, MapElements::k32Bits}, {64, MapElements::k64Bits}};
+  for (const auto& [bits, elements] : sizes) {
+    CAPTURE(bits);
+    const int64_t extents[] = {9, 3, 26}, strides[] = {96, 32, 1};
+    const int32_t box[] = {4, 1, 8};
+    uint64_t words[kTensorMapWords] = {};
+    REQUIRE(device->encode_map({words, bits, 3, extents, strides, box, 64}, words).ok());
+    REQUIRE(setup.fake->maps.size() == 1);
+    const FakeDriverMap& map = setup.fake->maps[0];
+    CHECK(map.elements == elements);
+    CHECK(map.swizzle == MapSwizzle::k64Bytes);
+    CHECK(map.extents == std::vector<MapExtent>{26, 3, 9});
+    const auto bytes = static_cast<MapExtent>(bits / 8);
+    CHECK(map.strides == std::vector<MapExtent>{32 * bytes, 96 * bytes});
+    CHECK(map.box == std::vector<uint32_t>{8, 1, 4});
+    setup.fake->maps.clear();
+  }
 }
 
 TEST_CASE("a device that is not there, a driver that does not start") {

@@ -345,6 +345,15 @@ EXPORTED DriverResult cuFuncLoad(FunctionRef) {
   fake().function_loaded = true;
   return DriverResult::kSuccess;
 }
+EXPORTED DriverResult cuTensorMapEncodeTiled(TensorMapRef, MapElements elements, uint32_t rank, void*,
+                                             const MapExtent* extents, const MapExtent* strides, const uint32_t* box,
+                                             const uint32_t*, MapInterleave, MapSwizzle swizzle, MapPromotion,
+                                             MapFill) {
+  FAKE_CALL_IN_CONTEXT("cuTensorMapEncodeTiled");
+  fake().maps.push_back(
+      {elements, swizzle, {extents, extents + rank}, {strides, strides + rank - 1}, {box, box + rank}});
+  return DriverResult::kSuccess;
+}
 EXPORTED DriverResult cuFuncGetParamInfo(FunctionRef, size_t index, size_t* offset, size_t* bytes) {
   FAKE_CALL("cuFuncGetParamInfo");
   if (index != 0) return DriverResult::kInvalidValue;

@@ -18,6 +18,13 @@ struct FakeDriverLaunch {
   uint64_t first_param = 0;  // the first 8 bytes of the parameter struct
 };
 
+struct FakeDriverMap {
+  MapElements elements = MapElements::k8Bits;
+  MapSwizzle swizzle = MapSwizzle::kNone;
+  std::vector<MapExtent> extents, strides;  // innermost first
+  std::vector<uint32_t> box;
+};
+
 struct FakeDriver {
   static constexpr size_t kParamsBytes = 16;      // of every kernel
   static constexpr int kSharedLimit = 100'000;    // opt-in bytes a block
@@ -32,6 +39,7 @@ struct FakeDriver {
   bool capturing = false;
   int synchronizations = 0;
   std::vector<FakeDriverLaunch> launches;
+  std::vector<FakeDriverMap> maps;
 };
 
 // Exported as "kachel_fake_driver".
