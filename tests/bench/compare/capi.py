@@ -10,6 +10,7 @@ POLICIES = {"default": 0, "off": 1, "cached_only": 2, "background": 3, "blocking
 KINDS = ("in", "out", "inout", "scalar")
 STATES = ("untried", "compile failed", "wrong result", "launch failed", "pruned", "measured", "flawed binary")
 ARG_TENSOR, ARG_INT, ARG_FLOAT = range(3)
+EXPLAIN_CONFIGURATION = 4
 
 
 class Device(c.Structure):
@@ -75,7 +76,8 @@ class Candidate(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("configuration", c.c_char_p), ("message", c.c_char_p),
                 ("state", c.c_int32), ("samples", c.c_uint32), ("median_ns", c.c_double), ("low_ns", c.c_double),
                 ("high_ns", c.c_double), ("compile_ns", c.c_double), ("registers", c.c_int32),
-                ("reserved", c.c_int32), ("shared_bytes", c.c_int64), ("spill_bytes", c.c_int64)]
+                ("reserved", c.c_int32), ("shared_bytes", c.c_int64), ("spill_bytes", c.c_int64),
+                ("predicted_ns", c.c_double)]
 
 
 class Stats(Sized):
@@ -122,6 +124,9 @@ FUNCTIONS = {
     "bind": (I, [P, ARGS, Z, OPTIONS, c.POINTER(P), ERR]),
     "call_launch": (I, [P, c.POINTER(P), c.POINTER(c.c_int64), P]),
     "call_release": (None, [P]),
+    "explain": (I, [P, ARGS, Z, OPTIONS, I, c.POINTER(P), ERR]),
+    "text_data": (S, [P]),
+    "text_release": (None, [P]),
     "tuning_get": (I, [P, ARGS, Z, c.POINTER(P), ERR]),
     "tuning_release": (None, [P]),
     "tuning_winner": (I, [P]),

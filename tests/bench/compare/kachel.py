@@ -44,7 +44,7 @@ class Tuning:
                 "configuration": one.configuration.decode(), "state": capi.STATES[one.state],
                 "message": one.message.decode(), "median_ns": one.median_ns, "low_ns": one.low_ns,
                 "high_ns": one.high_ns, "compile_ns": one.compile_ns, "registers": one.registers,
-                "shared_bytes": one.shared_bytes, "spill_bytes": one.spill_bytes})
+                "shared_bytes": one.shared_bytes, "spill_bytes": one.spill_bytes, "predicted_ns": one.predicted_ns})
         self.winner = self.candidates[index]["configuration"] if index >= 0 else ""
 
 
@@ -165,6 +165,16 @@ class Kernel:
     def launch(self, args, policy="default", budget_s=0, configuration=None, stream=None):
         options = _options(policy, budget_s, configuration)
         self.engine.call("launch", self._handle, args, len(args), c.byref(options), stream)
+
+    def configuration(self, args, policy="default"):
+        """The one that a launch would run now, short of tuning; "" where there is nothing to choose."""
+        text, options = capi.P(), _options(policy, 0, None)
+        self.engine.call("explain", self._handle, args, len(args), c.byref(options), capi.EXPLAIN_CONFIGURATION,
+                         c.byref(text))
+        try:
+            return self.library.text_data(text).decode()
+        finally:
+            self.library.text_release(text)
 
     def bind(self, args, policy="default", configuration=None):
         return Call(self, args, _options(policy, 0, configuration))

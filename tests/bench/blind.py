@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""What a configuration without a trial, and the best of a few trials, are worth on shapes that no list, rule or test
+knows. For each shape three things are timed side by side: what an engine that knows nothing would serve under `off`, the best
+of the first 16 in the cost model's order, and the three quickest of a tuning that measured every listed configuration.
+A share is the time of the quickest of those divided by the time of the one in question. Needs a CUDA device and torch."""
+import argparse
+import json
+import math
+import os
+import sys
+import time
+
+sys.path[0] = os.path.dirname(os.path.abspath(__file__))
+
+from compare import capi, kachel, machine, stats  # noqa: E402
+from compare.cuda import CudaBackend  # noqa: E402
+from compare.measure import Program, rounds  # noqa: E402
+from compare.row import select  # noqa: E402
+from compare.rows_attention import attention  # noqa: E402
+from compare.rows_matmul import plain  # noqa: E402
+
+TRIALS, ROUNDS, BLOCK_MS = 16, 7, 20.0
+
+
+def shapes():
+    bf16, f16 = "bf16", "f16"
+    return [plain(shape, name) for shape, name in (
+        ((640, 2304, 1536), bf16), ((96, 5120, 5120), bf16), ((7168, 2048, 1408), bf16), ((3328, 3328, 832), bf16),
+        ((200, 6144, 4096), bf16), ((5000, 1280, 5120), bf16), ((1728, 1728, 1728), bf16), ((1536, 6144, 1536), f16),
+        ((2304, 768, 3072), f16), ((48, 7168, 2304), f16), ((768, 768, 768), f16), ((24, 11008, 4096), f16))] + [
+        attention(1536, True, depth=64, batch=3, heads=12), attention(2816, False, batch=1, heads=40),
+        attention(3000, True, batch=2, heads=24, groups=8), attention(640, False, depth=64, batch=16, heads=16),
+        attention(6144, True, depth=96, batch=1, heads=20), attention(1200, False, depth=256, batch=4, heads=8)]
+
+
+class Session:
+    """An engine and its kernels, as compare.measure.Program wants them; `threads` of rows are not asked for."""
+
+    def __init__(self, library, policy):
+        self.engine = kachel.Engine(library, store="", policy=policy)
+        self.info = self.engine.device(capi.CUDA)
+        self.kernels = {}
+
+    def kernel(self, step, _threads):
+        key = (step.program, step.kernel, tuple(step.consts.items()))
+        if key not in self.kernels:
+            self.kernels[key] = self.engine.kernel((capi.ROOT / step.program).read_text(), step.kernel, step.consts)
+        return self.kernels[key]
+
+
+def first_launch(library, row, backend):
+    """(configuration, seconds) of a launch by an engine that has just been made, under `off`."""
+    fresh = Program(Session(library, "off"), row, backend)
+    tensors = fresh.tensors(row.dims)
+    args = fresh.arguments(fresh.kernels[0], tensors, row.dims)
+    chosen = fresh.kernels[0].configuration(args)
+    backend.synchronize()
+    began = time.monotonic()
+    fresh.kernels[0].launch(args, stream=backend.stream() or None)
+    backend.synchronize()
+    return chosen, time.monotonic() - began
+
+
+def measure(row, library, session, backend, budget_s):
+    guess, first_s = first_launch(library, row, backend)
+    program = Program(session, row, backend)
+    kernel = program.kernels[0]
+    tensors = program.tensors(row.dims)
+    args = program.arguments(kernel, tensors, row.dims)
+    kernel.prepare(args, budget_s=budget_s, stream=backend.stream() or None)
+    tuning = kernel.tuning(args)
+    measured = sorted((one for one in tuning.candidates if one["median_ns"] > 0), key=lambda one: one["median_ns"])
+    expected = sorted(tuning.candidates, key=lambda one: one["predicted_ns"] or math.inf)[:TRIALS]
+    few = [one for one in measured if one in expected]
+    names = {"guess": guess, "few": few[0]["configuration"] if few else guess, "winner": tuning.winner}
+    names |= {f"measured {i}": one["configuration"] for i, one in enumerate(measured[:3])}
+
+    count = stats.rotating_sets(row.bytes, backend.cache_bytes, backend.free_bytes() * 0.3)
+    sets = [program.tensors(row.dims) for _ in range(count)]
+    sides = {}
+    for configuration in set(names.values()):
+        many = [program.arguments(kernel, one, row.dims) for one in sets]
+        call = kernel.bind(many[0], configuration=configuration)
+        launches = [call.with_arguments(one) for one in many]
+        sides[configuration] = backend.side([lambda go=go: go(backend.stream() or None) for go in launches], BLOCK_MS)
+    times = {name: stats.median(samples) / 1e3 for name, samples in rounds(sides, ROUNDS).items()}
+    best = min(times, key=times.get)
+    return {"name": row.name, "best": best, "best_us": times[best] * 1e3, "names": names,
+            "shares": {name: times[best] / times[names[name]] for name in ("guess", "few", "winner")},
+            "dims": row.dims, "candidates": tuning.candidates, "measured": len(measured),
+            "winner": next(i for i, one in enumerate(tuning.candidates) if one["configuration"] == tuning.winner),
+            "tuning_s": tuning.total_ns / 1e9, "first_launch_s": first_s}
+
+
+def main():
+    p = argparse.ArgumentParser(prog="blind.py", description=__doc__)
+    p.add_argument("--library", help="libkachel.so; default $KACHEL_LIBRARY, then build/")
+    p.add_argument("--budget", type=float, default=60, help="seconds to tune a shape")
+    p.add_argument("--json", metavar="FILE", help="everything; an entry of rows is what bench_ranking reads")
+    p.add_argument("--shapes", default="", help="globs over names, with commas between them; default: all")
+    p.add_argument("--deadline", type=float, default=math.inf, help="begin no shape after that many seconds")
+    options = p.parse_args()
+    library = capi.Library(options.library)
+    session = Session(library, "blocking")
+    backend = CudaBackend(session.info)
+    result = machine.describe("cuda", session.info, library, " ".join(["blind.py", *sys.argv[1:]])) | {"rows": []}
+    began = time.monotonic()
+    print(f"{'shape':44} {'guess':>6} {'of ' + str(TRIALS):>6} {'tuned':>6}  best us   first launch s, tuning s")
+    for row in select(shapes(), "cuda", [glob for glob in options.shapes.split(",") if glob]):
+        if time.monotonic() - began > options.deadline:
+            print(f"DEADLINE: {row.name} and what follows not begun")
+            break
+        done = measure(row, library, session, backend, options.budget)
+        result["rows"].append(done)
+        backend.release()
+        share = done["shares"]
+        print(f"{done['name']:44} {share['guess']:6.3f} {share['few']:6.3f} {share['winner']:6.3f} {done['best_us']:8.1f}"
+              f"   {done['first_launch_s']:.2f} {done['tuning_s']:.2f}  {done['measured']}/{len(done['candidates'])}"
+              f"  best {done['best']}  guess {done['names']['guess']}", flush=True)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(result, file)
+    for name in ("guess", "few", "winner"):
+        shares = sorted((row["shares"][name], row["name"]) for row in result["rows"])
+        mean = math.exp(sum(math.log(share) for share, _ in shares) / len(shares))
+        print(f"{name}: geometric mean {mean:.3f}, worst {shares[0][0]:.3f} ({shares[0][1]})")
+
+
+if __name__ == "__main__":
+    main()
