@@ -15,6 +15,16 @@ constexpr double kUnevenTail = 0.25;
 // take no turns, and several of them get in each other's way.
 constexpr double kOutOfTurn = 0.5;
 
+// Of two that could set the pace the slower one does, and the other is in its way the more, the nearer it comes: the
+// longer by a hundredth where one takes two thirds of the other's time, by an eighth where both take the same. Between
+// configurations that the same thing bounds, it prefers those with more room in everything else. The exponent is fitted
+// (docs/performance.md, "Without a trial").
+constexpr double kSharpness = 6;
+double together(double a, double b) {
+  const double slower = std::max(a, b);
+  return slower > 0 ? slower * std::pow(1 + std::pow(std::min(a, b) / slower, kSharpness), 1 / kSharpness) : 0;
+}
+
 double latency_of(const LaunchCost& launch, double* first_fill) {
   const PartCost &loops = launch.loops, &rest = launch.rest;
   const double products = loops.products, work = loops.thread;
@@ -26,7 +36,7 @@ double latency_of(const LaunchCost& launch, double* first_fill) {
   if (loops.fills > 0) {
     *first_fill = launch.latency + loops.transfer / loops.fills;
     const double held = launch.releases_later ? std::min(work, own) : computing;
-    in_loops = std::max(computing, loops.rounds * *first_fill + loops.rounds / loops.fills * held);
+    in_loops = together(computing, loops.rounds * *first_fill + loops.rounds / loops.fills * held);
   }
   return in_loops + rest.products + rest.thread + rest.barriers + rest.rounds * launch.latency;
 }
@@ -47,7 +57,7 @@ Prediction predict(const LaunchCost& launch) {
   if (!launch.persistent) latency += first_fill;
   const bool alone = launch.warp_groups && launch.releases_later && launch.groups == 1 && launch.resident > 1;
   const double lost = alone ? kOutOfTurn * std::min(loops.products, loops.thread) : 0;
-  auto wave = [&](double blocks) { return std::max(latency + lost, blocks * (largest->second + lost)); };
+  auto wave = [&](double blocks) { return together(latency + lost, blocks * (largest->second + lost)); };
 
   const int64_t resident = std::max(launch.resident, 1), places = resident * std::max(launch.multiprocessors, 1);
   const double blocks = static_cast<double>(launch.blocks), full_wave = wave(static_cast<double>(resident));
@@ -69,13 +79,13 @@ Prediction predict(const LaunchCost& launch) {
   if (launch.memory >= std::max(clocks, on_units)) {
     prediction.bound = "memory";
     bound = launch.memory;
-  } else if (latency > static_cast<double>(resident) * largest->second) {
+  } else if (latency > std::exp2(1 / kSharpness) * static_cast<double>(resident) * largest->second) {
     prediction.bound = "latency";
     bound = clocks;
   }
   const double to_ns = 1000 / launch.clock_mhz;
   prediction.bound_ns = bound * to_ns;
-  prediction.ns = (std::max(clocks, launch.memory) + launch.launch) * to_ns;
+  prediction.ns = (together(clocks, launch.memory) + launch.launch) * to_ns;
   return prediction;
 }
 

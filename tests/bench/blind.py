@@ -22,14 +22,26 @@ from compare.rows_matmul import plain  # noqa: E402
 TRIALS, ROUNDS, BLOCK_MS = 16, 7, 20.0
 
 
-def shapes():
+def unseen():
+    bf16, f16 = "bf16", "f16"
+    return [plain(shape, name) for shape, name in (
+        ((896, 3584, 1792), bf16), ((40, 4608, 6144), bf16), ((6144, 1024, 2560), bf16), ((11000, 640, 1280), bf16),
+        ((1344, 1344, 4032), bf16), ((160, 2560, 10240), bf16), ((8, 6400, 5376), bf16), ((2720, 2720, 2720), f16),
+        ((336, 8448, 2112), f16), ((88, 9216, 1152), f16), ((4480, 3200, 640), f16), ((1200, 2000, 1784), f16))] + [
+        attention(2304, True, batch=1, heads=24), attention(900, False, batch=8, heads=12),
+        attention(4608, False, depth=64, batch=1, heads=10), attention(1800, True, depth=80, batch=2),
+        attention(3584, True, depth=64, batch=2, heads=14, groups=2), attention(768, True, depth=256, batch=6, heads=8)]
+
+
+def fitted():
+    """What the cost model's exponent was chosen by."""
     bf16, f16 = "bf16", "f16"
     return [plain(shape, name) for shape, name in (
         ((640, 2304, 1536), bf16), ((96, 5120, 5120), bf16), ((7168, 2048, 1408), bf16), ((3328, 3328, 832), bf16),
         ((200, 6144, 4096), bf16), ((5000, 1280, 5120), bf16), ((1728, 1728, 1728), bf16), ((1536, 6144, 1536), f16),
         ((2304, 768, 3072), f16), ((48, 7168, 2304), f16), ((768, 768, 768), f16), ((24, 11008, 4096), f16))] + [
         attention(1536, True, depth=64, batch=3, heads=12), attention(2816, False, batch=1, heads=40),
-        attention(3000, True, batch=2, heads=24, groups=8), attention(640, False, depth=64, batch=16, heads=16),
+        attention(3000, True, batch=2, heads=24, groups=8), attention(640, False, depth=64, batch=16),
         attention(6144, True, depth=96, batch=1, heads=20), attention(1200, False, depth=256, batch=4, heads=8)]
 
 
@@ -87,7 +99,7 @@ def measure(row, library, session, backend, budget_s):
     best = min(times, key=times.get)
     return {"name": row.name, "best": best, "best_us": times[best] * 1e3, "names": names,
             "shares": {name: times[best] / times[names[name]] for name in ("guess", "few", "winner")},
-            "dims": row.dims, "candidates": tuning.candidates, "measured": len(measured),
+            "dims": row.dims, "candidates": [one | {"median_ns": one["median_ns"] or None} for one in tuning.candidates], "measured": len(measured),
             "winner": next(i for i, one in enumerate(tuning.candidates) if one["configuration"] == tuning.winner),
             "tuning_s": tuning.total_ns / 1e9, "first_launch_s": first_s}
 
@@ -97,6 +109,7 @@ def main():
     p.add_argument("--library", help="libkachel.so; default $KACHEL_LIBRARY, then build/")
     p.add_argument("--budget", type=float, default=60, help="seconds to tune a shape")
     p.add_argument("--json", metavar="FILE", help="everything; an entry of rows is what bench_ranking reads")
+    p.add_argument("--fitted", action="store_true", help="the shapes that the cost model was fitted with instead")
     p.add_argument("--shapes", default="", help="globs over names, with commas between them; default: all")
     p.add_argument("--deadline", type=float, default=math.inf, help="begin no shape after that many seconds")
     options = p.parse_args()
@@ -106,7 +119,7 @@ def main():
     result = machine.describe("cuda", session.info, library, " ".join(["blind.py", *sys.argv[1:]])) | {"rows": []}
     began = time.monotonic()
     print(f"{'shape':44} {'guess':>6} {'of ' + str(TRIALS):>6} {'tuned':>6}  best us   first launch s, tuning s")
-    for row in select(shapes(), "cuda", [glob for glob in options.shapes.split(",") if glob]):
+    for row in select(fitted() if options.fitted else unseen(), "cuda", [glob for glob in options.shapes.split(",") if glob]):
         if time.monotonic() - began > options.deadline:
             print(f"DEADLINE: {row.name} and what follows not begun")
             break

@@ -7,6 +7,7 @@
 #include <new>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "runtime/engine/threads.h"
 #include "tuner/forecast.h"
@@ -16,11 +17,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMost = 64;  // configurations that are looked at
+constexpr size_t kMost = 512;  // configurations that are looked at, where there is time
 constexpr unsigned kMostWorkers = 16;
 constexpr auto kTime = std::chrono::milliseconds(30);      // a tenth of a compilation
 constexpr auto kLowered = std::chrono::microseconds(200);  // a prediction that takes longer had to lower
 constexpr double kReadyBand = 1.2;                         // times the best, that one whose binary is there may take
+
+// `count` of `all` indices, in an order whose every beginning is spread over all of them: the last tunables of a list
+// vary fastest, and time may run out at any place. Multiples of the golden ratio, modulo 1.
+std::vector<size_t> spread(size_t all, size_t count) {
+  std::vector<std::pair<double, size_t>> places(all);
+  for (size_t i = 0; i < all; ++i) {
+    const double turns = static_cast<double>(i) * 0.6180339887498949;
+    places[i] = {turns - std::floor(turns), i};
+  }
+  std::sort(places.begin(), places.end());
+  std::vector<size_t> rank(all);
+  for (size_t i = 0; i < all; ++i) rank[places[i].second] = i;
+  rank.resize(count);
+  return rank;
+}
 
 }  // namespace
 
@@ -29,8 +45,7 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
                                  unsigned workers) {
   if (device.properties().compute_major == 0 || model.is_program) return {};
   const size_t count = std::min(candidates.size(), kMost);
-  std::vector<size_t> indices(count);
-  for (size_t i = 0; i < count; ++i) indices[i] = i * candidates.size() / count;
+  const std::vector<size_t> indices = spread(candidates.size(), count);
   std::vector<tuner::Forecast> forecasts(count);
   const auto start = Clock::now();
   std::atomic<size_t> next = 0;
