@@ -32,8 +32,9 @@ grid by < ceildiv(M, BM), bx < ceildiv(N, BN)
 )";
 
 constexpr uint16_t kHalf[] = {0xc000, 0xbc00, 0, 0x3c00, 0x4000};  // -2 to 2
+// An index of kHalf; two more than the value.
 int whole(int64_t i, int seed) {
-  return static_cast<int>((i * 2654435761u + static_cast<unsigned>(seed) * 40503u) >> 7) % 5;
+  return static_cast<int>(((static_cast<uint64_t>(i) * 2654435761u + static_cast<uint64_t>(seed) * 40503u) >> 7) % 5);
 }
 
 struct Host {
