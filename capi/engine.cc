@@ -23,6 +23,7 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   options.compile_threads = static_cast<unsigned>(std::max(given.compile_threads, 0));
   options.devices.cpu_threads = given.cpu_threads;
   if (given.nvrtc_path) options.devices.nvrtc_path = given.nvrtc_path;
+  if (given.target) options.devices.target = given.target;
   if (given.cpu_compiler_path) options.devices.cpu_compiler_path = given.cpu_compiler_path;
   if (given.log)
     options.log = [log = given.log, user = given.log_user](LogLevel level, std::string_view message) {

@@ -154,6 +154,10 @@ typedef struct kachel_engine_options {
    * a deployment ships (kachel_store_export makes one). Nothing is written to them. NULL: $KACHEL_SYSTEM_CACHE; "":
    * none. */
   const char *system_stores;
+  /* "sm_80", "sm_90a", ...: the engine's one CUDA device is of this architecture and need not be there. Kernels are
+   * explained and compiled for it (kachel_compile); its memory is addresses without bytes, and whatever would run or
+   * copy is KACHEL_E_UNSUPPORTED. NULL, "": the machine's own devices. */
+  const char *target;
 } kachel_engine_options;
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
                                               kachel_error **err);
@@ -268,6 +272,20 @@ KACHEL_API kachel_status kachel_launch(kachel_kernel *kernel, const kachel_arg *
  * under BLOCKING, never changed. */
 KACHEL_API kachel_status kachel_prepare(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                         const kachel_launch_options *options, void *stream, kachel_error **err);
+
+typedef struct kachel_compiled {
+  size_t struct_size;
+  uint32_t compiled, present; /* now; that the store had already */
+  uint32_t refused, reserved; /* configurations that cannot be built, too much shared memory for one */
+} kachel_compiled;
+/* Puts binaries that a launch with these arguments may run into the engine's store and loads nothing: of the
+ * configuration that `options` names, else of the `most` that the cost model expects to be the quickest (0: all), of
+ * each kernel if it is a program. Only addresses of tensors are looked at, as to their alignment. What it makes serves
+ * every machine with that architecture as a system store, or once imported. Fails if nothing can be built. out may be
+ * NULL. */
+KACHEL_API kachel_status kachel_compile(kachel_kernel *kernel, const kachel_arg *args, size_t count,
+                                        const kachel_launch_options *options, uint32_t most, kachel_compiled *out,
+                                        kachel_error **err);
 
 /* Fixes device, types, shapes, strides, facts and key values, and reserves scratch. Later launches give the pointers of
  * the tensor parameters (byte_offset added) and the scalar parameters, each in declared order; f32 scalars as the bits of

@@ -44,6 +44,25 @@ kachel_status kachel_prepare(kachel_kernel* kernel, const kachel_arg* args, size
   });
 }
 
+kachel_status kachel_compile(kachel_kernel* kernel, const kachel_arg* args, size_t count,
+                             const kachel_launch_options* options, uint32_t most, kachel_compiled* out,
+                             kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!kernel) return capi::missing("kernel");
+    if (!args && count != 0) return capi::missing("args");
+    runtime::LaunchSettings settings;
+    KACHEL_TRY(capi::launch_settings(*kernel->kernel, options, settings));
+    KACHEL_ASSIGN(const runtime::CompiledAhead made,
+                  kernel->kernel->compile(capi::arguments(args, count), settings, most));
+    if (!out) return {};
+    kachel_compiled value{};
+    value.compiled = static_cast<uint32_t>(made.compiled);
+    value.present = static_cast<uint32_t>(made.present);
+    value.refused = static_cast<uint32_t>(made.refused);
+    return capi::write_struct(out, value, "out");
+  });
+}
+
 kachel_status kachel_bind(kachel_kernel* kernel, const kachel_arg* args, size_t count,
                           const kachel_launch_options* options, kachel_call** out, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {

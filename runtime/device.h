@@ -178,6 +178,7 @@ struct DeviceOptions {
   std::string nvrtc_path;         // libnvrtc or its folder; env KACHEL_NVRTC overrides
   std::string cpu_compiler_path;  // libkachel_llvm.so or its folder; env KACHEL_LLVM overrides
   int32_t cpu_threads = 0;        // 0: all
+  std::string target;             // an engine's only CUDA device is one of this architecture that need not be there
 };
 
 Result<std::unique_ptr<Device>> open_cpu_device(const DeviceOptions& options);

@@ -8,6 +8,7 @@ namespace kachel::cli {
 Outcome<Exit> run(const Options& options);
 Outcome<Exit> tune(const Options& options);
 Outcome<Exit> explain(const Options& options);
+Outcome<Exit> compile(const Options& options);
 Outcome<Exit> check(const Options& options);
 Outcome<Exit> cache(const Options& options);  // ls, stat and clear
 Outcome<Exit> devices(const Options& options);

@@ -7,7 +7,8 @@
 namespace kachel::cli {
 
 Outcome<Exit> explain(const Options& options) {
-  KACHEL_CLI_LET(launch, prepare_launch(options, KACHEL_POLICY_OFF, nullptr));
+  KACHEL_CLI_LET(launch, prepare_launch(options, KACHEL_POLICY_OFF, nullptr,
+                                        options.targets.empty() ? "" : options.targets.front()));
   kachel_text* made = nullptr;
   KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
     return kachel_explain(launch.program.kernel.get(), launch.arguments->data(), launch.arguments->size(),

@@ -2,9 +2,10 @@
 
 namespace kachel::cli {
 
-Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressReporter* progress) {
+Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressReporter* progress,
+                               const std::string& target) {
   Launch launch;
-  KACHEL_CLI_LET(session, Session::open(options, progress));
+  KACHEL_CLI_LET(session, Session::open(options, progress, target));
   launch.session = std::move(session);
   KACHEL_CLI_LET(program, load_program(*launch.session, options));
   launch.program = std::move(program);

@@ -1,4 +1,4 @@
-// What run, tune and explain begin with: an engine, a device, a kernel and its arguments.
+// What run, tune, explain and compile begin with: an engine, a device, a kernel and its arguments.
 #pragma once
 #include "progress.h"
 #include "tensors.h"
@@ -13,7 +13,9 @@ struct Launch {
   kachel_launch_options options{};  // configuration points into the Options it was made from
 };
 // `policy` replaces that of `options`.
-Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressReporter* progress);
+// `target` as in Session::open.
+Outcome<Launch> prepare_launch(const Options& options, int32_t policy, ProgressReporter* progress,
+                               const std::string& target = "");
 
 // The configuration that a launch with these arguments runs now; "" where there is nothing to choose.
 std::string serving_configuration(const Launch& launch);

@@ -15,6 +15,8 @@ Outcome<Exit> dispatch(const Options& options) {
       return tune(options);
     case Command::kExplain:
       return explain(options);
+    case Command::kCompile:
+      return compile(options);
     case Command::kCheck:
       return check(options);
     case Command::kCacheList:

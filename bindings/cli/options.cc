@@ -94,6 +94,15 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
       ->check(CLI::IsMember({"summary", "source", "tile", "loop"}))
       ->capture_default_str();
 
+  explain->add_option("--target", options.targets, "Explain for this architecture, as sm_90a, which need not be there")
+      ->expected(1);
+
+  CLI::App* compile = app.add_subcommand("compile", "Compile ahead, for GPUs that need not be there, into the store");
+  add_program(compile, &options, &raw);
+  add_list(compile, "--target", &options.targets, "Architectures, as sm_80,sm_90a; default: the device");
+  auto* most = compile->add_option("--most", options.most, "So many configurations, the most promising; default: all");
+  compile->add_option("--config", options.configuration, "Only this configuration, as BM=64,BN=128")->excludes(most);
+
   CLI::App* check = app.add_subcommand("check", "Parse and verify programs; compile nothing");
   check->add_option("FILE", options.files, "Tile programs; - reads standard input")->required();
 
@@ -121,15 +130,18 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
   } catch (const CLI::ParseError& error) {
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
       return usage(std::string("there is no command `") + argv[1] +
-                   "`; there is: run, tune, explain, check, cache, devices");
+                   "`; there is: run, tune, explain, compile, check, cache, devices");
     return usage(std::string(error.what()) + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
   }
 
   const std::pair<CLI::App*, Command> commands[] = {
-      {run, Command::kRun},          {tune, Command::kTune},        {explain, Command::kExplain},
-      {check, Command::kCheck},      {list, Command::kCacheList},   {stat, Command::kCacheStat},
-      {clear, Command::kCacheClear}, {gc, Command::kCacheGc},       {verify, Command::kCacheVerify},
-      {ship, Command::kCacheExport}, {take, Command::kCacheImport}, {devices, Command::kDevices},
+      {run, Command::kRun},          {tune, Command::kTune},
+      {explain, Command::kExplain},  {compile, Command::kCompile},
+      {check, Command::kCheck},      {list, Command::kCacheList},
+      {stat, Command::kCacheStat},   {clear, Command::kCacheClear},
+      {gc, Command::kCacheGc},       {verify, Command::kCacheVerify},
+      {ship, Command::kCacheExport}, {take, Command::kCacheImport},
+      {devices, Command::kDevices},
   };
   for (const auto& [parsed, command] : commands)
     if (parsed->parsed()) options.command = command;

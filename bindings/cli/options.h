@@ -13,6 +13,7 @@ enum class Command {
   kRun,
   kTune,
   kExplain,
+  kCompile,
   kCheck,
   kCacheList,
   kCacheStat,
@@ -52,7 +53,9 @@ struct Options {
   double budget_s = 0;        // 0: the library's default
   int repeat = 20;
   bool check = false;
-  int32_t what = 0;  // KACHEL_EXPLAIN_*
+  int32_t what = 0;                  // KACHEL_EXPLAIN_*
+  std::vector<std::string> targets;  // of explain, at most one; architectures instead of the devices that are there
+  uint32_t most = 0;                 // configurations to compile; 0: all
 
   // cache gc, export, import.
   uint64_t max_bytes = 0;

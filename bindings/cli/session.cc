@@ -51,12 +51,16 @@ Outcome<> outcome_of(kachel_status status, kachel_error* error) {
   return failure;
 }
 
-Outcome<std::unique_ptr<Session>> Session::open(const Options& options, ProgressReporter* progress) {
+Outcome<std::unique_ptr<Session>> Session::open(const Options& options, ProgressReporter* progress,
+                                                const std::string& target) {
   kachel_engine_options engine_options{};
   engine_options.struct_size = sizeof engine_options;
   engine_options.store_path = options.store_path ? options.store_path->c_str() : nullptr;
   engine_options.cpu_threads = options.cpu_threads;
   engine_options.tune_budget_ns = static_cast<uint64_t>(options.budget_s * 1e9);
+  engine_options.target = target.c_str();
+  // What is compiled ahead is all in one store, whatever else this machine could read.
+  if (options.command == Command::kCompile) engine_options.system_stores = "";
   engine_options.log = log_to_stderr;
   engine_options.log_user = reinterpret_cast<void*>(static_cast<intptr_t>(options.verbosity == 0   ? KACHEL_LOG_WARNING
                                                                           : options.verbosity == 1 ? KACHEL_LOG_INFO

@@ -38,8 +38,10 @@ class ProgressReporter;
 
 class Session {
  public:
-  // `progress` may be null and must outlive the session.
-  static Outcome<std::unique_ptr<Session>> open(const Options& options, ProgressReporter* progress);
+  // `progress` may be null and must outlive the session. `target`: an architecture in place of the CUDA devices; "":
+  // none.
+  static Outcome<std::unique_ptr<Session>> open(const Options& options, ProgressReporter* progress,
+                                                const std::string& target = "");
 
   kachel_engine* engine() const { return engine_.get(); }
   Outcome<std::vector<kachel_device_info>> devices() const;

@@ -94,7 +94,7 @@ Outcome<> Arguments::add_tensor(const Parameter& parameter, const Options& optio
     range = wanted;
   }
 
-  tensor->before.resize(storage_bytes(view.dtype, elements));
+  const size_t bytes = storage_bytes(view.dtype, elements);
   view.device = device_;
   view.ndim = static_cast<int32_t>(tensor->shape.size());
   view.shape = tensor->shape.data();
@@ -102,13 +102,15 @@ Outcome<> Arguments::add_tensor(const Parameter& parameter, const Options& optio
   tensors_.push_back(std::move(tensor));
   Tensor& kept = *tensors_.back();  // from here on the destructor frees its memory
   KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
-    return kachel_memory_alloc(session_.engine(), device_, kept.before.size(), &kept.view.data, err);
+    return kachel_memory_alloc(session_.engine(), device_, bytes, &kept.view.data, err);
   }));
-  fill_random(view.dtype, range, seed, elements, kept.before.data());
-  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
-    return kachel_memory_copy(session_.engine(), device_, kept.view.data, kept.before.data(), kept.before.size(),
-                              nullptr, err);
-  }));
+  if (options.command == Command::kRun || options.command == Command::kTune) {
+    kept.before.resize(bytes);
+    fill_random(kept.view.dtype, range, seed, elements, kept.before.data());
+    KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
+      return kachel_memory_copy(session_.engine(), device_, kept.view.data, kept.before.data(), bytes, nullptr, err);
+    }));
+  }
   kachel_arg arg{};
   arg.kind = KACHEL_ARG_TENSOR;
   arg.u.tensor = &kept.view;

@@ -1,4 +1,5 @@
-// A launch's arguments: random tensors on the device, with the host's copy of what they held before.
+// A launch's arguments: random tensors on the device, with the host's copy of what they held before; for commands that
+// run nothing, memory alone.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -13,9 +13,9 @@
 
 namespace kachel::runtime {
 
-// Thread-safe. Jobs run one after another, in the order in which they came. A process that exits while one runs tells it
-// to end and waits for that: what a job uses goes when the destructors of libraries run. If it does not end soon, the
-// process leaves at once, with the exit status that was asked for.
+// Thread-safe. Jobs run one after another, in the order in which they came. A process that exits while one runs tells
+// it to end and waits for that: what a job uses goes when the destructors of libraries run. If it does not end soon,
+// the process leaves at once, with the exit status that was asked for.
 class Background {
  public:
   // Ends soon once `cancelled` is set.

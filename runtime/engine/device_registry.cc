@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "runtime/engine/target_device.h"
+
 namespace kachel::runtime {
 namespace {
 
-std::vector<DeviceRef> system_devices() {
+std::vector<DeviceRef> system_devices(const DeviceOptions& options) {
   std::vector<DeviceRef> list;
-  for (int32_t id = 0, count = cuda_device_count(); id < count; ++id)
+  for (int32_t id = 0, count = options.target.empty() ? cuda_device_count() : 1; id < count; ++id)
     list.push_back({static_cast<int32_t>(DeviceKind::kCuda), id});
   list.push_back({static_cast<int32_t>(DeviceKind::kCpu), 0});
   return list;
@@ -16,8 +18,9 @@ std::vector<DeviceRef> system_devices() {
 }  // namespace
 
 DeviceRegistry::DeviceRegistry(const DeviceOptions& options)
-    : DeviceRegistry(system_devices(), [options](DeviceRef device) -> Result<std::unique_ptr<Device>> {
+    : DeviceRegistry(system_devices(options), [options](DeviceRef device) -> Result<std::unique_ptr<Device>> {
         if (device.type == static_cast<int32_t>(DeviceKind::kCpu)) return open_cpu_device(options);
+        if (!options.target.empty()) return open_target_device(options.target, options);
         return open_cuda_device(device.id, options);
       }) {}
 

@@ -33,6 +33,15 @@ class BoundLaunch {
   virtual Status launch(void* const* pointers, const int64_t* scalars, void* stream) const = 0;
 };
 
+// What became of the configurations that were to be compiled.
+struct CompiledAhead {
+  size_t compiled = 0, present = 0;  // now; before, in the store
+  size_t refused = 0;                // that cannot be built
+  std::string refusal;               // why, for the first of them
+
+  void add(const CompiledAhead& other);
+};
+
 enum class ExplainWhat : int32_t { kSummary = 0, kSource = 1, kTileIr = 2, kLoopIr = 3, kConfiguration = 4 };
 
 // Thread-safe.
@@ -56,6 +65,11 @@ class Launchable {
   virtual Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) = 0;
   // Resolves once. The stream that tuning waits for is the device's default one.
   virtual Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) = 0;
+
+  // Puts what a launch may run into the store, and loads nothing: the configuration that the settings give, else the
+  // `most` that are expected to be the quickest; 0: all. The first failure if nothing can be built. Contents of tensors
+  // are not looked at.
+  virtual Result<CompiledAhead> compile(std::span<const Arg> args, const LaunchSettings& settings, size_t most) = 0;
 
   // Words for people: what a launch would run and why. Runs the lowering, not the compiler, and tunes nothing.
   virtual Result<std::string> explain(std::span<const Arg> args, const LaunchSettings& settings, ExplainWhat what) = 0;

@@ -3,6 +3,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/device_registry.cc
   engine/engine.cc
   engine/launchable.cc
+  engine/target_device.cc
   engine/threads.cc
   engine/workspace.cc
   engine/bind/argument_binder.cc
@@ -17,6 +18,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/launch/bound_call.cc
   engine/launch/dispatch_table.cc
   engine/launch/kernel_handle.cc
+  engine/programs/compile_ahead.cc
   engine/programs/prepared_forms.cc
   engine/programs/program_bound.cc
   engine/programs/program_handle.cc
@@ -29,6 +31,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/specialise/configurations.cc
   engine/specialise/keys.cc
   engine/specialise/plan_builder.cc
+  engine/specialise/plan_predictions.cc
   engine/specialise/plan_record.cc
   engine/specialise/prediction.cc
   engine/specialise/specialisation.cc

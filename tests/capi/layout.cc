@@ -38,7 +38,7 @@ FIELD(kachel_progress, done, 28);
 FIELD(kachel_progress, total, 32);
 FIELD(kachel_progress, best_ns, 40);
 
-LAYOUT(kachel_engine_options, 144);
+LAYOUT(kachel_engine_options, 152);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -57,6 +57,7 @@ FIELD(kachel_engine_options, cpu_compiler_path, 112);
 FIELD(kachel_engine_options, background_share, 120);
 FIELD(kachel_engine_options, background_max_bytes, 128);
 FIELD(kachel_engine_options, system_stores, 136);
+FIELD(kachel_engine_options, target, 144);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
@@ -127,6 +128,11 @@ FIELD(kachel_stats, background_pending, 120);
 FIELD(kachel_stats, background_tunings, 128);
 FIELD(kachel_stats, background_failures, 136);
 FIELD(kachel_stats, store_layer_hits, 144);
+
+LAYOUT(kachel_compiled, 24);
+FIELD(kachel_compiled, compiled, 8);
+FIELD(kachel_compiled, present, 12);
+FIELD(kachel_compiled, refused, 16);
 
 LAYOUT(kachel_store_info, 40);
 FIELD(kachel_store_info, path, 8);

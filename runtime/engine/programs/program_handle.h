@@ -21,6 +21,7 @@ class ProgramHandle final : public Launchable {
   Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
   Status prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
   Result<std::unique_ptr<BoundLaunch>> bind(std::span<const Arg> args, const LaunchSettings& settings) override;
+  Result<CompiledAhead> compile(std::span<const Arg> args, const LaunchSettings& settings, size_t most) override;
   Result<std::string> explain(std::span<const Arg> args, const LaunchSettings& settings, ExplainWhat what) override;
 
   const ProgramModel& program() const { return *program_; }

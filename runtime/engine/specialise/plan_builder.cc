@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
-#include "cache/checksum.h"
 #include "ir/instantiate.h"
 #include "runtime/engine/specialise/configurations.h"
-#include "support/bytes.h"
 
 namespace kachel::runtime {
 namespace {
@@ -36,30 +33,6 @@ ir::Bindings bindings_of(const PlanBuilder::Request& request) {
   for (size_t i = 0; i < model.static_dims.size(); ++i)
     bindings.dims[model.dims[model.static_dims[i]]] = request.point.static_dims[i];
   return bindings;
-}
-
-constexpr size_t kMostProfiles = 2048;  // up to 12 KB each
-
-uint64_t hash_of(ByteWriter bytes) {
-  const cache::Digest digest = cache::digest_of(bytes.take());
-  uint64_t code = 0;
-  std::memcpy(&code, digest.data(), sizeof code);
-  return code;
-}
-
-// Of what is compiled and how it is launched.
-uint64_t code_of(const lowering::Lowered& lowered) {
-  ByteWriter bytes;
-  bytes.put_bytes(lowered.text);
-  for (const lowering::Slot& slot : lowered.slots)
-    bytes.put(static_cast<uint8_t>(slot.kind)), bytes.put(slot.index), bytes.put(slot.axis);
-  bytes.put(lowered.threads);
-  bytes.put(lowered.shared_bytes);
-  return hash_of(std::move(bytes));
-}
-
-std::string name_of(const DeviceProperties& device, const cache::Key& key) {
-  return fmt::format("{}.{}.{}", static_cast<int>(device.kind), device.id, key.bytes);
 }
 
 // Dimensions of the concrete kernel to those of the generic one, by name.
@@ -103,6 +76,10 @@ Status check_cluster(const PlanBuilder::Request& request) {
 }
 
 }  // namespace
+
+std::string PlanBuilder::name_of(const DeviceProperties& device, const cache::Key& key) {
+  return fmt::format("{}.{}.{}", static_cast<int>(device.kind), device.id, key.bytes);
+}
 
 std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties& device, const cache::Key& key,
                                                           bool create) {
@@ -207,42 +184,7 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   return lowered;
 }
 
-std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Request& request) {
-  const DeviceProperties& properties = request.device.properties();
-  const std::string name =
-      name_of(properties, plan_key(request.model, request.point, request.values, properties, request.generic));
-  {
-    std::lock_guard lock(mutex_);
-    if (const auto found = profiles_.find(name); found != profiles_.end()) return found->second;
-  }
-  auto profile = std::make_shared<Profile>();
-  if (auto lowered = lower_uncounted(request, {}); lowered.ok()) {
-    profile->code = code_of(*lowered);
-    profile->lowered.emplace();
-    profile->lowered->work = std::move(lowered->work);
-    profile->lowered->flaw = std::move(lowered->flaw);
-  }
-  std::lock_guard lock(mutex_);
-  if (profiles_.size() >= kMostProfiles) profiles_.clear();
-  return profiles_[name] = std::move(profile);
-}
-
-std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) {
-  const DeviceProperties& properties = request.device.properties();
-  if (properties.compute_major == 0) return std::nullopt;
-  const std::shared_ptr<const Profile> profile = profile_of(request);
-  if (!profile->lowered) return std::nullopt;
-  auto prediction =
-      predict_launch(*profile->lowered, request.model, properties, arguments.inputs(request.values.data()));
-  if (!prediction) return std::nullopt;
-  // Equal extents of the grid come with equal numbers of blocks and code.
-  ByteWriter bytes;
-  bytes.put(profile->code), bytes.put(prediction->blocks);
-  prediction->code = hash_of(std::move(bytes));
-  return prediction;
-}
-
-Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request& request, const cache::Key& key) {
+Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const KernelModel& model = request.model;
   const DeviceProperties& properties = request.device.properties();
   KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
@@ -270,15 +212,33 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
                         .usage = compiled.usage,
                         .flaw = flaw_of(lowered, compiled),
                         .binary = std::move(compiled.binary)});
+  return plan;
+}
+
+Status PlanBuilder::put(const cache::Key& key, const std::string& bytes) {
+  if (services_.device_lost.load(std::memory_order_relaxed)) return {};
+  return services_.store.put(key, bytes);
+}
+
+Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request& request, const cache::Key& key) {
+  KACHEL_ASSIGN(PlanRecord plan, make_plan(request));
   const std::string bytes = encode_plan(plan);
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,
-                Specialisation::load(request.device, model, std::move(plan), request.values));
+                Specialisation::load(request.device, request.model, std::move(plan), request.values));
   services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
-  if (!services_.device_lost.load(std::memory_order_relaxed)) {
-    Status put = services_.store.put(key, bytes);
-    if (!put.ok()) services_.log.write(LogLevel::kWarning, fmt::format("a plan was not stored: {}", put.message()));
-  }
+  if (const Status stored = put(key, bytes); !stored.ok())
+    services_.log.write(LogLevel::kWarning, fmt::format("a plan was not stored: {}", stored.message()));
   return loaded;
+}
+
+Result<bool> PlanBuilder::compile(const Request& request) {
+  const cache::Key key =
+      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  const cache::Store::Claim claim = services_.store.claim(key, kCompileLimitNs / 1000);
+  if (services_.store.get(key)) return false;
+  KACHEL_ASSIGN(const PlanRecord plan, make_plan(request));
+  KACHEL_TRY(put(key, encode_plan(plan)));
+  return true;
 }
 
 }  // namespace kachel::runtime

@@ -57,6 +57,9 @@ class PlanBuilder {
   };
   // Lives as long as the builder.
   Result<const Specialisation*> get(const Request& request);
+  // Into the store, where it is not there yet, without loading it: for devices that are elsewhere. True if it was
+  // compiled now.
+  Result<bool> compile(const Request& request);
   // Whether get() would not have to compile. Builds and loads nothing.
   bool is_built(const Request& request);
   // What the compiler said of a plan that is loaded or stored; all unknown otherwise. Builds and loads nothing.
@@ -82,9 +85,12 @@ class PlanBuilder {
   };
   std::shared_ptr<const Profile> profile_of(const Request& request);
   Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
+  static std::string name_of(const DeviceProperties& device, const cache::Key& key);
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
+  Result<PlanRecord> make_plan(const Request& request);
+  Status put(const cache::Key& key, const std::string& bytes);
 
   const EngineServices& services_;
   std::mutex mutex_;  // guards the maps, not the entries
