@@ -29,7 +29,7 @@ using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
 constexpr int kWarp = 32;
-constexpr double kCacheLine = 128;
+constexpr double kBoxAlign = 16;  // where rows of boxes begin: cuTensorMapEncodeTiled
 constexpr double kBankRow = 128;  // bytes of shared memory that an access of a warp takes at least
 
 // Who runs a statement: threads and warps, each counted as often as it does, and how often the busiest thread does.
@@ -84,6 +84,7 @@ class Summary {
       out->emplace_back();
       out->back().work.read_bytes.resize(tensors_);
       out->back().work.written_bytes.resize(tensors_);
+      out->back().work.straddle_bytes.resize(tensors_);
     }
     return out->back().work;
   }
@@ -183,14 +184,16 @@ class Summary {
       case Kind::kStoreShifted:
       case Kind::kBulkCopy: {
         const bool box = node.kind == Kind::kBulkCopy;
-        const double row = box ? kernel_.maps[static_cast<size_t>(node.immediate)].swizzle : kCacheLine;
+        const double row = box ? kernel_.maps[static_cast<size_t>(node.immediate)].swizzle : kLineBytes;
         const double all = runs.threads * bytes();
         work(out).filled_bytes += all;
-        work(out).port_bytes += all * kCacheLine / row;
-        work(out).filled_port_bytes += all * kCacheLine / row;
+        work(out).port_bytes += all * kLineBytes / row;
+        work(out).filled_port_bytes += all * kLineBytes / row;
         if (auto tensor = tensor_of_.find(operands[node.kind == Kind::kStoreShifted ? 2 : 1].buffer.get());
-            tensor != tensor_of_.end())
+            tensor != tensor_of_.end()) {
           work(out).read_bytes[tensor->second] += all;
+          if (box) work(out).straddle_bytes[tensor->second] += all * (row - kBoxAlign) / row;
+        }
         break;
       }
       case Kind::kAsyncWait:

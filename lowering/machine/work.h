@@ -49,6 +49,9 @@ struct Work {
   // Times that memory is waited for. A stage that is filled while `n` others are still to be used counts as 1 / n.
   double rounds = 0;
   std::vector<double> read_bytes, written_bytes;  // of global memory, by tensor of the profile
+  // What is to be added to filled_port_bytes for a tensor whose rows begin between lines of the cache: of r bytes in a
+  // line's multiple of 16, 1 + (r - 16) / 128 lines are touched in the mean.
+  std::vector<double> straddle_bytes;
 
   void add(const Work& other, double times = 1);
 };
@@ -58,6 +61,8 @@ struct BlockWork {
   Work loops;  // of loops over stages that are filled ahead
   Work rest;
 };
+
+inline constexpr int64_t kLineBytes = 128;  // of a GPU's caches
 
 struct WorkNode;
 using WorkNodes = std::vector<WorkNode>;
@@ -103,5 +108,7 @@ std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& i
 
 // Bytes of a tensor of the profile; 0 if its shape is unknown.
 double tensor_bytes(const WorkProfile& profile, size_t tensor, const WorkInputs& inputs);
+// Whether rows of a contiguous tensor of that shape begin between lines of the cache. False if its shape is unknown.
+bool rows_straddle(const WorkProfile& profile, size_t tensor, const WorkInputs& inputs);
 
 }  // namespace kachel::lowering

@@ -167,6 +167,8 @@ void Work::add(const Work& other, double times) {
   written_bytes.resize(std::max(written_bytes.size(), other.written_bytes.size()));
   for (size_t i = 0; i < other.read_bytes.size(); ++i) read_bytes[i] += times * other.read_bytes[i];
   for (size_t i = 0; i < other.written_bytes.size(); ++i) written_bytes[i] += times * other.written_bytes[i];
+  straddle_bytes.resize(std::max(straddle_bytes.size(), other.straddle_bytes.size()));
+  for (size_t i = 0; i < other.straddle_bytes.size(); ++i) straddle_bytes[i] += times * other.straddle_bytes[i];
 }
 
 std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& inputs, int64_t tile) {
@@ -188,6 +190,13 @@ double tensor_bytes(const WorkProfile& profile, size_t tensor, const WorkInputs&
     elements *= static_cast<double>(*value);
   }
   return elements * ir::bits(profile.tensors[tensor].type) / 8;
+}
+
+bool rows_straddle(const WorkProfile& profile, size_t tensor, const WorkInputs& inputs) {
+  const WorkProfile::Tensor& about = profile.tensors[tensor];
+  if (about.shape.size() < 2) return false;
+  const auto row = ir::evaluate_int(about.shape.back(), environment(profile, inputs));
+  return row.ok() && *row * ir::bits(about.type) / 8 % kLineBytes != 0;
 }
 
 }  // namespace kachel::lowering

@@ -142,6 +142,24 @@ TEST_CASE("rows of a box shorter than a line take the port as long as a line") {
   }
 }
 
+TEST_CASE("rows of boxes that begin between lines touch more of them") {
+  for (int64_t width : {64, 32}) {
+    CAPTURE(width);
+    Request request{kMatmul, {{"BK", width}}};
+    request.target = hopper();
+    const Lowered lowered = lowering::lowered(request);
+    const Sums at = work_at(lowered, {64, 256, 64}, {1, 1}, 0);
+    // Of rows of r bytes at any multiple of 16, r / 16 - 1 of 8 reach into a second line.
+    const double rows = 64 * 256 / static_cast<double>(width), row = 2.0 * static_cast<double>(width);
+    CHECK(at.all.straddle_bytes == std::vector<double>{rows * (row - 16), rows * (row - 16), 0});
+    for (int64_t k : {256, 64, 192, 248, 8, 1000}) {
+      CAPTURE(k);
+      const std::vector<int64_t> dims{64, k, 64};
+      for (size_t operand : {0, 1}) CHECK(rows_straddle(*lowered.work, operand, {dims, {}, {}, 1}) == (k % 64 != 0));
+    }
+  }
+}
+
 TEST_CASE("a reduction of rows: every element once, one store a row, functions counted where they are") {
   for (int64_t rows : {4, 8}) {
     Request request{kRows, {{"R", rows}}};

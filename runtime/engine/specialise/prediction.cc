@@ -53,6 +53,12 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
     longest = std::max(longest, work->loops.fills);
     fills += work->loops.fills / static_cast<double>(samples);
   }
+  for (lowering::Work* part : {&mean.loops, &mean.rest})
+    for (size_t tensor = 0; tensor < part->straddle_bytes.size(); ++tensor) {
+      if (!lowering::rows_straddle(profile, tensor, inputs)) continue;
+      part->port_bytes += part->straddle_bytes[tensor];
+      part->filled_port_bytes += part->straddle_bytes[tensor];
+    }
   LaunchPrediction prediction;
   prediction.residency = lowering::residency_of(profile, architecture);
   prediction.blocks = inputs.tiles;
