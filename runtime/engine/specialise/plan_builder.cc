@@ -7,6 +7,7 @@
 
 #include "ir/instantiate.h"
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/profile_range.h"
 
 namespace kachel::runtime {
 namespace {
@@ -148,6 +149,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::from_store(const Request& r
                              request.model.kernel.name, configuration_text(request.model, request.values),
                              request.device.properties().name));
   if (!bytes) return missing;
+  const ProfileRange range("load {}", request.model.kernel.name);
   auto useless = [&](const Status& why) {
     services_.log.write(LogLevel::kWarning,
                         fmt::format("stored plan {} cannot be used and is made again: {}", key.hex(), why.message()));
@@ -187,6 +189,7 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
 Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const KernelModel& model = request.model;
   const DeviceProperties& properties = request.device.properties();
+  const ProfileRange range("compile {} {}", model.kernel.name, configuration_text(model, request.values));
   KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
   Compiler& compiler = request.device.compiler();
   KACHEL_ASSIGN(CompileResult compiled, compiler.compile({.text = lowered.text,

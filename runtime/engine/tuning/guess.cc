@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/engine/threads.h"
+#include "runtime/profile_range.h"
 #include "tuner/forecast.h"
 
 namespace kachel::runtime {
@@ -44,6 +45,7 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
                                  const BoundArguments& arguments, const std::vector<TunableValues>& candidates,
                                  unsigned workers) {
   if (device.properties().compute_major == 0 || model.is_program) return {};
+  const ProfileRange range("choose a configuration of {}", model.kernel.name);
   const size_t count = std::min(candidates.size(), kMost);
   const std::vector<size_t> indices = spread(candidates.size(), count);
   std::vector<tuner::Forecast> forecasts(count);

@@ -6,6 +6,7 @@
 
 #include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/guess.h"
+#include "runtime/profile_range.h"
 
 namespace kachel::runtime {
 namespace {
@@ -168,6 +169,7 @@ Status Ranking::tuning_failed(const Status& status) {
 }
 
 Result<std::vector<TunableValues>> Ranking::tune() {
+  const ProfileRange range("tune {}", model_.kernel.name);
   const TuningSubject subject{model_, point_, key_values_, device_.properties()};
   const cache::Key key = tuning_key(model_, point_, key_values_, device_.properties());
   // One tuning per key at a time; who waited looks into the store again.
