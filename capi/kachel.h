@@ -425,6 +425,14 @@ KACHEL_API kachel_status kachel_store_export(kachel_engine *engine, const char *
 KACHEL_API kachel_status kachel_store_import(kachel_engine *engine, const char *path, uint64_t *copied,
                                              kachel_error **err);
 
+/* Decisions and samples of tunings, without binaries, as JSON that says in words what it holds: for other programs to
+ * read, and for other machines with such a GPU and driver, or other ranks of one job, to take in. */
+KACHEL_API kachel_status kachel_tunings_export(kachel_engine *engine, kachel_text **out, kachel_error **err);
+/* Takes in such a text, all of it or, if something in it is wrong, nothing (KACHEL_E_INVALID), replacing what is there
+ * under the same keys. Kernels that have looked already keep what they found. imported may be NULL. */
+KACHEL_API kachel_status kachel_tunings_import(kachel_engine *engine, const char *text, size_t size, uint64_t *imported,
+                                               kachel_error **err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@
 #include "cache/transfer.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "runtime/engine/report/tunings_json.h"
 #include "runtime/engine/specialise/plan_record.h"
 #include "runtime/engine/tuning/tuning_store.h"
 #include "support/bytes.h"
@@ -124,6 +125,28 @@ kachel_status kachel_store_import(kachel_engine* engine, const char* path, uint6
       return Status(Code::kStore, fmt::format("{}: no store can be read there; see the log for the reason", path));
     KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(*from, engine->engine->store()));
     if (copied) *copied = count;
+    return {};
+  });
+}
+
+kachel_status kachel_tunings_export(kachel_engine* engine, kachel_text** out, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!out) return capi::missing("out");
+    KACHEL_ASSIGN(std::string text, runtime::tunings_to_json(engine->engine->store()));
+    *out = new kachel_text{std::move(text)};
+    return {};
+  });
+}
+
+kachel_status kachel_tunings_import(kachel_engine* engine, const char* text, size_t size, uint64_t* imported,
+                                    kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!text && size != 0) return capi::missing("text");
+    KACHEL_ASSIGN(const uint64_t count,
+                  runtime::tunings_from_json(engine->engine->store(), size ? std::string_view(text, size) : ""));
+    if (imported) *imported = count;
     return {};
   });
 }

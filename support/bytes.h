@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -80,5 +81,7 @@ class ByteReader {
 
 // Lower-case hex of any bytes, for logs and listings.
 std::string to_hex(std::string_view bytes);
+// Nothing unless it is an even number of hexadecimal digits, of either case.
+std::optional<std::string> from_hex(std::string_view text);
 
 }  // namespace kachel

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "commands.h"
 #include "format.h"
 #include "json.h"
@@ -121,6 +123,23 @@ Outcome<Exit> take(const Session& session, const Options& options) {
   return report(options.json, "imported", copied, options.folder);
 }
 
+// JSON either way: it is what is shipped.
+Outcome<Exit> tunings(const Session& session, const Options& options) {
+  if (options.take.empty()) {
+    kachel_text* made = nullptr;
+    KACHEL_CLI_TRY(attempt([&](kachel_error** err) { return kachel_tunings_export(session.engine(), &made, err); }));
+    const TextHandle text(made);
+    std::fwrite(kachel_text_data(made), 1, kachel_text_size(made), stdout);
+    return Exit::kOk;
+  }
+  KACHEL_CLI_LET(text, read_text(options.take));
+  uint64_t imported = 0;
+  KACHEL_CLI_TRY(attempt([&](kachel_error** err) {
+    return kachel_tunings_import(session.engine(), text.data(), text.size(), &imported, err);
+  }));
+  return report(options.json, "imported", imported, options.take);
+}
+
 }  // namespace
 
 Outcome<Exit> cache(const Options& options) {
@@ -138,6 +157,8 @@ Outcome<Exit> cache(const Options& options) {
       return ship(*session, options);
     case Command::kCacheImport:
       return take(*session, options);
+    case Command::kCacheTunings:
+      return tunings(*session, options);
     default:
       return list(*session, options.json);
   }

@@ -26,6 +26,7 @@ Outcome<Exit> dispatch(const Options& options) {
     case Command::kCacheVerify:
     case Command::kCacheExport:
     case Command::kCacheImport:
+    case Command::kCacheTunings:
       return cache(options);
     case Command::kDevices:
       return devices(options);

@@ -120,6 +120,8 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
   CLI::App* take = cache->add_subcommand("import", "Copy every entry from the store in a folder");
   for (CLI::App* command : {ship, take})
     command->add_option("FOLDER", options.folder, "Path of the other store")->required();
+  CLI::App* tunings = cache->add_subcommand("tunings", "Print decisions and samples as JSON, or take in such a text");
+  tunings->add_option("--take", options.take, "File that `cache tunings` printed; - reads standard input");
   CLI::App* devices = app.add_subcommand("devices", "List the devices");
 
   try {
@@ -135,12 +137,19 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
   }
 
   const std::pair<CLI::App*, Command> commands[] = {
-      {run, Command::kRun},          {tune, Command::kTune},
-      {explain, Command::kExplain},  {compile, Command::kCompile},
-      {check, Command::kCheck},      {list, Command::kCacheList},
-      {stat, Command::kCacheStat},   {clear, Command::kCacheClear},
-      {gc, Command::kCacheGc},       {verify, Command::kCacheVerify},
-      {ship, Command::kCacheExport}, {take, Command::kCacheImport},
+      {run, Command::kRun},
+      {tune, Command::kTune},
+      {explain, Command::kExplain},
+      {compile, Command::kCompile},
+      {check, Command::kCheck},
+      {list, Command::kCacheList},
+      {stat, Command::kCacheStat},
+      {clear, Command::kCacheClear},
+      {gc, Command::kCacheGc},
+      {verify, Command::kCacheVerify},
+      {ship, Command::kCacheExport},
+      {take, Command::kCacheImport},
+      {tunings, Command::kCacheTunings},
       {devices, Command::kDevices},
   };
   for (const auto& [parsed, command] : commands)

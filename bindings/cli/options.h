@@ -22,6 +22,7 @@ enum class Command {
   kCacheVerify,
   kCacheExport,
   kCacheImport,
+  kCacheTunings,
   kDevices
 };
 
@@ -60,6 +61,7 @@ struct Options {
   // cache gc, export, import.
   uint64_t max_bytes = 0;
   std::string folder;
+  std::string take;  // of cache tunings: a file to take in; "": print
 };
 
 // Unset where the process has nothing left to do (--help, --version): it has been printed.

@@ -28,6 +28,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/report/explain.cc
   engine/report/metrics.cc
   engine/report/tuning_view.cc
+  engine/report/tunings_json.cc
   engine/specialise/configurations.cc
   engine/specialise/keys.cc
   engine/specialise/plan_builder.cc

@@ -54,7 +54,7 @@ bool TuningDecision::covers(const std::vector<TunableValues>& candidates) const 
 
 std::optional<TuningDecision> TuningStore::decision() const {
   const auto bytes = store_.get(tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device));
-  return bytes ? decode(*bytes) : std::nullopt;
+  return bytes ? decode_decision(*bytes) : std::nullopt;
 }
 
 std::optional<TuningDecision> TuningStore::nearest_decision() const {
@@ -69,14 +69,14 @@ std::optional<TuningDecision> TuningStore::nearest_decision() const {
     if (values) {
       const double apart = distance(*values, subject_.key_values);
       if (apart < least)
-        if (auto decision = decode(entry.payload)) nearest = std::move(decision), least = apart;
+        if (auto decision = decode_decision(entry.payload)) nearest = std::move(decision), least = apart;
     }
     return ++seen < kMostLookedAt;
   });
   return nearest;
 }
 
-std::optional<TuningDecision> TuningStore::decode(std::string_view bytes) {
+std::optional<TuningDecision> decode_decision(std::string_view bytes) {
   ByteReader in(bytes);
   TuningSummary names;
   if (!get_names(in, names)) return std::nullopt;
@@ -94,16 +94,19 @@ std::optional<TuningDecision> TuningStore::decode(std::string_view bytes) {
 std::optional<tuner::CandidateRecord> TuningStore::sample(const TunableValues& values) const {
   const auto bytes =
       store_.get(sample_key(subject_.model, subject_.point, values, subject_.key_values, subject_.device));
-  if (!bytes) return std::nullopt;
-  ByteReader in(*bytes);
+  auto decoded = bytes ? decode_sample(*bytes) : std::nullopt;
+  // The key says which configuration it is; a record that says otherwise is not ours.
+  if (!decoded || decoded->configuration != to_configuration(values)) return std::nullopt;
+  return decoded;
+}
+
+std::optional<tuner::CandidateRecord> decode_sample(std::string_view bytes) {
+  ByteReader in(bytes);
   TuningSummary names;
   if (!get_names(in, names)) return std::nullopt;
   const std::string_view record = in.get_bytes();
   if (!in.at_end()) return std::nullopt;
-  auto decoded = tuner::decode_candidate(record);
-  // The key says which configuration it is; a record that says otherwise is not ours.
-  if (!decoded || decoded->configuration != to_configuration(values)) return std::nullopt;
-  return decoded;
+  return tuner::decode_candidate(record);
 }
 
 std::vector<cache::Entry> TuningStore::samples_of(const std::vector<tuner::CandidateRecord>& records,

@@ -44,13 +44,16 @@ class TuningStore {
   Status save_samples(const std::vector<tuner::CandidateRecord>& records, const std::vector<TunableValues>& candidates);
 
  private:
-  static std::optional<TuningDecision> decode(std::string_view bytes);
   std::vector<cache::Entry> samples_of(const std::vector<tuner::CandidateRecord>& records,
                                        const std::vector<TunableValues>& candidates) const;
 
   cache::Store& store_;
   TuningSubject subject_;
 };
+
+// Records as they are stored; nothing where they are damaged or of another version.
+std::optional<TuningDecision> decode_decision(std::string_view bytes);
+std::optional<tuner::CandidateRecord> decode_sample(std::string_view bytes);
 
 // The names in a tuning or sample record, for listings.
 struct TuningSummary {

@@ -17,7 +17,8 @@ kachel_test(NAME engine_test SOURCES
   engine/prediction_test.cc
   engine/program_test.cc
   engine/trouble_test.cc
-  DEPENDS engine_testing)
+  engine/tunings_json_test.cc
+  DEPENDS engine_testing LIBRARIES nlohmann_json::nlohmann_json)
 kachel_test(NAME engine_processes_test SOURCES engine/processes_test.cc DEPENDS engine_testing)
 kachel_test(NAME engine_stress_test SOURCES engine/stress_test.cc DEPENDS engine_testing)
 add_test(NAME engine_stress_long_test COMMAND engine_stress_test)
