@@ -1,8 +1,9 @@
 // An inference server without a network: requests arrive over time, prompts and next tokens run through a module of
 // tile programs, and the latencies under each tuning policy are compared, with an empty store and with a filled one.
 //
-//   serve layer.tile [--requests N] [--rate R] [--policy off|blocking|background] [--store FOLDER] [--json]
-//   [--no-graphs] serve layer.tile --check
+//   serve layer.tile [--requests N] [--rate R] [--policy off|blocking|background] [--store FOLDER]
+//                    [--plot FILE.svg] [--json] [--no-graphs]
+//   serve layer.tile --check
 //
 // On a GPU, steps for next tokens are replayed as CUDA graphs unless --no-graphs says otherwise.
 #include <algorithm>
@@ -16,13 +17,14 @@
 #include <iterator>
 #include <sstream>
 
+#include "plot.h"
 #include "traffic.h"
 
 namespace serve {
 namespace {
 
 struct Options {
-  std::string file, store, policy;  // policy "": all of them, one after the other
+  std::string file, store, policy, plot;  // policy "": all of them, one after the other
   Traffic traffic;
   bool check = false, json = false, graphs = true;
 };
@@ -149,11 +151,19 @@ void compare(const Options& options) {
     folder = (fs::temp_directory_path() / "kachel-serve-XXXXXX").string();
     if (!mkdtemp(folder.data())) throw std::runtime_error("no temporary folder");
   }
+  std::vector<PlotLine> lines;
   for (const Policy& policy : kPolicies) {
     if (!options.policy.empty() && options.policy != policy.name) continue;
-    const std::string store = folder + "/" + policy.name;
-    print(run(options, policy, store, "empty"), options.json);
-    print(run(options, policy, store, "filled"), options.json);
+    for (const char* state : {"empty", "filled"}) {
+      const Row row = run(options, policy, folder + "/" + policy.name, state);
+      print(row, options.json);
+      lines.push_back({row.policy + ", " + state + " store", row.served});
+    }
+  }
+  if (!options.plot.empty()) {
+    std::ofstream out(options.plot, std::ios::binary);
+    if (!(out << plot("A serving host: latency by tuning policy", lines) << std::flush))
+      throw std::runtime_error(options.plot + ": cannot be written");
   }
   if (options.store.empty()) fs::remove_all(folder);
 }
@@ -205,6 +215,8 @@ int main_of(int argc, char** argv) {
       options.policy = value();
     else if (option == "--store")
       options.store = value();
+    else if (option == "--plot")
+      options.plot = value();
     else if (option == "--check")
       options.check = true;
     else if (option == "--json")
