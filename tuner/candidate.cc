@@ -28,6 +28,10 @@ std::string_view state_name(CandidateState state) {
       return "measured";
     case CandidateState::kRejectedFlaw:
       return "rejected_flaw";
+    case CandidateState::kCrashed:
+      return "crashed";
+    case CandidateState::kTimedOut:
+      return "timed_out";
   }
   return "unknown";
 }
@@ -72,7 +76,7 @@ std::optional<CandidateRecord> decode_candidate(std::string_view bytes) {
   if (!configuration.ok() || configuration->text() != text) return std::nullopt;
   record.configuration = *std::move(configuration);
   uint8_t state = in.get<uint8_t>();
-  if (state > static_cast<uint8_t>(CandidateState::kRejectedFlaw)) return std::nullopt;
+  if (state > static_cast<uint8_t>(CandidateState::kTimedOut)) return std::nullopt;
   record.state = static_cast<CandidateState>(state);
   record.flaw = in.get_bytes();
   record.message = in.get_bytes();

@@ -20,10 +20,18 @@ enum class CandidateState : uint8_t {
   kPruned = 4,  // measured until it was clear that it loses
   kMeasured = 5,
   kRejectedFlaw = 6,  // has a flaw that another candidate, which is served, has not; neither checked nor measured
+  kCrashed = 7,       // took the process down that tried it; never tried again
+  kTimedOut = 8,      // its compilation or its run took longer than the limit, and was ended; never tried again
 };
 
-// "untried", "compile_failed", "rejected_wrong", "launch_failed", "pruned", "measured", "rejected_flaw".
+// "untried", "compile_failed", "rejected_wrong", "launch_failed", "pruned", "measured", "rejected_flaw", "crashed",
+// "timed_out".
 std::string_view state_name(CandidateState state);
+
+// What tries it may not survive that.
+inline bool is_harmful(CandidateState state) {
+  return state == CandidateState::kCrashed || state == CandidateState::kTimedOut;
+}
 
 // The runs of one candidate within one session. A session is one interleaved series: sample i of each of its candidates
 // was taken in the same round, so samples of one session pair by index, and pairs share the clock of that moment.

@@ -175,7 +175,7 @@ Status Measurement::blocks() {
 }
 
 Status Measurement::block(const Trial& trial, int samples, int64_t lead_in_ns) {
-  auto goes_on = [&] { return trial.record->state != CandidateState::kLaunchFailed && !out_of_time(); };
+  auto goes_on = [&] { return !has_failed(trial) && !out_of_time(); };
   Deadline lead_in(env_.clock, env_.clock.now_ns(), lead_in_ns);
   while (!lead_in.passed() && goes_on()) {
     KACHEL_TRY(time(trial, false));
@@ -189,15 +189,23 @@ Status Measurement::block(const Trial& trial, int samples, int64_t lead_in_ns) {
 }
 
 Result<std::optional<double>> Measurement::run_once(const Trial& trial) {
-  CandidateRecord& record = *trial.record;
   env_.runner.flush();
   Result<double> ns = env_.runner.time_once_ns(trial.index);
   ++timed_runs_;
   if (!ns.ok() && ends_tuning(ns.status().code())) return ns.status();
   if (ns.ok() && std::isfinite(*ns) && *ns > 0) return std::optional(*ns);
-  record.state = CandidateState::kLaunchFailed;
-  record.message = ns.ok() ? fmt::format("the device reported a run of {} ns", *ns) : ns.status().message();
+  note_failure(trial, ns.ok() ? fmt::format("the device reported a run of {} ns", *ns) : ns.status().message());
   return std::optional<double>();
+}
+
+// Of one that the runner can try no more, the samples that it has stand.
+void Measurement::note_failure(const Trial& trial, std::string message) {
+  CandidateRecord& record = *trial.record;
+  failed_.insert(trial.index);
+  const Verdict verdict = env_.runner.verdict(trial.index);
+  if (verdict == Verdict::kNotTried && record.state != CandidateState::kUntried) return;
+  record.state = state_after(verdict, CandidateState::kLaunchFailed);
+  record.message = std::move(message);
 }
 
 void Measurement::keep(const Trial& trial, double ns) {
@@ -230,7 +238,7 @@ bool Measurement::out_of_time() {
 }
 
 void Measurement::drop_failed() {
-  std::erase_if(live_, [](const Trial& trial) { return trial.record->state == CandidateState::kLaunchFailed; });
+  std::erase_if(live_, [this](const Trial& trial) { return has_failed(trial); });
 }
 
 void Measurement::lose(const Trial& trial, std::string why) {

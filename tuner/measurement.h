@@ -42,6 +42,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,21 @@ struct MeasurementLimits {
   size_t max_finalists = 3;
 };
 
+// In which a failure leaves a candidate that was untried.
+inline CandidateState state_after(Verdict verdict, CandidateState otherwise) {
+  switch (verdict) {
+    case Verdict::kCrashed:
+      return CandidateState::kCrashed;
+    case Verdict::kTimedOut:
+      return CandidateState::kTimedOut;
+    case Verdict::kNotTried:
+      return CandidateState::kUntried;
+    case Verdict::kFailed:
+      break;
+  }
+  return otherwise;
+}
+
 // A candidate under measurement. `record` outlives the Measurement; its state, message and samples are written.
 struct Trial {
   size_t index = 0;
@@ -102,7 +118,8 @@ class Measurement {
   // before the first sample; otherwise one is taken, of the first trial that can be launched.
   Measurement(const Environment& environment, std::vector<Trial> trials, uint64_t first_session, bool may_stop_empty);
 
-  // Each trial ends up measured, pruned or launch_failed, or as it was if the deadline came before its first sample.
+  // Each trial ends up measured, pruned or with a failure, or as it was if the deadline or the runner's end came before
+  // its first sample.
   // Fails only for what ends the whole tuning: cancellation, a lost device.
   Status run();
 
@@ -122,6 +139,8 @@ class Measurement {
 
   // True if the deadline has passed and there is a sample to fall back on. Sets cut_short_.
   bool out_of_time();
+  void note_failure(const Trial& trial, std::string message);
+  bool has_failed(const Trial& trial) const { return failed_.count(trial.index) != 0; }
   void drop_failed();
   // Takes out of the rounds whoever has lost; returns whether the rest is settled.
   bool prune(int rounds);
@@ -136,6 +155,7 @@ class Measurement {
 
   Environment env_;
   std::vector<Trial> live_;
+  std::set<size_t> failed_;  // whose runs end here
   uint64_t session_;
   bool has_sample_;
   bool cut_short_ = false;

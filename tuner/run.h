@@ -49,6 +49,7 @@ class TuningRun {
   }
   CandidateRecord& record(size_t index) { return result_.candidates[index]; }
 
+  void note_failure(size_t index, CandidateState otherwise, std::string message);
   void load_known();
   void admit_known();
   void set_aside(size_t index);

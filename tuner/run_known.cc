@@ -38,11 +38,12 @@ void TuningRun::load_known() {
     mine.samples = known.samples;
     std::erase_if(mine.samples, [](const SampleSet& set) { return set.ns.empty(); });
     mine.flaw = known.flaw;
-    if (known.state == CandidateState::kRejectedWrong || stands(known, mine.samples)) {
+    const bool rejected = known.state == CandidateState::kRejectedWrong || is_harmful(known.state);
+    if (rejected || stands(known, mine.samples)) {
       mine.state = known.state;
       mine.message = known.message;
     }
-    if (!mine.flaw.empty() && mine.state != CandidateState::kRejectedWrong) set_aside(i);
+    if (!mine.flaw.empty() && !rejected) set_aside(i);
   }
   admit_known();
 }

@@ -3,6 +3,15 @@
 
 namespace kachel::tuner {
 
+void TuningRun::note_failure(size_t index, CandidateState otherwise, std::string message) {
+  CandidateRecord& mine = record(index);
+  const Verdict verdict = runner_.verdict(index);
+  if (verdict == Verdict::kNotTried && is_served(mine)) return;
+  mine.state = state_after(verdict, otherwise);
+  mine.message = std::move(message);
+  if (is_harmful(mine.state) && request_.on_harm) request_.on_harm(index, mine);
+}
+
 Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& deadline) {
   std::vector<size_t> order;
   for (size_t index : indices)
@@ -22,8 +31,7 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
       mine.flaw = runner_.flaw(order[at]);
       if (flaws_count_ && !mine.flaw.empty()) set_aside(order[at]);
     } else {
-      mine.state = CandidateState::kCompileFailed;
-      mine.message = outcome.status.message();
+      note_failure(order[at], CandidateState::kCompileFailed, outcome.status.message());
       ++result_.counters.compile_failed;
     }
     return reporter_.report(
@@ -63,8 +71,8 @@ Status TuningRun::check(const std::vector<size_t>& indices) {
       passed_[index] = any_passed = true;
     } else {
       bool could_not_run = code == Code::kLaunch || code == Code::kNoMemory;
-      mine.state = could_not_run ? CandidateState::kLaunchFailed : CandidateState::kRejectedWrong;
-      mine.message = status.message();
+      note_failure(index, could_not_run ? CandidateState::kLaunchFailed : CandidateState::kRejectedWrong,
+                   status.message());
       if (!could_not_run) ++result_.counters.rejected;
     }
     KACHEL_TRY(reporter_.report(
@@ -77,7 +85,8 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
   std::vector<Trial> trials;
   std::vector<size_t> sets_before;
   for (size_t index : indices) {
-    if (!passed_[index] || record(index).state == CandidateState::kLaunchFailed) continue;
+    const CandidateState state = record(index).state;
+    if (!passed_[index] || state == CandidateState::kLaunchFailed || is_harmful(state)) continue;
     trials.push_back({index, &record(index)});
     sets_before.push_back(record(index).samples.size());
   }
@@ -90,8 +99,10 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
   result_.budget_exhausted |= measurement.cut_short();
   for (size_t i = 0; i < trials.size(); ++i) {
     CandidateRecord& mine = *trials[i].record;
+    if (is_harmful(mine.state) && request_.on_harm) request_.on_harm(trials[i].index, mine);
     if (mine.samples.size() == sets_before[i]) {
-      if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was measured";
+      if (mine.state == CandidateState::kUntried && mine.message.empty())
+        mine.message = "the budget ended before it was measured";
     } else if (!sampled_[trials[i].index] && std::binary_search(known_.begin(), known_.end(), trials[i].index)) {
       ++result_.counters.remeasured;
     } else if (!sampled_[trials[i].index]) {

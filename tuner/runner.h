@@ -17,6 +17,14 @@ struct Forecast {
   uint64_t code = 0;  // equal for candidates that come to the same code and launch; 0: not known
 };
 
+// What a failure of a candidate means beyond the call that failed.
+enum class Verdict {
+  kFailed,    // what the status says; a later tuning may try again
+  kCrashed,   // the process that tried it did not survive
+  kTimedOut,  // it exceeded a limit, and was ended together with the process that tried it
+  kNotTried,  // nothing was found out of it, nor will be by this runner
+};
+
 // kDeviceLost and kCancelled from any function end the whole tuning with that status; any other failure only ends the
 // candidate. The runner owes the time limits: a call that never returns is a tuning that never returns.
 class CandidateRunner {
@@ -47,6 +55,9 @@ class CandidateRunner {
   virtual void flush() = 0;
   // One launch; the device's own time for it in nanoseconds, without the flush.
   virtual Result<double> time_once_ns(size_t index) = 0;
+
+  // Of the latest failure of compile, check or time_once_ns of that candidate.
+  virtual Verdict verdict([[maybe_unused]] size_t index) const { return Verdict::kFailed; }
 };
 
 }  // namespace kachel::tuner

@@ -68,8 +68,10 @@ bool TuningRun::any_served() const {
 // Those to try, in this order.
 std::vector<size_t> TuningRun::missing() {
   std::vector<size_t> indices;
-  for (size_t i = 0; i < result_.candidates.size(); ++i)
-    if (result_.candidates[i].state == CandidateState::kUntried && !twin_[i]) indices.push_back(i);
+  for (size_t i = 0; i < result_.candidates.size(); ++i) {
+    const bool untried = result_.candidates[i].state == CandidateState::kUntried;
+    if (untried && !twin_[i] && runner_.verdict(i) != Verdict::kNotTried) indices.push_back(i);
+  }
   auto first = std::find(indices.begin(), indices.end(), request_.default_index);
   if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
   if (indices.size() < 2) return indices;

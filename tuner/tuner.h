@@ -18,7 +18,8 @@
 //    samples of one that was not pruned are what a budget left over, and do not count as known.
 //  - A candidate with a flaw (runner.h) is set aside once it is compiled, with its samples if it has any. Where none
 //    without a flaw can be served, those set aside are taken up again, and the flaw counts no more.
-//  - A candidate that was rejected as wrong stays rejected. One that failed to compile or launch is tried again.
+//  - A candidate that was rejected as wrong stays rejected, and one that took down or held up the process that tried it
+//    is never tried again. One that failed to compile or launch is.
 //
 // Every candidate is checked against the generic lowering before it is timed, and one that fails never ranks, however
 // fast.
@@ -62,6 +63,8 @@ struct TuneRequest {
       known;  // of this key and device, in any order; those not among the candidates are ignored
   int64_t budget_ns = 2'000'000'000;  // of Clock time from the call on; Deadline::kNever for none
   unsigned workers = 0;               // compile threads; 0: one per core, at most 16
+  // At once when a candidate has crashed or timed out, on the thread that called tune(). May be empty.
+  std::function<void(size_t index, const CandidateRecord&)> on_harm;
   // Where the tuning is cancelled: what it knows of each candidate by then, in their order, to be known by a later one.
   // May be empty.
   std::function<void(const std::vector<CandidateRecord>&)> on_cancelled;
@@ -72,9 +75,10 @@ class Tuner {
  public:
   explicit Tuner(TunerOptions options = {}) : options_(options) {}
 
-  // Blocks until a winner is found. The winner was compiled by this call unless its samples were known. Fails with
-  // kInvalid for a malformed request, kCancelled, kDeviceLost, the status of CandidateRunner::prepare, or, if no
-  // candidate can be served, with kCompile (none compiled) or kLaunch; the log then has a line per candidate.
+  // Blocks until a winner is found. Candidates that the runner cannot try any more are left untried. The winner was
+  // compiled by this call unless its samples were known. Fails with kInvalid for a malformed request, kCancelled,
+  // kDeviceLost, the status of CandidateRunner::prepare, or, if no candidate can be served, with kCompile (none
+  // compiled) or kLaunch; the log then has a line per candidate.
   Result<TuningResult> tune(const TuneRequest& request, CandidateRunner& runner, Clock& clock,
                             const Progress& progress = {}) const;
 

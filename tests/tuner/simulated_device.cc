@@ -11,7 +11,19 @@ void SimulatedDevice::log(char what, size_t index) {
   events_.push_back({what, index});
 }
 
+Status SimulatedDevice::call(size_t index) {
+  std::lock_guard lock(mutex_);
+  if (calls_left < 0) return {};
+  if (calls_left == 0) {
+    turned_away_.insert(index);
+    return {Code::kLaunch, "nothing can be tried any more"};
+  }
+  --calls_left;
+  return {};
+}
+
 Status SimulatedDevice::compile(size_t index) {
+  KACHEL_TRY(call(index));
   {
     std::lock_guard lock(mutex_);
     most_compiling_ = std::max(most_compiling_, ++compiling_);
@@ -31,6 +43,7 @@ Status SimulatedDevice::prepare() {
 }
 
 Status SimulatedDevice::check(size_t index) {
+  KACHEL_TRY(call(index));
   log('k', index);
   clock_.advance(check_ns);
   return candidates[index].check;
@@ -42,6 +55,7 @@ void SimulatedDevice::flush() {
 }
 
 Result<double> SimulatedDevice::time_once_ns(size_t index) {
+  KACHEL_TRY(call(index));
   log('r', index);
   SimulatedCandidate& candidate = candidates[index];
   if (candidate.runs_before_failure == 0) return candidate.launch_failure;

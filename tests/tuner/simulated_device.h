@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct SimulatedCandidate {
   Status check;
   int runs_before_failure = -1;  // then `launch_failure`; -1: never fails
   Status launch_failure = {Code::kLaunch, "illegal address"};
+  Verdict verdict = Verdict::kFailed;  // of its failures
 };
 
 class SimulatedDevice final : public CandidateRunner {
@@ -53,6 +55,7 @@ class SimulatedDevice final : public CandidateRunner {
   int64_t flush_ns = 30'000;
   int64_t check_ns = 100'000;
   Status prepare_status;
+  int calls_left = -1;  // of compile, check and time_once_ns together, until nothing can be tried; -1: no end
 
   Forecast forecast(size_t index) override { return candidates[index].forecast; }
   Status compile(size_t index) override;
@@ -61,6 +64,9 @@ class SimulatedDevice final : public CandidateRunner {
   Status check(size_t index) override;
   void flush() override;
   Result<double> time_once_ns(size_t index) override;
+  Verdict verdict(size_t index) const override {
+    return turned_away_.count(index) ? Verdict::kNotTried : candidates[index].verdict;
+  }
 
   const std::vector<Event>& events() const { return events_; }
   size_t count(char what, size_t index) const;
@@ -71,12 +77,14 @@ class SimulatedDevice final : public CandidateRunner {
 
  private:
   double gaussian();
+  Status call(size_t index);
   void log(char what, size_t index);
 
   FakeClock& clock_;
   std::mt19937_64 random_;
   double heat_ = 0;
   std::mutex mutex_;  // for compile()
+  std::set<size_t> turned_away_;
   std::vector<Event> events_;
   int compiling_ = 0, most_compiling_ = 0;
 };
