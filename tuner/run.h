@@ -62,6 +62,7 @@ class TuningRun {
   size_t next_batch(size_t tried, int64_t pass_start_ns) const;
   Status contest();
   Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
+  Status prepare(const std::vector<size_t>& indices);
   Status check(const std::vector<size_t>& indices);
   Status measure(const std::vector<size_t>& indices, bool may_stop_empty);
   std::vector<Standing> standings(const std::vector<size_t>& indices) const;

@@ -47,6 +47,15 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
   return {};
 }
 
+// Where that fails, candidates may have done harm to it.
+Status TuningRun::prepare(const std::vector<size_t>& indices) {
+  Status prepared = runner_.prepare();
+  for (size_t index : indices)
+    if (!prepared.ok() && state_after(runner_.verdict(index), CandidateState::kUntried) != CandidateState::kUntried)
+      note_failure(index, CandidateState::kUntried, prepared.message());
+  return prepared;
+}
+
 Status TuningRun::check(const std::vector<size_t>& indices) {
   std::vector<size_t> todo;
   for (size_t index : indices)
@@ -61,7 +70,7 @@ Status TuningRun::check(const std::vector<size_t>& indices) {
       if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was checked";
       continue;
     }
-    if (!prepared_) KACHEL_TRY(runner_.prepare());
+    if (!prepared_) KACHEL_TRY(prepare(todo));
     prepared_ = true;
     Status status = runner_.check(index);
     Code code = status.code();

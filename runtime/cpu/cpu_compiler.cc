@@ -15,22 +15,13 @@
 #include "runtime/cpu/object_loader.h"
 #include "runtime/device.h"
 #include "runtime/llvm/llvm_module.h"
+#include "runtime/own_folder.h"
 
 namespace kachel::runtime {
 namespace {
 
 constexpr char kModuleName[] = "libkachel_llvm.so";
 constexpr int32_t kOptimizationLevel = 3;
-
-// Where this library, or the program it was linked into, lies.
-std::string own_folder() {
-  static const char marker = 0;
-  Dl_info info;
-  if (!dladdr(&marker, &info) || !info.dli_fname) return {};
-  std::string path = info.dli_fname;
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
-}
 
 // The documented search: KACHEL_LLVM alone, else the option alone, else next to this library, in the lib folder beside
 // its own, and where the dynamic linker looks.

@@ -3,11 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 
 #include "lowering/lower.h"
 
 namespace kachel::runtime {
+
+std::string worker_build() {
+  return "lowering version " + std::to_string(lowering::kLoweringVersion);
+}
 
 Engine::Engine(EngineOptions options) : owner_(getpid()), options_(std::move(options)), log_(options_.log) {}
 
@@ -31,9 +36,11 @@ Result<std::shared_ptr<Engine>> Engine::create(EngineOptions options) {
     engine->devices_ = std::make_unique<DeviceRegistry>(engine->options_.device_list, engine->options_.open_device);
   else
     engine->devices_ = std::make_unique<DeviceRegistry>(engine->options_.devices);
-  engine->services_ = std::make_unique<EngineServices>(
-      EngineServices{engine->log_, *engine->store_, engine->counters_, engine->options_.lower, engine->device_lost_});
+  engine->services_ = std::make_unique<EngineServices>(EngineServices{engine->log_, *engine->store_, engine->counters_,
+                                                                      engine->options_.lower, engine->device_lost_,
+                                                                      engine->options_.compile_limit_ns});
   engine->plans_ = std::make_unique<PlanBuilder>(*engine->services_);
+  engine->workers_ = std::make_unique<Workers>(engine->options_.worker, worker_build(), engine->log_);
   return engine;
 }
 
@@ -41,6 +48,7 @@ Engine::~Engine() {
   if (!in_owner_process()) {
     // Devices and threads are the parent's.
     (void)background_.release();
+    (void)workers_.release();
     (void)plans_.release();
     (void)services_.release();
     (void)devices_.release();
@@ -69,9 +77,17 @@ int64_t Engine::background_bytes(const Device& device) const {
   return memory > 0 ? memory / kPart : kUnknown;
 }
 
+int64_t Engine::worker_bytes(const Device& device) const {
+  constexpr int64_t kPart = 4;
+  if (options_.worker.most_bytes > 0) return options_.worker.most_bytes;
+  const int64_t memory = device.properties().memory_bytes;
+  return memory > 0 ? memory / kPart : std::numeric_limits<int64_t>::max();
+}
+
 void Engine::freeze() {
   frozen_ = true;
   background_->cancel_all();
+  workers_->clear();
 }
 
 void Engine::note_tuned(const cache::Key& key) {
@@ -106,6 +122,8 @@ EngineStats Engine::stats() {
   stats.background_pending = background_->pending();
   stats.background_tunings = counters_.background_tunings;
   stats.background_failures = counters_.background_failures;
+  stats.workers = counters_.workers;
+  stats.workers_lost = counters_.workers_lost;
   stats.last_load_ns = counters_.last_load_ns;
   return stats;
 }

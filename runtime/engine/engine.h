@@ -12,6 +12,7 @@
 #include "cache/store.h"
 #include "runtime/engine/background.h"
 #include "runtime/engine/device_registry.h"
+#include "runtime/engine/process/workers.h"
 #include "runtime/engine/specialise/plan_builder.h"
 #include "runtime/engine/workspace.h"
 #include "support/log.h"
@@ -41,6 +42,8 @@ struct EngineOptions {
   double background_share = 0.25;
   int64_t background_bytes = 0;
   unsigned compile_threads = 0;
+  int64_t compile_limit_ns = 60'000'000'000;  // of one compilation
+  WorkerOptions worker;                       // where candidates of a tuning are tried
   DeviceOptions devices;
   Log::Sink log;
   ScratchCallbacks scratch;
@@ -59,8 +62,12 @@ struct EngineStats {
   uint64_t store_hits, store_layer_hits, store_misses, store_damaged, store_puts;
   uint64_t nvrtc_opened, llvm_opened, lowerings;
   uint64_t background_pending, background_tunings, background_failures;
+  uint64_t workers, workers_lost;
   double last_load_ns;
 };
+
+// What a host and its worker must have in common, in words.
+std::string worker_build();
 
 // Thread-safe. After fork() a child may only destroy it.
 class Engine {
@@ -86,6 +93,9 @@ class Engine {
   Background& background() { return *background_; }
   int64_t background_bytes(const Device& device) const;
   std::atomic<int64_t>& background_taken() { return background_taken_; }  // of those bytes, on all devices
+  Workers& workers() { return *workers_; }
+  // What a tuning's tensors may take in a worker.
+  int64_t worker_bytes(const Device& device) const;
   // From then on nothing is tuned and nothing that serves is replaced but what fails: unknown keys are served as under
   // the policy off. Waits for the tuning that runs in the background to end behind its present candidate.
   void freeze();
@@ -112,6 +122,7 @@ class Engine {
   std::unique_ptr<DeviceRegistry> devices_;  // outlives what is loaded on them
   std::unique_ptr<EngineServices> services_;
   std::unique_ptr<PlanBuilder> plans_;
+  std::unique_ptr<Workers> workers_;
   tuner::SingleFlight flights_;
   std::mutex mutex_;  // guards tuned_
   std::unordered_set<std::string> tuned_;

@@ -19,16 +19,27 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/launch/dispatch_table.cc
   engine/launch/kernel_handle.cc
   engine/programs/compile_ahead.cc
+  engine/process/channel.cc
+  engine/process/child_process.cc
+  engine/process/handshake.cc
+  engine/process/worker.cc
+  engine/process/workers.cc
   engine/programs/prepared_forms.cc
   engine/programs/program_bound.cc
   engine/programs/program_handle.cc
   engine/programs/program_model.cc
   engine/programs/program_session.cc
+  engine/remote/messages.cc
+  engine/remote/remote_session.cc
+  engine/remote/task.cc
   engine/report/check.cc
   engine/report/explain.cc
   engine/report/metrics.cc
   engine/report/tuning_view.cc
   engine/report/tunings_json.cc
+  engine/serve/serve.cc
+  engine/serve/served_task.cc
+  engine/serve/synthesise.cc
   engine/specialise/configurations.cc
   engine/specialise/keys.cc
   engine/specialise/plan_builder.cc

@@ -76,7 +76,8 @@ Status KernelHandle::launch_with_workspace(const Specialisation& specialisation,
 // The configuration is to blame only if another one can be launched in its place; else it is the stream or the device.
 Status KernelHandle::launch_another(const Specialisation& failed, const BoundArguments& arguments,
                                     const LaunchSettings& settings, Signature& signature, void* stream, Status why) {
-  auto order = Resolver(*engine_, failed.device(), *model_, arguments, settings, stream).ranking_without_tuning();
+  Resolver resolver(*engine_, failed.device(), *model_, arguments, settings, stream);
+  auto order = resolver.ranking_without_tuning();
   auto capturing = failed.device().is_capturing(stream);
   if (!order.ok() || !capturing.ok() || *capturing) return why;
   const Point point = point_of(*model_, arguments);
@@ -88,6 +89,7 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
         engine_->plans().get({failed.device(), *model_, point, values, settings.policy != tuner::Policy::kCachedOnly});
     if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, settings.overlaps, stream).ok()) continue;
     failed.demote();
+    resolver.demote(failed.values(), why.message());
     (*other)->pin();
     for (tuner::Policy policy : kServedAlike) {
       make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);

@@ -70,11 +70,11 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   if (engine_->device_lost())
     return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");
   Ranking ranking(*engine_, *device, *model_, arguments, settings,
-                  [&](const std::vector<TunableValues>& candidates) -> std::unique_ptr<tuner::CandidateRunner> {
+                  [&](const std::vector<TunableValues>& candidates) -> Result<Ranking::Trials> {
                     auto session =
                         std::make_unique<ProgramSession>(*this, *device, arguments, args, candidates, settings, stream);
                     session->rehearse();
-                    return session;
+                    return Ranking::Trials{std::move(session)};
                   });
   if (settings.has_configuration) {
     KACHEL_ASSIGN(TunableValues values, ranking.given());

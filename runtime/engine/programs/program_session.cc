@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
-#include "runtime/engine/tuning/pause.h"
 
 namespace kachel::runtime {
 

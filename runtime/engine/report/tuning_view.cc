@@ -50,12 +50,16 @@ Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> ar
     }
   }
   if (alone) view.winner = 0;
-  // The first of the ranking that is admitted now.
+  // The first of the ranking that is admitted now; one whose launch has failed since serves only where no other is
+  // left.
   for (size_t i = decision ? decision->winner.ranked.size() : 0; i-- > 0;) {
     TunableValues ranked;
     if (!from_configuration(model, decision->winner.ranked[i].configuration, ranked)) continue;
     auto found = std::find(admitted.begin(), admitted.end(), ranked);
-    if (found != admitted.end()) view.winner = static_cast<int>(found - admitted.begin());
+    if (found == admitted.end()) continue;
+    const auto at = static_cast<size_t>(found - admitted.begin());
+    const bool failed = view.candidates[at].state == tuner::CandidateState::kLaunchFailed;
+    if (!failed || view.winner < 0) view.winner = static_cast<int>(at);
   }
   return view;
 }

@@ -12,8 +12,6 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr int64_t kCompileLimitNs = 60'000'000'000;
-
 double now_ns() {
   return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
@@ -92,6 +90,21 @@ std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties
   return entries_[name] = std::make_shared<Entry>();
 }
 
+std::optional<std::string> PlanBuilder::stored(const Request& request) {
+  return services_.store.get(
+      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic));
+}
+
+void PlanBuilder::keep(const Request& request, std::string_view plan) {
+  put(plan_key(request.model, request.point, request.values, request.device.properties(), request.generic), plan);
+}
+
+void PlanBuilder::put(const cache::Key& key, std::string_view plan) {
+  if (services_.device_lost.load(std::memory_order_relaxed)) return;
+  Status stored = services_.store.put(key, plan);
+  if (!stored.ok()) services_.log.write(LogLevel::kWarning, fmt::format("a plan was not stored: {}", stored.message()));
+}
+
 bool PlanBuilder::is_built(const Request& request) {
   const cache::Key key =
       plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
@@ -126,7 +139,8 @@ Result<const Specialisation*> PlanBuilder::get(const Request& request) {
   auto built = from_store(request, key);
   if (!built.ok() && built.status().code() == Code::kNotCached && request.may_compile) {
     // One of the processes that share the store compiles, the others load what it has made.
-    const cache::Store::Claim claim = services_.store.claim(key, kCompileLimitNs / 1000);
+    const cache::Store::Claim claim =
+        services_.store.claim(key, static_cast<uint64_t>(services_.compile_limit_ns / 1000));
     if (claim.waited()) built = from_store(request, key);
     if (!built.ok() && built.status().code() == Code::kNotCached) built = by_compiling(request, key);
   }
@@ -195,7 +209,7 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   KACHEL_ASSIGN(CompileResult compiled, compiler.compile({.text = lowered.text,
                                                           .entry = lowered.entry,
                                                           .architecture = properties.architecture,
-                                                          .time_limit_ns = kCompileLimitNs}));
+                                                          .time_limit_ns = services_.compile_limit_ns}));
   services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
   PlanRecord plan;
   plan.kernel = model.kernel.name;
@@ -218,29 +232,24 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   return plan;
 }
 
-Status PlanBuilder::put(const cache::Key& key, const std::string& bytes) {
-  if (services_.device_lost.load(std::memory_order_relaxed)) return {};
-  return services_.store.put(key, bytes);
-}
-
 Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request& request, const cache::Key& key) {
   KACHEL_ASSIGN(PlanRecord plan, make_plan(request));
   const std::string bytes = encode_plan(plan);
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,
                 Specialisation::load(request.device, request.model, std::move(plan), request.values));
   services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
-  if (const Status stored = put(key, bytes); !stored.ok())
-    services_.log.write(LogLevel::kWarning, fmt::format("a plan was not stored: {}", stored.message()));
+  put(key, bytes);
   return loaded;
 }
 
 Result<bool> PlanBuilder::compile(const Request& request) {
   const cache::Key key =
       plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
-  const cache::Store::Claim claim = services_.store.claim(key, kCompileLimitNs / 1000);
+  const cache::Store::Claim claim =
+      services_.store.claim(key, static_cast<uint64_t>(services_.compile_limit_ns / 1000));
   if (services_.store.get(key)) return false;
   KACHEL_ASSIGN(const PlanRecord plan, make_plan(request));
-  KACHEL_TRY(put(key, encode_plan(plan)));
+  KACHEL_TRY(services_.store.put(key, encode_plan(plan)));
   return true;
 }
 

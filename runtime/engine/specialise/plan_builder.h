@@ -33,6 +33,7 @@ struct EngineServices {
   LowerFunction lower;
   // Set by the first sticky device fault; nothing is stored after it.
   std::atomic<bool>& device_lost;
+  int64_t compile_limit_ns;  // of one compilation
 
   // Notes a lost device; passes the status on.
   Status noticed(Status status) const {
@@ -60,6 +61,9 @@ class PlanBuilder {
   // Into the store, where it is not there yet, without loading it: for devices that are elsewhere. True if it was
   // compiled now.
   Result<bool> compile(const Request& request);
+  // The bytes of a plan as the store has them, and the other way: for plans that are made elsewhere.
+  std::optional<std::string> stored(const Request& request);
+  void keep(const Request& request, std::string_view plan);
   // Whether get() would not have to compile. Builds and loads nothing.
   bool is_built(const Request& request);
   // What the compiler said of a plan that is loaded or stored; all unknown otherwise. Builds and loads nothing.
@@ -86,11 +90,11 @@ class PlanBuilder {
   std::shared_ptr<const Profile> profile_of(const Request& request);
   Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
   static std::string name_of(const DeviceProperties& device, const cache::Key& key);
+  void put(const cache::Key& key, std::string_view plan);
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
   Result<PlanRecord> make_plan(const Request& request);
-  Status put(const cache::Key& key, const std::string& bytes);
 
   const EngineServices& services_;
   std::mutex mutex_;  // guards the maps, not the entries

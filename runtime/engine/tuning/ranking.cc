@@ -74,11 +74,38 @@ std::vector<TunableValues> Ranking::admitted_of(const TuningDecision& decision) 
   return admitted;
 }
 
+TuningStore Ranking::records() const {
+  return {engine_.store(), {model_, point_, key_values_, device_.properties()}};
+}
+
+// By what is stored of each under this key.
+std::vector<TunableValues> Ranking::usable(std::vector<TunableValues> order, bool* first_is_fine) const {
+  const TuningStore store = records();
+  std::vector<TunableValues> fine, failed;
+  for (TunableValues& values : order) {
+    const auto record = store.sample(values);
+    const auto state = record ? record->state : tuner::CandidateState::kUntried;
+    if (tuner::is_harmful(state) || state == tuner::CandidateState::kRejectedWrong) continue;
+    (state == tuner::CandidateState::kLaunchFailed ? failed : fine).push_back(std::move(values));
+  }
+  if (first_is_fine) *first_is_fine = !fine.empty();
+  for (TunableValues& values : failed) fine.push_back(std::move(values));
+  return fine;
+}
+
+std::vector<TunableValues> Ranking::others(const std::vector<TunableValues>& order) const {
+  std::vector<TunableValues> left;
+  for (const TunableValues& values : candidates_) {
+    if (left.size() == kMaxAttempts) break;
+    if (!contains(order, values)) left.push_back(values);
+  }
+  return usable(std::move(left));
+}
+
 Status Ranking::read_decision() {
   ranked_.clear();
   complete_ = false;
-  const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
-  const auto decision = store.decision();
+  const auto decision = records().decision();
   if (!decision) return {};
   ranked_ = admitted_of(*decision);
   complete_ = !ranked_.empty() && decision->covers(candidates_);
@@ -91,12 +118,13 @@ Result<std::vector<TunableValues>> Ranking::without_tuning() {
     return std::vector<TunableValues>{std::move(values)};
   }
   KACHEL_TRY(admit());
-  return order(tuner::Policy::kOff);
+  KACHEL_ASSIGN(std::vector<TunableValues> all, order(tuner::Policy::kOff));
+  for (TunableValues& values : others(all)) all.push_back(std::move(values));
+  return all;
 }
 
 std::vector<TunableValues> Ranking::without_decision() {
-  const TuningStore store(engine_.store(), {model_, point_, key_values_, device_.properties()});
-  if (const auto nearest = store.nearest_decision()) {
+  if (const auto nearest = records().nearest_decision()) {
     std::vector<TunableValues> order = admitted_of(*nearest);
     source_ = Source::kNearestKey;
     if (!order.empty()) return order;
@@ -127,7 +155,8 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
                       fmt::format("kernel `{}`: the store has no tuning for this key on {}; prepare it with the policy "
                                   "blocking, or import a store that has it",
                                   model_.kernel.name, device_.properties().name));
-      return ranked_;
+      order = ranked_;
+      break;
     case tuner::Policy::kBlocking: {
       if (complete_) {
         order = ranked_;
@@ -138,13 +167,34 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
     }
   }
   decided_ = complete_ || tuned_;
-  // What is left serves when all of the ranking fail.
-  const size_t ranked = order.size();
-  for (const TunableValues& values : candidates_) {
-    if (order.size() >= ranked + kMaxAttempts) break;
-    if (!contains(order, values)) order.push_back(values);
+  bool some_fine = false;
+  order = usable(std::move(order), &some_fine);
+  if (some_fine || policy == tuner::Policy::kCachedOnly) {
+    if (!order.empty()) return order;
+  } else {
+    std::vector<TunableValues> first = others(order);
+    for (TunableValues& values : order) first.push_back(std::move(values));
+    order = std::move(first);
   }
+  if (order.empty())
+    return Status(Code::kLaunch,
+                  fmt::format("kernel `{}`: of {} configurations, all that were tried have crashed, timed out or "
+                              "computed something else; see the tuning, or clear the store to try them again",
+                              model_.kernel.name, candidates_.size()));
   return order;
+}
+
+void Ranking::note_harm(const TunableValues& values, const tuner::CandidateRecord& record) {
+  if (Status saved = records().save_samples({record}, {values}); !saved.ok())
+    engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
+}
+
+void Ranking::demote(const TunableValues& values, const std::string& why) {
+  tuner::CandidateRecord record = records().sample(values).value_or(tuner::CandidateRecord{});
+  record.configuration = to_configuration(values);
+  record.state = tuner::CandidateState::kLaunchFailed;
+  record.message = why;
+  note_harm(values, record);
 }
 
 // In the program's own names.
@@ -166,6 +216,14 @@ Status Ranking::tuning_failed(const Status& status) {
   return engine_.services().noticed({status.code(),
                                      fmt::format("kernel `{}`: {}", model_.kernel.name, rename(status.message())),
                                      rename(status.log())});
+}
+
+Result<std::vector<TunableValues>> Ranking::untuned(const Status& why) {
+  if (why.code() == Code::kCancelled) return why;
+  engine_.log().once(LogLevel::kWarning, "untuned " + model_.body,
+                     fmt::format("kernel `{}` is not tuned, and served as under the policy off: {}", model_.kernel.name,
+                                 why.message()));
+  return without_decision();
 }
 
 Result<std::vector<TunableValues>> Ranking::tune() {
@@ -197,6 +255,7 @@ Result<std::vector<TunableValues>> Ranking::tune() {
     request.candidates.push_back(to_configuration(values));
     if (auto known = store.sample(values)) request.known.push_back(*std::move(known));
   }
+  request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) { note_harm(candidates_[index], record); };
   request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {
     if (engine_.device_lost()) return;
     if (Status saved = store.save_samples(records, candidates_); !saved.ok())
@@ -216,12 +275,14 @@ Result<std::vector<TunableValues>> Ranking::tune() {
       return engine_.options().progress(out);
     };
   }
-  const std::unique_ptr<tuner::CandidateRunner> session = session_(candidates_);
+  const Result<Trials> trials = session_(candidates_);
+  if (!trials.ok()) return untuned(trials.status());
   tuner::TunerOptions options = engine_.options().tuner;
   // Blocks are for clocks that power limits: not on a CPU, and not with pauses between the runs.
   if (device_.properties().kind == DeviceKind::kCpu || settings_.share < 1) options.limits.block_ns = 0;
-  auto tuned = tuner::Tuner(options).tune(request, *session, engine_.clock(), progress);
+  auto tuned = tuner::Tuner(options).tune(request, *trials->runner, engine_.clock(), progress);
   if (!tuned.ok()) {
+    if (trials->elsewhere) return untuned(tuned.status());
     if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
     engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
                                                         model_.kernel.name, tuned.status().message()));

@@ -25,7 +25,12 @@ std::vector<int64_t> key_values_of(const KernelModel& model, const BoundArgument
 class Ranking {
  public:
   // How candidates are compiled, checked and timed, once it has come to that. Borrowed for the tuning.
-  using Session = std::function<std::unique_ptr<tuner::CandidateRunner>(const std::vector<TunableValues>& candidates)>;
+  struct Trials {
+    std::unique_ptr<tuner::CandidateRunner> runner;
+    bool elsewhere = false;  // in another process
+  };
+  // A failure, but for kCancelled, leaves the key untuned: it is served as under the policy off.
+  using Session = std::function<Result<Trials>(const std::vector<TunableValues>& candidates)>;
   // What a tuning in which no candidate compiled is to report instead, if anything is known.
   using Cause = std::function<Status()>;
 
@@ -36,8 +41,13 @@ class Ranking {
   // kInvalid where `where` admits none.
   Status admit();
   const std::vector<TunableValues>& candidates() const { return candidates_; }  // after admit()
-  // Best first. Behind what was ranked come some of the others, which serve when all of the ranking fail.
+  // Best first, those last whose launch has failed since they were ranked. Never empty; without those that are known to
+  // do harm or to compute something else.
   Result<std::vector<TunableValues>> order(tuner::Policy policy);
+  // Some of the others, which serve when all of an order fail.
+  std::vector<TunableValues> others(const std::vector<TunableValues>& order) const;
+  // Notes in the store that a launch has failed where another configuration's has not.
+  void demote(const TunableValues& values, const std::string& why);
   // Whether order() would tune under the policy blocking.
   Result<bool> needs_tuning();
   // The one that the settings ask for. REQUIRES: they do.
@@ -56,6 +66,10 @@ class Ranking {
   std::vector<TunableValues> admitted_of(const TuningDecision& decision) const;
   Result<std::vector<TunableValues>> tune();
   Status tuning_failed(const Status& status);
+  Result<std::vector<TunableValues>> untuned(const Status& why);
+  void note_harm(const TunableValues& values, const tuner::CandidateRecord& record);
+  TuningStore records() const;
+  std::vector<TunableValues> usable(std::vector<TunableValues> order, bool* first_is_fine = nullptr) const;
 
   Engine& engine_;
   Device& device_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/engine/remote/remote_session.h"
 #include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/tune_session.h"
 
@@ -18,12 +19,25 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
       point_(point_of(model, arguments)),
       ranking_(
           engine, device, model, arguments, settings,
-          [this](const std::vector<TunableValues>& candidates) -> std::unique_ptr<tuner::CandidateRunner> {
-            return std::make_unique<TuneSession>(TuneSession::Setup{engine_.services(), engine_.plans(),
-                                                                    engine_.options().scratch, device_, model_, point_,
-                                                                    arguments_, candidates, stream_, settings_.share});
-          },
+          [this](const std::vector<TunableValues>& candidates) { return trials(candidates); },
           [this] { return compiler_missing(); }) {}
+
+// In a worker where the host wants that; else, or where there is none, here.
+Result<Ranking::Trials> Resolver::trials(const std::vector<TunableValues>& candidates) {
+  Workers& workers = engine_.workers();
+  if (workers.wanted()) {
+    auto remote = RemoteSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_), arguments_,
+                                       candidates, stream_, settings_.share, settings_.cancelled});
+    if (remote.ok()) return Ranking::Trials{*std::move(remote), true};
+    const Code code = remote.status().code();
+    if (workers.options().required || code == Code::kNoMemory || code == Code::kCancelled) return remote.status();
+    engine_.log().once(LogLevel::kWarning, "worker",
+                       fmt::format("configurations are tried in this process: {}", remote.status().message()));
+  }
+  return Ranking::Trials{std::make_unique<TuneSession>(
+      TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
+                         arguments_, candidates, stream_, settings_.share})};
+}
 
 // Where no candidate compiled for want of a compiler, that is what is wrong.
 Status Resolver::compiler_missing() {
@@ -62,8 +76,15 @@ Result<Resolver::Outcome> Resolver::run() {
   }
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking_.order(policy));
   const bool may_compile = settings_.policy != tuner::Policy::kCachedOnly;
+  bool others_tried = false;
   Status why;
-  for (size_t i = 0; i < order.size() && i < kMaxAttempts; ++i) {
+  for (size_t i = 0; i < kMaxAttempts; ++i) {
+    if (i == order.size()) {
+      if (!may_compile || others_tried) break;
+      for (TunableValues& values : ranking_.others(order)) order.push_back(std::move(values));
+      others_tried = true;
+      if (i == order.size()) break;
+    }
     auto made = engine_.plans().get({device_, model_, point_, order[i], may_compile});
     if (made.ok()) {
       const bool later = policy == tuner::Policy::kBackground && !engine_.frozen();

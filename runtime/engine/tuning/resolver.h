@@ -27,8 +27,10 @@ class Resolver {
   Result<bool> needs_tuning();
   Result<std::vector<TunableValues>> ranking_without_tuning() { return ranking_.without_tuning(); }
   Ranking::Source source() const { return ranking_.source(); }
+  void demote(const TunableValues& values, const std::string& why) { ranking_.demote(values, why); }
 
  private:
+  Result<Ranking::Trials> trials(const std::vector<TunableValues>& candidates);
   Status compiler_missing();
   bool grid_is_empty() const;
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
-#include "runtime/engine/tuning/pause.h"
 
 namespace kachel::runtime {
 namespace {
@@ -72,8 +72,13 @@ std::string TuneSession::flaw(size_t index) {
   return loaded_[index].load(std::memory_order_acquire)->step().flaw;
 }
 
-// The caller's work on the inputs is waited for, so that reading them on another stream is safe.
 Status TuneSession::open() {
+  if (!opened_) opened_ = open_once();
+  return *opened_;
+}
+
+// The caller's work on the inputs is waited for, so that reading them on another stream is safe.
+Status TuneSession::open_once() {
   Device& device = setup_.device;
   KACHEL_TRY(device.synchronize(setup_.stream));
   KACHEL_ASSIGN(stream_, device.create_stream());
@@ -96,29 +101,29 @@ Status TuneSession::run(const Specialisation& specialisation) {
   return specialisation.launch(arguments_, grid, stream_);
 }
 
+// The generic lowering of the first configuration for which it can be built, usually the first one listed; where a
+// device has no other lowering, or none can be built, that configuration itself.
+size_t TuneSession::first_attempt() const {
+  return setup_.device.properties().compute_major > 0 ? 0 : setup_.candidates.size();
+}
+
+Status TuneSession::make_reference(size_t attempt) {
+  KACHEL_TRY(open());
+  const size_t count = setup_.candidates.size();
+  KACHEL_ASSIGN(const Specialisation* built, attempt < count ? build_generic(attempt) : build(attempt - count));
+  KACHEL_TRY(outputs_.restore(false));
+  KACHEL_TRY(setup_.services.noticed(run(*built)));
+  KACHEL_TRY(setup_.services.noticed(setup_.device.synchronize(stream_)));
+  return outputs_.keep();
+}
+
 Status TuneSession::prepare() {
   KACHEL_TRY(open());
-  // The generic lowering of the first configuration for which it can be built, usually the first one listed; where a
-  // device has no other lowering, or none can be built, that configuration itself.
-  const bool two_lowerings = setup_.device.properties().compute_major > 0;
-  const size_t count = setup_.candidates.size();
   Status why;
-  for (size_t attempt = two_lowerings ? 0 : count; attempt < 2 * count; ++attempt) {
-    const size_t i = attempt % count;
-    auto built = attempt < count ? build_generic(i) : build(i);
-    if (!built.ok()) {
-      if (why.ok()) why = built.status();
-      continue;
-    }
-    KACHEL_TRY(outputs_.restore(false));
-    Status ran = run(**built);
-    if (ran.ok()) ran = setup_.device.synchronize(stream_);
-    if (!ran.ok()) {
-      if (ran.code() == Code::kDeviceLost) return setup_.services.noticed(ran);
-      if (why.ok()) why = ran;
-      continue;
-    }
-    return outputs_.keep();
+  for (size_t attempt = first_attempt(); attempt < 2 * setup_.candidates.size(); ++attempt) {
+    Status made = make_reference(attempt);
+    if (made.ok() || made.code() == Code::kDeviceLost) return made;
+    if (why.ok()) why = std::move(made);
   }
   return why;
 }

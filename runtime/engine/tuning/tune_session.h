@@ -7,6 +7,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/engine/specialise/plan_builder.h"
@@ -42,8 +43,14 @@ class TuneSession final : public tuner::CandidateRunner {
   void flush() override;
   Result<double> time_once_ns(size_t index) override;
 
+  // The parts of prepare(): what candidates are compared with is made by one of twice as many attempts as there are
+  // candidates, from the first on that is worth one. Those behind the first half run candidate `attempt - candidates`.
+  size_t first_attempt() const;
+  Status make_reference(size_t attempt);
+
  private:
   Status open();
+  Status open_once();
   Status run(const Specialisation& specialisation);
   Result<const Specialisation*> build(size_t index);
   Result<const Specialisation*> build_generic(size_t index);
@@ -58,6 +65,7 @@ class TuneSession final : public tuner::CandidateRunner {
   std::unique_ptr<Device::Timer> timer_;
   void* stream_ = nullptr;
   bool has_stream_ = false;
+  std::optional<Status> opened_;
   Status flushed_;  // of the last flush(), reported by the run that follows
 };
 

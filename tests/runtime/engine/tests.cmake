@@ -6,6 +6,7 @@ kachel_test(NAME engine_test SOURCES
   engine/argument_binder_test.cc
   engine/background_test.cc
   engine/compile_ahead_test.cc
+  engine/demotion_test.cc
   engine/dispatch_table_test.cc
   engine/flaw_test.cc
   engine/guess_test.cc
@@ -19,6 +20,12 @@ kachel_test(NAME engine_test SOURCES
   engine/trouble_test.cc
   engine/tunings_json_test.cc
   DEPENDS engine_testing LIBRARIES nlohmann_json::nlohmann_json)
+# A process that is a host's worker, and one that is such a host.
+add_executable(engine_test_worker engine/test_worker.cc)
+target_link_libraries(engine_test_worker PRIVATE kachel_engine_testing)
+kachel_test(NAME engine_worker_test SOURCES engine/channel_test.cc engine/worker_test.cc DEPENDS engine_testing)
+target_compile_definitions(engine_worker_test PRIVATE KACHEL_TEST_WORKER_PATH="$<TARGET_FILE:engine_test_worker>")
+add_dependencies(engine_worker_test engine_test_worker)
 kachel_test(NAME engine_processes_test SOURCES engine/processes_test.cc DEPENDS engine_testing)
 kachel_test(NAME engine_stress_test SOURCES engine/stress_test.cc DEPENDS engine_testing)
 add_test(NAME engine_stress_long_test COMMAND engine_stress_test)

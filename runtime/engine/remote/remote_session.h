@@ -1,0 +1,104 @@
+// One tuning of one key in a worker process: TuneSession at arm's length. What is decided, is decided here; the worker
+// compiles, checks and times what it is told to, on tensors of its own (task.h), and keeps nothing. This process loads
+// no candidate.
+//
+// Every call has a time limit. A candidate whose call is not answered, because the worker dies or has to be killed, is
+// harmful: that is its verdict, and a fresh worker goes on with the others. Compilations run side by side; those that
+// were under way when a worker died are repeated one by one, so that the right one is blamed. After a number of workers
+// the rest is left untried.
+//
+// Binaries travel: the store is this process's alone. A plan that it has goes along with kCompile, a new one comes back
+// and is put.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/remote/task.h"
+#include "tuner/runner.h"
+
+namespace kachel::runtime {
+
+class RemoteSession final : public tuner::CandidateRunner {
+ public:
+  struct Setup {
+    Engine& engine;
+    Device& device;
+    const KernelModel& model;
+    const Point& point;
+    const std::vector<int64_t> key_values;
+    const BoundArguments& arguments;
+    const std::vector<TunableValues>& candidates;
+    void* stream;      // the caller's; not captured
+    double share = 1;  // LaunchSettings::share
+    const std::atomic<bool>* cancelled = nullptr;
+  };
+  // Borrows everything in `setup`. kUnsupported where no worker can be had, kNoMemory where the copies would take more
+  // than the engine's options or the device allow.
+  static Result<std::unique_ptr<RemoteSession>> open(const Setup& setup);
+  ~RemoteSession() override;
+
+  tuner::Forecast forecast(size_t index) override;
+  Status compile(size_t index) override;
+  std::string flaw(size_t index) override;
+  Status prepare() override;
+  Status check(size_t index) override;
+  void flush() override {}  // a part of the timed run
+  Result<double> time_once_ns(size_t index) override;
+  tuner::Verdict verdict(size_t index) const override;
+
+ private:
+  // One worker, and what it has been told.
+  struct Run {
+    std::unique_ptr<Worker> worker;
+    std::vector<std::atomic<bool>> loaded;
+    std::vector<bool> warm;  // its candidates have run
+    bool prepared = false;
+  };
+  struct Note {
+    tuner::Verdict verdict = tuner::Verdict::kFailed;
+    Status why;  // of a verdict that is none of kFailed
+    std::string flaw;
+  };
+  // An answer behind its status, or why there is none.
+  struct Reply {
+    Worker::End end = Worker::End::kAnswered;
+    Status status;
+    std::string body;
+    bool alone = true;
+  };
+
+  explicit RemoteSession(const Setup& setup);
+  Result<std::shared_ptr<Run>> present();
+  Result<std::shared_ptr<Run>> begin();
+  Reply call(Run& run, RemoteCall what, std::string body, int64_t limit_ns);
+  void lose(const std::shared_ptr<Run>& run);
+  Status harmed(size_t index, const Reply& reply, int64_t limit_ns);
+  Status not_tried(size_t index, const Status& why);
+  Status compile_in(size_t index, bool alone, bool* suspect);
+  Status keep_plan(size_t index, bool given, ByteReader& answer);
+  Status refer(size_t attempt);
+  Status make_reference(size_t first);
+  Result<std::shared_ptr<Run>> ready(size_t index);
+  Status run(size_t index, RemoteCall what, std::string* answer);
+
+  const Setup setup_;
+  const std::string name_;  // "kernel `f`", for the log
+  RemoteTask task_;
+  std::string keys_;
+  std::shared_mutex compiling_;  // held alone while a suspect compiles
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::shared_ptr<Run> run_;
+  int begun_ = 0;
+  Status helpless_;  // nothing can be tried any more
+  std::vector<Note> notes_;
+  // Of attempts at a reference: the first, and the one that succeeded last.
+  uint64_t first_attempt_ = 0, reference_ = 0;
+};
+
+}  // namespace kachel::runtime

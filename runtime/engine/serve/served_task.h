@@ -1,0 +1,47 @@
+// A task in the worker: the kernel, tensors like those of the host, and the tuning's session over both.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/remote/task.h"
+#include "runtime/engine/tuning/tune_session.h"
+
+namespace kachel::runtime {
+
+class ServedTask {
+ public:
+  // Gives the tensors memory, and contents to those whose contents are not copied. `engine` outlives the result.
+  static Result<std::unique_ptr<ServedTask>> open(Engine& engine, RemoteTask task);
+  ~ServedTask();
+
+  Status put(uint64_t param, uint64_t offset, std::string_view bytes);
+  // Once all contents are there. The task's keys, as the worker sees them.
+  Result<std::string> start();
+
+  // REQUIRES of the rest: start() was ok, index < candidates().
+  size_t candidates() const { return task_.candidates.size(); }
+  TuneSession& session() { return *session_; }
+  // Makes it ready from `plan`, else by compiling; then the plan is returned. Called from several threads at once.
+  Result<std::string> compile(size_t index, std::string_view plan);
+
+ private:
+  ServedTask(Engine& engine, Device& device, RemoteTask task)
+      : engine_(engine), device_(device), task_(std::move(task)) {}
+  Status add_tensor(RemoteTensor& tensor);
+  PlanBuilder::Request request(size_t index) const { return {device_, *model_, point_, task_.candidates[index]}; }
+
+  Engine& engine_;
+  Device& device_;
+  RemoteTask task_;
+  std::shared_ptr<const KernelModel> model_;
+  std::vector<void*> memory_;
+  std::vector<TensorArg> tensors_;  // by parameter
+  std::vector<Arg> args_;
+  BoundArguments arguments_;
+  Point point_;
+  std::unique_ptr<TuneSession> session_;
+};
+
+}  // namespace kachel::runtime
