@@ -1,6 +1,7 @@
 #include "runtime/engine/engine.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cache/default_path.h"
 #include "capi/boundary.h"
@@ -11,6 +12,16 @@ using namespace kachel;
 
 namespace {
 
+// Sums of limits stay in the range.
+int64_t limit_of(uint64_t ns) {
+  return static_cast<int64_t>(std::min<uint64_t>(ns, INT64_MAX / 4));
+}
+
+std::string worker_path(const char* given) {
+  if (!given) given = std::getenv("KACHEL_WORKER");
+  return given ? given : "";
+}
+
 runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   runtime::EngineOptions options;
   options.store_path = given.store_path ? given.store_path : cache::default_store_path();
@@ -20,6 +31,12 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
     options.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(given.tune_budget_ns, INT64_MAX));
   if (given.background_share != 0) options.background_share = given.background_share;
   options.background_bytes = static_cast<int64_t>(std::min<uint64_t>(given.background_max_bytes, INT64_MAX));
+  options.worker.path = worker_path(given.worker_path);
+  options.worker.required = given.worker_required != 0;
+  options.worker.most_bytes = static_cast<int64_t>(std::min<uint64_t>(given.worker_max_bytes, INT64_MAX));
+  if (given.worker_restarts != 0) options.worker.restarts = given.worker_restarts;
+  if (given.run_limit_ns != 0) options.worker.run_limit_ns = limit_of(given.run_limit_ns);
+  if (given.compile_limit_ns != 0) options.compile_limit_ns = limit_of(given.compile_limit_ns);
   options.compile_threads = static_cast<unsigned>(std::max(given.compile_threads, 0));
   options.devices.cpu_threads = given.cpu_threads;
   if (given.nvrtc_path) options.devices.nvrtc_path = given.nvrtc_path;
@@ -88,6 +105,7 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
       return invalid("scratch_free is set without scratch_alloc; set both or neither");
     if (known.compile_threads < 0 || known.cpu_threads < 0)
       return invalid("compile_threads and cpu_threads are >= 0; 0 takes all cores");
+    if (known.worker_restarts < 0) return invalid("worker_restarts is >= 0; 0 stands for 8");
     if (!(known.background_share >= 0 && known.background_share <= 1))
       return invalid("background_share is a part of the device's time: between 0 and 1, where 0 stands for 0.25");
     runtime::EngineOptions options = engine_options(known);
@@ -139,6 +157,8 @@ kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
     value.lowerings = stats.lowerings;
     value.last_load_ns = stats.last_load_ns;
     value.store_layer_hits = stats.store_layer_hits;
+    value.workers = stats.workers;
+    value.workers_lost = stats.workers_lost;
     value.background_pending = stats.background_pending;
     value.background_tunings = stats.background_tunings;
     value.background_failures = stats.background_failures;

@@ -158,6 +158,21 @@ typedef struct kachel_engine_options {
    * explained and compiled for it (kachel_compile); its memory is addresses without bytes, and whatever would run or
    * copy is KACHEL_E_UNSUPPORTED. NULL, "": the machine's own devices. */
   const char *target;
+  /* Tuning in a process of its own: a kernel's configurations are compiled, checked and measured by a worker, which is
+   * started when the first key is tuned. One that crashes or exceeds a limit costs the worker, is stored as
+   * KACHEL_CANDIDATE_CRASHED or _TIMED_OUT and never tried again; this process runs the winner alone. The worker has
+   * copies of integer and bool tensors; floats, of which it has none, are random between -1 and 1 there.
+   * The program: its path, or, without a slash, the name of one beside this library or in the bin folder next to that,
+   * which is "kachel-tune-worker". NULL: $KACHEL_WORKER, else none; "": none, everything happens in this process. */
+  const char *worker_path;
+  /* Of one tuning's tensors there and one copy of the outputs. 0: a quarter of the device's memory. What needs more is
+   * served as under OFF. */
+  uint64_t worker_max_bytes;
+  uint64_t compile_limit_ns; /* of one compilation, in this process or a worker; 0: 60 s */
+  uint64_t run_limit_ns;     /* of one run of a configuration in a worker; 0: 30 s */
+  int32_t worker_required;   /* 0: without a usable worker this process tries configurations itself, after a line in the
+                                log; else nothing is tried, and keys are served as under OFF */
+  int32_t worker_restarts;   /* workers after the first that one tuning may use up; then the rest is left untried. 0: 8 */
 } kachel_engine_options;
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
                                               kachel_error **err);
@@ -165,6 +180,12 @@ KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *optio
  * then, so that captured graphs keep working. Releasing a kernel ends its tuning in the background, behind the candidate
  * that is being compiled. */
 KACHEL_API void kachel_engine_release(kachel_engine *engine);
+
+/* What a worker does, which is a program of this one call (bindings/worker): serves the engine at the other end of
+ * `descriptor`, a connected stream socket that it takes over. An engine gives its worker the descriptor's number as the
+ * only argument. Does not return: the process ends when the engine's does, or the engine has no use for it. But
+ * KACHEL_E_INVALID where no engine is there, KACHEL_E_UNSUPPORTED where it is of another build. */
+KACHEL_API kachel_status kachel_worker_serve(int32_t descriptor, kachel_error **err);
 
 /* Until nothing is left to be tuned in the background; KACHEL_E_BUSY after timeout_ns (< 0: never). */
 KACHEL_API kachel_status kachel_engine_wait(kachel_engine *engine, int64_t timeout_ns, kachel_error **err);
@@ -308,7 +329,9 @@ enum {
   KACHEL_CANDIDATE_LAUNCH_FAILED,
   KACHEL_CANDIDATE_PRUNED,
   KACHEL_CANDIDATE_MEASURED,
-  KACHEL_CANDIDATE_REJECTED_FLAW /* its compiler reports spills or the like, and there are candidates without */
+  KACHEL_CANDIDATE_REJECTED_FLAW, /* its compiler reports spills or the like, and there are candidates without */
+  KACHEL_CANDIDATE_CRASHED,       /* took its worker down; never tried again */
+  KACHEL_CANDIDATE_TIMED_OUT      /* exceeded a limit, and its worker was killed; never tried again */
 };
 typedef struct kachel_tuning kachel_tuning;
 typedef struct kachel_candidate {
@@ -384,6 +407,8 @@ typedef struct kachel_stats {
   /* Keys: waiting or being tuned now, tuned in the background, and given up. */
   uint64_t background_pending, background_tunings, background_failures;
   uint64_t store_layer_hits; /* those of store_hits that a system store served */
+  uint64_t workers;          /* worker processes that took up a tuning */
+  uint64_t workers_lost;     /* those that a configuration ended */
 } kachel_stats;
 KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
 /* The same and more, as text for Prometheus to read: append it to what the host says of itself. */

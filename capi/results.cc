@@ -16,6 +16,8 @@ static_assert(KACHEL_CANDIDATE_LAUNCH_FAILED == static_cast<int>(tuner::Candidat
 static_assert(KACHEL_CANDIDATE_PRUNED == static_cast<int>(tuner::CandidateState::kPruned));
 static_assert(KACHEL_CANDIDATE_MEASURED == static_cast<int>(tuner::CandidateState::kMeasured));
 static_assert(KACHEL_CANDIDATE_REJECTED_FLAW == static_cast<int>(tuner::CandidateState::kRejectedFlaw));
+static_assert(KACHEL_CANDIDATE_CRASHED == static_cast<int>(tuner::CandidateState::kCrashed));
+static_assert(KACHEL_CANDIDATE_TIMED_OUT == static_cast<int>(tuner::CandidateState::kTimedOut));
 
 kachel_status kachel_tuning_get(kachel_kernel* kernel, const kachel_arg* args, size_t count, kachel_tuning** out,
                                 kachel_error** err) {

@@ -66,6 +66,10 @@ const char* candidate_state_name(int32_t state) {
       return "measured";
     case KACHEL_CANDIDATE_REJECTED_FLAW:
       return "rejected";
+    case KACHEL_CANDIDATE_CRASHED:
+      return "crashed";
+    case KACHEL_CANDIDATE_TIMED_OUT:
+      return "timed out";
     default:
       return "?";
   }

@@ -20,6 +20,8 @@ Json json_of(const kachel_stats& stats) {
       {"store_puts", stats.store_puts},
       {"store_damaged", stats.store_damaged},
       {"store_layer_hits", stats.store_layer_hits},
+      {"workers", stats.workers},
+      {"workers_lost", stats.workers_lost},
       {"nvrtc_opened", stats.nvrtc_opened != 0},
       {"llvm_opened", stats.llvm_opened != 0},
       {"last_load_ns", stats.last_load_ns},

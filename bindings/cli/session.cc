@@ -132,6 +132,7 @@ void print_stats(const kachel_stats& stats) {
       "store:  {} hits, {} misses, {} written, {} damaged{}\n", stats.store_hits, stats.store_misses, stats.store_puts,
       stats.store_damaged,
       stats.last_load_ns > 0 ? fmt::format("; last hit to loaded kernel in {}", format_ns(stats.last_load_ns)) : "");
+  if (stats.workers > 0) fmt::print("worker: {} tunings taken up, {} lost\n", stats.workers, stats.workers_lost);
   fmt::print("opened: NVRTC {}, LLVM {}\n", stats.nvrtc_opened ? "yes" : "no", stats.llvm_opened ? "yes" : "no");
 }
 

@@ -86,10 +86,10 @@ void print_failures(const std::vector<kachel_candidate>& candidates, int verbosi
   int shown = 0;
   for (const kachel_candidate& candidate : candidates) {
     std::string_view message = candidate.message;
-    bool failed = candidate.state == KACHEL_CANDIDATE_COMPILE_FAILED ||
-                  candidate.state == KACHEL_CANDIDATE_REJECTED_WRONG ||
-                  candidate.state == KACHEL_CANDIDATE_LAUNCH_FAILED ||
-                  candidate.state == KACHEL_CANDIDATE_REJECTED_FLAW || verbosity > 0;
+    bool failed =
+        candidate.state == KACHEL_CANDIDATE_COMPILE_FAILED || candidate.state == KACHEL_CANDIDATE_REJECTED_WRONG ||
+        candidate.state == KACHEL_CANDIDATE_LAUNCH_FAILED || candidate.state == KACHEL_CANDIDATE_REJECTED_FLAW ||
+        candidate.state == KACHEL_CANDIDATE_CRASHED || candidate.state == KACHEL_CANDIDATE_TIMED_OUT || verbosity > 0;
     if (!failed || message.empty() || (++shown > 3 && verbosity == 0)) continue;
     if (verbosity == 0) message = message.substr(0, message.find('\n'));
     fmt::print("{} {}: {}\n", candidate.configuration, candidate_state_name(candidate.state), message);

@@ -1,4 +1,5 @@
 /* Bad calls, each with the status and the words it must give. Needs no device: every call fails before one is opened. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,6 +102,11 @@ int main(void) {
   options.cpu_threads = -1;
   EXPECT(kachel_engine_create(&options, &engine, &err), KACHEL_E_INVALID, "cpu_threads");
   options.cpu_threads = 1;
+  options.worker_restarts = -1;
+  EXPECT(kachel_engine_create(&options, &engine, &err), KACHEL_E_INVALID, "worker_restarts");
+  options.worker_restarts = 0;
+  EXPECT(kachel_worker_serve(-1, &err), KACHEL_E_INVALID, "not open");
+  EXPECT(kachel_worker_serve(open("/dev/null", O_RDWR), &err), KACHEL_E_INVALID, "is no engine");
   memset(&newer, 0, sizeof newer);
   newer.known = options;
   newer.known.struct_size = sizeof newer;

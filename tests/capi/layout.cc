@@ -38,7 +38,7 @@ FIELD(kachel_progress, done, 28);
 FIELD(kachel_progress, total, 32);
 FIELD(kachel_progress, best_ns, 40);
 
-LAYOUT(kachel_engine_options, 152);
+LAYOUT(kachel_engine_options, 192);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -58,6 +58,12 @@ FIELD(kachel_engine_options, background_share, 120);
 FIELD(kachel_engine_options, background_max_bytes, 128);
 FIELD(kachel_engine_options, system_stores, 136);
 FIELD(kachel_engine_options, target, 144);
+FIELD(kachel_engine_options, worker_path, 152);
+FIELD(kachel_engine_options, worker_max_bytes, 160);
+FIELD(kachel_engine_options, compile_limit_ns, 168);
+FIELD(kachel_engine_options, run_limit_ns, 176);
+FIELD(kachel_engine_options, worker_required, 184);
+FIELD(kachel_engine_options, worker_restarts, 188);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
@@ -109,7 +115,7 @@ FIELD(kachel_check_result, undecided, 24);
 FIELD(kachel_check_result, median_bound_ulps, 32);
 FIELD(kachel_check_result, first, 40);
 
-LAYOUT(kachel_stats, 152);
+LAYOUT(kachel_stats, 168);
 FIELD(kachel_stats, launches, 8);
 FIELD(kachel_stats, compiles, 16);
 FIELD(kachel_stats, loads, 24);
@@ -128,6 +134,8 @@ FIELD(kachel_stats, background_pending, 120);
 FIELD(kachel_stats, background_tunings, 128);
 FIELD(kachel_stats, background_failures, 136);
 FIELD(kachel_stats, store_layer_hits, 144);
+FIELD(kachel_stats, workers, 152);
+FIELD(kachel_stats, workers_lost, 160);
 
 LAYOUT(kachel_compiled, 24);
 FIELD(kachel_compiled, compiled, 8);

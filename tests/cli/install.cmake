@@ -34,5 +34,10 @@ judge_text("pkg-config's program" "${out}" "= 0x4480")
 must(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${prefix}/bin/kachel run ${program} --no-store --device cpu
      --bind M=64,N=64,K=64 --policy off --repeat 1 --check)
 judge_text("the installed command" "${out}" "check   passed")
+# And the worker, by its name.
+must(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH KACHEL_WORKER=kachel-tune-worker ${prefix}/bin/kachel tune
+     ${SOURCE}/tests/cli/programs/two_configurations.tile --no-store --device cpu --threads 1 --scalar a=0.5
+     --bind N=100 --budget 2 --stats)
+judge_text("the installed worker" "${out}" "worker: 1 tunings taken up, 0 lost")
 must(readelf -d ${libdir}/libkachel.so)
 judge_text("the installed library's header" "${out}" "!${BUILD}")

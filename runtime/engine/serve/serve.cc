@@ -34,10 +34,10 @@ class Server {
  public:
   Server(int socket, const std::function<void(EngineOptions&)>& adjust) : channel_(socket), adjust_(adjust) {}
 
-  Status run();
+  Status greet();
+  void run();
 
  private:
-  Status greet();
   RemoteAnswer open(std::string_view body);
   RemoteAnswer contents(std::string_view body);
   RemoteAnswer start();
@@ -63,9 +63,10 @@ class Server {
 Status Server::greet() {
   const auto deadline = std::chrono::steady_clock::now() + kHelloLimit;
   const Hello own{kWorkerProtocol, worker_build()};
-  KACHEL_TRY(channel_.send({0, kHelloMessage, encode_hello(own)}, deadline));
-  KACHEL_ASSIGN(const std::optional<Message> heard, channel_.receive(deadline));
-  const auto host = heard && heard->type == kHelloMessage ? decode_hello(heard->body) : std::nullopt;
+  (void)channel_.send({0, kHelloMessage, encode_hello(own)}, deadline);
+  const auto heard = channel_.receive(deadline);
+  const bool said = heard.ok() && *heard && (*heard)->type == kHelloMessage;
+  const auto host = said ? decode_hello((*heard)->body) : std::nullopt;
   if (!host) return invalid("what is connected is no engine; a worker is started by one");
   if (*host != own) return unsupported("the engine is of another build");
   return {};
@@ -201,12 +202,11 @@ void Server::wait_for_compilers() {
   changed_.wait(lock, [this] { return compilers_ == 0; });
 }
 
-Status Server::run() {
-  KACHEL_TRY(greet());
+void Server::run() {
   for (;;) {
     const auto deadline = task_ || !engine_ ? Channel::kNever : std::chrono::steady_clock::now() + kIdle;
     auto message = channel_.receive(deadline);
-    if (!message.ok()) return {};  // the host is gone
+    if (!message.ok()) return;  // the host is gone
     if (!*message)
       engine_.reset();
     else if ((*message)->type == static_cast<uint8_t>(RemoteCall::kCompile))
@@ -219,11 +219,14 @@ Status Server::run() {
 }  // namespace
 
 Status serve_host(int socket, const std::function<void(EngineOptions&)>& adjust) {
+  Server server(socket, adjust);
+  KACHEL_TRY(server.greet());
   // Candidates fault, and their cores are of no use.
   const rlimit none{0, 0};
   (void)::setrlimit(RLIMIT_CORE, &none);
   std::thread(watch_host, socket, ::getppid()).detach();
-  return Server(socket, adjust).run();
+  server.run();
+  ::_exit(0);
 }
 
 }  // namespace kachel::runtime

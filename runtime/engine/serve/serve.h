@@ -6,9 +6,8 @@
 
 namespace kachel::runtime {
 
-// Owns the socket. Returns once the host has closed its end between two tasks, which is the usual end, or where it is
-// of another build. Otherwise it does not outlive the host: as soon as that closes its end, or ends, this process does.
-// `adjust`, for tests, may replace devices.
+// Owns the socket. Returns where nobody there is a host (kInvalid), or one of another build (kUnsupported). Else this
+// process ends as soon as the host closes its end, or ends itself. `adjust`, for tests, may replace devices.
 Status serve_host(int socket, const std::function<void(EngineOptions&)>& adjust = {});
 
 }  // namespace kachel::runtime
