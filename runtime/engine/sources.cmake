@@ -30,6 +30,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/programs/program_model.cc
   engine/programs/program_session.cc
   engine/remote/messages.cc
+  engine/remote/relay.cc
   engine/remote/remote_session.cc
   engine/remote/task.cc
   engine/report/check.cc
@@ -52,6 +53,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/tuning/output_check.cc
   engine/tuning/output_copies.cc
   engine/tuning/ranking.cc
+  engine/tuning/ranking_tune.cc
   engine/tuning/resolver.cc
   engine/tuning/snapshot.cc
   engine/tuning/tune_session.cc

@@ -17,8 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine/engine.h"
-#include "runtime/engine/remote/task.h"
+#include "runtime/engine/remote/relay.h"
 #include "tuner/runner.h"
 
 namespace kachel::runtime {
@@ -40,7 +39,6 @@ class RemoteSession final : public tuner::CandidateRunner {
   // Borrows everything in `setup`. kUnsupported where no worker can be had, kNoMemory where the copies would take more
   // than the engine's options or the device allow.
   static Result<std::unique_ptr<RemoteSession>> open(const Setup& setup);
-  ~RemoteSession() override;
 
   tuner::Forecast forecast(size_t index) override;
   Status compile(size_t index) override;
@@ -52,53 +50,29 @@ class RemoteSession final : public tuner::CandidateRunner {
   tuner::Verdict verdict(size_t index) const override;
 
  private:
-  // One worker, and what it has been told.
-  struct Run {
-    std::unique_ptr<Worker> worker;
-    std::vector<std::atomic<bool>> loaded;
-    std::vector<bool> warm;  // its candidates have run
-    bool prepared = false;
-  };
   struct Note {
     tuner::Verdict verdict = tuner::Verdict::kFailed;
     Status why;  // of a verdict that is none of kFailed
     std::string flaw;
   };
-  // An answer behind its status, or why there is none.
-  struct Reply {
-    Worker::End end = Worker::End::kAnswered;
-    Status status;
-    std::string body;
-    bool alone = true;
-  };
-
+  static RemoteTask task_of(const Setup& setup);
   explicit RemoteSession(const Setup& setup);
-  Result<std::shared_ptr<Run>> present();
-  Result<std::shared_ptr<Run>> begin();
-  Reply call(Run& run, RemoteCall what, std::string body, int64_t limit_ns);
-  void lose(const std::shared_ptr<Run>& run);
-  Status harmed(size_t index, const Reply& reply, int64_t limit_ns);
+  Status harmed(size_t index, const Relay::Reply& reply, int64_t limit_ns);
   Status not_tried(size_t index, const Status& why);
   Status compile_in(size_t index, bool alone, bool* suspect);
   Status keep_plan(size_t index, bool given, ByteReader& answer);
   Status refer(size_t attempt);
   Status make_reference(size_t first);
-  Result<std::shared_ptr<Run>> ready(size_t index);
+  Result<std::shared_ptr<Relay::Turn>> ready(size_t index);
   Status run(size_t index, RemoteCall what, std::string* answer);
 
   const Setup setup_;
   const std::string name_;  // "kernel `f`", for the log
-  RemoteTask task_;
-  std::string keys_;
+  Relay relay_;
   std::shared_mutex compiling_;  // held alone while a suspect compiles
-
-  mutable std::mutex mutex_;  // guards what follows
-  std::shared_ptr<Run> run_;
-  int begun_ = 0;
-  Status helpless_;  // nothing can be tried any more
+  uint64_t reference_ = 0;       // the attempt that made it last
+  mutable std::mutex mutex_;     // guards what follows
   std::vector<Note> notes_;
-  // Of attempts at a reference: the first, and the one that succeeded last.
-  uint64_t first_attempt_ = 0, reference_ = 0;
 };
 
 }  // namespace kachel::runtime

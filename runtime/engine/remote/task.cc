@@ -1,6 +1,7 @@
 #include "runtime/engine/remote/task.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ir/print.h"
 
@@ -45,10 +46,13 @@ RemoteTask describe_task(const KernelModel& model, const BoundArguments& argumen
 }
 
 int64_t task_bytes(const KernelModel& model, const BoundArguments& arguments) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t bytes = 0;
   for (int index : model.tensors) {
     const int64_t copies = model.params[static_cast<size_t>(index)].direction == ir::Direction::kIn ? 1 : 2;
-    bytes += copies * (arguments.tensors[index].bytes + static_cast<int64_t>(RemoteTensor::kAlign));
+    const int64_t each = arguments.tensors[index].bytes + static_cast<int64_t>(RemoteTensor::kAlign);
+    if (each > (kMost - bytes) / copies) return kMost;
+    bytes += copies * each;
   }
   return bytes;
 }

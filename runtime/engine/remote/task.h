@@ -10,7 +10,7 @@ namespace kachel::runtime {
 RemoteTask describe_task(const KernelModel& model, const BoundArguments& arguments,
                          const std::vector<TunableValues>& candidates);
 
-// Of the tensors and one more copy of what is written, as a tuning needs them.
+// Of the tensors and one more copy of what is written, as a tuning needs them; saturates.
 int64_t task_bytes(const KernelModel& model, const BoundArguments& arguments);
 
 // What makes samples and binaries of both processes the same thing: where these are equal, so are program, facts, key

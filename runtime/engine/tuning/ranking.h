@@ -65,11 +65,12 @@ class Ranking {
   std::vector<TunableValues> without_decision();
   std::vector<TunableValues> admitted_of(const TuningDecision& decision) const;
   Result<std::vector<TunableValues>> tune();
+  Status in_program_names(const Status& status) const;
   Status tuning_failed(const Status& status);
   Result<std::vector<TunableValues>> untuned(const Status& why);
   void note_harm(const TunableValues& values, const tuner::CandidateRecord& record);
   TuningStore records() const;
-  std::vector<TunableValues> usable(std::vector<TunableValues> order, bool* first_is_fine = nullptr) const;
+  std::vector<TunableValues> usable(const std::vector<TunableValues>& order, size_t most, size_t* fine = nullptr) const;
 
   Engine& engine_;
   Device& device_;

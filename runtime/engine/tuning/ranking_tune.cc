@@ -1,0 +1,140 @@
+// What a ranking does where it comes to a tuning, and what it notes of configurations that fail.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/ranking.h"
+#include "runtime/profile_range.h"
+
+namespace kachel::runtime {
+namespace {
+
+constexpr int64_t kCancelSlice_ns = 20'000'000;  // of a wait, between two looks at whether it is still wanted
+constexpr int64_t kClaimGrace_us = 30'000'000;   // beyond its budget, that another process' tuning is waited for
+
+}  // namespace
+
+void Ranking::note_harm(const TunableValues& values, const tuner::CandidateRecord& record) {
+  if (Status saved = records().save_samples({record}, {values}); !saved.ok())
+    engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
+}
+
+void Ranking::demote(const TunableValues& values, const std::string& why) {
+  tuner::CandidateRecord record = records().sample(values).value_or(tuner::CandidateRecord{});
+  record.configuration = to_configuration(values);
+  record.state = tuner::CandidateState::kLaunchFailed;
+  record.message = why;
+  note_harm(values, record);
+}
+
+Status Ranking::in_program_names(const Status& status) const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const TunableValues& values : candidates_)
+    names.emplace_back(to_configuration(values).text(), configuration_text(model_, values));
+  // Longer ones first: "t0=8,t1=3" begins "t0=8,t1=32".
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  auto rename = [&](std::string text) {
+    for (const auto& [from, to] : names) {
+      for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != text.npos; at += to.size())
+        text.replace(at, from.size(), to);
+    }
+    return text;
+  };
+  return {status.code(), rename(status.message()), rename(status.log())};
+}
+
+Status Ranking::tuning_failed(const Status& status) {
+  if (status.code() == Code::kCompile && cause_)
+    if (Status cause = cause_(); !cause.ok()) return cause;
+  const Status named = in_program_names(status);
+  return engine_.services().noticed(
+      {named.code(), fmt::format("kernel `{}`: {}", model_.kernel.name, named.message()), named.log()});
+}
+
+Result<std::vector<TunableValues>> Ranking::untuned(const Status& why) {
+  if (why.code() == Code::kCancelled) return why;
+  engine_.log().once(LogLevel::kWarning, "untuned " + model_.body,
+                     fmt::format("kernel `{}` is not tuned, and served as under the policy off: {}", model_.kernel.name,
+                                 in_program_names(why).message()));
+  return without_decision();
+}
+
+Result<std::vector<TunableValues>> Ranking::tune() {
+  const ProfileRange range("tune {}", model_.kernel.name);
+  const TuningSubject subject{model_, point_, key_values_, device_.properties()};
+  const cache::Key key = tuning_key(model_, point_, key_values_, device_.properties());
+  // One tuning per key at a time; who waited looks into the store again.
+  std::optional<tuner::SingleFlight::Ticket> ticket;
+  auto cancelled = [this] { return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed); };
+  const int64_t slice_ns = settings_.cancelled ? kCancelSlice_ns : tuner::SingleFlight::kForever;
+  do {
+    if (cancelled()) return Status(Code::kCancelled, "the tuning in the background is ended");
+    ticket.emplace(engine_.flights().join(key.bytes, slice_ns));
+    KACHEL_TRY(read_decision());
+    if (complete_) return ranked_;  // decided meanwhile
+  } while (ticket->role() != tuner::SingleFlight::Role::kLeader);
+  // Nor more than one among the processes that share the store.
+  constexpr int64_t kMostWait_us = 600'000'000;
+  const int64_t wait_us = std::min(settings_.tune_budget_ns / 1000 + kClaimGrace_us, kMostWait_us);
+  const cache::Store::Claim claim = engine_.store().claim(key, static_cast<uint64_t>(wait_us), cancelled);
+  if (claim.waited()) {
+    KACHEL_TRY(read_decision());
+    if (complete_) return ranked_;
+  }
+
+  TuningStore store(engine_.store(), subject);
+  tuner::TuneRequest request;
+  for (const TunableValues& values : candidates_) {
+    request.candidates.push_back(to_configuration(values));
+    if (auto known = store.sample(values)) request.known.push_back(*std::move(known));
+  }
+  request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) { note_harm(candidates_[index], record); };
+  request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {
+    if (engine_.device_lost()) return;
+    if (Status saved = store.save_samples(records, candidates_); !saved.ok())
+      engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
+  };
+  request.budget_ns = settings_.tune_budget_ns;
+  request.workers = engine_.options().compile_threads;
+  tuner::Progress progress;
+  if (engine_.options().progress || settings_.cancelled) {
+    progress = [&](const tuner::ProgressEvent& event) {
+      if (cancelled()) return false;
+      if (!engine_.options().progress) return true;
+      TuneProgress out{model_.kernel.name.c_str(), "", event.phase, event.done, event.total, event.best_ns.value_or(0)};
+      TunableValues values;
+      if (event.configuration && from_configuration(model_, *event.configuration, values))
+        out.configuration = configuration_text(model_, values);
+      return engine_.options().progress(out);
+    };
+  }
+  const Result<Trials> trials = session_(candidates_);
+  if (!trials.ok()) return untuned(trials.status());
+  tuner::TunerOptions options = engine_.options().tuner;
+  // Blocks are for clocks that power limits: not on a CPU, and not with pauses between the runs.
+  if (device_.properties().kind == DeviceKind::kCpu || settings_.share < 1) options.limits.block_ns = 0;
+  auto tuned = tuner::Tuner(options).tune(request, *trials->runner, engine_.clock(), progress);
+  if (!tuned.ok()) {
+    if (trials->elsewhere) return untuned(tuned.status());
+    if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
+    engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
+                                                        model_.kernel.name, tuned.status().message()));
+    return candidates_;
+  }
+  engine_.counters().tunings.fetch_add(1, std::memory_order_relaxed);
+  if (engine_.device_lost()) return Status(Code::kDeviceLost, "the device failed during the tuning");
+  if (Status saved = store.save(*tuned, candidates_); !saved.ok())
+    engine_.log().write(LogLevel::kWarning, fmt::format("a tuning was not stored: {}", saved.message()));
+  engine_.note_tuned(key);
+  engine_.log().write(LogLevel::kInfo,
+                      fmt::format("kernel `{}` tuned: {} at {:.1f} us, of {} configurations", model_.kernel.name,
+                                  configuration_text(model_, candidates_[tuned->winner]),
+                                  tuned->best().median_ns / 1000, candidates_.size()));
+  tuned_ = true;
+  std::vector<TunableValues> order;
+  for (size_t index : tuned->ranking) order.push_back(candidates_[index]);
+  return order;
+}
+
+}  // namespace kachel::runtime
