@@ -1,56 +1,20 @@
 #include "runtime/engine/background.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <set>
-#include <system_error>
 #include <utility>
 
 namespace kachel::runtime {
 namespace {
 
 constexpr int kNice = 10;
-constexpr auto kPatience = std::chrono::seconds(2);
-// Handlers run last registered first, and ours must be younger than the destructors that compilers register, some of
-// them only while they first compile.
-constexpr int kMostHandlers = 64;
-
-struct Registry {
-  std::mutex mutex;
-  std::set<Background*> live;
-};
-Registry& registry() {
-  static Registry& instance = *new Registry;  // used while static destructors run
-  return instance;
-}
 
 }  // namespace
 
-void Background::arm_exit() {
-  static std::atomic<int> armed{0};
-  if (armed.fetch_add(1, std::memory_order_relaxed) < kMostHandlers) (void)::on_exit(at_exit, nullptr);
-}
-
-void Background::at_exit(int status, void*) {
-  // A child of fork() may have got it locked.
-  std::unique_lock lock(registry().mutex, std::try_to_lock);
-  if (!lock) return;
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  bool stopped = true;
-  for (Background* background : registry().live)
-    if (background->owner_ == ::getpid()) stopped &= background->stop_for_exit(deadline);
-  if (stopped) return;
-  std::fflush(nullptr);
-  ::_exit(status);
-}
-
-bool Background::stop_for_exit(std::chrono::steady_clock::time_point deadline) {
+bool Background::stop_for_exit(ExitWatch::Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (in_job()) return true;  // a callback of the host's leaves
   stopping_ = true;
@@ -61,16 +25,7 @@ bool Background::stop_for_exit(std::chrono::steady_clock::time_point deadline) {
   return changed_.wait_until(lock, deadline, [&] { return !running_; });
 }
 
-Background::Background() : owner_(::getpid()) {
-  std::lock_guard lock(registry().mutex);
-  registry().live.insert(this);
-}
-
 Background::~Background() {
-  {
-    std::lock_guard lock(registry().mutex);
-    registry().live.erase(this);
-  }
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -84,15 +39,7 @@ Background::~Background() {
 // With the lock held.
 bool Background::start() {
   if (thread_.joinable()) return true;
-  // Handlers of the host's signals do not expect to run on a thread of ours.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = begin_thread([this] { run(); });
   return thread_.joinable();
 }
 
@@ -153,7 +100,7 @@ void Background::run() {
       running_ = entry.owner;
       cancelled_ = false;
     }
-    arm_exit();
+    ExitWatch::arm();
     entry.job(cancelled_);
     entry.job = nullptr;  // with what it owns, before its owner may go
     {

@@ -1,9 +1,6 @@
 // Work that launches leave for later: one thread of the engine's own, begun with the first job.
 #pragma once
-#include <sys/types.h>
-
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -11,17 +8,18 @@
 #include <mutex>
 #include <thread>
 
+#include "support/own_thread.h"
+
 namespace kachel::runtime {
 
 // Thread-safe. Jobs run one after another, in the order in which they came. A process that exits while one runs tells
-// it to end and waits for that: what a job uses goes when the destructors of libraries run. If it does not end soon,
-// the process leaves at once, with the exit status that was asked for.
+// it to end and waits for that (support/own_thread.h).
 class Background {
  public:
   // Ends soon once `cancelled` is set.
   using Job = std::function<void(const std::atomic<bool>& cancelled)>;
 
-  Background();
+  Background() = default;
   ~Background();  // cancels everything, as cancel() does
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -46,15 +44,12 @@ class Background {
     const void* owner;
     Job job;
   };
-  static void at_exit(int status, void* ignored);
-  static void arm_exit();
-  bool stop_for_exit(std::chrono::steady_clock::time_point deadline);
+  bool stop_for_exit(ExitWatch::Deadline deadline);
   void cancel_if(const std::function<bool(const void* owner)>& meant);
   bool start();
   bool in_job() const { return std::this_thread::get_id() == thread_.get_id(); }
   void run();
 
-  const pid_t owner_;         // a child of fork() has no thread of its
   mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable changed_;
   std::deque<Entry> waiting_;
@@ -62,6 +57,7 @@ class Background {
   bool stopping_ = false;
   std::thread thread_;
   std::atomic<bool> cancelled_{false};  // what runs
+  ExitWatch exit_{[this](ExitWatch::Deadline deadline) { return stop_for_exit(deadline); }};
 };
 
 }  // namespace kachel::runtime

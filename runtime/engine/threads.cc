@@ -1,23 +1,21 @@
 #include "runtime/engine/threads.h"
 
-#include <signal.h>
-
-#include <exception>
 #include <thread>
 #include <vector>
+
+#include "support/own_thread.h"
 
 namespace kachel::runtime {
 
 void on_threads(size_t count, const std::function<void()>& work) {
   std::vector<std::thread> threads;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    while (threads.size() + 1 < count) threads.emplace_back(work);
-  } catch (const std::exception&) {
+  threads.reserve(count);
+  while (threads.size() + 1 < count) {
+    threads.push_back(begin_thread(work));
+    if (threads.back().joinable()) continue;
+    threads.pop_back();
+    break;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   work();
   for (std::thread& thread : threads) thread.join();
 }
