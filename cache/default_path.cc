@@ -27,14 +27,19 @@ std::string default_store_layers(const Environment& environment) {
   return paths ? paths : "";
 }
 
-std::vector<std::string> split_layers(std::string_view paths) {
-  std::vector<std::string> layers;
+std::string default_mac_key_files(const Environment& environment) {
+  const char* paths = look_up_in(environment, "KACHEL_STORE_KEY_FILE");
+  return paths ? paths : "";
+}
+
+std::vector<std::string> split_paths(std::string_view paths) {
+  std::vector<std::string> split;
   while (!paths.empty()) {
     const size_t end = std::min(paths.find(':'), paths.size());
-    if (end > 0) layers.emplace_back(paths.substr(0, end));
+    if (end > 0) split.emplace_back(paths.substr(0, end));
     paths.remove_prefix(std::min(end + 1, paths.size()));
   }
-  return layers;
+  return split;
 }
 
 }  // namespace kachel::cache

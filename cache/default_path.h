@@ -1,4 +1,4 @@
-// Where the store lies when the host does not say.
+// Where the store, and what belongs to it, lies when the host does not say.
 #pragma once
 #include <functional>
 #include <string>
@@ -17,6 +17,8 @@ std::string default_store_path(const Environment& environment = {});
 // $KACHEL_SYSTEM_CACHE, paths with colons between them: stores that are read beneath the user's. Empty in a
 // set-user-id process.
 std::string default_store_layers(const Environment& environment = {});
-std::vector<std::string> split_layers(std::string_view paths);
+// $KACHEL_STORE_KEY_FILE, likewise: files of keys for records, the first of which signs.
+std::string default_mac_key_files(const Environment& environment = {});
+std::vector<std::string> split_paths(std::string_view paths);
 
 }  // namespace kachel::cache

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 
 #include "cache/place.h"
 #include "cache/record.h"
@@ -16,14 +15,14 @@ namespace {
 
 constexpr uint64_t kDefaultMax_bytes = uint64_t{4} << 30, kLeastMax_bytes = uint64_t{1} << 20,
                    kMostMax_bytes = uint64_t{1} << 44;
-constexpr size_t kMostTouched = 4096, kTouchedPerWrite = 256, kScanRows = 64;
+constexpr size_t kTouchedPerWrite = 256;
 
-uint64_t now_us() {
+}  // namespace
+
+uint64_t Store::now_us() {
   using namespace std::chrono;
   return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 Result<std::shared_ptr<Store>> Store::open(StoreOptions options) {
   if (options.path.find('\0') != std::string::npos) return invalid("the path of a store contains a zero byte");
@@ -32,6 +31,7 @@ Result<std::shared_ptr<Store>> Store::open(StoreOptions options) {
   std::shared_ptr<Store> store(new Store(std::move(options)));
   if (!store->options_.path.empty()) store->open_disk();
   store->open_layers();
+  store->open_remote();
   return store;
 }
 
@@ -42,7 +42,12 @@ Store::Store(StoreOptions options)
       memory_(options_.memory_max_bytes) {}
 
 Store::~Store() {
-  if (::getpid() != owner_ || !disk_ || disk_->read_only()) return;
+  if (::getpid() != owner_) {
+    (void)remote_.release();  // its thread is the parent's
+    return;
+  }
+  remote_.reset();  // first: what it still puts is a copy, what it says goes to the log
+  if (!disk_ || disk_->read_only()) return;
   if (auto touched = take_touched(kMostTouched); !touched.empty()) (void)disk_->write({}, touched);
 }
 
@@ -80,6 +85,8 @@ void Store::open_layers() {
     StoreOptions below;
     below.path = path;
     below.read_only = true;
+    below.mac_keys = options_.mac_keys;
+    below.only_authentic = options_.mac_keys != nullptr;
     below.log = &log_;
     below.lock_wait_us = options_.lock_wait_us;
     auto layer = open(std::move(below));  // says itself why it has nothing on disk
@@ -101,7 +108,10 @@ void Store::say_once(const std::string& topic, const std::string& message) {
 // A record that does not decode is counted, reported and removed, unless somebody has replaced it meanwhile.
 Result<Record> Store::examine(Table& table, const Row& row) {
   auto record = decode(row.record);
-  if (record.ok()) return record;
+  if (record.ok()) {
+    if (options_.only_authentic && !admits(*record)) return Status(Code::kStore, "no valid MAC");
+    return record;
+  }
   ++damaged_;
   const std::string name = to_hex(bytes_of(row.slot));
   say_once("damaged " + name,
@@ -132,28 +142,43 @@ std::optional<std::string> Store::look_up(Table& table, const Slot& slot, const 
 
 std::optional<std::string> Store::get(const Key& key) {
   if (!here()) return std::nullopt;
+  std::optional<std::string> payload = find_here(key);
+  if (!payload && remote_) payload = fetch(key);
+  ++(payload ? hits_ : misses_);
+  return payload;
+}
+
+std::optional<std::string> Store::get_here(const Key& key) {
+  if (!here()) return std::nullopt;
+  std::optional<std::string> payload = find_here(key);
+  ++(payload ? hits_ : misses_);
+  return payload;
+}
+
+std::optional<std::string> Store::find_here(const Key& key) {
   const Slot slot = slot_of(key);
   // Memory first: an entry is there because the disk would not take it, so what the disk has is older.
   std::optional<std::string> payload = look_up(memory_, slot, key);
   if (!payload && disk_) payload = look_up(*disk_, slot, key);
   for (size_t i = 0; !payload && i < layers_.size(); ++i)
     if ((payload = layers_[i]->get(key))) ++layer_hits_;
-  ++(payload ? hits_ : misses_);
   return payload;
 }
 
 Status Store::put(const Key& key, std::string_view payload) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
-  Row row{slot_of(key), encode(key, payload, now_us()), now_us()};
-  return write_rows({&row, 1});
+  std::vector<Row> rows;
+  rows.push_back({slot_of(key), encode(key, payload, now_us(), options_.mac_keys.get()), now_us()});
+  return publish(std::move(rows));
 }
 
 Status Store::put_many(std::span<const Entry> entries) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   std::vector<Row> rows;
   const uint64_t now = now_us();
-  for (const Entry& entry : entries) rows.push_back({slot_of(entry.key), encode(entry.key, entry.payload, now), now});
-  return rows.empty() ? Status() : write_rows(rows);
+  for (const Entry& entry : entries)
+    rows.push_back({slot_of(entry.key), encode(entry.key, entry.payload, now, options_.mac_keys.get()), now});
+  return rows.empty() ? Status() : publish(std::move(rows));
 }
 
 Status Store::write_rows(std::span<const Row> rows) {
@@ -211,107 +236,6 @@ Status Store::erase(const Key& key) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   KACHEL_TRY(memory_.erase(slot_of(key), nullptr));
   return disk_ && !disk_->read_only() ? disk_->erase(slot_of(key), nullptr) : Status();
-}
-
-Status Store::clear() {
-  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
-  KACHEL_TRY(memory_.clear());
-  return disk_ && !disk_->read_only() ? disk_->clear() : Status();
-}
-
-Result<uint64_t> Store::shrink(uint64_t bytes) {
-  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
-  uint64_t left = memory_.shrink(bytes);
-  if (disk_ && !disk_->read_only()) {
-    KACHEL_ASSIGN(const uint64_t from_disk, disk_->shrink(bytes, take_touched(kMostTouched)));
-    left += from_disk;
-  }
-  evicted_ += left;
-  return left;
-}
-
-Result<Verified> Store::verify() {
-  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
-  Verified seen;
-  const uint64_t before = damaged_;
-  std::set<Slot> shown;
-  bool ended = false;
-  KACHEL_TRY(iterate_own(std::nullopt, [&](const EntryView&) { return ++seen.entries, true; }, &shown, &ended));
-  seen.damaged = damaged_ - before;
-  return seen;
-}
-
-Status Store::iterate(std::optional<Kind> kind, const Callback& callback) {
-  if (!here()) return {Code::kStore, "the store belongs to the parent process"};
-  std::set<Slot> shown;
-  bool ended = false;
-  Status status = iterate_own(kind, callback, &shown, &ended);
-  for (size_t i = 0; status.ok() && !ended && i < layers_.size(); ++i)
-    status = layers_[i]->iterate_own(kind, callback, &shown, &ended);
-  return status;
-}
-
-// What was shown before hides what comes later: memory the disk, and both the layers.
-Status Store::iterate_own(std::optional<Kind> kind, const Callback& callback, std::set<Slot>* shown, bool* ended) {
-  Slot start{};
-  if (kind) {
-    start.fill(0xff);  // the last slot of the kind before
-    start[0] = static_cast<uint8_t>(*kind) - 1;
-  }
-  for (Table* table : {static_cast<Table*>(&memory_), static_cast<Table*>(disk_.get())}) {
-    if (!table) continue;
-    for (std::optional<Slot> after = kind ? std::optional(start) : std::nullopt;;) {
-      auto rows = table->scan(after ? &*after : nullptr, kScanRows);
-      if (!rows.ok()) return rows.status();
-      if (rows->empty()) break;
-      after = rows->back().slot;
-      for (const Row& row : *rows) {
-        if (kind && row.slot[0] != static_cast<uint8_t>(*kind)) {
-          after.reset();
-          break;
-        }
-        if (shown->contains(row.slot)) continue;
-        auto record = examine(*table, row);
-        if (!record.ok()) continue;
-        EntryView view{record->kind, record->key, record->payload, record->created_us, row.used_us};
-        shown->insert(row.slot);
-        *ended = !callback(view);
-        if (*ended) return {};
-      }
-      if (!after) break;
-    }
-  }
-  return {};
-}
-
-StoreStats Store::stat() {
-  StoreStats stats;
-  stats.location = location_;
-  stats.durable = disk_ != nullptr;
-  stats.writable = disk_ && !disk_->read_only();
-  stats.max_bytes = disk_ ? options_.max_bytes : options_.memory_max_bytes;
-  stats.hits = hits_;
-  stats.layer_hits = layer_hits_;
-  stats.misses = misses_;
-  stats.puts = puts_;
-  stats.damaged = damaged_;
-  stats.foreign = foreign_;
-  stats.refused = refused_;
-  stats.evicted = evicted_;
-  if (!here()) return stats;
-  for (Table* table : {static_cast<Table*>(&memory_), static_cast<Table*>(disk_.get())}) {
-    if (!table) continue;
-    auto uses = table->uses();
-    if (!uses.ok()) continue;
-    for (const Use& use : *uses) {
-      KindTotals& totals = stats.kinds[static_cast<Kind>(use.slot[0])];
-      ++totals.entries;
-      totals.bytes += use.bytes;
-      ++stats.entries;
-      stats.bytes += use.bytes;
-    }
-  }
-  return stats;
 }
 
 }  // namespace kachel::cache

@@ -21,8 +21,10 @@
 #include "cache/claims.h"
 #include "cache/disk_table.h"
 #include "cache/key.h"
+#include "cache/mac.h"
 #include "cache/memory_table.h"
 #include "cache/record.h"
+#include "cache/remote.h"
 #include "support/log.h"
 #include "support/status.h"
 
@@ -35,7 +37,12 @@ struct StoreOptions {
   // Paths of stores that are read where this one has nothing, the first before the next: what a deployment ships. One
   // that cannot be read is left out, with a line in the log.
   std::vector<std::string> layers;
-  Log* log = nullptr;  // must outlive the store; null: a log of its own (KACHEL_LOG)
+  // Beneath the layers: asked last, given what is put here.
+  RemoteOptions remote;
+  // What is put carries a MAC then, and what layers and the remote give must have one. Null: neither.
+  std::shared_ptr<const MacKeys> mac_keys;
+  bool only_authentic = false;  // of a store of strangers: what is in it must have one too
+  Log* log = nullptr;           // must outlive the store; null: a log of its own (KACHEL_LOG)
 
   uint64_t memory_max_bytes = uint64_t{256} << 20;
   uint64_t lock_wait_us = 2'000'000;           // for other processes, before a get misses or a put stays in memory
@@ -61,6 +68,8 @@ struct StoreStats {
   uint64_t foreign = 0;                     // entries of another key under the same digest
   uint64_t refused = 0;                     // puts that the disk did not take; they stay in memory where they fit
   uint64_t evicted = 0;
+  uint64_t refused_macs = 0;  // entries from elsewhere without a valid MAC, layers' included
+  RemoteStats remote;         // hits are among the hits, misses among the misses
 };
 
 struct Entry {
@@ -94,11 +103,16 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   std::optional<std::string> get(const Key& key);
+  // Without the remote: for questions that are not worth waiting for it.
+  std::optional<std::string> get_here(const Key& key);
 
-  // Replaces what was there. Ok means that later gets of this process find it; stat() tells what the disk refused.
+  // Replaces what was there. Ok means that later gets of this process find it; stat() tells what the disk refused. The
+  // remote is given it later, on a thread of its own.
   Status put(const Key& key, std::string_view payload);
   // In one transaction: after a crash all of them are there or none.
   Status put_many(std::span<const Entry> entries);
+  // Until the remote has what was put, or has failed to take it; false after `timeout_us`.
+  bool flush(uint64_t timeout_us);
 
   // The right to make the entry, among all processes and stores that share the path.
   class Claim {
@@ -137,13 +151,22 @@ class Store {
   Status iterate(std::optional<Kind> kind, const Callback& callback);
 
   StoreStats stat();
+  void count_refused_macs(uint64_t more) { refused_macs_ += more; }  // seen on the way here
 
  private:
+  static constexpr size_t kMostTouched = 4096;
+  static uint64_t now_us();
+
   explicit Store(StoreOptions options);
   void open_disk();
   void open_layers();
+  void open_remote();
   Status iterate_own(std::optional<Kind> kind, const Callback& callback, std::set<Slot>* shown, bool* ended);
   bool here();
+  std::optional<std::string> find_here(const Key& key);
+  std::optional<std::string> fetch(const Key& key);
+  bool admits(const Record& record);
+  Status publish(std::vector<Row> rows);
   std::optional<std::string> look_up(Table& table, const Slot& slot, const Key& key);
   Result<Record> examine(Table& table, const Row& row);
   Status write_rows(std::span<const Row> rows);
@@ -159,10 +182,11 @@ class Store {
   std::shared_ptr<DiskTable> disk_;  // or null
   std::unique_ptr<Claims> claims_;   // or null
   std::vector<std::shared_ptr<Store>> layers_;
+  std::unique_ptr<Remote> remote_;  // or null
   std::mutex touched_mutex_;
   std::map<Slot, uint64_t> touched_;  // time of use in us, not yet written
   std::atomic<uint64_t> hits_{0}, layer_hits_{0}, misses_{0}, puts_{0}, damaged_{0}, foreign_{0}, refused_{0},
-      evicted_{0};
+      evicted_{0}, refused_macs_{0};
 };
 
 }  // namespace kachel::cache

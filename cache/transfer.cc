@@ -5,6 +5,7 @@ namespace {
 
 constexpr size_t kBatch = 64;
 constexpr size_t kBatch_bytes = size_t{8} << 20;
+constexpr uint64_t kRemoteWait_us = 60'000'000;  // for a batch; its puts are given up long before if they fail
 
 }  // namespace
 
@@ -13,13 +14,13 @@ Result<uint64_t> copy_entries(Store& from, Store& to) {
   size_t bytes = 0;
   std::vector<Entry> batch;
   Status status;
-  const uint64_t refused = to.stat().refused;
+  const uint64_t refused = to.stat().refused, refused_macs = from.stat().refused_macs;
   auto flush = [&] {
     if (batch.empty()) return true;
     status = to.put_many(batch);
     if (status.ok() && to.stat().refused != refused)
       status = Status(Code::kStore, "the store that is copied to has no room, or cannot be written; see the log");
-    if (status.ok()) copied += batch.size();
+    if (status.ok()) copied += batch.size(), (void)to.flush(kRemoteWait_us);
     batch.clear();
     bytes = 0;
     return status.ok();
@@ -30,6 +31,7 @@ Result<uint64_t> copy_entries(Store& from, Store& to) {
     return (batch.size() < kBatch && bytes < kBatch_bytes) || flush();
   }));
   if (status.ok()) flush();
+  to.count_refused_macs(from.stat().refused_macs - refused_macs);
   if (!status.ok()) return status;
   return copied;
 }

@@ -5,7 +5,8 @@
 namespace kachel::cache {
 
 // Copies every sound entry of `from`, its layers' included, replacing what `to` has under the same key. How many.
-// kStore where `to` could not keep one on disk; those before it are there.
+// kStore where `to` could not keep one on disk; those before it are there. `to` counts those that `from` would not give
+// for want of a MAC, and its remote has been given the others.
 Result<uint64_t> copy_entries(Store& from, Store& to);
 
 }  // namespace kachel::cache

@@ -26,7 +26,7 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   runtime::EngineOptions options;
   options.store_path = given.store_path ? given.store_path : cache::default_store_path();
   options.store_max_bytes = given.store_max_bytes;
-  options.store_layers = cache::split_layers(given.system_stores ? given.system_stores : cache::default_store_layers());
+  options.store_layers = cache::split_paths(given.system_stores ? given.system_stores : cache::default_store_layers());
   if (given.tune_budget_ns != 0)
     options.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(given.tune_budget_ns, INT64_MAX));
   if (given.background_share != 0) options.background_share = given.background_share;

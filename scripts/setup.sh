@@ -36,6 +36,7 @@ pkg-config pkg-config
 llvm-19-dev llvm-config-19
 liblmdb-dev /usr/include/lmdb.h
 libxxhash-dev /usr/include/xxhash.h
+libb2-dev /usr/include/blake2.h
 libfmt-dev /usr/include/fmt/format.h
 nlohmann-json3-dev /usr/include/nlohmann/json.hpp
 libcli11-dev /usr/include/CLI/App.hpp

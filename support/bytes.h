@@ -47,9 +47,9 @@ class ByteReader {
     rest_.remove_prefix(sizeof(T));
     return value;
   }
-  // A view into the input.
-  std::string_view get_bytes() {
-    uint64_t size = get<uint64_t>();
+  // Views into the input: as many bytes as it says itself, and `size` of them.
+  std::string_view get_bytes() { return get_raw(get<uint64_t>()); }
+  std::string_view get_raw(uint64_t size) {
     if (size > rest_.size()) {
       fail();
       return {};

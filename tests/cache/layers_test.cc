@@ -187,10 +187,10 @@ TEST_CASE("verify counts sound entries and removes damaged ones") {
 }
 
 TEST_CASE("paths of layers") {
-  CHECK(split_layers("").empty());
-  CHECK(split_layers(":").empty());
-  CHECK(split_layers("/a") == std::vector<std::string>{"/a"});
-  CHECK(split_layers("/a::/b c:") == std::vector<std::string>{"/a", "/b c"});
+  CHECK(split_paths("").empty());
+  CHECK(split_paths(":").empty());
+  CHECK(split_paths("/a") == std::vector<std::string>{"/a"});
+  CHECK(split_paths("/a::/b c:") == std::vector<std::string>{"/a", "/b c"});
   CHECK(default_store_layers([](const char*) -> const char* { return nullptr; }).empty());
   CHECK(default_store_layers([](const char* name) -> const char* {
           return std::string_view(name) == "KACHEL_SYSTEM_CACHE" ? "/x" : nullptr;

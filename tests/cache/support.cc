@@ -81,6 +81,17 @@ std::shared_ptr<Store> open_store(StoreOptions options) {
   return *store;
 }
 
+std::shared_ptr<const MacKeys> keys_of(const std::vector<std::string_view>& secrets) {
+  auto keys = MacKeys::create(secrets);
+  REQUIRE(keys.ok());
+  return *keys;
+}
+
+std::string sealed(std::string body) {
+  const Digest sum = digest_of(body);
+  return body.append(reinterpret_cast<const char*>(sum.data()), sum.size());
+}
+
 Key number_key(uint64_t number, Kind kind) {
   return KeyBuilder(kind).text("body", "kernel").u64("number", number).finish();
 }

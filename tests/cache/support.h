@@ -68,6 +68,10 @@ int run_child(const std::function<int()>& body);
 
 std::shared_ptr<Store> open_store(StoreOptions options);
 
+std::shared_ptr<const MacKeys> keys_of(const std::vector<std::string_view>& secrets);
+// The body of a record with the checksum that belongs to it.
+std::string sealed(std::string body);
+
 Key number_key(uint64_t number, Kind kind = Kind::kPlan);
 // Bytes that depend on the number alone, `size` of them.
 std::string payload_of(uint64_t number, size_t size);
