@@ -1,9 +1,9 @@
 #include "runtime/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
-#include "cache/default_path.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "runtime/engine/report/metrics.h"
@@ -24,9 +24,6 @@ std::string worker_path(const char* given) {
 
 runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   runtime::EngineOptions options;
-  options.store_path = given.store_path ? given.store_path : cache::default_store_path();
-  options.store_max_bytes = given.store_max_bytes;
-  options.store_layers = cache::split_paths(given.system_stores ? given.system_stores : cache::default_store_layers());
   if (given.tune_budget_ns != 0)
     options.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(given.tune_budget_ns, INT64_MAX));
   if (given.background_share != 0) options.background_share = given.background_share;
@@ -109,6 +106,7 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
     if (!(known.background_share >= 0 && known.background_share <= 1))
       return invalid("background_share is a part of the device's time: between 0 and 1, where 0 stands for 0.25");
     runtime::EngineOptions options = engine_options(known);
+    KACHEL_TRY(capi::store_options(known, options));
     KACHEL_TRY(capi::policy_of(known.policy, tuner::Policy::kBlocking, options.policy));
     auto handle = std::make_unique<kachel_engine>();
     KACHEL_ASSIGN(handle->engine, runtime::Engine::create(std::move(options)));
@@ -124,8 +122,14 @@ void kachel_engine_release(kachel_engine* engine) {
 kachel_status kachel_engine_wait(kachel_engine* engine, int64_t timeout_ns, kachel_error** err) {
   return capi::guarded(err, [&]() -> Status {
     if (!engine) return capi::missing("engine");
-    if (engine->engine->background().wait(timeout_ns)) return {};
-    return Status(Code::kBusy, "tunings are left in the background; wait longer, or go on without them");
+    using Clock = std::chrono::steady_clock;
+    const auto begin = Clock::now();
+    if (!engine->engine->background().wait(timeout_ns))
+      return Status(Code::kBusy, "tunings are left in the background; wait longer, or go on without them");
+    const int64_t left_ns =
+        timeout_ns < 0 ? INT64_MAX : timeout_ns - std::chrono::nanoseconds(Clock::now() - begin).count();
+    if (engine->engine->store().flush(static_cast<uint64_t>(std::max<int64_t>(left_ns, 0)) / 1000)) return {};
+    return Status(Code::kBusy, "the remote store has not taken all entries yet; wait longer, or go on without that");
   });
 }
 
@@ -159,6 +163,12 @@ kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
     value.store_layer_hits = stats.store_layer_hits;
     value.workers = stats.workers;
     value.workers_lost = stats.workers_lost;
+    value.store_refused_macs = stats.store_refused_macs;
+    value.remote_hits = stats.remote.hits;
+    value.remote_misses = stats.remote.misses;
+    value.remote_puts = stats.remote.puts;
+    value.remote_errors = stats.remote.errors;
+    value.remote_skipped = stats.remote.skipped;
     value.background_pending = stats.background_pending;
     value.background_tunings = stats.background_tunings;
     value.background_failures = stats.background_failures;

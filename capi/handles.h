@@ -7,6 +7,7 @@
 
 #include "capi/kachel.h"
 #include "ir/module.h"
+#include "runtime/engine/engine.h"
 #include "runtime/engine/launchable.h"
 #include "runtime/engine/report/tuning_view.h"
 
@@ -42,6 +43,7 @@ namespace kachel::capi {
 // Reads options over the kernel's settings. `options` may be null.
 Status launch_settings(const runtime::Launchable& kernel, const kachel_launch_options* options,
                        runtime::LaunchSettings& out);
+Status store_options(const kachel_engine_options& given, runtime::EngineOptions& options);
 Status policy_of(int32_t policy, tuner::Policy fallback, tuner::Policy& out);
 
 inline std::span<const runtime::Arg> arguments(const kachel_arg* args, size_t count) {

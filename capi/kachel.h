@@ -173,7 +173,32 @@ typedef struct kachel_engine_options {
   int32_t worker_required;   /* 0: without a usable worker this process tries configurations itself, after a line in the
                                 log; else nothing is tried, and keys are served as under OFF */
   int32_t worker_restarts;   /* workers after the first that one tuning may use up; then the rest is left untried. 0: 8 */
+  /* A key-value store that machines share, beneath all others. What neither the engine's own store nor a system store has
+   * is asked of it before anything is compiled or tuned, and then kept in the engine's own; what the engine stores is
+   * given to it later. A key is "kachel:1:" and 32 hex digits, terminated by a zero as well; a value is a record of
+   * cache/FORMAT.md, of up to 256 MiB. Either callback may be NULL. They come from one thread of the engine's, one at a
+   * time, on which no handlers of signals run, and must end: whoever waits for a value goes on without it after
+   * remote_wait_ns (0: 1 s), but the last handle's release waits for a call that runs, and up to 10 s for puts that are
+   * left. Both return one of KACHEL_REMOTE_*, any other value being FAILED too, and may say why in `why`, which has room
+   * for why_size bytes and holds "". Failures make misses, never errors: they are counted, logged at most once a minute,
+   * and nothing is asked for the next 1 s, after further ones for up to 30 s.
+   * remote_get hands the value to give(sink, ...), in one or several pieces; where that is not 0, the rest is of no use. */
+  int32_t (*remote_get)(void *user, const char *key, size_t key_size,
+                        int32_t (*give)(void *sink, const void *bytes, size_t size), void *sink, char *why,
+                        size_t why_size);
+  int32_t (*remote_put)(void *user, const char *key, size_t key_size, const void *value, size_t size, char *why,
+                        size_t why_size);
+  void *remote_user;
+  uint64_t remote_wait_ns;
+  /* A secret of 16 to 4096 bytes, best 32 random ones; copied. With it, all that the engine stores, exports and gives to
+   * the remote carries a MAC, and what system stores, imports and the remote have is refused without one: a miss, counted.
+   * old_store_key is accepted as well, but does not sign. store_key NULL: the files that $KACHEL_STORE_KEY_FILE names,
+   * with colons between them, the first of which signs; not NULL, of size 0: none. docs/sharing.md says what a MAC is good
+   * for. */
+  const void *store_key, *old_store_key;
+  size_t store_key_size, old_store_key_size;
 } kachel_engine_options;
+enum { KACHEL_REMOTE_DONE = 0, KACHEL_REMOTE_ABSENT = 1, KACHEL_REMOTE_FAILED = 2 };
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
                                               kachel_error **err);
 /* Launches must have finished before the last handle of an engine goes. CUDA code that was launched stays loaded even
@@ -187,7 +212,8 @@ KACHEL_API void kachel_engine_release(kachel_engine *engine);
  * KACHEL_E_INVALID where no engine is there, KACHEL_E_UNSUPPORTED where it is of another build. */
 KACHEL_API kachel_status kachel_worker_serve(int32_t descriptor, kachel_error **err);
 
-/* Until nothing is left to be tuned in the background; KACHEL_E_BUSY after timeout_ns (< 0: never). */
+/* Until nothing is left to be tuned in the background, nor to be given to the remote store; KACHEL_E_BUSY after timeout_ns
+ * (< 0: never). */
 KACHEL_API kachel_status kachel_engine_wait(kachel_engine *engine, int64_t timeout_ns, kachel_error **err);
 /* From then on nothing is tuned, and nothing that serves is replaced but what fails: unknown keys are served as under
  * OFF. Ends the tuning that runs in the background. There is no way back. */
@@ -406,9 +432,13 @@ typedef struct kachel_stats {
   double last_load_ns;                /* store hit to loaded kernel, of the latest one */
   /* Keys: waiting or being tuned now, tuned in the background, and given up. */
   uint64_t background_pending, background_tunings, background_failures;
-  uint64_t store_layer_hits; /* those of store_hits that a system store served */
-  uint64_t workers;          /* worker processes that took up a tuning */
-  uint64_t workers_lost;     /* those that a configuration ended */
+  uint64_t store_layer_hits;   /* those of store_hits that a system store served */
+  uint64_t workers;            /* worker processes that took up a tuning */
+  uint64_t workers_lost;       /* those that a configuration ended */
+  uint64_t store_refused_macs; /* entries from elsewhere without a valid MAC */
+  /* Of the remote store: those of store_hits that it served; what it did not have, or not of use; what was given to it;
+   * calls that failed or took too long; and calls that were not made since others had failed shortly before. */
+  uint64_t remote_hits, remote_misses, remote_puts, remote_errors, remote_skipped;
 } kachel_stats;
 KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
 /* The same and more, as text for Prometheus to read: append it to what the host says of itself. */
@@ -444,7 +474,9 @@ KACHEL_API kachel_status kachel_store_verify(kachel_engine *engine, uint64_t *en
                                              kachel_error **err);
 /* Copies every entry, those of system stores included, to the store at `path`, which is made if it is missing; and the
  * other way round, replacing what is there under the same key. Binaries serve every machine of their architecture,
- * tunings those of their GPU's model and driver. An import is found by kernels that have not looked yet. */
+ * tunings those of their GPU's model and driver. An import is found by kernels that have not looked yet, and is given to
+ * the remote store as well. With a store_key, what is copied to carries MACs; an import of entries without valid ones leaves
+ * those out and is KACHEL_E_STORE. */
 KACHEL_API kachel_status kachel_store_export(kachel_engine *engine, const char *path, uint64_t *copied,
                                              kachel_error **err);
 KACHEL_API kachel_status kachel_store_import(kachel_engine *engine, const char *path, uint64_t *copied,

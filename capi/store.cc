@@ -33,6 +33,8 @@ Result<std::shared_ptr<cache::Store>> other_store(const kachel_engine& engine, c
   cache::StoreOptions options;
   options.path = path;
   options.read_only = read_only;
+  options.mac_keys = engine.engine->options().store_mac_keys;
+  options.only_authentic = read_only && options.mac_keys != nullptr;
   options.log = &engine.engine->log();
   return cache::Store::open(std::move(options));
 }
@@ -125,7 +127,13 @@ kachel_status kachel_store_import(kachel_engine* engine, const char* path, uint6
       return Status(Code::kStore, fmt::format("{}: no store can be read there; see the log for the reason", path));
     KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(*from, engine->engine->store()));
     if (copied) *copied = count;
-    return {};
+    const uint64_t refused = from->stat().refused_macs;
+    if (refused == 0) return {};
+    return Status(
+        Code::kStore,
+        fmt::format("{}: {} entries carry no valid MAC and are left out, {} are imported; have the store exported "
+                    "with the key that is set here",
+                    path, refused, count));
   });
 }
 

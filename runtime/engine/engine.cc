@@ -30,6 +30,8 @@ Result<std::shared_ptr<Engine>> Engine::create(EngineOptions options) {
   store.path = engine->options_.store_path;
   store.max_bytes = engine->options_.store_max_bytes;
   store.layers = engine->options_.store_layers;
+  store.remote = engine->options_.store_remote;
+  store.mac_keys = engine->options_.store_mac_keys;
   store.log = &engine->log_;
   KACHEL_ASSIGN(engine->store_, cache::Store::open(std::move(store)));
   if (engine->options_.open_device)
@@ -114,6 +116,8 @@ EngineStats Engine::stats() {
   stats.store_misses = store.misses;
   stats.store_damaged = store.damaged + counters_.damaged_plans;
   stats.store_puts = store.puts;
+  stats.store_refused_macs = store.refused_macs;
+  stats.remote = store.remote;
   for (Device* device : devices_->opened()) {
     const uint64_t opened = device->compiler().opened() ? 1 : 0;
     (device->properties().kind == DeviceKind::kCpu ? stats.llvm_opened : stats.nvrtc_opened) |= opened;

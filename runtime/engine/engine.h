@@ -34,7 +34,9 @@ struct TuneProgress {
 struct EngineOptions {
   std::string store_path;  // "": memory only
   uint64_t store_max_bytes = 0;
-  std::vector<std::string> store_layers;  // cache::StoreOptions::layers
+  std::vector<std::string> store_layers;  // cache::StoreOptions::layers, and so on
+  cache::RemoteOptions store_remote;
+  std::shared_ptr<const cache::MacKeys> store_mac_keys;
   int64_t tune_budget_ns = 10'000'000'000;
   tuner::Policy policy = tuner::Policy::kBlocking;
   // Of tunings in the background: of the device's time, and of its memory for the copies of tensors that wait or are in
@@ -63,6 +65,8 @@ struct EngineStats {
   uint64_t nvrtc_opened, llvm_opened, lowerings;
   uint64_t background_pending, background_tunings, background_failures;
   uint64_t workers, workers_lost;
+  uint64_t store_refused_macs;
+  cache::RemoteStats remote;
   double last_load_ns;
 };
 

@@ -38,7 +38,7 @@ FIELD(kachel_progress, done, 28);
 FIELD(kachel_progress, total, 32);
 FIELD(kachel_progress, best_ns, 40);
 
-LAYOUT(kachel_engine_options, 192);
+LAYOUT(kachel_engine_options, 256);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -64,6 +64,14 @@ FIELD(kachel_engine_options, compile_limit_ns, 168);
 FIELD(kachel_engine_options, run_limit_ns, 176);
 FIELD(kachel_engine_options, worker_required, 184);
 FIELD(kachel_engine_options, worker_restarts, 188);
+FIELD(kachel_engine_options, remote_get, 192);
+FIELD(kachel_engine_options, remote_put, 200);
+FIELD(kachel_engine_options, remote_user, 208);
+FIELD(kachel_engine_options, remote_wait_ns, 216);
+FIELD(kachel_engine_options, store_key, 224);
+FIELD(kachel_engine_options, old_store_key, 232);
+FIELD(kachel_engine_options, store_key_size, 240);
+FIELD(kachel_engine_options, old_store_key_size, 248);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
@@ -115,7 +123,7 @@ FIELD(kachel_check_result, undecided, 24);
 FIELD(kachel_check_result, median_bound_ulps, 32);
 FIELD(kachel_check_result, first, 40);
 
-LAYOUT(kachel_stats, 168);
+LAYOUT(kachel_stats, 216);
 FIELD(kachel_stats, launches, 8);
 FIELD(kachel_stats, compiles, 16);
 FIELD(kachel_stats, loads, 24);
@@ -141,6 +149,12 @@ LAYOUT(kachel_compiled, 24);
 FIELD(kachel_compiled, compiled, 8);
 FIELD(kachel_compiled, present, 12);
 FIELD(kachel_compiled, refused, 16);
+FIELD(kachel_stats, store_refused_macs, 168);
+FIELD(kachel_stats, remote_hits, 176);
+FIELD(kachel_stats, remote_misses, 184);
+FIELD(kachel_stats, remote_puts, 192);
+FIELD(kachel_stats, remote_errors, 200);
+FIELD(kachel_stats, remote_skipped, 208);
 
 LAYOUT(kachel_store_info, 40);
 FIELD(kachel_store_info, path, 8);
@@ -168,3 +182,4 @@ static_assert(KACHEL_POLICY_OFF == 1 && KACHEL_POLICY_CACHED_ONLY == 2 && KACHEL
 static_assert(KACHEL_CPU == 1 && KACHEL_CUDA == 2 && KACHEL_ARG_TENSOR == 0 && KACHEL_ARG_INT == 1 &&
                   KACHEL_ARG_FLOAT == 2,
               "devices and arguments");
+static_assert(KACHEL_REMOTE_DONE == 0 && KACHEL_REMOTE_ABSENT == 1 && KACHEL_REMOTE_FAILED == 2, "answers");

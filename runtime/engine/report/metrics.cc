@@ -54,6 +54,12 @@ std::string metrics_text(Engine& engine) {
   dump.counter("store_refused_total", "Entries that the disk did not take; kept in memory.", store.refused);
   dump.counter("store_evicted_total", "Entries removed for want of room.", store.evicted);
   dump.counter("store_damaged_total", "Entries found damaged.", stats.store_damaged);
+  dump.counter("store_refused_macs_total", "Entries from elsewhere without a valid MAC.", store.refused_macs);
+  dump.counter("remote_hits_total", "Those of the store's hits that the remote store served.", store.remote.hits);
+  dump.counter("remote_misses_total", "Entries that it did not have, or none of use.", store.remote.misses);
+  dump.counter("remote_puts_total", "Entries given to it.", store.remote.puts);
+  dump.counter("remote_errors_total", "Calls of it that failed, or took too long.", store.remote.errors);
+  dump.counter("remote_skipped_total", "Calls not made, since others had failed shortly before.", store.remote.skipped);
   dump.gauge("store_durable", "1 where the store is on disk.", store.durable ? 1 : 0);
   dump.gauge("store_writable", "1 where that may be written to.", store.writable ? 1 : 0);
   dump.gauge("store_limit_bytes", "What the store may take.", store.max_bytes);

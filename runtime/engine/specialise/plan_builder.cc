@@ -113,7 +113,7 @@ bool PlanBuilder::is_built(const Request& request) {
     if (!lock) return false;  // somebody is at it
     if (entry->specialisation) return true;
   }
-  return services_.store.get(key).has_value();
+  return services_.store.get_here(key).has_value();
 }
 
 ResourceUsage PlanBuilder::usage(const Request& request) {
@@ -123,7 +123,7 @@ ResourceUsage PlanBuilder::usage(const Request& request) {
     std::lock_guard lock(entry->mutex);
     if (entry->specialisation) return entry->specialisation->step().usage;
   }
-  const auto bytes = services_.store.get(key);
+  const auto bytes = services_.store.get_here(key);
   if (!bytes) return {};
   auto plan = decode_plan(*bytes, request.model);
   return plan.ok() ? plan->steps[0].usage : ResourceUsage{};
