@@ -37,6 +37,8 @@ llvm-19-dev llvm-config-19
 liblmdb-dev /usr/include/lmdb.h
 libxxhash-dev /usr/include/xxhash.h
 libb2-dev /usr/include/blake2.h
+libhiredis-dev /usr/include/hiredis/hiredis.h
+redis-tools redis-cli
 libfmt-dev /usr/include/fmt/format.h
 nlohmann-json3-dev /usr/include/nlohmann/json.hpp
 libcli11-dev /usr/include/CLI/App.hpp
