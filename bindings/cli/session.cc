@@ -70,6 +70,11 @@ Outcome<std::unique_ptr<Session>> Session::open(const Options& options, Progress
     engine_options.progress_user = progress;
   }
   auto session = std::make_unique<Session>();
+  if (!options.remote.empty()) {
+    KACHEL_CLI_LET(remote, open_remote(options.remote));
+    session->remote_ = std::move(remote);
+    session->remote_->attach(&engine_options);
+  }
   kachel_engine* engine = nullptr;
   KACHEL_CLI_TRY(attempt([&](kachel_error** err) { return kachel_engine_create(&engine_options, &engine, err); }));
   session->engine_.reset(engine);
@@ -113,6 +118,8 @@ Outcome<kachel_device_info> Session::device(const std::string& wanted) const {
 }
 
 kachel_stats Session::stats() const {
+  constexpr int64_t kMostWait_ns = 10'000'000'000;
+  (void)kachel_engine_wait(engine(), kMostWait_ns, nullptr);
   kachel_stats stats{};
   stats.struct_size = sizeof stats;
   (void)kachel_engine_stats(engine(), &stats);  // it cannot fail with a valid engine and size
@@ -133,6 +140,10 @@ void print_stats(const kachel_stats& stats) {
       stats.store_damaged,
       stats.last_load_ns > 0 ? fmt::format("; last hit to loaded kernel in {}", format_ns(stats.last_load_ns)) : "");
   if (stats.workers > 0) fmt::print("worker: {} tunings taken up, {} lost\n", stats.workers, stats.workers_lost);
+  if (stats.remote_hits + stats.remote_misses + stats.remote_puts + stats.remote_errors + stats.remote_skipped > 0)
+    fmt::print("remote: {} hits, {} misses, {} given, {} errors, {} skipped\n", stats.remote_hits, stats.remote_misses,
+               stats.remote_puts, stats.remote_errors, stats.remote_skipped);
+  if (stats.store_refused_macs > 0) fmt::print("refused: {} without a valid MAC\n", stats.store_refused_macs);
   fmt::print("opened: NVRTC {}, LLVM {}\n", stats.nvrtc_opened ? "yes" : "no", stats.llvm_opened ? "yes" : "no");
 }
 

@@ -7,6 +7,7 @@
 #include "kachel.h"
 #include "options.h"
 #include "outcome.h"
+#include "remote.h"
 
 namespace kachel::cli {
 
@@ -47,9 +48,11 @@ class Session {
   Outcome<std::vector<kachel_device_info>> devices() const;
   // The device that `wanted` names: "", "cpu", "cuda", "cuda:1".
   Outcome<kachel_device_info> device(const std::string& wanted) const;
+  // Once the remote store has what it is given, or has had its time.
   kachel_stats stats() const;
 
  private:
+  std::unique_ptr<RemoteStore> remote_;  // or null; outlives the engine
   EngineHandle engine_;
 };
 

@@ -50,6 +50,12 @@ cli_case(NAME policy_unknown ARGS run ${relu} ${shape} --policy sometimes EXIT 2
 cli_case(NAME repeat_negative ARGS run ${relu} ${shape} --repeat -3 EXIT 2 STDERR "--repeat")
 cli_case(NAME what_unknown ARGS explain ${relu} ${shape} --what sass EXIT 2 STDERR "sass not in")
 cli_case(NAME store_both ARGS devices --store x --no-store EXIT 2 STDERR "excludes")
+if(TARGET kachel_redis)
+  cli_case(NAME remote_malformed ARGS devices --remote cache.example EXIT 2 STDERR "--remote.*an address is redis://")
+  cli_case(NAME remote_tls ARGS devices --remote rediss://cache.example EXIT 2 STDERR "TLS is not spoken.*tunnel")
+else()
+  cli_case(NAME remote_unbuilt ARGS devices --remote redis://h EXIT 2 STDERR "built without hiredis. install libhiredis-dev")
+endif()
 cli_case(NAME config_malformed ARGS run ${relu} ${shape} --device cpu --config BM EXIT 2 STDERR "kachel: .*BM")
 cli_case(NAME config_unknown ARGS run ${relu} ${shape} --device cpu --config BM=7,BN=64,BK=64,stages=3 EXIT 2
          STDERR "7 is not a value of the tunable `BM`. use one of 64, 128")
