@@ -167,10 +167,15 @@ void Remote::run() {
     running_ = true;
     lock.unlock();
     ExitWatch::arm();
+    const Clock::time_point begin = Clock::now();
     const RemoteAnswer answer = ask(is_get, *request);
+    RemoteAnswer judged = answer;
+    if (const auto took = Clock::now() - begin;
+        is_get && took > us(options_.slow_us) && judged.kind != RemoteAnswer::kFailed)
+      judged = {RemoteAnswer::kFailed, fmt::format("it took {} ms", took / std::chrono::milliseconds(1))};
     lock.lock();
     if (!request->abandoned)
-      if (const std::string line = settle(is_get ? get_circuit_ : put_circuit_, is_get ? "get" : "put", answer);
+      if (const std::string line = settle(is_get ? get_circuit_ : put_circuit_, is_get ? "get" : "put", judged);
           !line.empty()) {
         lock.unlock();
         log_.write(LogLevel::kWarning, line);

@@ -2,7 +2,8 @@
 // ends within its limit and a put does not wait.
 //
 // Failures open a circuit: after one, nothing of its kind is asked for a while, twice as long after each further one,
-// until one succeeds. While a call is overdue nothing is asked at all.
+// until one succeeds; gets that are slow count as failures, since many may follow each other. While a call is overdue
+// nothing is asked at all.
 #pragma once
 #include <sys/types.h>
 
@@ -36,6 +37,7 @@ struct RemoteOptions {
   std::function<RemoteAnswer(const std::string& name, std::string_view value)> put;
 
   uint64_t wait_us = 1'000'000;               // for a value
+  uint64_t slow_us = 200'000;                 // a get that takes longer serves, but counts as a failure
   uint64_t most_bytes = uint64_t{256} << 20;  // of a value, and of those that wait to be put
   uint64_t pause_us = 1'000'000;              // after a first failure
   uint64_t most_pause_us = 30'000'000;
@@ -72,7 +74,7 @@ class Remote {
     bool found = false, done = false, abandoned = false;
   };
   struct Circuit {
-    Clock::time_point closed_from{};  // nothing is asked before
+    Clock::time_point closed_from{};  // open, and nothing asked, until then
     uint64_t pause_us = 0;            // the latest; 0 after a success
   };
   bool start();

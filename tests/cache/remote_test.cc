@@ -297,6 +297,29 @@ TEST_CASE("a remote that hangs costs its limit once, and delays no put") {
   CHECK(log.count() == 1);
 }
 
+TEST_CASE("a get that is slow serves, and is the last for a while") {
+  FakeRemote fake;
+  TestLog log;
+  RemoteOptions options = fake.options();
+  options.slow_us = 20'000;
+  options.wait_us = kLong_us;
+  options.pause_us = kLong_us;
+  auto store = open_store({.remote = options, .log = log.get()});
+  for (uint64_t i = 0; i < 10; ++i) fake.set(name_of(number_key(i)), encode(number_key(i), "there", 1));
+  fake.hold();
+  std::thread later([&] {
+    pause_ms(40);
+    fake.release();
+  });
+  CHECK(store->get(number_key(0)) == "there");
+  later.join();
+  for (uint64_t i = 1; i < 10; ++i) CHECK_FALSE(store->get(number_key(i)));
+  CHECK(fake.gets == 1);
+  CHECK(store->stat().remote.hits == 1);
+  CHECK(store->stat().remote.errors == 1);
+  CHECK(log.says("it took"));
+}
+
 TEST_CASE("many threads that wait for the same hanging remote are one failure") {
   FakeRemote fake;
   RemoteOptions options = brisk(fake);

@@ -80,7 +80,7 @@ std::vector<TunableValues> Ranking::usable(const std::vector<TunableValues>& ord
   std::vector<TunableValues> kept, failed;
   for (const TunableValues& values : order) {
     if (kept.size() == most) break;
-    const auto record = store.sample(values);
+    const auto record = store.sample(values, true);
     const auto state = record ? record->state : tuner::CandidateState::kUntried;
     if (tuner::is_harmful(state) || state == tuner::CandidateState::kRejectedWrong) continue;
     (state == tuner::CandidateState::kLaunchFailed ? failed : kept).push_back(values);

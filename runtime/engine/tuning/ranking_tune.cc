@@ -21,7 +21,7 @@ void Ranking::note_harm(const TunableValues& values, const tuner::CandidateRecor
 }
 
 void Ranking::demote(const TunableValues& values, const std::string& why) {
-  tuner::CandidateRecord record = records().sample(values).value_or(tuner::CandidateRecord{});
+  tuner::CandidateRecord record = records().sample(values, true).value_or(tuner::CandidateRecord{});
   record.configuration = to_configuration(values);
   record.state = tuner::CandidateState::kLaunchFailed;
   record.message = why;
@@ -85,9 +85,12 @@ Result<std::vector<TunableValues>> Ranking::tune() {
 
   TuningStore store(engine_.store(), subject);
   tuner::TuneRequest request;
+  // A remote store may take a tenth of the budget to say what others have measured.
+  const int64_t ask_until_ns = engine_.clock().now_ns() + settings_.tune_budget_ns / 10;
   for (const TunableValues& values : candidates_) {
     request.candidates.push_back(to_configuration(values));
-    if (auto known = store.sample(values)) request.known.push_back(*std::move(known));
+    if (auto known = store.sample(values, engine_.clock().now_ns() >= ask_until_ns))
+      request.known.push_back(*std::move(known));
   }
   request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) { note_harm(candidates_[index], record); };
   request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {

@@ -91,9 +91,9 @@ std::optional<TuningDecision> decode_decision(std::string_view bytes) {
   return decision;
 }
 
-std::optional<tuner::CandidateRecord> TuningStore::sample(const TunableValues& values) const {
-  const auto bytes =
-      store_.get(sample_key(subject_.model, subject_.point, values, subject_.key_values, subject_.device));
+std::optional<tuner::CandidateRecord> TuningStore::sample(const TunableValues& values, bool here) const {
+  const cache::Key key = sample_key(subject_.model, subject_.point, values, subject_.key_values, subject_.device);
+  const auto bytes = here ? store_.get_here(key) : store_.get(key);
   auto decoded = bytes ? decode_sample(*bytes) : std::nullopt;
   // The key says which configuration it is; a record that says otherwise is not ours.
   if (!decoded || decoded->configuration != to_configuration(values)) return std::nullopt;

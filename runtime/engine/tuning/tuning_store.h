@@ -36,8 +36,8 @@ class TuningStore {
   std::optional<TuningDecision> decision() const;
   // Of the key values, among those for which there is one, whose distances from these multiply to the least, as ratios.
   std::optional<TuningDecision> nearest_decision() const;
-  // The record of one configuration, under the tuner's names.
-  std::optional<tuner::CandidateRecord> sample(const TunableValues& values) const;
+  // The record of one configuration, under the tuner's names; `here`: without asking the remote.
+  std::optional<tuner::CandidateRecord> sample(const TunableValues& values, bool here = false) const;
   // Decision and samples in one transaction. `result` has one candidate for each of `candidates`, in order.
   Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates);
   // Of a tuning without a decision: a record for each of `candidates`.
