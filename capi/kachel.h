@@ -181,7 +181,7 @@ typedef struct kachel_engine_options {
    * remote_wait_ns (0: 1 s), but the last handle's release waits for a call that runs, and up to 10 s for puts that are
    * left. Both return one of KACHEL_REMOTE_*, any other value being FAILED too, and may say why in `why`, which has room
    * for why_size bytes and holds "". Failures make misses, never errors: they are counted, logged at most once a minute,
-   * and nothing is asked for the next 1 s, after further ones for up to 30 s.
+   * and nothing is asked for the next 1 s, after further ones for up to 30 s. A get of more than 200 ms counts as one, too.
    * remote_get hands the value to give(sink, ...), in one or several pieces; where that is not 0, the rest is of no use. */
   int32_t (*remote_get)(void *user, const char *key, size_t key_size,
                         int32_t (*give)(void *sink, const void *bytes, size_t size), void *sink, char *why,
@@ -190,13 +190,13 @@ typedef struct kachel_engine_options {
                         size_t why_size);
   void *remote_user;
   uint64_t remote_wait_ns;
-  /* A secret of 16 to 4096 bytes, best 32 random ones; copied. With it, all that the engine stores, exports and gives to
-   * the remote carries a MAC, and what system stores, imports and the remote have is refused without one: a miss, counted.
-   * old_store_key is accepted as well, but does not sign. store_key NULL: the files that $KACHEL_STORE_KEY_FILE names,
-   * with colons between them, the first of which signs; not NULL, of size 0: none. docs/sharing.md says what a MAC is good
-   * for. */
-  const void *store_key, *old_store_key;
-  size_t store_key_size, old_store_key_size;
+  /* A secret of 16 to 4096 bytes, best 32 random ones; copied. With it, all that the engine stores, exports and gives to the
+   * remote carries a MAC, and what system stores, imports and the remote have is refused without one: a miss, counted.
+   * accepted_store_key is accepted too, but does not sign, so that keys can be exchanged. store_key NULL: the files that
+   * $KACHEL_STORE_KEY_FILE names, with colons between them, the first of which signs; not NULL, of size 0: none.
+   * docs/sharing.md says what a MAC is good for. */
+  const void *store_key, *accepted_store_key;
+  size_t store_key_size, accepted_store_key_size;
 } kachel_engine_options;
 enum { KACHEL_REMOTE_DONE = 0, KACHEL_REMOTE_ABSENT = 1, KACHEL_REMOTE_FAILED = 2 };
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,

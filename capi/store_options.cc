@@ -56,13 +56,13 @@ struct Secrets {
 
 Status read_keys(const kachel_engine_options& given, std::shared_ptr<const cache::MacKeys>& out) {
   Secrets secrets;
-  if (given.old_store_key_size != 0 && (!given.old_store_key || given.store_key_size == 0))
-    return invalid("old_store_key_size is set without old_store_key and store_key; set all of them");
+  if (given.accepted_store_key_size != 0 && (!given.accepted_store_key || given.store_key_size == 0))
+    return invalid("accepted_store_key_size is set without accepted_store_key and store_key; set all of them");
   if (given.store_key) {
     secrets.all.push_back({static_cast<const char*>(given.store_key), given.store_key_size});
     if (given.store_key_size == 0) return {};
-    if (given.old_store_key_size != 0)
-      secrets.all.push_back({static_cast<const char*>(given.old_store_key), given.old_store_key_size});
+    if (given.accepted_store_key_size != 0)
+      secrets.all.push_back({static_cast<const char*>(given.accepted_store_key), given.accepted_store_key_size});
   } else {
     if (given.store_key_size != 0) return invalid("store_key_size is set without store_key; set both or neither");
     const std::vector<std::string> paths = cache::split_paths(cache::default_mac_key_files());

@@ -69,9 +69,9 @@ FIELD(kachel_engine_options, remote_put, 200);
 FIELD(kachel_engine_options, remote_user, 208);
 FIELD(kachel_engine_options, remote_wait_ns, 216);
 FIELD(kachel_engine_options, store_key, 224);
-FIELD(kachel_engine_options, old_store_key, 232);
+FIELD(kachel_engine_options, accepted_store_key, 232);
 FIELD(kachel_engine_options, store_key_size, 240);
-FIELD(kachel_engine_options, old_store_key_size, 248);
+FIELD(kachel_engine_options, accepted_store_key_size, 248);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);

@@ -184,12 +184,12 @@ static void shares(void) {
   CHECK(stats.compiles == 0 && stats.remote_hits == 1);
   /* Keys are exchanged: the old one is accepted. */
   options = options_of(&table, &log, "the key of tomorrow....");
-  options.old_store_key = "the key of our machines";
-  options.old_store_key_size = strlen(options.old_store_key);
+  options.accepted_store_key = "the key of our machines";
+  options.accepted_store_key_size = strlen(options.accepted_store_key);
   stats = launch(&options);
   CHECK(stats.compiles == 0 && stats.remote_hits == 1 && strstr(log.text, "another key") == NULL);
-  options.old_store_key = NULL;
-  options.old_store_key_size = 0;
+  options.accepted_store_key = NULL;
+  options.accepted_store_key_size = 0;
   stats = launch(&options);
   CHECK(stats.compiles == 1 && stats.remote_hits == 0 && strstr(log.text, "another key"));
 
@@ -222,9 +222,9 @@ static void keys(void) {
   options.store_key = NULL;
   refuses(__LINE__, &options, "store_key_size is set without store_key");
   options = options_of(&table, &log, "");
-  options.old_store_key = "an old key without a new one";
-  options.old_store_key_size = 20;
-  refuses(__LINE__, &options, "old_store_key");
+  options.accepted_store_key = "an old key without a new one";
+  options.accepted_store_key_size = 20;
+  refuses(__LINE__, &options, "accepted_store_key");
 
   /* In a file that a variable names, unless the host says something. */
   CHECK(write(file, "the key in a file\n", 18) == 18);
