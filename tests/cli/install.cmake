@@ -29,6 +29,10 @@ must(${C_COMPILER} -std=c99 ${flags} ${prefix}/share/kachel/examples/hosts/matmu
      -o ${FOLDER}/pc_consumer)
 must(${FOLDER}/pc_consumer ${program})
 judge_text("pkg-config's program" "${out}" "= 0x4480")
+if(EXISTS ${pc_folder}/kachel_redis.pc)
+  must(pkg-config --cflags --libs kachel_redis)
+  judge_text("pkg-config's flags" "${out}" "-lkachel_redis.*-lkachel")
+endif()
 
 # The installed command finds the installed library and, beside it, the CPU compiler.
 must(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${prefix}/bin/kachel run ${program} --no-store --device cpu
