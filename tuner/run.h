@@ -26,6 +26,8 @@ class TuningRun {
         reporter_(progress, clock),
         start_ns_(clock.now_ns()),
         deadline_(clock, start_ns_, request.budget_ns),
+        forecasts_(request.forecasts),
+        beyond_(request.candidates.size(), false),
         twin_(request.candidates.size(), false),
         compiled_(request.candidates.size(), false),
         passed_(request.candidates.size(), false),
@@ -57,6 +59,9 @@ class TuningRun {
   void take_up_again();
   bool any_served() const;
   std::vector<size_t> missing();
+  void put_in_order(std::vector<size_t>& indices);
+  void choose_trials();
+  bool widen();
   Status try_missing();
   Status try_first(const std::vector<size_t>& todo, size_t count);
   size_t next_batch(size_t tried, int64_t pass_start_ns) const;
@@ -65,6 +70,7 @@ class TuningRun {
   Status prepare(const std::vector<size_t>& indices);
   Status check(const std::vector<size_t>& indices);
   Status measure(const std::vector<size_t>& indices, bool may_stop_empty);
+  Status benchmark(const std::vector<Trial>& trials);
   std::vector<Standing> standings(const std::vector<size_t>& indices) const;
   void finish();
   Status nothing_serves() const;
@@ -79,6 +85,9 @@ class TuningRun {
 
   TuningResult result_;
   std::vector<Forecast> forecasts_;  // of all candidates, once they were asked for
+  std::vector<size_t> expected_;     // where not all are tried: all but twins, that from which most is expected first
+  size_t reach_ = 0;                 // how many of these are
+  std::vector<bool> beyond_;         // the others
   std::vector<bool> twin_;           // comes to the same code as a candidate listed before it, and is left untried
   std::vector<bool> compiled_;
   std::vector<bool> passed_;

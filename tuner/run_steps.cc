@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tuner/compile_pool.h"
 #include "tuner/run.h"
 
@@ -100,6 +102,7 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
     sets_before.push_back(record(index).samples.size());
   }
   if (trials.empty()) return {};
+  if (request_.own_benchmark) return benchmark(trials);
   Measurement measurement({runner_, clock_, reporter_, options_.limits, options_.rules, deadline_}, trials,
                           next_session_, may_stop_empty);
   next_session_ += 2;
@@ -120,6 +123,41 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
     }
   }
   return status;
+}
+
+// One series, as if sample i of each candidate had been taken in the same round: whoever takes them owes that they can
+// be compared.
+Status TuningRun::benchmark(const std::vector<Trial>& trials) {
+  const uint64_t session = next_session_++;
+  size_t done = 0;
+  for (const Trial& trial : trials) {
+    CandidateRecord& mine = *trial.record;
+    if (done > 0 && deadline_.passed()) {
+      result_.budget_exhausted = true;
+      if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was measured";
+      continue;
+    }
+    Result<std::vector<double>> samples = runner_.benchmark(trial.index);
+    const Code code = samples.status().code();
+    if (code == Code::kDeviceLost || code == Code::kCancelled) return samples.status();
+    const bool sound =
+        samples.ok() && !samples->empty() &&
+        std::all_of(samples->begin(), samples->end(), [](double ns) { return std::isfinite(ns) && ns > 0; });
+    if (sound) {
+      result_.counters.timed_runs += samples->size();
+      ++(mine.samples.empty() ? result_.counters.measured : result_.counters.remeasured);
+      mine.samples.push_back({session, *std::move(samples)});
+      mine.state = CandidateState::kMeasured;
+      sampled_[trial.index] = true;
+    } else {
+      mine.state = CandidateState::kLaunchFailed;
+      mine.message =
+          samples.ok() ? "the host's benchmark gave no samples, or some that are no times" : samples.status().message();
+    }
+    KACHEL_TRY(reporter_.report(
+        {.phase = Phase::kMeasuring, .done = ++done, .total = trials.size(), .configuration = &mine.configuration}));
+  }
+  return {};
 }
 
 std::vector<Standing> TuningRun::standings(const std::vector<size_t>& indices) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "support/status.h"
 
@@ -58,6 +59,11 @@ class CandidateRunner {
 
   // Of the latest failure of compile, check or time_once_ns of that candidate.
   virtual Verdict verdict([[maybe_unused]] size_t index) const { return Verdict::kFailed; }
+  // Samples in nanoseconds that somebody else has taken: asked for once in place of timed runs where
+  // TuneRequest::own_benchmark says so.
+  virtual Result<std::vector<double>> benchmark([[maybe_unused]] size_t index) {
+    return internal("there is no benchmark of the host's");
+  }
 };
 
 }  // namespace kachel::tuner

@@ -18,6 +18,8 @@ Status validate(const TuneRequest& request) {
                                request.candidates.size(), SearchSpace::kMaxConfigurations));
   if (request.default_index >= request.candidates.size())
     return invalid("the default configuration is not one of the candidates");
+  if (!request.forecasts.empty() && request.forecasts.size() != request.candidates.size())
+    return invalid("there is not one forecast for each candidate");
   std::set<std::string> keys;
   for (const Configuration& configuration : request.candidates)
     if (!keys.insert(configuration.key()).second)
@@ -45,7 +47,9 @@ void TuningRun::hand_over() {
 
 Result<TuningResult> TuningRun::decide() {
   load_known();
+  if (request_.trials > 0 && request_.trials < request_.candidates.size()) choose_trials();
   KACHEL_TRY(try_missing());
+  while (!any_served() && (aside_.empty() || !deadline_.passed()) && widen()) KACHEL_TRY(try_missing());
   if (!aside_.empty() && !any_served()) {
     take_up_again();
     KACHEL_TRY(try_missing());
@@ -70,11 +74,16 @@ std::vector<size_t> TuningRun::missing() {
   std::vector<size_t> indices;
   for (size_t i = 0; i < result_.candidates.size(); ++i) {
     const bool untried = result_.candidates[i].state == CandidateState::kUntried;
-    if (untried && !twin_[i] && runner_.verdict(i) != Verdict::kNotTried) indices.push_back(i);
+    if (untried && !twin_[i] && !beyond_[i] && runner_.verdict(i) != Verdict::kNotTried) indices.push_back(i);
   }
   auto first = std::find(indices.begin(), indices.end(), request_.default_index);
   if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
-  if (indices.size() < 2) return indices;
+  if (indices.size() > 1) put_in_order(indices);
+  return indices;
+}
+
+// By their forecasts, which are asked for first if nobody was; without twins.
+void TuningRun::put_in_order(std::vector<size_t>& indices) {
   if (forecasts_.empty()) {
     forecasts_.resize(request_.candidates.size());
     const Deadline deadline(clock_, start_ns_, share_of(options_.forecast_share, request_.budget_ns));
@@ -86,7 +95,29 @@ std::vector<size_t> TuningRun::missing() {
   std::vector<Forecast> forecasts;
   for (size_t index : indices) forecasts.push_back(forecasts_[index]);
   order_by_forecast(forecasts, &indices);
-  return indices;
+}
+
+// By what is expected of all candidates, those that are known included, so that more trials add to fewer.
+void TuningRun::choose_trials() {
+  std::vector<size_t> indices{request_.default_index};
+  for (size_t i = 0; i < request_.candidates.size(); ++i)
+    if (i != request_.default_index) indices.push_back(i);
+  put_in_order(indices);
+  expected_ = std::move(indices);
+  (void)widen();
+}
+
+// False: there is nobody left to try.
+bool TuningRun::widen() {
+  if (reach_ >= expected_.size()) return false;
+  reach_ = std::min(reach_ + request_.trials, expected_.size());
+  for (size_t at = 0; at < expected_.size(); ++at) {
+    CandidateRecord& mine = record(expected_[at]);
+    beyond_[expected_[at]] = at >= reach_;
+    if (mine.state != CandidateState::kUntried) continue;
+    mine.message = at < reach_ ? "" : fmt::format("not among the {} from which most is expected", reach_);
+  }
+  return true;
 }
 
 // Depths that memory has no room for, mostly.
@@ -160,7 +191,7 @@ void TuningRun::finish() {
     any_measured |= mine.state == CandidateState::kMeasured;
   }
   for (size_t i = 0; i < result_.candidates.size(); ++i)
-    result_.budget_exhausted |= record(i).state == CandidateState::kUntried && !twin_[i];
+    result_.budget_exhausted |= record(i).state == CandidateState::kUntried && !twin_[i] && !beyond_[i];
   // Whoever beat the pruned ones has failed since, so that they are the best there is.
   if (!any_measured)
     for (size_t index : served) {

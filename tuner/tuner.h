@@ -65,6 +65,11 @@ struct TuneRequest {
   unsigned workers = 0;               // compile threads; 0: one per core, at most 16
   // At once when a candidate has crashed or timed out, on the thread that called tune(). May be empty.
   std::function<void(size_t index, const CandidateRecord&)> on_harm;
+  // Of the candidates those alone are tried from which most is expected, so many; 0: all. Where none of them can be
+  // served, the next ones are. Samples that are known count whatever is expected.
+  size_t trials = 0;
+  std::vector<Forecast> forecasts;  // one for each candidate; empty: the runner is asked
+  bool own_benchmark = false;       // CandidateRunner::benchmark() takes the samples, not the protocol
   // Where the tuning is cancelled: what it knows of each candidate by then, in their order, to be known by a later one.
   // May be empty.
   std::function<void(const std::vector<CandidateRecord>&)> on_cancelled;

@@ -39,7 +39,7 @@ struct SimulatedCandidate {
 class SimulatedDevice final : public CandidateRunner {
  public:
   struct Event {
-    char what;  // 'c' compile, 'p' prepare, 'k' check, 'f' flush, 'r' timed run
+    char what;  // 'c' compile, 'p' prepare, 'k' check, 'f' flush, 'r' timed run, 'b' the host's benchmark
     size_t index;
   };
 
@@ -56,6 +56,7 @@ class SimulatedDevice final : public CandidateRunner {
   int64_t check_ns = 100'000;
   Status prepare_status;
   int calls_left = -1;  // of compile, check and time_once_ns together, until nothing can be tried; -1: no end
+  std::function<Result<std::vector<double>>(size_t index)> own_benchmark;
 
   Forecast forecast(size_t index) override { return candidates[index].forecast; }
   Status compile(size_t index) override;
@@ -66,6 +67,10 @@ class SimulatedDevice final : public CandidateRunner {
   Result<double> time_once_ns(size_t index) override;
   Verdict verdict(size_t index) const override {
     return turned_away_.count(index) ? Verdict::kNotTried : candidates[index].verdict;
+  }
+  Result<std::vector<double>> benchmark(size_t index) override {
+    log('b', index);
+    return own_benchmark(index);
   }
 
   const std::vector<Event>& events() const { return events_; }
