@@ -19,9 +19,10 @@ bool has(const List& list, int32_t index) {
 
 Status evaluate_shape(const runtime::KernelModel& model, const runtime::ParamModel& param, const int64_t* dims,
                       int64_t* shape) {
-  // Axes that a tunable decides are given for its first value.
+  // Axes that a tunable decides are given for its first value, or for 1 where its values are derived.
   runtime::TunableValues first;
-  for (const runtime::TunableModel& tunable : model.tunables) first.push_back(tunable.values[0]);
+  for (const runtime::TunableModel& tunable : model.tunables)
+    first.push_back(tunable.automatic() ? 1 : tunable.values[0]);
   for (size_t axis = 0; axis < runtime::kMaxRank; ++axis) {
     shape[axis] = 0;
     if (axis >= param.axes.size()) continue;

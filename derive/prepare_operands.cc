@@ -4,6 +4,7 @@
 
 #include "derive/parts.h"
 #include "ir/print.h"
+#include "ir/tunable_role.h"
 
 namespace kachel::derive {
 namespace {
@@ -83,7 +84,8 @@ class Preparer {
   int64_t largest(const ExprRef& extent) const {
     for (const Tunable& tunable : kernel_.tunables)
       if (is_tunable(extent) && tunable.var == extent->var)
-        return *std::max_element(tunable.values.begin(), tunable.values.end());
+        return tunable.automatic ? most_automatic(role_of(kernel_, tunable.var))
+                                 : *std::max_element(tunable.values.begin(), tunable.values.end());
     return 0;
   }
 

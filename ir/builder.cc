@@ -196,6 +196,11 @@ Ex KernelBuilder::tunable(const std::string& name, std::vector<int64_t> values) 
   return kernel_.tunables.back().var;
 }
 
+Ex KernelBuilder::automatic(const std::string& name) {
+  kernel_.tunables.push_back({new_var(VarKind::kTunable, name), {}, true});
+  return kernel_.tunables.back().var;
+}
+
 Buf KernelBuilder::tensor(const std::string& name, const AnyType& type, const std::vector<Ex>& shape,
                           Direction direction) {
   auto buffer = std::make_shared<const Buffer>(Buffer{name, Scope::kGlobal, direction, type, refs(shape), {}});

@@ -137,6 +137,7 @@ class KernelBuilder {
   Ex constant(const std::string& name, DType type);
   Ex dim(const std::string& name);
   Ex tunable(const std::string& name, std::vector<int64_t> values);
+  Ex automatic(const std::string& name);  // `tune auto`
   Buf tensor(const std::string& name, const AnyType& type, const std::vector<Ex>& shape,
              Direction direction = Direction::kIn);
   Ex scalar(const std::string& name, DType type);

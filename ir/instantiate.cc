@@ -8,6 +8,7 @@
 
 #include "ir/concrete.h"
 #include "ir/numerics.h"
+#include "ir/tunable_role.h"
 #include "ir/typecheck.h"
 #include "ir/verify.h"
 
@@ -118,7 +119,13 @@ Status Instantiator::bind_values(const std::vector<VarRef>& static_dims) {
     if (found == bindings_.tunables.end())
       return fail(tunable.var->loc, fmt::format("the tunable `{}` has no value", tunable.var->name),
                   "give it one of those declared in `tune`");
-    if (std::find(tunable.values.begin(), tunable.values.end(), found->second) == tunable.values.end())
+    if (tunable.automatic) {
+      const int64_t most = most_automatic(role_of(typed_, tunable.var));
+      if (found->second < 1 || found->second > most)
+        return fail(tunable.var->loc,
+                    fmt::format("{} is not a value of the tunable `{}`", found->second, tunable.var->name),
+                    fmt::format("use one of 1 to {}", most));
+    } else if (std::find(tunable.values.begin(), tunable.values.end(), found->second) == tunable.values.end())
       return fail(tunable.var->loc,
                   fmt::format("{} is not a value of the tunable `{}`", found->second, tunable.var->name),
                   fmt::format("use one of {}", fmt::join(tunable.values, ", ")));

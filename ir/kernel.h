@@ -103,7 +103,8 @@ struct Param {
 
 struct Tunable {
   VarRef var;
-  std::vector<int64_t> values;  // in declared order; not empty
+  std::vector<int64_t> values;  // in declared order; not empty, but for `tune auto`
+  bool automatic = false;       // `tune auto`: any value of 1 to most_automatic() (tunable_role.h)
 };
 
 struct Kernel {

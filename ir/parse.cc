@@ -303,10 +303,11 @@ void Parser::declare_tunables() {
     std::string_view text = tokens_[i].text;
     if (text == "{" || text == "kernel" || text == "program") return;
     if (text != "tune") continue;
-    for (++i; i + 1 < tokens_.size(); ++i) {
+    const bool automatic = i + 1 < tokens_.size() && tokens_[i + 1].text == "auto";
+    for (i += automatic ? 2 : 1; i + 1 < tokens_.size(); ++i) {
       const Token& token = tokens_[i];
       if (token.text == "{" || is_clause(token)) break;
-      if (token.kind != Token::Kind::kName || tokens_[i + 1].text != "=") continue;
+      if (token.kind != Token::Kind::kName || (!automatic && tokens_[i + 1].text != "=")) continue;
       auto var = std::make_shared<const Var>(
           Var{VarKind::kTunable, std::string(token.text), {DType::I64, nullptr}, token.loc});
       declare(var->name, var->loc, {var, nullptr, nullptr});
@@ -315,29 +316,36 @@ void Parser::declare_tunables() {
   }
 }
 
-bool Parser::tune(Kernel& kernel) {
-  if (at("auto")) {
-    not_in_version_1("`tune auto`", "list the values: `tune BM = 64 | 128, BN = 64 | 128`");
-    advance();
-    return true;
-  }
+// From the `=` on.
+bool Parser::listed_values(std::vector<int64_t>& values) {
+  if (!expect("=", "the name of a tunable")) return false;
   do {
-    if (!at_name()) return fail("a tunable needs a name", "write `tune BM = 64 | 128`");
+    if (peek().kind != Token::Kind::kInt)
+      return fail("the values of a tunable are integers", "write `tune BM = 64 | 128`");
+    int64_t value = static_cast<int64_t>(std::min<uint64_t>(peek().int_value, INT64_MAX));
+    if (value > INT32_MAX) report(peek().loc, "the value of a tunable is beyond 2^31 - 1", "list smaller values");
+    if (std::find(values.begin(), values.end(), value) != values.end())
+      report(peek().loc, fmt::format("{} is listed twice", value), "remove one");
+    else
+      values.push_back(value);
+    advance();
+  } while (accept("|"));
+  return true;
+}
+
+bool Parser::tune(Kernel& kernel) {
+  const bool automatic = accept("auto");
+  do {
+    if (!at_name())
+      return fail("a tunable needs a name", automatic ? "write `tune auto BM, BN`" : "write `tune BM = 64 | 128`");
     const Token& name = peek();
     advance();
-    if (!expect("=", "the name of a tunable")) return false;
     Tunable tunable;
-    do {
-      if (peek().kind != Token::Kind::kInt)
-        return fail("the values of a tunable are integers", "write `tune BM = 64 | 128`");
-      int64_t value = static_cast<int64_t>(std::min<uint64_t>(peek().int_value, INT64_MAX));
-      if (value > INT32_MAX) report(peek().loc, "the value of a tunable is beyond 2^31 - 1", "list smaller values");
-      if (std::find(tunable.values.begin(), tunable.values.end(), value) != tunable.values.end())
-        report(peek().loc, fmt::format("{} is listed twice", value), "remove one");
-      else
-        tunable.values.push_back(value);
-      advance();
-    } while (accept("|"));
+    tunable.automatic = automatic;
+    if (automatic && at("="))
+      return fail(fmt::format("the values of `{}` are listed in `tune auto`", name.text),
+                  fmt::format("give it a clause of its own: `tune {} = 64 | 128`", name.text));
+    if (!automatic && !listed_values(tunable.values)) return false;
     const Entity* entity = find(name.text);
     if (!entity || !entity->var || entity->var->kind != VarKind::kTunable) continue;
     if (entity->var->loc.line != name.loc.line || entity->var->loc.column != name.loc.column) continue;

@@ -82,6 +82,7 @@ class Parser {
   bool clauses(Kernel& kernel);
   void declare_tunables();
   bool tune(Kernel& kernel);
+  bool listed_values(std::vector<int64_t>& values);
   bool grid(Kernel& kernel);
   bool type(TypeRef& out);
   void not_in_version_1(std::string_view what, std::string mend);

@@ -59,8 +59,13 @@ class ModuleWriter : public Writer {
     if (!kernel.where.empty()) line("where ", kernel.where);
     if (!kernel.key.empty()) line("key ", kernel.key);
     for (size_t i = 0; i < kernel.tunables.size(); ++i) {
-      text += fmt::format("{}{} = {}", i ? ", " : "tune ", names_.of(*kernel.tunables[i].var),
-                          fmt::join(kernel.tunables[i].values, " | "));
+      const Tunable& tunable = kernel.tunables[i];
+      if (i == 0 || tunable.automatic != kernel.tunables[i - 1].automatic)
+        text += fmt::format("{}tune {}", i ? "\n" : "", tunable.automatic ? "auto " : "");
+      else
+        text += ", ";
+      text += names_.of(*tunable.var);
+      if (!tunable.automatic) text += fmt::format(" = {}", fmt::join(tunable.values, " | "));
     }
     if (!kernel.tunables.empty()) text += "\n";
   }

@@ -77,7 +77,7 @@ void KernelTyper::header(Kernel& out) {
   for (const VarRef& var : kernel_.consts)
     out.consts.push_back(typer_.declare(var, compute_type(typer_.resolve(var->type))));
   for (const Tunable& tunable : kernel_.tunables)
-    out.tunables.push_back({typer_.declare(tunable.var, DType::I64), tunable.values});
+    out.tunables.push_back({typer_.declare(tunable.var, DType::I64), tunable.values, tunable.automatic});
   for (const Param& param : kernel_.params) {
     if (param.tensor) {
       out.params.push_back({typer_.declare(param.tensor), nullptr});

@@ -73,6 +73,7 @@ std::vector<Diagnostic> verify(const Module& module) {
     if (found.empty()) {
       check_header(kernel, found);
       check_extents(kernel, found);
+      check_automatic(kernel, [&](const VarRef& var) { return role_of(kernel, var); }, found);
     }
     if (found.empty()) {
       check_shapes(kernel, found);

@@ -150,6 +150,14 @@ void check_header(const Kernel& kernel, Diagnostics& out) {
           {axis.extent->loc, "the extent of a grid axis must be a positive integer", "write a number of at least 1"});
 }
 
+void check_automatic(const Kernel& header, const std::function<TunableRole(const VarRef&)>& role, Diagnostics& out) {
+  for (const Tunable& tunable : header.tunables)
+    if (tunable.automatic && role(tunable.var) == TunableRole::kUnknown)
+      out.push_back({tunable.var->loc,
+                     fmt::format("what `{}` is used for does not say which values make sense", tunable.var->name),
+                     fmt::format("list them: `tune {} = 1 | 2`", tunable.var->name)});
+}
+
 void check_extents(const Kernel& kernel, Diagnostics& out) {
   Extents extents(out);
   for_each_stmt(kernel.body, [&](const Stmt& stmt) { extents.statement(stmt); });

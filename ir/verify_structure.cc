@@ -70,7 +70,7 @@ class Structure {
     for (const VarRef& var : kernel_.consts) declare_all(var, VarKind::kConst);
     for (const Tunable& tunable : kernel_.tunables) {
       declare_all(tunable.var, VarKind::kTunable);
-      if (tunable.values.empty()) incomplete(kernel_.loc, "a tunable without values");
+      if (tunable.values.empty() != tunable.automatic) incomplete(kernel_.loc, "a tunable without values");
     }
     for (const VarRef& var : kernel_.dims) declare_all(var, VarKind::kDim);
     for (const Param& param : kernel_.params) {

@@ -19,7 +19,8 @@ class Writes {
  public:
   Writes(const Kernel& kernel, Diagnostics& out) : kernel_(kernel), out_(out) {
     for (const Tunable& tunable : kernel.tunables)
-      least_[tunable.var.get()] = *std::min_element(tunable.values.begin(), tunable.values.end());
+      least_[tunable.var.get()] =
+          tunable.automatic ? 1 : *std::min_element(tunable.values.begin(), tunable.values.end());
     for (size_t i = 0; i < kernel.grid.size() && i < 64; ++i) depends_[kernel.grid[i].var.get()] = uint64_t{1} << i;
   }
 

@@ -31,6 +31,8 @@ struct TuneProgress {
   double best_ns;  // 0 while none is measured
 };
 
+class TuningHooks;
+
 struct EngineOptions {
   std::string store_path;  // "": memory only
   uint64_t store_max_bytes = 0;
@@ -39,6 +41,8 @@ struct EngineOptions {
   std::shared_ptr<const cache::MacKeys> store_mac_keys;
   int64_t tune_budget_ns = 10'000'000'000;
   tuner::Policy policy = tuner::Policy::kBlocking;
+  uint32_t tune_trials = 0;                  // as in LaunchSettings
+  std::shared_ptr<const TuningHooks> hooks;  // of launches that bring none; null: none
   // Of tunings in the background: of the device's time, and of its memory for the copies of tensors that wait or are in
   // use at once; 0: a sixteenth of it.
   double background_share = 0.25;

@@ -8,6 +8,8 @@ Launchable::Launchable(std::shared_ptr<Engine> engine, std::shared_ptr<const Ker
     : engine_(std::move(engine)), model_(std::move(model)) {
   defaults_.policy = engine_->options().policy;
   defaults_.tune_budget_ns = engine_->options().tune_budget_ns;
+  defaults_.tune_trials = engine_->options().tune_trials;
+  defaults_.hooks = engine_->options().hooks;
 }
 
 Status busy_in_capture(const KernelModel& model, std::string_view what) {

@@ -1,5 +1,6 @@
 // What a host launches: a kernel or a program of several. Both have a signature, which a KernelModel describes.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,10 +10,16 @@
 
 namespace kachel::runtime {
 
+inline constexpr uint32_t kAutomaticTrials = 16, kAllTrials = 0xffff;
+
 // Of one call; nothing is left to default.
 struct LaunchSettings {
   tuner::Policy policy = tuner::Policy::kBlocking;
   int64_t tune_budget_ns = 0;
+  // How many configurations a tuning measures, those from which most is expected; 0: all that are listed, and
+  // kAutomaticTrials where values are derived; kAllTrials: all.
+  uint32_t tune_trials = 0;
+  std::shared_ptr<const TuningHooks> hooks;  // tuning_hooks.h; null: none
   bool has_configuration = false;
   std::string_view configuration;  // exactly this one, whatever the policy
   bool overlaps = false;    // follows a launch of this library's on its stream, and may begin before that has ended
@@ -21,6 +28,12 @@ struct LaunchSettings {
   // Of a tuning in the background: the part of the device's time that its runs may take, and what ends it.
   double share = 1;
   const std::atomic<bool>* cancelled = nullptr;
+
+  // What of the settings a signature tells apart.
+  uint32_t mode() const { return mode(policy); }
+  uint32_t mode(tuner::Policy as) const {
+    return static_cast<uint32_t>(as) | std::min(tune_trials, kAllTrials) << 8;
+  }
 };
 
 // A launch with everything but pointers and scalars fixed. Thread-safe where it needs no scratch; else not to be

@@ -56,6 +56,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/tuning/ranking_tune.cc
   engine/tuning/resolver.cc
   engine/tuning/snapshot.cc
+  engine/tuning/trials.cc
   engine/tuning/tune_session.cc
   engine/tuning/tuning_store.cc
 )

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "ir/parse.h"
+#include "ir/tunable_role.h"
 #include "ir/verify.h"
 
 namespace kachel::conformance {
@@ -64,6 +65,27 @@ void transpose(TensorSpec* tensor) {
     tensor->strides[axis] = stride;
 }
 
+// A value that is not listed: whatever the role allows, as long as a simulated block is not too large.
+int64_t random_value(const ir::Kernel& kernel, const ir::VarRef& var, Random& random) {
+  const auto one_of = [&](std::initializer_list<int64_t> values) { return values.begin()[random() % values.size()]; };
+  switch (ir::role_of(kernel, var)) {
+    case ir::TunableRole::kThreads:
+      return one_of({32, 64, 128, 256});
+    case ir::TunableRole::kCluster:
+      return one_of({1, 2});
+    case ir::TunableRole::kStages:
+      return one_of({1, 2, 3, 4});
+    case ir::TunableRole::kProduct:
+      return one_of({16, 32, 48, 64, 80, 128});
+    case ir::TunableRole::kExtent:
+      return one_of({1, 2, 4, 8, 32, 128});
+    case ir::TunableRole::kParts:
+    case ir::TunableRole::kUnknown:
+      break;
+  }
+  return one_of({1, 2, 3, 8});
+}
+
 }  // namespace
 
 std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random, const Wishes& wishes) {
@@ -87,7 +109,8 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     env[var.get()] = {var->type.dtype == ir::DType::F32, value, 0.5};
   }
   for (const ir::Tunable& tunable : kernel.tunables) {
-    int64_t value = wish(tunable.var->name, tunable.values[random() % tunable.values.size()]);
+    int64_t value = wish(tunable.var->name, tunable.automatic ? random_value(kernel, tunable.var, random)
+                                                              : tunable.values[random() % tunable.values.size()]);
     test.bindings.tunables[tunable.var->name] = value;
     if (tunable.var->name == "threads") test.threads = static_cast<int>(value);
     if (tunable.var->name == "cluster") test.cluster = static_cast<int>(value);

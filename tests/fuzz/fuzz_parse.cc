@@ -41,7 +41,8 @@ kachel::ir::Bindings bindings_of(const kachel::ir::Kernel& kernel, size_t pick) 
       bindings.int_consts[var->name] = static_cast<int64_t>(pick);
   }
   for (const auto& tunable : kernel.tunables)
-    bindings.tunables[tunable.var->name] = tunable.values[pick % tunable.values.size()];
+    bindings.tunables[tunable.var->name] =
+        tunable.automatic ? int64_t{1} + pick % 64 : tunable.values[pick % tunable.values.size()];
   for (const auto& dim : kernel.dims) bindings.dims[dim->name] = static_cast<int64_t>(8 + 24 * pick);
   return bindings;
 }

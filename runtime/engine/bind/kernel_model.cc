@@ -8,6 +8,7 @@
 
 #include "ir/numerics.h"
 #include "ir/print.h"
+#include "ir/tunable_role.h"
 #include "ir/verify.h"
 
 namespace kachel::runtime {
@@ -124,8 +125,12 @@ class Builder {
       model_->scope.tunables[tunable.var.get()] = index;
       if (tunable.var->name == "threads") model_->threads_tunable = index;
       if (tunable.var->name == "cluster") model_->cluster_tunable = index;
-      model_->tunables.push_back({tunable.var->name, tunable.values});
-      if (__builtin_mul_overflow(model_->configurations, tunable.values.size(), &model_->configurations))
+      TunableModel& model = model_->tunables.emplace_back(TunableModel{tunable.var->name, tunable.values});
+      if (tunable.automatic) {
+        model.most =
+            ir::most_automatic(model_->is_program ? ir::TunableRole::kParts : ir::role_of(model_->kernel, tunable.var));
+        model_->automatic = true;
+      } else if (__builtin_mul_overflow(model_->configurations, tunable.values.size(), &model_->configurations))
         model_->configurations = SIZE_MAX;
     }
   }
@@ -207,6 +212,10 @@ class Builder {
 };
 
 }  // namespace
+
+bool TunableModel::allows(int64_t value) const {
+  return automatic() ? value >= 1 && value <= most : std::find(values.begin(), values.end(), value) != values.end();
+}
 
 Result<std::shared_ptr<const KernelModel>> KernelModel::create(const ir::Kernel& kernel,
                                                                std::span<const ConstValue> consts) {

@@ -51,7 +51,11 @@ struct Condition {
 
 struct TunableModel {
   std::string name;
-  std::vector<int64_t> values;
+  std::vector<int64_t> values;  // empty where they are derived
+  int64_t most = 0;             // of derived values, which are at least 1; 0: they are listed
+
+  bool automatic() const { return most != 0; }
+  bool allows(int64_t value) const;
 };
 
 // Values of the tunables, in their declared order.
@@ -90,7 +94,8 @@ struct KernelModel {
   std::vector<TunableModel> tunables;
   int threads_tunable = -1;   // the one named `threads`, which sets the threads of a block
   int cluster_tunable = -1;   // the one named `cluster`: blocks that may copy for each other, 1 or 2
-  size_t configurations = 1;  // points of the space before any pruning, saturating
+  bool automatic = false;     // values of some tunable are derived from the device
+  size_t configurations = 1;  // points of the listed space before any pruning, saturating
 
   std::vector<uint64_t> const_words() const;  // their values by position, for keys
 };

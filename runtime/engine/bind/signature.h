@@ -18,16 +18,18 @@ struct Signature {
   }
 };
 
-// [device and policy, types, facts, static dimensions, key values, what conditions on configurations read]
-inline void make_signature(const BindTable& table, const BoundArguments& arguments, int32_t policy, Signature& out) {
+// [device and policy, types, facts, static dimensions, key values, what conditions on configurations read, trials if any]
+// `mode`: the policy in the low byte, what else of the settings decides in the two above it.
+inline void make_signature(const BindTable& table, const BoundArguments& arguments, uint32_t mode, Signature& out) {
   uint32_t n = 0;
   out.words[n++] = static_cast<uint64_t>(static_cast<uint32_t>(arguments.device.type)) << 40 |
-                   static_cast<uint64_t>(static_cast<uint32_t>(arguments.device.id)) << 8 |
-                   static_cast<uint8_t>(policy);
+                   static_cast<uint64_t>(static_cast<uint32_t>(arguments.device.id)) << 8 | static_cast<uint8_t>(mode);
   out.words[n++] = arguments.types;
   out.words[n++] = arguments.facts;
   const HostInputs inputs = arguments.inputs();
   for (uint32_t i = 0; i < table.words; ++i) out.words[n++] = static_cast<uint64_t>(table.word[i].run(inputs));
+  if (mode >> 8) [[unlikely]]
+    out.words[n++] = mode >> 8;
   out.count = n;
   uint64_t hash = 0x9e3779b97f4a7c15ull;
   for (uint32_t i = 0; i < n; ++i) {

@@ -22,7 +22,7 @@ inline Status KernelHandle::launch_one(const Specialisation& specialisation, con
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
   if (!found) [[unlikely]]
     return launch_unknown(arguments, args, settings, signature, stream);
@@ -92,7 +92,7 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
     resolver.demote(failed.values(), why.message());
     (*other)->pin();
     for (tuner::Policy policy : kServedAlike) {
-      make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
+      make_signature(model_->table, arguments, settings.mode(policy), signature);
       if (policy == settings.policy || table_.find(signature) == &failed) table_.publish(signature, *other);
     }
     engine_->log().write(
@@ -132,7 +132,7 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
   bool kept = table_.publish(signature, outcome.specialisation);
   if (served.decided)
     for (tuner::Policy policy : kServedAlike) {
-      make_signature(model_->table, arguments, static_cast<int32_t>(policy), signature);
+      make_signature(model_->table, arguments, settings.mode(policy), signature);
       kept &= table_.publish(signature, outcome.specialisation);
     }
   if (!kept)
@@ -149,7 +149,7 @@ Result<bool> KernelHandle::tune(std::span<const Arg> args, const LaunchSettings&
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   KACHEL_ASSIGN(const Served served, resolve(arguments, args, settings, signature, stream));
   if (served.program) KACHEL_TRY(served.program->prepare(args, settings, stream));
   return served.decided;
@@ -159,7 +159,7 @@ Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& se
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   if (!settings.has_configuration && table_.find(signature)) return {};
   KACHEL_ASSIGN(const Served served, resolve(arguments, args, settings, signature, stream));
   return served.program ? served.program->prepare(args, settings, stream) : Status();
@@ -169,7 +169,7 @@ Result<bool> KernelHandle::needs_tuning(std::span<const Arg> args, const LaunchS
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(tuner::Policy::kBlocking), signature);
+  make_signature(model_->table, arguments, settings.mode(tuner::Policy::kBlocking), signature);
   if (!settings.has_configuration && table_.find(signature)) return false;
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
   return Resolver(*engine_, *device, *model_, arguments, settings, nullptr).needs_tuning();
@@ -179,7 +179,7 @@ Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> arg
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   const Specialisation* found = settings.has_configuration ? nullptr : table_.find(signature);
   if (!found) {
     LaunchSettings bound = settings;

@@ -70,11 +70,11 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   if (engine_->device_lost())
     return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");
   Ranking ranking(*engine_, *device, *model_, arguments, settings,
-                  [&](const std::vector<TunableValues>& candidates) -> Result<Ranking::Trials> {
+                  [&](const std::vector<TunableValues>& candidates) -> Result<Ranking::Runner> {
                     auto session =
                         std::make_unique<ProgramSession>(*this, *device, arguments, args, candidates, settings, stream);
                     session->rehearse();
-                    return Ranking::Trials{std::move(session)};
+                    return Ranking::Runner{std::move(session)};
                   });
   if (settings.has_configuration) {
     KACHEL_ASSIGN(TunableValues values, ranking.given());
@@ -94,7 +94,7 @@ Result<bool> ProgramHandle::tune(std::span<const Arg> args, const LaunchSettings
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   bool decided = false;
   KACHEL_ASSIGN(const TunableValues* values, choose(arguments, args, settings, signature, stream, &decided));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
@@ -104,14 +104,14 @@ Result<bool> ProgramHandle::tune(std::span<const Arg> args, const LaunchSettings
 
 const TunableValues* ProgramHandle::known(const BoundArguments& arguments, const LaunchSettings& settings) const {
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   return table_.find(signature);
 }
 
 Result<const TunableValues*> ProgramHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
                                                     const LaunchSettings& settings, void* stream, bool* fresh) {
   Signature signature;
-  make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+  make_signature(model_->table, arguments, settings.mode(), signature);
   if (!settings.has_configuration)
     if (const TunableValues* found = table_.find(signature)) return found;
   if (fresh) *fresh = true;
@@ -172,7 +172,7 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
   }
   if (tunes && later) {
     Signature signature;
-    make_signature(model_->table, arguments, static_cast<int32_t>(settings.policy), signature);
+    make_signature(model_->table, arguments, settings.mode(), signature);
     deferred_.add(device, arguments, args, settings, signature, stream);
   } else if (tunes) {
     // A kernel is tuned on what the steps before it have made.

@@ -4,6 +4,7 @@
 
 #include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/session_trial.h"
 
 namespace kachel::runtime {
 
@@ -118,14 +119,29 @@ void ProgramSession::flush() {
 Result<double> ProgramSession::time_once_ns(size_t index) {
   const EngineServices& services = program_.engine().services();
   KACHEL_TRY(services.noticed(flushed_));
+  const TuningHooks* hooks = settings_.hooks.get();
+  if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), candidates_[index], stream_));
   KACHEL_TRY(services.noticed(timer_->start(stream_)));
   KACHEL_TRY(services.noticed(run(index)));
   KACHEL_TRY(services.noticed(timer_->stop(stream_)));
+  if (hooks && hooks->after_run) KACHEL_TRY(hooks->after_run(tuning(), candidates_[index], stream_));
   auto elapsed = timer_->elapsed_ns();
   services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
   if (!elapsed.ok()) return services.noticed(elapsed.status());
   leave_room(*elapsed, settings_.share);
   return elapsed;
+}
+
+Result<std::vector<double>> ProgramSession::benchmark(size_t index) {
+  SessionTrial trial(stream_, {.restore = [&] { return outputs_.restore(true); },
+                               .flush =
+                                   [&] {
+                                     flush();
+                                     return flushed_;
+                                   },
+                               .run = [&] { return run(index); },
+                               .synchronize = [&] { return device_.synchronize(stream_); }});
+  return trial.measure(program_.engine().services(), *settings_.hooks, tuning(), candidates_[index]);
 }
 
 // Of all kernels: configurations of a program differ in how they split sums, and what is rounded between kernels is

@@ -7,6 +7,7 @@
 
 #include "runtime/engine/programs/program_handle.h"
 #include "runtime/engine/tuning/output_copies.h"
+#include "runtime/engine/tuning_hooks.h"
 #include "tuner/runner.h"
 
 namespace kachel::runtime {
@@ -31,6 +32,7 @@ class ProgramSession final : public tuner::CandidateRunner {
   Status check(size_t index) override;
   void flush() override;
   Result<double> time_once_ns(size_t index) override;
+  Result<std::vector<double>> benchmark(size_t index) override;
 
  private:
   struct Run {
@@ -39,6 +41,7 @@ class ProgramSession final : public tuner::CandidateRunner {
     Status status;
   };
   Status open();
+  TuningCase tuning() const { return {program_.model(), given_.device, given_.dims}; }
   Status run(size_t index);
   ir::DType narrowest() const;
 

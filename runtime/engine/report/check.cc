@@ -59,7 +59,12 @@ Result<CheckResult> check(const KernelModel& model, std::span<const Arg> before,
   if (configuration) {
     KACHEL_ASSIGN(values, parse_configuration(model, *configuration));
   } else {
-    KACHEL_ASSIGN(std::vector<TunableValues> admitted, admitted_configurations(model, initial.inputs()));
+    // Derived values are those for a CPU, as which the interpreter runs here.
+    Point point{initial.types, initial.facts, {}};
+    for (int dim : model.static_dims) point.static_dims.push_back(initial.dims[dim]);
+    DeviceProperties host;
+    host.name = "a CPU";
+    KACHEL_ASSIGN(std::vector<TunableValues> admitted, admitted_configurations(model, host, point, initial.inputs()));
     values = admitted[0];
   }
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(model.kernel, bindings_of(model, initial, values)));

@@ -18,13 +18,16 @@ std::string reason(const Launchable& kernel, const LaunchSettings& settings, siz
   if (admitted == 1) return "the only one";
   const auto decision = store.decision();
   if (source == Ranking::Source::kNearestKey) return "as tuned for the nearest key; this one has not been tuned";
+  const char* const how = kernel.model().automatic ? "derived" : "listed";
   if (source == Ranking::Source::kCostModel)
-    return fmt::format("what the cost model expects most from, of {} listed; this key has not been tuned", admitted);
-  if (!decision) return fmt::format("the first of {} listed; this key has not been tuned", admitted);
+    return fmt::format("what the cost model expects most from, of {} {}; this key has not been tuned", admitted, how);
+  if (!decision) return fmt::format("the first of {} {}; this key has not been tuned", admitted, how);
   TunableValues winner;
   if (!from_configuration(kernel.model(), decision->winner.ranked[0].configuration, winner))
     return "the best tuned one that is still listed";
-  return fmt::format("the fastest of {} tuned, {:.2f} us", decision->winner.candidates,
+  const uint64_t tuned = decision->trials ? decision->trials : decision->winner.candidates;
+  return fmt::format("the fastest of {} tuned{}, {:.2f} us", tuned,
+                     decision->trials ? fmt::format(", of {} {}", decision->considered.size(), how) : "",
                      decision->winner.ranked[0].median_ns / 1000);
 }
 
@@ -36,7 +39,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   const Point point = point_of(model, arguments);
   const std::vector<int64_t> key_values = key_values_of(model, arguments);
   const TuningStore store(kernel.engine().store(), {model, point, key_values, properties});
-  auto admitted = admitted_configurations(model, arguments.inputs());
+  auto admitted = admitted_configurations(model, properties, point, arguments.inputs());
   std::string text = fmt::format("kernel         {}\ndevice         {} ({})\n", model.kernel.name, properties.name,
                                  properties.architecture);
   std::string types, dims;
@@ -84,7 +87,7 @@ std::string summary(const ProgramHandle& handle, const BoundArguments& arguments
   const Point point = point_of(model, arguments);
   const std::vector<int64_t> key_values = key_values_of(model, arguments);
   const TuningStore store(handle.engine().store(), {model, point, key_values, device.properties()});
-  auto admitted = admitted_configurations(model, arguments.inputs());
+  auto admitted = admitted_configurations(model, device.properties(), point, arguments.inputs());
   std::string text =
       fmt::format("program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n",
                   model.kernel.name, device.properties().name, device.properties().architecture,
@@ -109,7 +112,7 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
     LaunchSettings stored = settings;
     stored.policy = tuner::Policy::kCachedOnly;
     Signature signature;
-    make_signature(model_->table, arguments, static_cast<int32_t>(stored.policy), signature);
+    make_signature(model_->table, arguments, stored.mode(), signature);
     auto serving = forms_->serving(arguments, args, stored, signature, nullptr);
     if (serving.ok() && serving->program) return serving->program->explain(args, stored, what);
   }

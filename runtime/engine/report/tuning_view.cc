@@ -14,10 +14,11 @@ Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> ar
   Engine& engine = kernel.engine();
   const KernelModel& model = kernel.model();
   KACHEL_ASSIGN(Device * device, engine.devices().get(arguments.device));
-  KACHEL_ASSIGN(std::vector<TunableValues> admitted, admitted_configurations(model, arguments.inputs()));
   const Point point = point_of(model, arguments);
   const std::vector<int64_t> key_values = key_values_of(model, arguments);
   const DeviceProperties& properties = device->properties();
+  KACHEL_ASSIGN(std::vector<TunableValues> admitted,
+                admitted_configurations(model, properties, point, arguments.inputs()));
   const TuningStore store(engine.store(), {model, point, key_values, properties});
   const auto decision = store.decision();
   // Of one configuration nothing has to be decided.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
+#include "lowering/space/space.h"
 #include "tuner/space.h"
 
 namespace kachel::runtime {
@@ -37,7 +39,10 @@ Result<TunableValues> parse_configuration(const KernelModel& model, std::string_
     if (!value)
       return invalid(
           fmt::format("configuration '{}' gives no value to `{}`; name all of {}", text, tunable.name, names()));
-    if (std::find(tunable.values.begin(), tunable.values.end(), *value) == tunable.values.end())
+    if (!tunable.allows(*value) && tunable.automatic())
+      return invalid(
+          fmt::format("{} is not a value of the tunable `{}`; use one of 1 to {}", *value, tunable.name, tunable.most));
+    if (!tunable.allows(*value))
       return invalid(fmt::format("{} is not a value of the tunable `{}`; use one of {}", *value, tunable.name,
                                  fmt::join(tunable.values, ", ")));
     values.push_back(*value);
@@ -56,9 +61,7 @@ bool from_configuration(const KernelModel& model, const tuner::Configuration& co
   const auto& settings = configuration.settings();
   if (settings.size() != model.tunables.size()) return false;
   for (size_t i = 0; i < settings.size(); ++i) {
-    const std::vector<int64_t>& values = model.tunables[i].values;
-    if (settings[i].name != fmt::format("t{}", i)) return false;
-    if (std::find(values.begin(), values.end(), settings[i].value) == values.end()) return false;
+    if (settings[i].name != fmt::format("t{}", i) || !model.tunables[i].allows(settings[i].value)) return false;
     out.push_back(settings[i].value);
   }
   return true;
@@ -70,7 +73,9 @@ bool is_admitted(const KernelModel& model, const HostInputs& inputs, const Tunab
                      [&](const Condition& condition) { return condition.program.run(all) != 0; });
 }
 
-Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& model, const HostInputs& inputs) {
+namespace {
+
+Result<std::vector<TunableValues>> listed(const KernelModel& model, const HostInputs& inputs) {
   if (model.configurations > tuner::SearchSpace::kMaxPoints)
     return unsupported(fmt::format("kernel `{}` has more than {} configurations; list fewer values in `tune`",
                                    model.kernel.name, tuner::SearchSpace::kMaxPoints));
@@ -88,6 +93,45 @@ Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& mo
       return unsupported(fmt::format("kernel `{}` has more than {} configurations here; prune them with `where`",
                                      model.kernel.name, tuner::SearchSpace::kMaxConfigurations));
   }
+  return admitted;
+}
+
+// What the key tells of dimensions: all launches of a key are to have one space.
+void add_key_dims(const KernelModel& model, const HostInputs& inputs, std::map<std::string, int64_t>* dims) {
+  for (size_t i = 0; i < model.keys.size(); ++i) {
+    ir::ExprRef expr = model.kernel.key[i];
+    if (expr->kind == ir::ExprKind::kApply && expr->op == ir::Op::kBucket) expr = expr->args[0];
+    if (expr->kind == ir::ExprKind::kVar && expr->var->kind == ir::VarKind::kDim)
+      dims->emplace(expr->var->name, model.keys[i].run(inputs));
+  }
+}
+
+std::vector<TunableValues> derived(const KernelModel& model, const DeviceProperties& device, const Point& point,
+                                   const HostInputs& inputs) {
+  lowering::SpaceQuestion question{.kernel = model.kernel, .is_program = model.is_program};
+  for (size_t i = 0; i < model.types.size(); ++i)
+    question.bindings.types[model.types[i]] = static_cast<ir::DType>(point.types >> (4 * i) & 15);
+  question.bindings.int_consts = model.int_consts;
+  question.bindings.float_consts = model.float_consts;
+  for (size_t i = 0; i < model.static_dims.size(); ++i)
+    question.bindings.dims[model.dims[model.static_dims[i]]] = point.static_dims[i];
+  add_key_dims(model, inputs, &question.bindings.dims);
+  question.target = target_of(device, model, TunableValues(model.tunables.size(), 1));
+  question.multiprocessors = device.multiprocessors;
+  question.admitted = [&](const TunableValues& values) { return is_admitted(model, inputs, values); };
+  return lowering::derive_space(question);
+}
+
+}  // namespace
+
+Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& model, const DeviceProperties& device,
+                                                           const Point& point, const HostInputs& inputs) {
+  std::vector<TunableValues> admitted;
+  if (model.automatic) {
+    admitted = derived(model, device, point, inputs);
+  } else {
+    KACHEL_ASSIGN(admitted, listed(model, inputs));
+  }
   if (!admitted.empty()) return admitted;
   std::string conditions;
   for (const Condition& condition : model.conditions)
@@ -95,6 +139,10 @@ Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& mo
   std::string dims;
   for (size_t i = 0; i < model.dims.size(); ++i)
     dims += fmt::format("{}{} = {}", i ? ", " : "", model.dims[i], inputs.dims[i]);
+  if (model.automatic)
+    return invalid(fmt::format("kernel `{}`: of the values that `tune auto` derives for {} none fit{}{}{}; list values",
+                               model.kernel.name, device.name, conditions.empty() ? "" : ", with ", conditions,
+                               dims.empty() ? "" : ", " + dims));
   return invalid(
       fmt::format("kernel `{}`: no configuration satisfies {} for {}; list other values in `tune`, or pass "
                   "other shapes",

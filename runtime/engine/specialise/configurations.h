@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/engine/bind/kernel_model.h"
+#include "runtime/engine/specialise/keys.h"
 #include "tuner/configuration.h"
 
 namespace kachel::runtime {
@@ -19,8 +20,11 @@ tuner::Configuration to_configuration(const TunableValues& values);
 // False where it is not a configuration of this kernel as it is declared now.
 bool from_configuration(const KernelModel& model, const tuner::Configuration& configuration, TunableValues& out);
 
-// All that `conditions` admit for these arguments, in declared order. kInvalid, with the conditions, if none is left.
-Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& model, const HostInputs& inputs);
+// All that `conditions` admit for these arguments, in declared order; where values are derived, those of the derived
+// space, which depends on the device, the types, the static dimensions and the key alone, best first by its estimate.
+// kInvalid, with the conditions, if none is left.
+Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& model, const DeviceProperties& device,
+                                                           const Point& point, const HostInputs& inputs);
 bool is_admitted(const KernelModel& model, const HostInputs& inputs, const TunableValues& values);
 
 }  // namespace kachel::runtime

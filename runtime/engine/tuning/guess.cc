@@ -47,7 +47,10 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
   if (device.properties().compute_major == 0 || model.is_program) return {};
   const ProfileRange range("choose a configuration of {}", model.kernel.name);
   const size_t count = std::min(candidates.size(), kMost);
-  const std::vector<size_t> indices = spread(candidates.size(), count);
+  // A derived list begins with what is worth trying.
+  std::vector<size_t> indices(count);
+  std::iota(indices.begin(), indices.end(), size_t{0});
+  if (!model.automatic) indices = spread(candidates.size(), count);
   std::vector<tuner::Forecast> forecasts(count);
   const auto start = Clock::now();
   std::atomic<size_t> next = 0;

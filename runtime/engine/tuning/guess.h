@@ -1,7 +1,7 @@
 // One configuration without a trial. Of a key for which nothing is known, off and background serve the one from which
-// the cost model expects most. It is asked about a limited number of configurations, spread over the list, for a
-// limited time: what it needs is lowered at a kernel's first key and kept. A binary that is there is preferred to a
-// slightly better one that would have to be compiled.
+// the cost model expects most. It is asked about a limited number of configurations, spread over the list (of a derived
+// one, the first), for a limited time: what it needs is lowered at a kernel's first key and kept. A binary that is
+// there is preferred to a slightly better one that would have to be compiled.
 #pragma once
 #include <vector>
 

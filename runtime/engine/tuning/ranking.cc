@@ -6,6 +6,7 @@
 
 #include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/guess.h"
+#include "runtime/engine/tuning/trials.h"
 
 namespace kachel::runtime {
 namespace {
@@ -41,7 +42,7 @@ Ranking::Ranking(Engine& engine, Device& device, const KernelModel& model, const
       key_values_(key_values_of(model, arguments)) {}
 
 Status Ranking::admit() {
-  KACHEL_ASSIGN(candidates_, admitted_configurations(model_, arguments_.inputs()));
+  KACHEL_ASSIGN(candidates_, admitted_configurations(model_, device_.properties(), point_, arguments_.inputs()));
   return {};
 }
 
@@ -103,7 +104,8 @@ Status Ranking::read_decision() {
   const auto decision = records().decision();
   if (!decision) return {};
   ranked_ = admitted_of(*decision);
-  complete_ = !ranked_.empty() && decision->covers(candidates_);
+  complete_ = !ranked_.empty() && decision->covers(candidates_) &&
+              decision->suffices(wanted_trials(model_, settings_, candidates_.size()));
   return {};
 }
 

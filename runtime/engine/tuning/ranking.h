@@ -25,12 +25,12 @@ std::vector<int64_t> key_values_of(const KernelModel& model, const BoundArgument
 class Ranking {
  public:
   // How candidates are compiled, checked and timed, once it has come to that. Borrowed for the tuning.
-  struct Trials {
+  struct Runner {
     std::unique_ptr<tuner::CandidateRunner> runner;
     bool elsewhere = false;  // in another process
   };
   // A failure, but for kCancelled, leaves the key untuned: it is served as under the policy off.
-  using Session = std::function<Result<Trials>(const std::vector<TunableValues>& candidates)>;
+  using Session = std::function<Result<Runner>(const std::vector<TunableValues>& candidates)>;
   // What a tuning in which no candidate compiled is to report instead, if anything is known.
   using Cause = std::function<Status()>;
 

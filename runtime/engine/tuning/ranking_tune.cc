@@ -5,6 +5,7 @@
 
 #include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/ranking.h"
+#include "runtime/engine/tuning/trials.h"
 #include "runtime/profile_range.h"
 
 namespace kachel::runtime {
@@ -83,23 +84,31 @@ Result<std::vector<TunableValues>> Ranking::tune() {
     if (complete_) return ranked_;
   }
 
+  const TuningHooks* hooks = settings_.hooks.get();
+  const uint64_t wanted = wanted_trials(model_, settings_, candidates_.size());
+  KACHEL_ASSIGN(Trials trials, choose_trials(hooks, {model_, arguments_.device, arguments_.dims}, candidates_, wanted));
   TuningStore store(engine_.store(), subject);
   tuner::TuneRequest request;
   // A remote store may take a tenth of the budget to say what others have measured.
   const int64_t ask_until_ns = engine_.clock().now_ns() + settings_.tune_budget_ns / 10;
-  for (const TunableValues& values : candidates_) {
+  for (const TunableValues& values : trials.candidates) {
     request.candidates.push_back(to_configuration(values));
     if (auto known = store.sample(values, engine_.clock().now_ns() >= ask_until_ns))
       request.known.push_back(*std::move(known));
   }
-  request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) { note_harm(candidates_[index], record); };
+  request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
+    note_harm(trials.candidates[index], record);
+  };
   request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {
     if (engine_.device_lost()) return;
-    if (Status saved = store.save_samples(records, candidates_); !saved.ok())
+    if (Status saved = store.save_samples(records, trials.candidates); !saved.ok())
       engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
   };
   request.budget_ns = settings_.tune_budget_ns;
   request.workers = engine_.options().compile_threads;
+  request.trials = wanted;
+  request.forecasts = std::move(trials.forecasts);
+  request.own_benchmark = hooks && hooks->benchmark;
   tuner::Progress progress;
   if (engine_.options().progress || settings_.cancelled) {
     progress = [&](const tuner::ProgressEvent& event) {
@@ -112,14 +121,15 @@ Result<std::vector<TunableValues>> Ranking::tune() {
       return engine_.options().progress(out);
     };
   }
-  const Result<Trials> trials = session_(candidates_);
-  if (!trials.ok()) return untuned(trials.status());
+  const Result<Runner> session = session_(trials.candidates);
+  if (!session.ok()) return untuned(session.status());
   tuner::TunerOptions options = engine_.options().tuner;
   // Blocks are for clocks that power limits: not on a CPU, and not with pauses between the runs.
   if (device_.properties().kind == DeviceKind::kCpu || settings_.share < 1) options.limits.block_ns = 0;
-  auto tuned = tuner::Tuner(options).tune(request, *trials->runner, engine_.clock(), progress);
+  apply_limits(hooks, &options.limits);
+  auto tuned = tuner::Tuner(options).tune(request, *session->runner, engine_.clock(), progress);
   if (!tuned.ok()) {
-    if (trials->elsewhere) return untuned(tuned.status());
+    if (session->elsewhere) return untuned(tuned.status());
     if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
     engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
                                                         model_.kernel.name, tuned.status().message()));
@@ -127,16 +137,16 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   }
   engine_.counters().tunings.fetch_add(1, std::memory_order_relaxed);
   if (engine_.device_lost()) return Status(Code::kDeviceLost, "the device failed during the tuning");
-  if (Status saved = store.save(*tuned, candidates_); !saved.ok())
+  if (Status saved = store.save(*tuned, trials.candidates, candidates_, wanted); !saved.ok())
     engine_.log().write(LogLevel::kWarning, fmt::format("a tuning was not stored: {}", saved.message()));
   engine_.note_tuned(key);
   engine_.log().write(LogLevel::kInfo,
                       fmt::format("kernel `{}` tuned: {} at {:.1f} us, of {} configurations", model_.kernel.name,
-                                  configuration_text(model_, candidates_[tuned->winner]),
+                                  configuration_text(model_, trials.candidates[tuned->winner]),
                                   tuned->best().median_ns / 1000, candidates_.size()));
   tuned_ = true;
   std::vector<TunableValues> order;
-  for (size_t index : tuned->ranking) order.push_back(candidates_[index]);
+  for (size_t index : tuned->ranking) order.push_back(trials.candidates[index]);
   return order;
 }
 

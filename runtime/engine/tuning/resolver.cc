@@ -19,24 +19,31 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
       point_(point_of(model, arguments)),
       ranking_(
           engine, device, model, arguments, settings,
-          [this](const std::vector<TunableValues>& candidates) { return trials(candidates); },
+          [this](const std::vector<TunableValues>& candidates) { return runner(candidates); },
           [this] { return compiler_missing(); }) {}
 
-// In a worker where the host wants that; else, or where there is none, here.
-Result<Ranking::Trials> Resolver::trials(const std::vector<TunableValues>& candidates) {
+// In a worker where the host wants that; else, or where there is none, here. Hooks that take part in runs are the
+// host's own code, and run where it does.
+Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candidates) {
   Workers& workers = engine_.workers();
-  if (workers.wanted()) {
+  const TuningHooks* hooks = settings_.hooks.get();
+  const bool takes_part = hooks && (hooks->benchmark || hooks->before_run || hooks->after_run);
+  if (takes_part && workers.wanted() && workers.options().required)
+    return unsupported(
+        "the host's hooks take part in runs, which are to happen in a worker alone; leave out "
+        "`benchmark`, `before_run` and `after_run`, or `worker_required`");
+  if (workers.wanted() && !takes_part) {
     auto remote = RemoteSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_), arguments_,
                                        candidates, stream_, settings_.share, settings_.cancelled});
-    if (remote.ok()) return Ranking::Trials{*std::move(remote), true};
+    if (remote.ok()) return Ranking::Runner{*std::move(remote), true};
     const Code code = remote.status().code();
     if (workers.options().required || code == Code::kNoMemory || code == Code::kCancelled) return remote.status();
     engine_.log().once(LogLevel::kWarning, "worker",
                        fmt::format("configurations are tried in this process: {}", remote.status().message()));
   }
-  return Ranking::Trials{std::make_unique<TuneSession>(
+  return Ranking::Runner{std::make_unique<TuneSession>(
       TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
-                         arguments_, candidates, stream_, settings_.share})};
+                         arguments_, candidates, stream_, settings_.share, hooks})};
 }
 
 // Where no candidate compiled for want of a compiler, that is what is wrong.

@@ -30,7 +30,7 @@ class Resolver {
   void demote(const TunableValues& values, const std::string& why) { ranking_.demote(values, why); }
 
  private:
-  Result<Ranking::Trials> trials(const std::vector<TunableValues>& candidates);
+  Result<Ranking::Runner> runner(const std::vector<TunableValues>& candidates);
   Status compiler_missing();
   bool grid_is_empty() const;
 

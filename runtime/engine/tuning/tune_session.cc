@@ -6,6 +6,7 @@
 
 #include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/session_trial.h"
 
 namespace kachel::runtime {
 namespace {
@@ -148,14 +149,30 @@ void TuneSession::flush() {
 Result<double> TuneSession::time_once_ns(size_t index) {
   KACHEL_TRY(setup_.services.noticed(flushed_));
   KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
+  const TuningHooks* hooks = setup_.hooks;
+  if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), setup_.candidates[index], stream_));
   KACHEL_TRY(setup_.services.noticed(timer_->start(stream_)));
   KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
   KACHEL_TRY(setup_.services.noticed(timer_->stop(stream_)));
+  if (hooks && hooks->after_run) KACHEL_TRY(hooks->after_run(tuning(), setup_.candidates[index], stream_));
   auto elapsed = timer_->elapsed_ns();
   setup_.services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
   if (!elapsed.ok()) return setup_.services.noticed(elapsed.status());
   leave_room(*elapsed, setup_.share);
   return elapsed;
+}
+
+Result<std::vector<double>> TuneSession::benchmark(size_t index) {
+  KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
+  SessionTrial trial(stream_, {.restore = [&] { return outputs_.restore(true); },
+                               .flush =
+                                   [&] {
+                                     flush();
+                                     return flushed_;
+                                   },
+                               .run = [&] { return run(*specialisation); },
+                               .synchronize = [&] { return setup_.device.synchronize(stream_); }});
+  return trial.measure(setup_.services, *setup_.hooks, tuning(), setup_.candidates[index]);
 }
 
 }  // namespace kachel::runtime

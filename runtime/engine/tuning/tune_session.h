@@ -12,6 +12,7 @@
 
 #include "runtime/engine/specialise/plan_builder.h"
 #include "runtime/engine/tuning/output_copies.h"
+#include "runtime/engine/tuning_hooks.h"
 #include "runtime/engine/workspace.h"
 #include "tuner/runner.h"
 
@@ -30,6 +31,7 @@ class TuneSession final : public tuner::CandidateRunner {
     const std::vector<TunableValues>& candidates;
     void* stream;      // the caller's; not captured
     double share = 1;  // LaunchSettings::share
+    const TuningHooks* hooks = nullptr;
   };
   // Borrows everything in `setup`.
   explicit TuneSession(const Setup& setup);
@@ -42,6 +44,7 @@ class TuneSession final : public tuner::CandidateRunner {
   Status check(size_t index) override;
   void flush() override;
   Result<double> time_once_ns(size_t index) override;
+  Result<std::vector<double>> benchmark(size_t index) override;
 
   // The parts of prepare(): what candidates are compared with is made by one of twice as many attempts as there are
   // candidates, from the first on that is worth one. Those behind the first half run candidate `attempt - candidates`.
@@ -51,6 +54,7 @@ class TuneSession final : public tuner::CandidateRunner {
  private:
   Status open();
   Status open_once();
+  TuningCase tuning() const { return {setup_.model, setup_.arguments.device, setup_.arguments.dims}; }
   Status run(const Specialisation& specialisation);
   Result<const Specialisation*> build(size_t index);
   Result<const Specialisation*> build_generic(size_t index);

@@ -84,6 +84,8 @@ std::optional<TuningDecision> decode_decision(std::string_view bytes) {
   for (uint64_t i = 0, count = in.get_count(sizeof(uint64_t)); i < count; ++i)
     decision.considered.insert(in.get<uint64_t>());
   const std::string_view winner = in.get_bytes();
+  // Records from before there were trials end here, and so do those of tunings that measured all.
+  if (!in.at_end()) decision.trials = in.get<uint64_t>();
   if (!in.at_end()) return std::nullopt;
   auto decoded = tuner::decode_winner(winner);
   if (!decoded) return std::nullopt;
@@ -130,15 +132,17 @@ Status TuningStore::save_samples(const std::vector<tuner::CandidateRecord>& reco
   return store_.put_many(samples_of(records, candidates));
 }
 
-Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates) {
+Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates,
+                         const std::vector<TunableValues>& considered, uint64_t trials) {
   std::vector<cache::Entry> entries = samples_of(result.candidates, candidates);
   ByteWriter decision;
   put_names(
       decision, subject_.model.kernel.name,
       fmt::format("{} on {}", configuration_text(subject_.model, candidates[result.winner]), subject_.device.model));
-  decision.put<uint64_t>(candidates.size());
-  for (const TunableValues& values : candidates) decision.put(digest_of(values));
+  decision.put<uint64_t>(considered.size());
+  for (const TunableValues& values : considered) decision.put(digest_of(values));
   decision.put_bytes(tuner::encode_winner(tuner::winner_record(result)));
+  if (trials) decision.put(trials);
   entries.push_back(
       {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take()});
   return store_.put_many(entries);

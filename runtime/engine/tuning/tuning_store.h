@@ -23,9 +23,12 @@ struct TuningSubject {
 struct TuningDecision {
   tuner::WinnerRecord winner;
   std::set<uint64_t> considered;  // digests of the configurations that were candidates
+  uint64_t trials = 0;            // how many of them were to be measured; 0: all
 
   // True if all of `candidates` were among those it chose from.
   bool covers(const std::vector<TunableValues>& candidates) const;
+  // True if as many of them were to be measured as `wanted` asks for; 0: all.
+  bool suffices(uint64_t wanted) const { return trials == 0 || (wanted != 0 && wanted <= trials); }
 };
 
 class TuningStore {
@@ -38,8 +41,10 @@ class TuningStore {
   std::optional<TuningDecision> nearest_decision() const;
   // The record of one configuration, under the tuner's names; `here`: without asking the remote.
   std::optional<tuner::CandidateRecord> sample(const TunableValues& values, bool here = false) const;
-  // Decision and samples in one transaction. `result` has one candidate for each of `candidates`, in order.
-  Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates);
+  // Decision and samples in one transaction. `result` has one candidate for each of `candidates`, in order, which were
+  // chosen from `considered`; so many of them were to be measured as `trials` says, 0: all.
+  Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates,
+              const std::vector<TunableValues>& considered, uint64_t trials);
   // Of a tuning without a decision: a record for each of `candidates`.
   Status save_samples(const std::vector<tuner::CandidateRecord>& records, const std::vector<TunableValues>& candidates);
 

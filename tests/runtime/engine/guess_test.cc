@@ -48,7 +48,7 @@ TEST_CASE("off and background serve what the cost model expects most from") {
     Device& device = **engine.devices().get(kFakeRef);
     const KernelModel& model = kernel->model();
     const Point point = point_of(model, arguments);
-    auto candidates = admitted_configurations(model, arguments.inputs());
+    auto candidates = admitted_configurations(model, device.properties(), point, arguments.inputs());
     REQUIRE(candidates.ok());
     std::string best;
     double least = 0;

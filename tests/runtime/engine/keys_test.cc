@@ -164,13 +164,13 @@ TEST_CASE("conditions on tunables prune, per call") {
   REQUIRE(model->conditions.size() == 1);
   CHECK(model->condition_dims == std::vector<int>{0});
   int64_t dims[] = {48, 64};
-  auto admitted = admitted_configurations(*model, {dims, nullptr, nullptr});
+  auto admitted = admitted_configurations(*model, {}, {}, {dims, nullptr, nullptr});
   REQUIRE(admitted.ok());
   CHECK(*admitted == std::vector<TunableValues>{{16, 8}});
   dims[0] = 64;
-  CHECK(admitted_configurations(*model, {dims, nullptr, nullptr})->size() == 2);
+  CHECK(admitted_configurations(*model, {}, {}, {dims, nullptr, nullptr})->size() == 2);
   dims[0] = 7;
-  auto none = admitted_configurations(*model, {dims, nullptr, nullptr});
+  auto none = admitted_configurations(*model, {}, {}, {dims, nullptr, nullptr});
   REQUIRE_FALSE(none.ok());
   CHECK(none.status().code() == Code::kInvalid);
   CHECK(none.status().message().find("M % BM == 0") != std::string::npos);

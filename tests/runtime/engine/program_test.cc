@@ -1,9 +1,11 @@
 // Programs: several kernels in order with temporaries between them, chosen, launched, bound and refused.
 #include <atomic>
 #include <bit>
+#include <set>
 
 #include "runtime/engine/programs/program_handle.h"
 #include "runtime/engine/report/tuning_view.h"
+#include "runtime/engine/tuning_hooks.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {
@@ -99,6 +101,37 @@ TEST_CASE("a program's configuration is tuned once, and so are its kernels") {
   CHECK(f.engine()->stats().compiles == 0);
   CHECK(f.engine()->stats().lowerings == 0);
   CHECK(f.twice(*handle, 64, 64, kCachedOnly).code() == Code::kNotCached);
+}
+
+TEST_CASE("a program's parts may be derived, and so many of them tried as are asked for") {
+  std::string text(kTwice);
+  text.replace(text.find("tune extra = 0 | 8 | 16"), 23, "tune auto extra");
+  Programs f;
+  auto handle = f.program(text);
+  HostTensorF32 a({64, 32}, 1.5f), c({64, 32}, -1);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(3)};
+  LaunchSettings settings = f.settings(kBlocking);
+  settings.tune_trials = 2;
+  auto hooks = std::make_shared<TuningHooks>();
+  std::set<std::string> asked;
+  hooks->predict = [&](const TuningCase& tuning, const TuningHooks::Candidates& all, std::vector<double>* ns) {
+    asked.insert(tuning.model.kernel.name);
+    for (size_t i = 0; i < all.size(); ++i) (*ns)[i] = static_cast<double>(all[i][0]);
+    return Status();
+  };
+  settings.hooks = hooks;
+  REQUIRE(handle->launch(args, settings, nullptr).ok());
+  CHECK(asked == std::set<std::string>{"twice", "scale"});
+  auto view = read_tuning(*handle, args);
+  REQUIRE_MESSAGE(view.ok(), view.status().message());
+  CHECK(view->candidates.size() >= 5);
+  for (const TuningView::Candidate& candidate : view->candidates) {
+    const bool small = candidate.configuration == "extra=1" || candidate.configuration == "extra=2";
+    CHECK((candidate.state != tuner::CandidateState::kUntried) == small);
+  }
+  const uint64_t measured = f.engine()->stats().measurements;
+  REQUIRE(handle->launch(args, settings, nullptr).ok());
+  CHECK(f.engine()->stats().measurements == measured);
 }
 
 TEST_CASE("a program and its kernels are tuned in the background") {

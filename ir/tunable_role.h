@@ -1,0 +1,28 @@
+// What a tunable decides, read off where a program uses it. Names say nothing, but for the two that the language gives
+// a meaning (GRAMMAR.md, section 3). From the role follows which values are worth deriving for `tune auto`.
+#pragma once
+#include "ir/module.h"
+
+namespace kachel::ir {
+
+enum class TunableRole : uint8_t {
+  kUnknown,  // its uses do not say which values make sense
+  kThreads,  // of a block, by name
+  kCluster,  // neighbouring blocks that share copies, by name
+  kStages,   // depth of a pipeline
+  kProduct,  // extent of an operand or the result of a gemm
+  kExtent,   // of other tiles, regions or reductions
+  kParts,    // a number of blocks, iterations or elements of a temporary
+};
+
+// The first of these that a use of `var` speaks for, in the order threads, cluster, stages, product, extent, parts.
+TunableRole role_of(const Kernel& kernel, const VarRef& var);
+// Of a tunable of the program's own: kParts or kUnknown.
+TunableRole role_of(const Program& program, const VarRef& var);
+
+// The largest value that a tunable of this role can have which is not listed. Values are at least 1.
+int64_t most_automatic(TunableRole role);
+
+bool mentions(const ExprRef& expr, const VarRef& var);
+
+}  // namespace kachel::ir
