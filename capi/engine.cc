@@ -6,6 +6,7 @@
 
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "capi/tuning_options.h"
 #include "runtime/engine/report/metrics.h"
 
 using namespace kachel;
@@ -108,6 +109,8 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
     runtime::EngineOptions options = engine_options(known);
     KACHEL_TRY(capi::store_options(known, options));
     KACHEL_TRY(capi::policy_of(known.policy, tuner::Policy::kBlocking, options.policy));
+    options.tune_trials = known.tune_trials;
+    KACHEL_ASSIGN(options.hooks, capi::tuning_hooks(known.tuning));
     auto handle = std::make_unique<kachel_engine>();
     KACHEL_ASSIGN(handle->engine, runtime::Engine::create(std::move(options)));
     *out = handle.release();

@@ -123,6 +123,60 @@ typedef struct kachel_progress {
   double best_ns; /* 0 while none is measured */
 } kachel_progress;
 
+/* Configurations of one tuning, as the callbacks below are given them. All of it lives for the call. */
+typedef struct kachel_configurations {
+  size_t struct_size;
+  const char *kernel; /* or the program */
+  kachel_device device;
+  uint32_t count;
+  uint32_t tunable_count, dim_count, reserved;
+  const char *const *texts;    /* count: "BM=64,BN=128", as launch options take them */
+  const char *const *tunables; /* tunable_count names, in declared order */
+  const int64_t *values;       /* count rows of tunable_count values */
+  const char *const *dims;     /* dim_count names, in the order of kachel_kernel_dim_name */
+  const int64_t *dim_values;   /* of the launch that is tuned */
+} kachel_configurations;
+
+/* A candidate that is compiled and whose output is right, for a host that times it by itself. Its outputs are private
+ * copies: run it as often as needed, the caller's tensors are only read. All functions work on `stream`, which is the
+ * tuning's own, and take `self` = this struct's. They are the only calls into the library that the callback may make. */
+typedef struct kachel_trial {
+  size_t struct_size;
+  void *self;
+  void *stream; /* a CUstream; on the CPU of no meaning, where a launch returns when it is done */
+  /* Gives in-out tensors the caller's contents again. */
+  kachel_status (*restore)(void *self);
+  /* Evicts the operands from the caches, as before each timed run of the library's own. */
+  kachel_status (*flush)(void *self);
+  kachel_status (*launch)(void *self, uint32_t times); /* one after another; does not wait */
+  kachel_status (*synchronize)(void *self);
+} kachel_trial;
+
+/* What a host may decide in tunings. Every member may be zero or NULL. The callbacks come on the thread that tunes: the
+ * one that launches under BLOCKING, the engine's under BACKGROUND; of one tuning one at a time, of several keys at once
+ * perhaps several. They must not call back into Kachel. They return 0 to go on; anything else ends the tuning: the call
+ * fails with KACHEL_E_CANCELLED, and what was measured is kept. They are no part of a key: a stored decision serves
+ * whatever the callbacks would say now. */
+typedef struct kachel_tuning_options {
+  size_t struct_size;
+  void *user;
+  /* Untimed runs of each candidate (0: 2), and the least and most timed ones (0: 10 and 192, of long runs 3 and 12). */
+  uint32_t warmup_runs, min_runs, max_runs, reserved;
+  /* Sets keep[i] (1 before the call) to 0 where configuration i is not worth trying. One must be left. */
+  int32_t (*prune)(void *user, const kachel_configurations *all, uint8_t *keep);
+  /* Sets ns[i] (NaN before the call) to what configuration i is expected to take; replaces the cost model. With
+   * tune_trials those that are expected to be fastest are measured; NaN comes last. */
+  int32_t (*predict)(void *user, const kachel_configurations *all, double *ns);
+  /* Takes the samples of a candidate in place of the library: at most `capacity` of them, each > 0, in nanoseconds of
+   * one launch. `one` holds one configuration. */
+  int32_t (*benchmark)(void *user, const kachel_configurations *one, const kachel_trial *trial, double *ns,
+                       uint32_t capacity, uint32_t *count);
+  /* Around each timed run, warm-up included, outside of what is timed. What they enqueue on `stream` is ordered with the
+   * run. */
+  int32_t (*before_run)(void *user, const kachel_configurations *one, void *stream);
+  int32_t (*after_run)(void *user, const kachel_configurations *one, void *stream);
+} kachel_tuning_options;
+
 typedef struct kachel_engine kachel_engine;
 typedef struct kachel_engine_options {
   size_t struct_size;
@@ -197,6 +251,12 @@ typedef struct kachel_engine_options {
    * docs/sharing.md says what a MAC is good for. */
   const void *store_key, *accepted_store_key;
   size_t store_key_size, accepted_store_key_size;
+  /* How many configurations a tuning measures: those from which the cost model, or `predict`, expects most. 0: all that
+   * a program lists, 16 where `tune auto` has their values derived; 65535 or more: all. A decision is complete for that
+   * number: a call that asks for more measures those that are missing. */
+  uint32_t tune_trials;
+  uint32_t reserved_2;
+  const kachel_tuning_options *tuning; /* read by the call; what the callbacks use must live as long as the engine */
 } kachel_engine_options;
 enum { KACHEL_REMOTE_DONE = 0, KACHEL_REMOTE_ABSENT = 1, KACHEL_REMOTE_FAILED = 2 };
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
@@ -299,7 +359,7 @@ KACHEL_API int32_t kachel_module_const_count(const kachel_module *module, int32_
 KACHEL_API const char *kachel_module_const_name(const kachel_module *module, int32_t kernel_index, int32_t index);
 KACHEL_API const char *kachel_module_const_type(const kachel_module *module, int32_t kernel_index, int32_t index);
 /* Evaluates parameter `index`'s shape from values of the dimensions (in the order of kachel_kernel_dim_name); an extent
- * that a tunable decides, for its first listed value. Axes beyond the rank are 0. */
+ * that a tunable decides, for its first listed value, or for 1 where values are derived. Axes beyond the rank are 0. */
 KACHEL_API kachel_status kachel_kernel_param_shape(const kachel_kernel *kernel, int32_t index, const int64_t *dims,
                                                    size_t dim_count, int64_t shape_out[5], kachel_error **err);
 
@@ -310,6 +370,11 @@ typedef struct kachel_launch_options {
   int32_t policy, reserved;
   uint64_t tune_budget_ns;
   const char *configuration; /* "BM=64,BN=128": use exactly this one, outside of any policy; NULL: the policy's choice */
+  uint32_t tune_trials;      /* as in engine options; 0: what those say */
+  uint32_t reserved_2;
+  /* In place of the engine's. Read by the call; what the callbacks use must live until it returns, under BACKGROUND
+   * until the kernel has been released. */
+  const kachel_tuning_options *tuning;
 } kachel_launch_options;
 /* args: one an argument of the kernel, in declared order. options may be NULL. stream: a CUstream, or NULL for the
  * default stream; ignored on the CPU, where the call returns when the work is done. */

@@ -3,6 +3,7 @@
 
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "capi/tuning_options.h"
 
 using namespace kachel;
 
@@ -15,6 +16,10 @@ Status capi::launch_settings(const runtime::Launchable& kernel, const kachel_lau
   KACHEL_TRY(policy_of(known.policy, out.policy, out.policy));
   if (known.tune_budget_ns != 0)
     out.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(known.tune_budget_ns, INT64_MAX));
+  if (known.tune_trials != 0) out.tune_trials = known.tune_trials;
+  if (known.tuning) {
+    KACHEL_ASSIGN(out.hooks, tuning_hooks(known.tuning));
+  }
   out.has_configuration = known.configuration != nullptr;
   if (out.has_configuration) out.configuration = known.configuration;
   return {};

@@ -38,7 +38,38 @@ FIELD(kachel_progress, done, 28);
 FIELD(kachel_progress, total, 32);
 FIELD(kachel_progress, best_ns, 40);
 
-LAYOUT(kachel_engine_options, 256);
+LAYOUT(kachel_configurations, 80);
+FIELD(kachel_configurations, kernel, 8);
+FIELD(kachel_configurations, device, 16);
+FIELD(kachel_configurations, count, 24);
+FIELD(kachel_configurations, tunable_count, 28);
+FIELD(kachel_configurations, dim_count, 32);
+FIELD(kachel_configurations, texts, 40);
+FIELD(kachel_configurations, tunables, 48);
+FIELD(kachel_configurations, values, 56);
+FIELD(kachel_configurations, dims, 64);
+FIELD(kachel_configurations, dim_values, 72);
+
+LAYOUT(kachel_trial, 56);
+FIELD(kachel_trial, self, 8);
+FIELD(kachel_trial, stream, 16);
+FIELD(kachel_trial, restore, 24);
+FIELD(kachel_trial, flush, 32);
+FIELD(kachel_trial, launch, 40);
+FIELD(kachel_trial, synchronize, 48);
+
+LAYOUT(kachel_tuning_options, 72);
+FIELD(kachel_tuning_options, user, 8);
+FIELD(kachel_tuning_options, warmup_runs, 16);
+FIELD(kachel_tuning_options, min_runs, 20);
+FIELD(kachel_tuning_options, max_runs, 24);
+FIELD(kachel_tuning_options, prune, 32);
+FIELD(kachel_tuning_options, predict, 40);
+FIELD(kachel_tuning_options, benchmark, 48);
+FIELD(kachel_tuning_options, before_run, 56);
+FIELD(kachel_tuning_options, after_run, 64);
+
+LAYOUT(kachel_engine_options, 272);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -72,6 +103,8 @@ FIELD(kachel_engine_options, store_key, 224);
 FIELD(kachel_engine_options, accepted_store_key, 232);
 FIELD(kachel_engine_options, store_key_size, 240);
 FIELD(kachel_engine_options, accepted_store_key_size, 248);
+FIELD(kachel_engine_options, tune_trials, 256);
+FIELD(kachel_engine_options, tuning, 264);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
@@ -97,10 +130,12 @@ FIELD(kachel_param_info, shape, 24);
 FIELD(kachel_param_info, kind, 32);
 FIELD(kachel_param_info, rank, 36);
 
-LAYOUT(kachel_launch_options, 32);
+LAYOUT(kachel_launch_options, 48);
 FIELD(kachel_launch_options, policy, 8);
 FIELD(kachel_launch_options, tune_budget_ns, 16);
 FIELD(kachel_launch_options, configuration, 24);
+FIELD(kachel_launch_options, tune_trials, 32);
+FIELD(kachel_launch_options, tuning, 40);
 
 LAYOUT(kachel_candidate, 96);
 FIELD(kachel_candidate, configuration, 8);
