@@ -53,6 +53,10 @@ void add_data(CLI::App* command, Options* options, Raw* raw) {
   add_list(command, "-r,--range", &raw->ranges, "Range of a tensor's random elements, as index=0:99 (both included)");
   command->add_option("--seed", options->seed, "Seed of the random elements")->capture_default_str();
   command->add_option("--budget", options->budget_s, "Most seconds to spend on tuning")->check(CLI::PositiveNumber);
+  command
+      ->add_option("--trials", options->trials,
+                   "Measure so many configurations, those from which the cost model expects most")
+      ->check(CLI::Range(1, 65535));
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ struct Options {
   int32_t policy = 0;         // KACHEL_POLICY_*
   std::string configuration;  // "": the policy's choice
   double budget_s = 0;        // 0: the library's default
+  uint32_t trials = 0;        // 0: the library's default
   int repeat = 20;
   bool check = false;
   int32_t what = 0;                  // KACHEL_EXPLAIN_*

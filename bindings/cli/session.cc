@@ -61,6 +61,7 @@ Outcome<std::unique_ptr<Session>> Session::open(const Options& options, Progress
   engine_options.target = target.c_str();
   // What is compiled ahead is all in one store, whatever else this machine could read.
   if (options.command == Command::kCompile) engine_options.system_stores = "";
+  engine_options.tune_trials = options.trials;
   engine_options.log = log_to_stderr;
   engine_options.log_user = reinterpret_cast<void*>(static_cast<intptr_t>(options.verbosity == 0   ? KACHEL_LOG_WARNING
                                                                           : options.verbosity == 1 ? KACHEL_LOG_INFO

@@ -52,7 +52,9 @@ double untuned_ns(const std::vector<kachel_candidate>& candidates) {
   return !candidates.empty() && timed(candidates.front()) ? candidates.front().median_ns : 0;
 }
 
-void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t winner) {
+// Of a derived space most are not tried.
+void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t winner, bool all) {
+  constexpr size_t kMostUntried = 16;
   double untuned = untuned_ns(candidates);
   using Align = Table::Align;
   Table table({{""},
@@ -67,8 +69,10 @@ void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t w
                {"regs", Align::kRight},
                {"shared", Align::kRight},
                {"spill", Align::kRight}});
+  size_t untried = 0;
   for (size_t index : by_time(candidates)) {
     const kachel_candidate& c = candidates[index];
+    if (c.state == KACHEL_CANDIDATE_UNTRIED && ++untried > kMostUntried && !all) continue;
     bool measured = timed(c);
     table.add(
         {static_cast<int32_t>(index) == winner ? "*" : "", c.configuration, candidate_state_name(c.state),
@@ -80,6 +84,7 @@ void print_candidates(const std::vector<kachel_candidate>& candidates, int32_t w
          count_or_dash(c.registers), format_bytes(c.shared_bytes), format_bytes(c.spill_bytes)});
   }
   fmt::print("{}", table.text());
+  if (untried > kMostUntried && !all) fmt::print("and {} more untried; --verbose shows all\n", untried - kMostUntried);
 }
 
 void print_failures(const std::vector<kachel_candidate>& candidates, int verbosity) {
@@ -130,7 +135,7 @@ Outcome<Exit> tune(const Options& options) {
   }
   fmt::print("kernel  {}  {}\n", launch.program.name(), launch.program.shape_text());
   fmt::print("device  {}  {}\n\n", device_name(launch.device.device), launch.device.name);
-  print_candidates(candidates, winner);
+  print_candidates(candidates, winner, options.verbosity > 0);
   print_failures(candidates, options.verbosity);
   if (winner >= 0) {
     const kachel_candidate& best = candidates[static_cast<size_t>(winner)];

@@ -5,15 +5,18 @@
 //                 [--text] [--loops] [--notes] [--generic] [--source FILE] [--cubin FILE]
 //
 // VALUE is a number (consts, tunables, static dimensions) or a type (type symbols); what is not bound takes the first
-// value listed, dimensions 1024. Exits with 1 if something does not compile or spills, with 77 where there is no NVRTC.
+// value listed (of `tune auto` 64, or the largest it can be), dimensions 1024. Exits with 1 if something does not
+// compile or spills, with 77 where there is no NVRTC.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "ir/instantiate.h"
 #include "ir/parse.h"
+#include "ir/tunable_role.h"
 #include "lowering/lower.h"
 #include "runtime/device.h"
 
@@ -52,7 +55,10 @@ ir::Bindings bindings_of(const ir::Kernel& kernel, const std::string& bind) {
     bindings.float_consts[var->name] = static_cast<double>(number(var->name, 0));
   }
   for (const ir::Tunable& tunable : kernel.tunables)
-    bindings.tunables[tunable.var->name] = number(tunable.var->name, tunable.values[0]);
+    bindings.tunables[tunable.var->name] =
+        number(tunable.var->name, tunable.automatic
+                                      ? std::min<int64_t>(64, ir::most_automatic(ir::role_of(kernel, tunable.var)))
+                                      : tunable.values[0]);
   for (const ir::VarRef& dim : kernel.dims) bindings.dims[dim->name] = number(dim->name, 1024);
   return bindings;
 }

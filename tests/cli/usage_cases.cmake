@@ -27,6 +27,7 @@ cli_case(NAME dim_twice ARGS run ${relu} ${shape},M=65 EXIT 2 STDERR "`M` is giv
 cli_case(NAME dim_no_value ARGS run ${relu} --bind M= EXIT 2 STDERR "`M=` is not NAME=VALUE")
 cli_case(NAME dim_huge ARGS run ${relu} --bind M=4000000000,N=4000000000,K=4000000000 EXIT 2
          STDERR "tensor `A` of shape .4000000000, 4000000000. is too large")
+cli_case(NAME trials_none ARGS tune ${relu} ${shape} --trials 0 EXIT 2 STDERR "--trials: Value 0 not in range")
 cli_case(NAME type_refused ARGS run ${relu} ${shape} --type T=i8 EXIT 2
          STDERR "`T` cannot be `i8`. it is one of: f16, bf16")
 cli_case(NAME type_unknown ARGS run ${relu} ${shape} --type U=f16 EXIT 2 STDERR "no type symbol `U`. it has: T")

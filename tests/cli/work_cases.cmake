@@ -39,3 +39,15 @@ cli_case(NAME run_wrong_unchecked COMMAND kachel_cli_wrong ARGS run ${relu} ${sh
          STDOUT "!FAILED" STDERR "!differs")
 cli_case(NAME tune_sole ARGS tune ${examples}/serve/layer.tile --kernel join_parts --bind N=2,H=2,D=32,splits=16
          --device cpu EXIT 0 STDOUT "the only configuration: there is nothing to measure")
+
+# A derived space of three to sixteen on the CPU, and a limit on what is measured.
+set(derived ${PROJECT_SOURCE_DIR}/tests/programs)
+set(tuning --device cpu --threads 2 --json --stats --budget 2)
+cli_case(NAME tune_derived ARGS tune ${derived}/auto_softmax.tile --bind N=64,D=96 ${tuning} --trials 3 EXIT 0
+         FIELDS "winner=^[0-2]" "candidates 3 state=^untried$" "candidates 3 configuration=^rows=" "stats tunings=^1$")
+cli_case(NAME tune_derived_program ARGS tune ${derived}/auto_sum.tile --kernel sum_of --bind N=3000 ${tuning} --trials 2 EXIT 0
+         FIELDS "winner=^[0-9]" "candidates 0 configuration=^parts=8$")
+cli_case(NAME run_derived ARGS run ${derived}/auto_matmul.tile --bind M=40,N=72,K=50 --const tf32=false,fast=false ${quick}
+         EXIT 0 FIELDS ${passed})
+cli_case(NAME tune_trials ARGS tune ${relu} --bind M=32,N=32,K=32 --trials 1 ${tuning} EXIT 0
+         FIELDS "candidates 0 state=^measured$" "candidates 1 state=^untried$" "candidates 11 state=^untried$")
