@@ -82,10 +82,12 @@ class Preparer {
   }
 
   int64_t largest(const ExprRef& extent) const {
-    for (const Tunable& tunable : kernel_.tunables)
-      if (is_tunable(extent) && tunable.var == extent->var)
-        return tunable.automatic ? most_automatic(role_of(kernel_, tunable.var))
-                                 : *std::max_element(tunable.values.begin(), tunable.values.end());
+    for (size_t i = 0; is_tunable(extent) && i < kernel_.tunables.size(); ++i) {
+      const Tunable& tunable = kernel_.tunables[i];
+      if (tunable.var != extent->var) continue;
+      return tunable.automatic ? most_automatic(roles_of(kernel_)[i])
+                               : *std::max_element(tunable.values.begin(), tunable.values.end());
+    }
     return 0;
   }
 

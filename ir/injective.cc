@@ -3,8 +3,9 @@
 // mixed radix: in some order |c1| >= 1 and |c(n+1)| >= |cn| * extent(vn). One variable with coefficient +-1 is the
 // common case; `i*BN + j` with j < BN is the other. Variables of extent 1 are determined from the start.
 //
-// Bounds on symbolic coefficients use that tunables are at least their smallest listed value, or 1. A dimension counts as 0
-// or more, which is why `i*N` alone determines nothing while `i*N + j` with j < N does: for N = 0 no iteration runs.
+// Bounds on symbolic coefficients use that tunables are at least their smallest listed value, or 1. A dimension counts
+// as 0 or more, which is why `i*N` alone determines nothing while `i*N + j` with j < N does: for N = 0 no iteration
+// runs.
 #include "ir/injective.h"
 
 #include <algorithm>

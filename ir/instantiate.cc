@@ -114,13 +114,15 @@ Status Instantiator::bind_values(const std::vector<VarRef>& static_dims) {
                   "give it one when the kernel is specialised");
     }
   }
-  for (const Tunable& tunable : typed_.tunables) {
+  const std::vector<TunableRole> roles = roles_of(typed_);
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const Tunable& tunable = typed_.tunables[i];
     auto found = bindings_.tunables.find(tunable.var->name);
     if (found == bindings_.tunables.end())
       return fail(tunable.var->loc, fmt::format("the tunable `{}` has no value", tunable.var->name),
                   "give it one of those declared in `tune`");
     if (tunable.automatic) {
-      const int64_t most = most_automatic(role_of(typed_, tunable.var));
+      const int64_t most = most_automatic(roles[i]);
       if (found->second < 1 || found->second > most)
         return fail(tunable.var->loc,
                     fmt::format("{} is not a value of the tunable `{}`", found->second, tunable.var->name),

@@ -1,6 +1,6 @@
 #include "ir/tunable_role.h"
 
-#include <algorithm>
+#include <unordered_map>
 
 #include "ir/concrete.h"
 #include "ir/visit.h"
@@ -8,53 +8,65 @@
 namespace kachel::ir {
 namespace {
 
+enum Use : uint8_t { kInStages = 1, kInProduct = 2, kInExtent = 4, kInParts = 8 };
+
 class Uses {
  public:
-  Uses(const Kernel& kernel, const VarRef& var) : var_(var) {
-    for (const IterVar& axis : kernel.grid) parts_ |= is_in(axis.extent);
+  explicit Uses(const Kernel& kernel) {
+    for (const IterVar& axis : kernel.grid) note(axis.extent, kInParts);
     for (const Param& param : kernel.params)
       if (param.tensor)
-        for (const ExprRef& extent : param.tensor->shape) parts_ |= is_in(extent);
+        for (const ExprRef& extent : param.tensor->shape) note(extent, kInParts);
     for_each_stmt(kernel.body, [&](const Stmt& stmt) { statement(stmt); });
   }
+  explicit Uses(const Program& program) {
+    for (const BufferRef& temp : program.temps)
+      for (const ExprRef& extent : temp->shape) note(extent, kInParts);
+    for (const Call& call : program.calls)
+      for (const CallArg& argument : call.args) note(argument.value, kInParts);
+  }
 
-  TunableRole role() const {
-    return stages_    ? TunableRole::kStages
-           : product_ ? TunableRole::kProduct
-           : extent_  ? TunableRole::kExtent
-           : parts_   ? TunableRole::kParts
-                      : TunableRole::kUnknown;
+  TunableRole role(const VarRef& var) const {
+    const auto found = uses_.find(var.get());
+    const uint8_t uses = found == uses_.end() ? 0 : found->second;
+    return uses & kInStages    ? TunableRole::kStages
+           : uses & kInProduct ? TunableRole::kProduct
+           : uses & kInExtent  ? TunableRole::kExtent
+           : uses & kInParts   ? TunableRole::kParts
+                               : TunableRole::kUnknown;
   }
 
  private:
-  bool is_in(const ExprRef& expr) const { return mentions(expr, var_); }
-  bool is_extent_of(const TileRef& tile) const {
-    for (size_t axis = 0; axis < tile.axes.size(); ++axis)
-      if (is_in(axis_extent(tile, axis))) return true;
-    return false;
+  void note(const ExprRef& expr, Use use) {
+    visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kVar && node->var->kind == VarKind::kTunable) uses_[node->var.get()] |= use;
+    });
+  }
+  void extents_of(const TileRef& tile, Use use) {
+    for (size_t axis = 0; axis < tile.axes.size(); ++axis) note(axis_extent(tile, axis), use);
   }
 
   void statement(const Stmt& stmt) {
-    for_each_tile(stmt, [&](const TileRef& tile, bool) { extent_ |= is_extent_of(tile); });
+    for_each_tile(stmt, [&](const TileRef& tile, bool) { extents_of(tile, kInExtent); });
     for_each_expr(stmt, [&](const ExprRef& expr) {
       visit(expr, [&](const ExprRef& node) {
-        for (const IterVar& iter : node->iters) extent_ |= is_in(iter.extent);
+        for (const IterVar& iter : node->iters) note(iter.extent, kInExtent);
       });
     });
     if (const auto* decl = std::get_if<DeclStmt>(&stmt.node)) {
-      for (const ExprRef& extent : decl->buffer->shape) extent_ |= is_in(extent);
+      for (const ExprRef& extent : decl->buffer->shape) note(extent, kInExtent);
     } else if (const auto* gemm = std::get_if<GemmStmt>(&stmt.node)) {
-      product_ |= is_extent_of(gemm->c) || is_extent_of(gemm->a) || is_extent_of(gemm->b);
+      for (const TileRef* tile : {&gemm->c, &gemm->a, &gemm->b}) extents_of(*tile, kInProduct);
     } else if (const auto* region = std::get_if<ParallelStmt>(&stmt.node)) {
-      for (const IterVar& iter : region->iters) extent_ |= is_in(iter.extent);
+      for (const IterVar& iter : region->iters) note(iter.extent, kInExtent);
     } else if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
-      stages_ |= is_in(loop->stages);
-      parts_ |= is_in(loop->begin) || is_in(loop->end);
+      note(loop->stages, kInStages);
+      note(loop->begin, kInParts);
+      note(loop->end, kInParts);
     }
   }
 
-  const VarRef& var_;
-  bool stages_ = false, product_ = false, extent_ = false, parts_ = false;
+  std::unordered_map<const Var*, uint8_t> uses_;
 };
 
 }  // namespace
@@ -65,20 +77,21 @@ bool mentions(const ExprRef& expr, const VarRef& var) {
   return found;
 }
 
-TunableRole role_of(const Kernel& kernel, const VarRef& var) {
-  if (var->name == "threads") return TunableRole::kThreads;
-  if (var->name == "cluster") return TunableRole::kCluster;
-  return Uses(kernel, var).role();
+std::vector<TunableRole> roles_of(const Kernel& kernel) {
+  const Uses uses(kernel);
+  std::vector<TunableRole> roles;
+  for (const Tunable& tunable : kernel.tunables)
+    roles.push_back(tunable.var->name == "threads"   ? TunableRole::kThreads
+                    : tunable.var->name == "cluster" ? TunableRole::kCluster
+                                                     : uses.role(tunable.var));
+  return roles;
 }
 
-TunableRole role_of(const Program& program, const VarRef& var) {
-  for (const BufferRef& temp : program.temps)
-    for (const ExprRef& extent : temp->shape)
-      if (mentions(extent, var)) return TunableRole::kParts;
-  for (const Call& call : program.calls)
-    for (const CallArg& argument : call.args)
-      if (mentions(argument.value, var)) return TunableRole::kParts;
-  return TunableRole::kUnknown;
+std::vector<TunableRole> roles_of(const Program& program) {
+  const Uses uses(program);
+  std::vector<TunableRole> roles;
+  for (const Tunable& tunable : program.header.tunables) roles.push_back(uses.role(tunable.var));
+  return roles;
 }
 
 int64_t most_automatic(TunableRole role) {

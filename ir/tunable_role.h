@@ -15,10 +15,14 @@ enum class TunableRole : uint8_t {
   kParts,    // a number of blocks, iterations or elements of a temporary
 };
 
-// The first of these that a use of `var` speaks for, in the order threads, cluster, stages, product, extent, parts.
-TunableRole role_of(const Kernel& kernel, const VarRef& var);
-// Of a tunable of the program's own: kParts or kUnknown.
-TunableRole role_of(const Program& program, const VarRef& var);
+// Of every tunable, in declared order, the first of these that a use speaks for, in the order threads, cluster, stages,
+// product, extent, parts. One walk over the kernel.
+std::vector<TunableRole> roles_of(const Kernel& kernel);
+// Of the tunables of the program's own: kParts or kUnknown.
+std::vector<TunableRole> roles_of(const Program& program);
+
+// More tunables without a list are an error: a space of so many axes is not worth deriving.
+inline constexpr size_t kMostAutomatic = 16;
 
 // The largest value that a tunable of this role can have which is not listed. Values are at least 1.
 int64_t most_automatic(TunableRole role);

@@ -73,7 +73,7 @@ std::vector<Diagnostic> verify(const Module& module) {
     if (found.empty()) {
       check_header(kernel, found);
       check_extents(kernel, found);
-      check_automatic(kernel, [&](const VarRef& var) { return role_of(kernel, var); }, found);
+      check_automatic(kernel, roles_of(kernel), found);
     }
     if (found.empty()) {
       check_shapes(kernel, found);

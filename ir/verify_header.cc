@@ -150,12 +150,20 @@ void check_header(const Kernel& kernel, Diagnostics& out) {
           {axis.extent->loc, "the extent of a grid axis must be a positive integer", "write a number of at least 1"});
 }
 
-void check_automatic(const Kernel& header, const std::function<TunableRole(const VarRef&)>& role, Diagnostics& out) {
-  for (const Tunable& tunable : header.tunables)
-    if (tunable.automatic && role(tunable.var) == TunableRole::kUnknown)
-      out.push_back({tunable.var->loc,
-                     fmt::format("what `{}` is used for does not say which values make sense", tunable.var->name),
-                     fmt::format("list them: `tune {} = 1 | 2`", tunable.var->name)});
+void check_automatic(const Kernel& header, const std::vector<TunableRole>& roles, Diagnostics& out) {
+  size_t count = 0;
+  for (size_t i = 0; i < header.tunables.size(); ++i) {
+    const VarRef& var = header.tunables[i].var;
+    if (!header.tunables[i].automatic) continue;
+    if (++count == kMostAutomatic + 1) {
+      out.push_back({var->loc, fmt::format("more than {} tunables without values", kMostAutomatic),
+                     "list the values of those that matter least"});
+      return;
+    }
+    if (roles[i] == TunableRole::kUnknown)
+      out.push_back({var->loc, fmt::format("what `{}` is used for does not say which values make sense", var->name),
+                     fmt::format("list them: `tune {} = 1 | 2`", var->name)});
+  }
 }
 
 void check_extents(const Kernel& kernel, Diagnostics& out) {

@@ -24,7 +24,7 @@ class ProgramRules {
     if (!program_.header.grid.empty() || !program_.header.body.empty())
       report(program_.header.loc, "a program has neither grid nor statements", "put them into a kernel that it calls");
     if (!out_.empty()) return;
-    check_automatic(program_.header, [&](const VarRef& var) { return role_of(program_, var); }, out_);
+    check_automatic(program_.header, roles_of(program_), out_);
     for (const BufferRef& temp : program_.temps) temporary(*temp);
     for (const Call& call : program_.calls)
       for (const Guard& guard : call.guards) check_host(guard.condition, false, "the condition of a call", out_);

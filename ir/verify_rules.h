@@ -1,7 +1,5 @@
 // The groups of rules that verify() applies in turn. Private. Each adds what it finds to `out`.
 #pragma once
-#include <functional>
-
 #include "ir/module.h"
 #include "ir/poly.h"
 #include "ir/tunable_role.h"
@@ -30,8 +28,8 @@ void check_all_types(const Kernel& kernel, Diagnostics& out);
 
 // A program of `module`: its header, its temporaries, and each call against the kernel that it names.
 void check_program(const Module& module, const Program& program, Diagnostics& out);
-// `tune auto` where nothing can be derived.
-void check_automatic(const Kernel& header, const std::function<TunableRole(const VarRef&)>& role, Diagnostics& out);
+// `tune auto` where nothing can be derived. `roles`: of the header's tunables.
+void check_automatic(const Kernel& header, const std::vector<TunableRole>& roles, Diagnostics& out);
 // What the host evaluates: dimensions, constants, tunables and, where they are known, run-time scalars.
 void check_host(const ExprRef& expr, bool scalars, std::string_view place, Diagnostics& out);
 

@@ -69,14 +69,15 @@ std::vector<std::vector<int64_t>> axes_of(const Outline& outline) {
   std::vector<Values> axes;
   const auto& tunables = outline.question().kernel.tunables;
   for (size_t i = 0; i < tunables.size(); ++i) axes.push_back(values_of(outline, i));
+  const size_t most = std::min(kMostPoints, kMostWork / std::max<size_t>(outline.work(), 1));
   auto points = [&] {
     size_t points = 1;
-    for (const Values& axis : axes) points = points > kMostPoints ? points : points * axis.size();
+    for (const Values& axis : axes) points = points > most ? points : points * axis.size();
     return points;
   };
   // Every other value of the longest axis; of listed ones only where nothing else is left.
   for (bool listed : {false, true})
-    while (points() > kMostPoints) {
+    while (points() > most) {
       Values* longest = nullptr;
       for (size_t i = 0; i < axes.size(); ++i)
         if ((listed || tunables[i].automatic) && axes[i].size() > 1 && (!longest || axes[i].size() > longest->size()))

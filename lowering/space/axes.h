@@ -7,8 +7,8 @@
 
 namespace kachel::lowering {
 
-// More are never looked at: longer axes are thinned out.
-inline constexpr size_t kMostPoints = size_t{1} << 16;
+// More points are never looked at, nor more nodes of expressions at all of them: longer axes are thinned out.
+inline constexpr size_t kMostPoints = size_t{1} << 16, kMostWork = size_t{1} << 22;
 
 // One axis a tunable, in declared order.
 std::vector<std::vector<int64_t>> axes_of(const Outline& outline);

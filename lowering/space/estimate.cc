@@ -53,7 +53,7 @@ Iteration iteration_of(const Outline& outline) {
   for (const TileOutline& tile : outline.tiles()) {
     if (!tile.streamed) continue;
     sum.bytes += static_cast<double>(outline.elements(tile).value_or(0)) * tile.bits / 8;
-    if (tile.stages) sum.stages = std::max(sum.stages, static_cast<double>(outline.value(tile.stages).value_or(1)));
+    if (tile.stages) sum.stages = std::max(sum.stages, static_cast<double>(outline.value(*tile.stages).value_or(1)));
   }
   for (const ProductOutline& product : outline.products()) {
     const auto m = outline.value(product.m), n = outline.value(product.n), k = outline.value(product.k);

@@ -39,10 +39,10 @@ Outline::Outline(const SpaceQuestion& question) : question_(question) {
   for (const ir::VarRef& var : kernel.dims)
     if (const auto found = question.bindings.dims.find(var->name); found != question.bindings.dims.end())
       env_[var.get()] = {false, found->second, 0};
-  for (const ir::Tunable& tunable : kernel.tunables) {
-    env_[tunable.var.get()] = {};
-    roles_.push_back(question.is_program ? ir::TunableRole::kParts : ir::role_of(kernel, tunable.var));
-  }
+  for (const ir::Tunable& tunable : kernel.tunables) env_[tunable.var.get()] = {};
+  roles_ = ir::roles_of(kernel);
+  if (question.is_program) std::fill(roles_.begin(), roles_.end(), ir::TunableRole::kParts);
+  work_ = kernel.tunables.size();
   for (const ir::IterVar& axis : kernel.grid) {
     grid_.push_back(extent_of(axis.extent));
     cover(axis.extent);
@@ -50,9 +50,10 @@ Outline::Outline(const SpaceQuestion& question) : question_(question) {
   block(kernel.body, nullptr);
 }
 
-Extent Outline::extent_of(const ExprRef& expr) const {
+Extent Outline::extent_of(const ExprRef& expr) {
   Extent extent{expr};
   ir::visit(expr, [&](const ExprRef& node) {
+    ++work_;
     if (node->kind == ExprKind::kLoad || node->kind == ExprKind::kReduce) extent.known = false;
     if (node->kind == ExprKind::kVar && !env_.count(node->var.get())) extent.known = false;
   });
@@ -82,7 +83,7 @@ void Outline::block(const ir::Block& body, const ir::ForStmt* loop) {
       if (found == buffers_.end()) continue;
       TileOutline& tile = tiles_[static_cast<size_t>(found - buffers_.begin())];
       tile.streamed = true;
-      if (loop->pipelined) tile.stages = loop->stages;
+      if (loop->pipelined && loop->stages) tile.stages = extent_of(loop->stages);
     } else if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
       product(*gemm);
     } else if (const auto* inner = std::get_if<ir::ForStmt>(&stmt.node)) {
@@ -179,7 +180,7 @@ Footprint footprint_of(const Outline& outline) {
     if (!tile.shared)
       sum.registers += (bytes + 3) / 4;
     else
-      sum.shared_bytes += bytes * (tile.stages ? std::max<int64_t>(outline.value(tile.stages).value_or(1), 1) : 1);
+      sum.shared_bytes += bytes * (tile.stages ? std::max<int64_t>(outline.value(*tile.stages).value_or(1), 1) : 1);
   }
   return sum;
 }

@@ -21,8 +21,8 @@ struct TileOutline {
   std::vector<Extent> extents;
   int bits = 32;
   bool shared = false;
-  ir::ExprRef stages;     // of the pipelined loop that fills it from a tensor; null: it is not filled ahead
-  bool streamed = false;  // a loop fills it from a tensor
+  std::optional<Extent> stages;  // of the pipelined loop that fills it from a tensor; none: it is not filled ahead
+  bool streamed = false;         // a loop fills it from a tensor
 };
 
 struct ProductOutline {
@@ -50,17 +50,19 @@ class Outline {
   // Of the operands of products in which the tunable is the extent along k alone; 0: it is another one as well.
   int bits_along_k(size_t tunable) const;
 
+  // Nodes that are evaluated for one point, about.
+  size_t work() const { return work_; }
+
   // From now on extents are evaluated for these.
   void set(const std::vector<int64_t>& values);
   // Nothing where it cannot be evaluated.
   std::optional<int64_t> value(const Extent& extent) const;
-  std::optional<int64_t> value(const ir::ExprRef& expr) const { return value(extent_of(expr)); }
   std::optional<int64_t> elements(const TileOutline& tile) const;
   bool shares_copies() const;  // by a derived tunable
   bool waits_for_l2() const;
 
  private:
-  Extent extent_of(const ir::ExprRef& expr) const;
+  Extent extent_of(const ir::ExprRef& expr);
   ir::DType type_of(const ir::TypeRef& type) const;
   void block(const ir::Block& body, const ir::ForStmt* loop);
   void product(const ir::GemmStmt& gemm);
@@ -74,6 +76,7 @@ class Outline {
   std::vector<CoverOutline> covers_;
   std::vector<Extent> grid_;
   ir::HostEnv env_;
+  size_t work_ = 0;
 };
 
 // What a configuration asks of a block's memory.

@@ -54,11 +54,12 @@ ir::Bindings bindings_of(const ir::Kernel& kernel, const std::string& bind) {
     bindings.int_consts[var->name] = number(var->name, 0);
     bindings.float_consts[var->name] = static_cast<double>(number(var->name, 0));
   }
-  for (const ir::Tunable& tunable : kernel.tunables)
-    bindings.tunables[tunable.var->name] =
-        number(tunable.var->name, tunable.automatic
-                                      ? std::min<int64_t>(64, ir::most_automatic(ir::role_of(kernel, tunable.var)))
-                                      : tunable.values[0]);
+  const std::vector<ir::TunableRole> roles = ir::roles_of(kernel);
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const ir::Tunable& tunable = kernel.tunables[i];
+    bindings.tunables[tunable.var->name] = number(
+        tunable.var->name, tunable.automatic ? std::min<int64_t>(64, ir::most_automatic(roles[i])) : tunable.values[0]);
+  }
   for (const ir::VarRef& dim : kernel.dims) bindings.dims[dim->name] = number(dim->name, 1024);
   return bindings;
 }

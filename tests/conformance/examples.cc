@@ -66,9 +66,9 @@ void transpose(TensorSpec* tensor) {
 }
 
 // A value that is not listed: whatever the role allows, as long as a simulated block is not too large.
-int64_t random_value(const ir::Kernel& kernel, const ir::VarRef& var, Random& random) {
+int64_t random_value(ir::TunableRole role, Random& random) {
   const auto one_of = [&](std::initializer_list<int64_t> values) { return values.begin()[random() % values.size()]; };
-  switch (ir::role_of(kernel, var)) {
+  switch (role) {
     case ir::TunableRole::kThreads:
       return one_of({32, 64, 128, 256});
     case ir::TunableRole::kCluster:
@@ -108,8 +108,10 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     test.bindings.float_consts[var->name] = 0.5;
     env[var.get()] = {var->type.dtype == ir::DType::F32, value, 0.5};
   }
-  for (const ir::Tunable& tunable : kernel.tunables) {
-    int64_t value = wish(tunable.var->name, tunable.automatic ? random_value(kernel, tunable.var, random)
+  const std::vector<ir::TunableRole> roles = ir::roles_of(kernel);
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const ir::Tunable& tunable = kernel.tunables[i];
+    int64_t value = wish(tunable.var->name, tunable.automatic ? random_value(roles[i], random)
                                                               : tunable.values[random() % tunable.values.size()]);
     test.bindings.tunables[tunable.var->name] = value;
     if (tunable.var->name == "threads") test.threads = static_cast<int>(value);

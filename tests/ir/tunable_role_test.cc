@@ -32,8 +32,8 @@ grid s < splits, by < ceildiv(M, BM), bx < ceildiv(N, BN)
 )";
 
 TunableRole role(const Kernel& kernel, std::string_view name) {
-  for (const Tunable& tunable : kernel.tunables)
-    if (tunable.var->name == name) return role_of(kernel, tunable.var);
+  for (size_t i = 0; i < kernel.tunables.size(); ++i)
+    if (kernel.tunables[i].var->name == name) return roles_of(kernel)[i];
   return TunableRole::kUnknown;
 }
 
@@ -106,9 +106,7 @@ TEST_CASE("names say nothing but for threads and cluster") {
     for (size_t at = 0; (at = renamed.find(from, at)) != renamed.npos; at += to.size())
       renamed.replace(at, from.size(), to);
   const Kernel kernel = kernel_of(renamed), original = kernel_of(kMatmul);
-  REQUIRE(kernel.tunables.size() == original.tunables.size());
-  for (size_t i = 0; i < kernel.tunables.size(); ++i)
-    CHECK(role_of(kernel, kernel.tunables[i].var) == role_of(original, original.tunables[i].var));
+  CHECK(roles_of(kernel) == roles_of(original));
 }
 
 constexpr const char* kProgram = R"(tile 1
@@ -129,7 +127,7 @@ TEST_CASE("a program's tunables are numbers of parts") {
   auto module = load(std::string(kProgram) + "S { temp P: f32[S] part(X, P) part(P, Y) }");
   REQUIRE_MESSAGE(module.ok(), module.status().message());
   const Program& program = module->programs[0];
-  CHECK(role_of(program, program.header.tunables[0].var) == TunableRole::kParts);
+  CHECK(roles_of(program) == std::vector{TunableRole::kParts});
   CHECK(print(*module).find("tune auto S\n") != std::string::npos);
 }
 
@@ -144,6 +142,16 @@ TEST_CASE("where nothing can be derived, tune auto is refused") {
       {"tile 1 kernel k(A: out f32[4]) tune auto B, $B$ { fragment x: f32[B] = 0 A[0 +: B] = x }", "`B` is", ""},
   };
   for (const Malformed& malformed : kTable) check(malformed);
+}
+
+TEST_CASE("few tunables are without values, however many are written") {
+  check(
+      {"tile 1 kernel k(A: out f32[4]) tune auto a, b, c, d, e, f, g, h, i, j, k0, l, m, n, o, p, $q$ grid x < "
+       "a*b*c*d*e*f*g*h*i*j*k0*l*m*n*o*p*q { fragment y: f32[4] = 0 if x == 0 { A[:] = y } }",
+       "more than 16 tunables without values", "list the values"});
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += (i ? ", a" : "a") + std::to_string(i);
+  CHECK(!diagnose("tile 1 kernel k(A: out f32[4]) tune auto " + many + " { fragment y: f32[4] = 0 A[:] = y }").empty());
 }
 
 TEST_CASE("any value up to the role's limit makes a kernel") {

@@ -107,7 +107,7 @@ TEST_CASE("a derived space is not empty, not too large, without repetition, and 
     CHECK(derived(asked)->space == answer->space);
     for (const Values& values : answer->space)
       for (size_t i = 0; i < values.size(); ++i) {
-        const int64_t most = ir::most_automatic(ir::role_of(answer->kernel, answer->kernel.tunables[i].var));
+        const int64_t most = ir::most_automatic(ir::roles_of(answer->kernel)[i]);
         CHECK((values[i] >= 1 && values[i] <= most));
       }
   }

@@ -120,6 +120,7 @@ class Builder {
   }
 
   void add_tunables() {
+    const std::vector<ir::TunableRole> roles = ir::roles_of(model_->kernel);
     for (const ir::Tunable& tunable : model_->kernel.tunables) {
       int index = static_cast<int>(model_->tunables.size());
       model_->scope.tunables[tunable.var.get()] = index;
@@ -127,8 +128,8 @@ class Builder {
       if (tunable.var->name == "cluster") model_->cluster_tunable = index;
       TunableModel& model = model_->tunables.emplace_back(TunableModel{tunable.var->name, tunable.values});
       if (tunable.automatic) {
-        model.most =
-            ir::most_automatic(model_->is_program ? ir::TunableRole::kParts : ir::role_of(model_->kernel, tunable.var));
+        const ir::TunableRole role = roles[static_cast<size_t>(index)];
+        model.most = ir::most_automatic(model_->is_program ? ir::TunableRole::kParts : role);
         model_->automatic = true;
       } else if (__builtin_mul_overflow(model_->configurations, tunable.values.size(), &model_->configurations))
         model_->configurations = SIZE_MAX;
