@@ -223,7 +223,7 @@ typedef struct kachel_engine_options {
    * served as under OFF. */
   uint64_t worker_max_bytes;
   uint64_t compile_limit_ns; /* of one compilation, in this process or a worker; 0: 60 s */
-  uint64_t run_limit_ns;     /* of one run of a configuration in a worker; 0: 30 s */
+  uint64_t run_limit_ns;     /* of one run of a configuration in a worker, beyond which it counts as hanging; 0: 30 s */
   int32_t worker_required;   /* 0: without a usable worker this process tries configurations itself, after a line in the
                                 log; else nothing is tried, and keys are served as under OFF */
   int32_t worker_restarts;   /* workers after the first that one tuning may use up; then the rest is left untried. 0: 8 */

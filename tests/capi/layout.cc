@@ -206,6 +206,9 @@ FIELD(kachel_store_entry, bytes, 40);
 FIELD(kachel_store_entry, created_unix_s, 48);
 
 // Values of enums are part of the ABI as well.
+static_assert(KACHEL_CANDIDATE_UNTRIED == 0 && KACHEL_CANDIDATE_MEASURED == 5 && KACHEL_CANDIDATE_REJECTED_FLAW == 6 &&
+                  KACHEL_CANDIDATE_CRASHED == 7 && KACHEL_CANDIDATE_TIMED_OUT == 8,
+              "candidates");
 static_assert(KACHEL_E_INVALID == 1 && KACHEL_E_UNSUPPORTED == 2 && KACHEL_E_NO_DEVICE == 3 &&
                   KACHEL_E_NO_MEMORY == 4 && KACHEL_E_COMPILE == 5 && KACHEL_E_LAUNCH == 6 && KACHEL_E_STORE == 7 &&
                   KACHEL_E_BUSY == 8 && KACHEL_E_NOT_CACHED == 9 && KACHEL_E_CANCELLED == 10 &&

@@ -70,14 +70,22 @@ Result<std::shared_ptr<Relay::Turn>> Relay::begin() {
   turn->loaded = std::vector<std::atomic<bool>>(task_.candidates.size());
   turn->warm.resize(task_.candidates.size());
   KACHEL_ASSIGN(turn->worker, setup_.engine.workers().take(setup_.patient));
+  const std::string task = encode_task(task_);
+  Reply opened = call(*turn, RemoteCall::kOpen, task, kHandover_ns);
+  if (opened.end == End::kDied) {  // one that was kept for this may have been about to go
+    KACHEL_ASSIGN(turn->worker, setup_.engine.workers().take(setup_.patient));
+    opened = call(*turn, RemoteCall::kOpen, task, kHandover_ns);
+  }
   setup_.engine.counters().workers.fetch_add(1, std::memory_order_relaxed);
-  auto must = [&](RemoteCall what, std::string body) -> Result<std::string> {
-    Reply reply = call(*turn, what, std::move(body), kHandover_ns);
+  auto judged = [](Reply reply) -> Result<std::string> {
     if (!reply.status.ok()) return reply.status;
     if (reply.end != End::kAnswered) return unsupported("a worker could not take the tensors over: " + reply.body);
     return std::move(reply.body);
   };
-  KACHEL_TRY(must(RemoteCall::kOpen, encode_task(task_)).status());
+  auto must = [&](RemoteCall what, std::string body) {
+    return judged(call(*turn, what, std::move(body), kHandover_ns));
+  };
+  KACHEL_TRY(judged(std::move(opened)).status());
   KACHEL_TRY(read_contents(setup_.device, setup_.arguments, task_, setup_.stream,
                            [&](uint64_t param, uint64_t offset, std::string_view bytes) {
                              ByteWriter body;

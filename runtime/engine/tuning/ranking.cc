@@ -175,8 +175,9 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
   }
   if (order.empty())
     return Status(Code::kLaunch,
-                  fmt::format("kernel `{}`: of {} configurations, all that were tried have crashed, timed out or "
-                              "computed something else; see the tuning, or clear the store to try them again",
+                  fmt::format("kernel `{}`: none of its {} configurations may serve, since they crashed, timed out or "
+                              "computed something else when they were tuned. See the tuning; name one to run it in "
+                              "spite of that, or clear the store, with a longer limit for runs if they are but slow",
                               model_.kernel.name, candidates_.size()));
   return order;
 }

@@ -333,6 +333,28 @@ char state_of(pid_t id) {
   return end == line.npos ? 'X' : line[end + 2];
 }
 
+TEST_CASE("a worker that is killed while it waits for work is replaced, and nobody is blamed") {
+  TempDir dir;
+  const std::string ids = dir.path() + "/ids";
+  ::setenv("KACHEL_TEST_WORKER_PIDS", ids.c_str(), 1);
+  Host host;
+  auto kernel = host.kernel();
+  REQUIRE(host.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+  pid_t worker = 0;
+  std::ifstream(ids) >> worker;
+  REQUIRE(worker > 0);
+  REQUIRE(::kill(worker, SIGKILL) == 0);
+  while (state_of(worker) != 'Z' && state_of(worker) != 'X') std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(host.scale(*kernel, 128, 64, Policy::kBlocking).ok());
+  ::unsetenv("KACHEL_TEST_WORKER_PIDS");
+  CHECK(host.stats().tunings == 2);
+  CHECK(host.stats().workers_lost == 0);
+  CHECK(host.warnings().empty());
+  CHECK(state_of(worker) == 'X');
+  host.engine()->freeze();
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
 TEST_CASE("a worker does not outlive its host, whatever the host's other children hold open") {
   TempDir dir;
   const std::string ids = dir.path() + "/ids";
