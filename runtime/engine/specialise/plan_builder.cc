@@ -126,7 +126,10 @@ ResourceUsage PlanBuilder::usage(const Request& request) {
   const auto bytes = services_.store.get_here(key);
   if (!bytes) return {};
   auto plan = decode_plan(*bytes, request.model);
-  return plan.ok() ? plan->steps[0].usage : ResourceUsage{};
+  if (!plan.ok()) return {};
+  ResourceUsage usage = plan->steps[0].usage;
+  if (usage.shared_bytes < 0) usage.shared_bytes = plan->steps[0].shared_bytes;
+  return usage;
 }
 
 Result<const Specialisation*> PlanBuilder::get(const Request& request) {
