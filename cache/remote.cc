@@ -60,6 +60,10 @@ std::optional<std::string> Remote::get(const std::string& name) {
   if (!changed_.wait_for(lock, us(options_.wait_us), [&] { return request->done; })) {
     std::erase(gets_, request);
     request->abandoned = true;
+    if (overdue_) {  // somebody else who waited for it has said so
+      ++stats_.errors;
+      return std::nullopt;
+    }
     overdue_ = running_;
     const std::string line = settle(
         get_circuit_, "get", {RemoteAnswer::kFailed, fmt::format("no answer within {} ms", options_.wait_us / 1000)});
@@ -103,7 +107,13 @@ RemoteStats Remote::stats() const {
   return stats_;
 }
 
-// With the lock held.
+// What waits behind a call that failed, with the lock held.
+void Remote::drop_gets() {
+  stats_.skipped += gets_.size();
+  for (const auto& request : gets_) request->done = true;
+  gets_.clear();
+}
+
 void Remote::drop_puts() {
   stats_.skipped += puts_.size();
   puts_.clear();
@@ -119,7 +129,6 @@ std::string Remote::settle(Circuit& circuit, const char* what, const RemoteAnswe
   }
   ++stats_.errors;
   const Clock::time_point now = Clock::now();
-  if (now < circuit.closed_from) return {};  // several waited for the same call
   circuit.pause_us = circuit.pause_us == 0 ? options_.pause_us : std::min(circuit.pause_us * 2, options_.most_pause_us);
   circuit.closed_from = now + us(circuit.pause_us);
   if (said_ && now - *said_ < kBetweenLines) return {};
@@ -182,12 +191,14 @@ void Remote::run() {
         lock.lock();
       }
     running_ = overdue_ = false;
+    const bool failed = judged.kind == RemoteAnswer::kFailed;
     if (is_get) {
       request->found = answer.kind == RemoteAnswer::kDone;
       if (answer.kind == RemoteAnswer::kAbsent && !request->abandoned) ++stats_.misses;
       request->done = true;
-    } else if (answer.kind == RemoteAnswer::kFailed) {
-      drop_puts();  // they would have to wait for the circuit
+      if (failed) drop_gets();
+    } else if (failed) {
+      drop_puts();
     } else {
       ++stats_.puts;
     }

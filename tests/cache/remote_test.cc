@@ -30,9 +30,9 @@ double seconds_of(const std::function<void()>& work) {
 // Pauses that a test can wait for.
 RemoteOptions brisk(FakeRemote& fake) {
   RemoteOptions options = fake.options();
-  options.wait_us = 50'000;
-  options.pause_us = 60'000;
-  options.most_pause_us = 120'000;
+  options.wait_us = 300'000;
+  options.pause_us = 300'000;
+  options.most_pause_us = 600'000;
   return options;
 }
 
@@ -250,15 +250,15 @@ TEST_CASE("a remote that fails costs misses, one line, and is left alone for a w
   CHECK(store->get(number_key(3)) == "x");
   CHECK(log.count() == 1);
   // Each further failure doubles the pause, to a limit; a success ends all that.
-  pause_ms(70);
+  pause_ms(350);
   CHECK_FALSE(store->get(number_key(100)));
   CHECK(fake.gets == 2);
-  pause_ms(70);
+  pause_ms(350);
   CHECK_FALSE(store->get(number_key(100)));
   CHECK(fake.gets == 2);
   fake.failing = false;
   fake.set(name_of(number_key(100)), encode(number_key(100), "there", 1));
-  pause_ms(70);
+  pause_ms(350);
   CHECK(store->get(number_key(100)) == "there");
   CHECK_FALSE(store->get(number_key(101)));
   CHECK(fake.gets == 4);
@@ -277,8 +277,8 @@ TEST_CASE("a remote that hangs costs its limit once, and delays no put") {
   fake.set(name_of(number_key(1)), encode(number_key(1), "there", 1));
   fake.hold();
   const double first = seconds_of([&] { CHECK_FALSE(store->get(number_key(1))); });
-  CHECK(first >= 0.045);
-  CHECK(log.says("no answer within 50 ms"));
+  CHECK(first >= 0.29);
+  CHECK(log.says("no answer within 300 ms"));
   pause_ms(5);  // the circuit would let the next one through, but the call is not back
   const double more = seconds_of([&] {
     for (uint64_t i = 0; i < 50; ++i) {
@@ -286,7 +286,7 @@ TEST_CASE("a remote that hangs costs its limit once, and delays no put") {
       REQUIRE(store->put(number_key(100 + i), "x").ok());
     }
   });
-  CHECK(more < 0.045);
+  CHECK(more < 0.25);
   CHECK(fake.gets == 1);
   CHECK(fake.puts == 0);
   CHECK_FALSE(store->flush(1000));
@@ -308,6 +308,7 @@ TEST_CASE("a get that is slow serves, and is the last for a while") {
   for (uint64_t i = 0; i < 10; ++i) fake.set(name_of(number_key(i)), encode(number_key(i), "there", 1));
   fake.hold();
   std::thread later([&] {
+    while (fake.inside == 0) pause_ms(1);
     pause_ms(40);
     fake.release();
   });
@@ -320,21 +321,30 @@ TEST_CASE("a get that is slow serves, and is the last for a while") {
   CHECK(log.says("it took"));
 }
 
-TEST_CASE("many threads that wait for the same hanging remote are one failure") {
-  FakeRemote fake;
-  RemoteOptions options = brisk(fake);
-  options.pause_us = 1000;
-  options.most_pause_us = 3'600'000'000;
-  auto store = open_store({.remote = options});
-  fake.hold();
-  std::vector<std::thread> threads;
-  for (uint64_t i = 0; i < 16; ++i) threads.emplace_back([&, i] { CHECK_FALSE(store->get(number_key(i))); });
-  for (std::thread& thread : threads) thread.join();
-  fake.release();
-  REQUIRE(store->flush(kLong_us));
-  pause_ms(20);
-  CHECK_FALSE(store->get(number_key(1)));
-  CHECK(fake.gets == 2);
+TEST_CASE("many threads that wait for the same remote see one failure") {
+  for (bool hangs : {true, false}) {
+    FakeRemote fake;
+    RemoteOptions options = brisk(fake);
+    if (!hangs) options.wait_us = kLong_us;
+    options.most_pause_us = kLong_us;
+    auto store = open_store({.remote = options});
+    fake.failing = true;
+    fake.hold();
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 16; ++i) threads.emplace_back([&, i] { CHECK_FALSE(store->get(number_key(i))); });
+    if (!hangs) {
+      pause_ms(100);  // until they wait
+      fake.release();
+    }
+    for (std::thread& thread : threads) thread.join();
+    fake.release();
+    REQUIRE(store->flush(kLong_us));
+    fake.failing = false;
+    pause_ms(350);  // one pause, that of a first failure
+    CHECK_FALSE(store->get(number_key(1)));
+    CHECK(fake.gets == 2);
+    CHECK(store->stat().remote.misses == 1);
+  }
 }
 
 TEST_CASE("values without end, and a queue without room") {

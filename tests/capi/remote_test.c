@@ -166,7 +166,7 @@ static void shares(void) {
   kachel_stats stats;
   int before;
   options.policy = KACHEL_POLICY_BLOCKING;
-  options.tune_budget_ns = 5000000000u;
+  options.tune_budget_ns = 2000000000u;
   stats = launch(&options);
   before = table.count;
   CHECK(stats.tunings == 1 && stats.compiles >= 2 && stats.remote_hits == 0 && stats.remote_misses > 0);

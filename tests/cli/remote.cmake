@@ -8,7 +8,7 @@ set(patient "?connect_ms=2000&command_ms=2000")  # on a machine that has much el
 set(remote unix://$ENV{REDIS_SOCKET}${patient})
 set(idle "stats compiles=^0$;stats measurements=^0$;stats lowerings=^0$;stats llvm_opened=OFF|false")
 
-kachel(tune ${launch} --budget 5 --store ${FOLDER}/first --remote ${remote})
+kachel(tune ${launch} --budget 3 --store ${FOLDER}/first --remote ${remote})
 judge(0 "" "" "stats tunings=^1$;stats compiles=^[1-9];stats remote_puts=^[1-9];stats remote_hits=^0$;stats remote_errors=^0$")
 must(redis-cli -s $ENV{REDIS_SOCKET} --no-raw keys kachel:1:*)
 judge_text("the server's keys" "${out}" "kachel:1:[0-9a-f]+\"")
@@ -54,7 +54,7 @@ judge(0 "" "!remote store" "stats compiles=^0$;stats remote_hits=^1$")
 
 # It dies while a tuning uses it, and is gone after that.
 must(sh -c "(sleep 0.2 && kill -KILL $ENV{REDIS_PID}) & exec \"$@\"" sh
-     ${KACHEL} tune ${program} --bind N=777 --json --stats --budget 5 --store ${FOLDER}/third --remote ${remote})
+     ${KACHEL} tune ${program} --bind N=777 --json --stats --budget 3 --store ${FOLDER}/third --remote ${remote})
 judge(0 "" "" "stats tunings=^1$")
 kachel(run ${launch} --policy off --repeat 0 --check --store ${FOLDER}/third --remote ${remote})
 judge(0 "" "remote store: a get failed: unix://.*the next one is tried in 1 s" "check mismatches=^0$;stats remote_errors=^[1-9]")

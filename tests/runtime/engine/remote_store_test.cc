@@ -102,7 +102,7 @@ TEST_CASE("while a remote hangs, warm launches go on and cold ones wait for its 
   FakeRemote fake;
   EngineFixture fixture;
   fixture.options.store_remote = fake.options();
-  fixture.options.store_remote.wait_us = 300'000;
+  fixture.options.store_remote.wait_us = 800'000;
   auto kernel = fixture.kernel();
   REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kOff).ok());
   REQUIRE(fixture.engine()->store().flush(kLong_us));
@@ -128,9 +128,9 @@ TEST_CASE("while a remote hangs, warm launches go on and cold ones wait for its 
     ++warm;
   }
   launching.join();
-  CHECK(warm > 100);
-  CHECK(longest < std::chrono::milliseconds(250));
-  CHECK(cold > std::chrono::milliseconds(290));
+  CHECK(warm > 10);
+  CHECK(longest < std::chrono::milliseconds(600));
+  CHECK(cold > std::chrono::milliseconds(790));
   CHECK(fixture.engine()->stats().tunings == before.tunings + 1);
   CHECK(fixture.engine()->stats().remote.errors == 1);
   fake.release();
