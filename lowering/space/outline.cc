@@ -14,7 +14,7 @@ using ir::ExprRef;
 namespace {
 
 // Of the registers of a multiprocessor, what fragments may take: the rest holds operands, addresses and indices.
-constexpr int kFragmentShare = 4;  // all but a fourth
+constexpr int kFragmentShare = 8;  // all but an eighth
 // Elements of a block's product from which on neighbours gain by copying for each other; smaller ones lose by waiting.
 constexpr int64_t kLargeProduct = 128 * 256;
 

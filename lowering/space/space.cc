@@ -1,6 +1,7 @@
 #include "lowering/space/space.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -13,30 +14,38 @@ namespace {
 // Of the best estimate, what is still measured where nothing else orders configurations.
 constexpr double kWorthTrying = 1.5;
 
+// Bytes of shared memory that a block can use beside its tiles.
+constexpr int64_t kRoomBeside = 24 * 1024;
+
 struct Point {
   double cost;
   int64_t resident;  // blocks that a multiprocessor has shared memory for
+  int64_t shared_bytes;
   std::vector<int64_t> values;
 };
 
 // Of points that differ only in the depth of pipelines the deepest, for each number of blocks that it leaves room for.
+// Where that one leaves a block alone and little of its memory, the next is kept as well: what a block loads once, and
+// boxes that it stores from, ask for room that tiles do not show.
 void keep_deepest(const Outline& outline, std::vector<Point>* points) {
   const auto& tunables = outline.question().kernel.tunables;
   auto is_depth = [&](size_t i) { return tunables[i].automatic && outline.roles()[i] == ir::TunableRole::kStages; };
-  std::map<std::vector<int64_t>, std::vector<int64_t>> deepest;  // of others and residency: depths
+  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, int64_t>> depths;  // of others and residency: bytes
   auto split = [&](const Point& point) {
-    std::vector<int64_t> others{point.resident}, depths;
-    for (size_t i = 0; i < tunables.size(); ++i) (is_depth(i) ? depths : others).push_back(point.values[i]);
-    return std::pair(std::move(others), std::move(depths));
+    std::vector<int64_t> others{point.resident}, own;
+    for (size_t i = 0; i < tunables.size(); ++i) (is_depth(i) ? own : others).push_back(point.values[i]);
+    return std::pair(std::move(others), std::move(own));
   };
   for (const Point& point : *points) {
-    auto [others, depths] = split(point);
-    std::vector<int64_t>& known = deepest[std::move(others)];
-    known = std::max(known, depths);
+    auto [others, own] = split(point);
+    depths[std::move(others)][std::move(own)] = point.shared_bytes;
   }
   std::erase_if(*points, [&](const Point& point) {
-    const auto [others, depths] = split(point);
-    return deepest[others] != depths;
+    const auto [others, own] = split(point);
+    const auto& known = depths[others];
+    const auto deepest = known.rbegin();
+    const bool crowded = point.resident == 1 && outline.question().target.shared_limit - deepest->second < kRoomBeside;
+    return deepest->first != own && !(crowded && std::next(deepest)->first == own);
   });
 }
 
@@ -69,7 +78,8 @@ std::vector<std::vector<int64_t>> derive_space(const SpaceQuestion& question) {
     outline.set(values);
     const Footprint footprint = footprint_of(outline);
     if (fits(outline, footprint) && !wastes(outline, axes, values) && (!question.admitted || question.admitted(values)))
-      points.push_back({estimate(outline, footprint), resident_of(outline, footprint), std::move(values)});
+      points.push_back(
+          {estimate(outline, footprint), resident_of(outline, footprint), footprint.shared_bytes, std::move(values)});
     more = false;
     for (size_t i = axes.size(); i-- > 0 && !more;) {  // the last tunable varies fastest
       more = ++at[i] < axes[i].size();

@@ -150,6 +150,18 @@ TEST_CASE("what is computed on load is computed once, beyond the bounds too") {
       }
 }
 
+TEST_CASE("tiles whose extents are derived are covered as far as they may reach") {
+  const std::string text =
+      "tile 1 kernel silu<T: f32 | f16>(A: T[M, K], B: T[N, K], G: f32[K], C: out f32[M, N], s: f32) "
+      "tune auto BM, BN, BK" +
+      std::string(kBody);
+  for (const auto& [bm, bn, bk] : {std::array<int64_t, 3>{16, 32, 64}, {256, 256, 256}, {112, 16, 128}}) {
+    Interpreted program(text, bindings(DType::F16, bm, bn, bk), {{"M", 37}, {"N", 29}, {"K", 45}});
+    CHECK(program.operands() == 2);
+    program.check();
+  }
+}
+
 TEST_CASE("operands of several matrices, of weights in 4 bits, and copied ones") {
   Interpreted batched(R"(tile 1
 kernel k<T: f16>(A: T[H, M, K], B: T[H, K, N], C: out f32[H, M, N])

@@ -157,7 +157,10 @@ TEST_CASE("what was measured to be best is in the space") {
     CAPTURE(best.m);
     CHECK(derived({program("matmul"), 90, {{"M", best.m}, {"N", best.n}, {"K", best.k}}})->has(best.values));
   }
-  for (const Values& values : {Values{128, 128, 3}, {128, 160, 2}, {128, 96, 4}, {64, 128, 3}})
+  std::map<std::string, int64_t> narrow = kAttention;
+  narrow["D"] = narrow["E"] = 64;
+  CHECK(derived({program("attention"), 90, narrow})->has({192, 128, 5}));
+  for (const Values& values : {Values{128, 128, 2}, {128, 128, 3}, {128, 160, 2}, {192, 80, 4}, {64, 128, 3}})
     CHECK(derived({program("attention"), 90, kAttention})->has(values));
 }
 
@@ -206,15 +209,20 @@ TEST_CASE("rows of products are whole instructions and steps along k whole lines
 TEST_CASE("pipelines are as deep as memory allows, for each number of blocks a multiprocessor") {
   const auto answer = derived({program("matmul"), 90, kProduct});
   Outline outline(answer->question);
-  std::map<std::pair<Values, int64_t>, int> depths;
+  std::map<std::pair<Values, int64_t>, std::pair<int, int64_t>> depths;
   for (const Values& values : answer->space) {
     outline.set(values);
     const Footprint footprint = footprint_of(outline);
     CHECK(footprint.shared_bytes <= answer->question.target.shared_limit);
     CHECK(footprint.shared_bytes == (values[0] + values[1]) * values[2] * 2 * values[3]);
-    ++depths[{{values[0], values[1], values[2], values[4]}, resident_of(outline, footprint)}];
+    auto& [count, most] = depths[{{values[0], values[1], values[2], values[4]}, resident_of(outline, footprint)}];
+    ++count, most = std::max(most, footprint.shared_bytes);
   }
-  for (const auto& [point, count] : depths) CHECK(count == 1);
+  // A second one where the deepest leaves little room beside the tiles.
+  for (const auto& [point, kept] : depths) {
+    const bool crowded = point.second == 1 && answer->question.target.shared_limit - kept.second < 24 * 1024;
+    CHECK(kept.first <= (crowded ? 2 : 1));
+  }
 }
 
 TEST_CASE("blocks share copies for large products alone, and where there are clusters") {
