@@ -31,9 +31,7 @@ struct LaunchSettings {
 
   // What of the settings a signature tells apart.
   uint32_t mode() const { return mode(policy); }
-  uint32_t mode(tuner::Policy as) const {
-    return static_cast<uint32_t>(as) | std::min(tune_trials, kAllTrials) << 8;
-  }
+  uint32_t mode(tuner::Policy as) const { return static_cast<uint32_t>(as) | std::min(tune_trials, kAllTrials) << 8; }
 };
 
 // A launch with everything but pointers and scalars fixed. Thread-safe where it needs no scratch; else not to be

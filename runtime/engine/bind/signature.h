@@ -18,8 +18,8 @@ struct Signature {
   }
 };
 
-// [device and policy, types, facts, static dimensions, key values, what conditions on configurations read, trials if any]
-// `mode`: the policy in the low byte, what else of the settings decides in the two above it.
+// [device and policy, types, facts, static dimensions, key values, what conditions on configurations read, trials if
+// any] `mode`: the policy in the low byte, what else of the settings decides in the two above it.
 inline void make_signature(const BindTable& table, const BoundArguments& arguments, uint32_t mode, Signature& out) {
   uint32_t n = 0;
   out.words[n++] = static_cast<uint64_t>(static_cast<uint32_t>(arguments.device.type)) << 40 |
