@@ -69,7 +69,8 @@ class ParamInfo(Sized):
 
 class LaunchOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("policy", c.c_int32), ("reserved", c.c_int32),
-                ("tune_budget_ns", c.c_uint64), ("configuration", c.c_char_p)]
+                ("tune_budget_ns", c.c_uint64), ("configuration", c.c_char_p), ("tune_trials", c.c_uint32),
+                ("reserved_2", c.c_uint32), ("tuning", c.c_void_p)]
 
 
 class Candidate(Sized):

@@ -157,9 +157,10 @@ class Kernel:
         kept.append(tensor)
         return tensor
 
-    def prepare(self, args, policy="default", budget_s=0, configuration=None, stream=None):
+    def prepare(self, args, policy="default", budget_s=0, configuration=None, stream=None, trials=0):
         """Everything that a launch does before its last step; tunes under the policy `blocking`."""
         options = _options(policy, budget_s, configuration)
+        options.tune_trials = trials
         self.engine.call("prepare", self._handle, args, len(args), c.byref(options), stream)
 
     def launch(self, args, policy="default", budget_s=0, configuration=None, stream=None):
