@@ -1,11 +1,13 @@
 // conformance [--device cpu|cuda|simulated] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
-//             [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
+//             [--every N] [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
 //
 // Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
 // executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed.
+// --every takes each N-th case of the examples.
 // --coverage generates the programs without running them and fails if they leave out a feature.
 // --dump prints a case, a generated program named p<seed> or one of the examples' (matmul#3 of --seed), and what it is
 // lowered to for the simulated GPU.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -21,7 +23,7 @@ namespace {
 struct Options {
   std::string device = "cpu", examples = "examples", only, dump;
   uint64_t seed = 1;
-  int64_t programs = 0;
+  int64_t programs = 0, every = 1;
   double most_undecided = 100;
   bool verbose = false, coverage = false;
 };
@@ -38,6 +40,8 @@ bool read(int argc, char** argv, Options* options) {
       options->examples.clear();
     else if (flag == "--programs")
       options->programs = std::strtoll(next(), nullptr, 10);
+    else if (flag == "--every")
+      options->every = std::max<int64_t>(1, std::strtoll(next(), nullptr, 10));
     else if (flag == "--seed")
       options->seed = std::strtoull(next(), nullptr, 10);
     else if (flag == "--only")
@@ -186,7 +190,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%s\n", cases.status().message().c_str());
       return 1;
     }
-    for (const conformance::Case& test : *cases) suite.run(test, "");
+    for (size_t i = 0; i < cases->size(); i += static_cast<size_t>(options.every)) suite.run((*cases)[i], "");
   }
   for (int64_t i = 0; i < options.programs; ++i) {
     auto program = conformance::generate(options.seed + static_cast<uint64_t>(i));
