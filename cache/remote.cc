@@ -41,7 +41,8 @@ bool Remote::stop_for_exit(ExitWatch::Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (in_call()) return true;  // a callback of the host's leaves
   stopping_ = true;
-  stop_by_ = deadline;
+  // What runs then may take a moment more, and others are told to stop after this.
+  stop_by_ = Clock::now() + (deadline - Clock::now()) / 2;
   changed_.notify_all();
   return changed_.wait_until(lock, deadline, [&] { return !running_ && puts_.empty(); });
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "cache/default_path.h"
@@ -66,6 +67,12 @@ Status read_keys(const kachel_engine_options& given, std::shared_ptr<const cache
   } else {
     if (given.store_key_size != 0) return invalid("store_key_size is set without store_key; set both or neither");
     const std::vector<std::string> paths = cache::split_paths(cache::default_mac_key_files());
+    const char* set = std::getenv("KACHEL_STORE_KEY_FILE");
+    // Not read in processes with more rights than their user, and nothing goes on without a key by mistake.
+    if (paths.empty() && set && *set)
+      return invalid(
+          "KACHEL_STORE_KEY_FILE names no file, or may not be read here, where the process has rights that "
+          "its user has not; pass store_key");
     if (paths.empty()) return {};
     secrets.read.reserve(paths.size());
     for (const std::string& path : paths) {

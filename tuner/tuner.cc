@@ -39,6 +39,10 @@ Result<TuningResult> TuningRun::run() {
 void TuningRun::hand_over() {
   for (CandidateRecord& mine : result_.candidates) {
     std::erase_if(mine.samples, [](const SampleSet& set) { return set.ns.empty(); });
+    // One whose turn had not come is what it was.
+    for (const CandidateRecord& known : request_.known)
+      if (mine.state == CandidateState::kUntried && known.configuration == mine.configuration)
+        mine.state = known.state, mine.message = known.message;
     if (mine.state == CandidateState::kUntried && !mine.samples.empty()) mine.state = CandidateState::kMeasured;
     mine.summarize();
   }

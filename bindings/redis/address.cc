@@ -67,7 +67,8 @@ std::string read_option(std::string_view name, std::string_view text, Address& a
       return {};
     }
   if (name != "prefix")
-    return fmt::format("there is no option `{}`; there is: db, prefix, ttl_s, connect_ms, command_ms", name);
+    // Not quoted: a password with a ? in it would be.
+    return "there is no such option behind the ?; there is: db, prefix, ttl_s, connect_ms, command_ms";
   const auto prefix = unescaped(text);
   if (!prefix) return "a % of the prefix is not followed by two hex digits, which stand for a byte other than 0";
   address.prefix = *prefix;

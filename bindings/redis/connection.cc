@@ -21,9 +21,26 @@ struct FormattedDeleter {
   void operator()(char* command) const { redisFreeCommand(command); }
 };
 
+template <class... Arguments>
+void* refuse(Arguments...) {
+  return nullptr;
+}
+
+// No command of ours is answered by an array, of which a few bytes can ask for any amount of memory.
+redisReplyObjectFunctions* without_arrays(const redisReplyObjectFunctions& usual) {
+  static redisReplyObjectFunctions functions = [&] {
+    redisReplyObjectFunctions made = usual;
+    made.createArray = refuse;
+    return made;
+  }();
+  return &functions;
+}
+
 }  // namespace
 
-Connection::Connection(const Address& address, redisContext* context) : idle_(address.command_ms), context_(context) {}
+Connection::Connection(const Address& address, redisContext* context) : idle_(address.command_ms), context_(context) {
+  context_->reader->fn = without_arrays(*context_->reader->fn);
+}
 
 std::unique_ptr<Connection> Connection::open(const Address& address, std::string& why) {
   const timeval limit{address.connect_ms / 1000, address.connect_ms % 1000 * 1000};

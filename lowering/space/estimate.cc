@@ -20,7 +20,8 @@ double padding(const Outline& outline) {
   for (const CoverOutline& cover : outline.covers()) {
     const auto total = outline.value(cover.total), extent = outline.value(cover.extent);
     if (!total || !extent || *total < 1 || *extent < 1) continue;
-    factor *= static_cast<double>((*total + *extent - 1) / *extent * *extent) / static_cast<double>(*total);
+    const auto all = static_cast<double>(*total), each = static_cast<double>(*extent);
+    factor *= ceil_of(all / each) * each / all;
   }
   return factor;
 }

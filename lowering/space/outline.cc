@@ -139,12 +139,12 @@ std::optional<int64_t> Outline::value(const Extent& extent) const {
 }
 
 std::optional<int64_t> Outline::elements(const TileOutline& tile) const {
-  constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kMost = int64_t{1} << 30;  // products of two stay in the range
   int64_t count = 1;
   for (const Extent& extent : tile.extents) {
     const auto each = value(extent);
     if (!each || *each < 1) return std::nullopt;
-    count = std::min(count * std::min(*each, kMost >> 8), kMost >> 8);
+    count = std::min(count * std::min(*each, kMost), kMost);
   }
   return count;
 }
@@ -160,7 +160,7 @@ bool Outline::shares_copies() const {
 bool Outline::waits_for_l2() const {
   return std::any_of(products_.begin(), products_.end(), [&](const ProductOutline& product) {
     const auto m = value(product.m), n = value(product.n);
-    return m && n && *m * *n >= kLargeProduct;
+    return m && n && static_cast<double>(*m) * static_cast<double>(*n) >= static_cast<double>(kLargeProduct);
   });
 }
 
@@ -171,6 +171,7 @@ int64_t resident_of(const Outline& outline, const Footprint& footprint) {
 }
 
 Footprint footprint_of(const Outline& outline) {
+  constexpr int64_t kMostStages = 64;  // as the lowering has it
   Footprint sum;
   for (const TileOutline& tile : outline.tiles()) {
     const auto elements = outline.elements(tile);
@@ -180,7 +181,8 @@ Footprint footprint_of(const Outline& outline) {
     if (!tile.shared)
       sum.registers += (bytes + 3) / 4;
     else
-      sum.shared_bytes += bytes * (tile.stages ? std::max<int64_t>(outline.value(*tile.stages).value_or(1), 1) : 1);
+      sum.shared_bytes +=
+          bytes * (tile.stages ? std::clamp<int64_t>(outline.value(*tile.stages).value_or(1), 1, kMostStages) : 1);
   }
   return sum;
 }

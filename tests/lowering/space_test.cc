@@ -241,6 +241,20 @@ TEST_CASE("many tunables are looked at in a limited number of points") {
   CHECK(answer->space.size() == kMostDerived);
 }
 
+TEST_CASE("tiles beyond any memory fit nowhere, and no number of bytes of them overflows") {
+  std::string tiles;
+  for (int i = 0; i < 31; ++i) tiles += fmt::format("  shared a{}: i64[16777216]\n", i);
+  for (int i = 0; i < 7; ++i) tiles += fmt::format("  shared b{}: i8[16777216]\n", i);
+  for (const std::string& declared :
+       {std::string("  shared huge: i8[4294967296, 4294967295]\n") + tiles + "  shared c: i8[16776191]\n",
+        std::string("  shared huge: i8[9223372036854775807, 9223372036854775807]\n"), tiles}) {
+    const auto answer =
+        derived({"tile 1\nkernel k(A: f16[M], C: out f16[M])\ntune auto BM\ngrid b < ceildiv(M, BM)\n{\n" + declared +
+                 "  fragment x: f16[BM]\n  x = A[b*BM +: BM]\n  C[b*BM +: BM] = x\n}\n"});
+    CHECK(answer->space.empty());
+  }
+}
+
 TEST_CASE("a program's parts") {
   auto module = ir::load(program("sum"));
   REQUIRE_MESSAGE(module.ok(), module.status().message());

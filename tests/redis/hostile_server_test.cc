@@ -110,7 +110,7 @@ TEST_CASE("a server that is none") {
     CHECK_FALSE(client.why.empty());
     CHECK(client.seconds < 1);
   }
-  for (const char* says : {"*1\r\n$1\r\nx\r\n", ":1\r\n", "+OK\r\n"}) {
+  for (const char* says : {":1\r\n", "+OK\r\n"}) {
     Server server([=](int connection) {
       read_some(connection);
       write_all(connection, says);
@@ -123,7 +123,8 @@ TEST_CASE("a server that is none") {
 }
 
 TEST_CASE("lengths that nobody will send are not waited for, nor made room for") {
-  for (const char* says : {"$536870911\r\nx", "$99999999999999999999\r\n", "*1000000\r\n$1\r\nx\r\n"}) {
+  for (const char* says : {"$536870911\r\nx", "$99999999999999999999\r\n", "*1000000\r\n$1\r\nx\r\n",
+                           "*1\r\n$1\r\nx\r\n", "*2147483647\r\n"}) {
     Server server([=](int connection) {
       read_some(connection);
       write_all(connection, says);

@@ -122,10 +122,12 @@ Worker::Answer Worker::call(uint8_t type, std::string body, std::chrono::nanosec
     return {end, std::move(with), alone_};
   };
   const bool blocked = sent.code() == Code::kBusy;
-  if (!sent.ok() && !blocked) died_locked(sent);
+  // It was gone before it heard of this call, which has nothing to do with that.
+  const bool unheard = !sent.ok() && !blocked;
+  if (unheard) died_locked(sent);
   for (;;) {
     if (auto& answer = waiting_[number]) return leave(End::kAnswered, *std::move(answer));
-    if (ended_) return leave(died_ ? End::kDied : End::kEnded, how_);
+    if (ended_) return leave(died_ && !unheard ? End::kDied : End::kEnded, how_);
     if (cancelled && cancelled->load(std::memory_order_relaxed)) {
       left_alone_ = true;
       return leave(End::kCancelled, "");

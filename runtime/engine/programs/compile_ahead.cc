@@ -19,7 +19,8 @@ Result<std::vector<TunableValues>> wanted(Ranking& ranking, const DeviceProperti
   KACHEL_ASSIGN(const std::vector<TunableValues> admitted,
                 admitted_configurations(model, device, point_of(model, arguments), arguments.inputs()));
   for (const TunableValues& values : admitted)
-    if (std::find(order.begin(), order.end(), values) == order.end()) order.push_back(values);
+    if (std::find(order.begin(), order.end(), values) == order.end() && ranking.may_serve(values))
+      order.push_back(values);
   if (most && order.size() > most) order.resize(most);
   return order;
 }

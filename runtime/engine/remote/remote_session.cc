@@ -110,7 +110,7 @@ Status RemoteSession::compile_in(size_t index, bool alone, bool* suspect) {
     if (reply.end == End::kAnswered) {
       if (!reply.status.ok()) return reply.status;
       ByteReader in(reply.body);
-      KACHEL_TRY(keep_plan(index, plan.has_value(), in));
+      KACHEL_TRY(keep_plan(index, plan && !plan->empty(), in));
       (*turn)->loaded[index] = true;
       return {};
     }
@@ -128,7 +128,7 @@ Status RemoteSession::keep_plan(size_t index, bool given, ByteReader& answer) {
   std::string flaw(answer.get_bytes());
   const std::string_view plan = answer.get_bytes();
   if (!answer.at_end()) return internal("the worker's answer makes no sense");
-  if (!given) {
+  if (!given && !plan.empty()) {
     setup_.engine.counters().compiles.fetch_add(1, std::memory_order_relaxed);
     setup_.engine.counters().lowerings.fetch_add(1, std::memory_order_relaxed);
     setup_.engine.plans().keep({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, plan);

@@ -75,6 +75,11 @@ TuningStore Ranking::records() const {
   return {engine_.store(), {model_, point_, key_values_, device_.properties()}};
 }
 
+bool Ranking::may_serve(const TunableValues& values) const {
+  const auto record = records().sample(values, true);
+  return !record || !(tuner::is_harmful(record->state) || record->state == tuner::CandidateState::kRejectedWrong);
+}
+
 // By what is stored of each under this key; at most so many of those that have not failed.
 std::vector<TunableValues> Ranking::usable(const std::vector<TunableValues>& order, size_t most, size_t* fine) const {
   const TuningStore store = records();

@@ -44,6 +44,8 @@ class Ranking {
   // Best first, those last whose launch has failed since they were ranked. Never empty; without those that are known to
   // do harm or to compute something else.
   Result<std::vector<TunableValues>> order(tuner::Policy policy);
+  // Unless it is known to do harm or to compute something else.
+  bool may_serve(const TunableValues& values) const;
   // Some of the others, which serve when all of an order fail.
   std::vector<TunableValues> others(const std::vector<TunableValues>& order) const;
   // Notes in the store that a launch has failed where another configuration's has not.

@@ -91,11 +91,23 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   tuner::TuneRequest request;
   // A remote store may take a tenth of the budget to say what others have measured.
   const int64_t ask_until_ns = engine_.clock().now_ns() + settings_.tune_budget_ns / 10;
-  for (const TunableValues& values : trials.candidates) {
-    request.candidates.push_back(to_configuration(values));
-    if (auto known = store.sample(values, engine_.clock().now_ns() >= ask_until_ns))
-      request.known.push_back(*std::move(known));
+  bool harmful = false;
+  for (size_t i = 0; i < trials.candidates.size();) {
+    auto known = store.sample(trials.candidates[i], engine_.clock().now_ns() >= ask_until_ns);
+    if (known && tuner::is_harmful(known->state)) {
+      harmful = true;  // not even what others are compared with is made by it
+      trials.candidates.erase(trials.candidates.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!trials.forecasts.empty()) trials.forecasts.erase(trials.forecasts.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    request.candidates.push_back(to_configuration(trials.candidates[i++]));
+    if (known) request.known.push_back(*std::move(known));
   }
+  const auto wrong = static_cast<size_t>(std::count_if(
+      request.known.begin(), request.known.end(),
+      [](const tuner::CandidateRecord& known) { return known.state == tuner::CandidateState::kRejectedWrong; }));
+  if (harmful && wrong == trials.candidates.size())
+    return untuned(Status(Code::kLaunch, "its configurations have done harm or computed something else before"));
   request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
     note_harm(trials.candidates[index], record);
   };

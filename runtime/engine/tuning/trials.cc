@@ -70,6 +70,7 @@ void apply_limits(const TuningHooks* hooks, tuner::MeasurementLimits* limits) {
     limits->long_run_rounds = std::min(limits->long_run_rounds, hooks->max_runs);
     limits->min_rounds = std::min(limits->min_rounds, hooks->max_runs);
     limits->slow_min_rounds = std::min(limits->slow_min_rounds, hooks->max_runs);
+    limits->block_ns = 0;  // blocks are as many runs as they need
   }
 }
 
