@@ -1,4 +1,6 @@
 // What has failed since it was ranked is remembered: it does not serve first again, and what does harm never does.
+#include <set>
+
 #include "runtime/engine/report/tuning_view.h"
 #include "runtime/engine/specialise/configurations.h"
 #include "tests/runtime/engine/engine_fixture.h"
@@ -119,6 +121,28 @@ TEST_CASE("what crashed, hung or was wrong does not serve untried, and where all
   exact.has_configuration = true;
   exact.configuration = "BM=64,BN=32";
   CHECK(scene.kernel()->launch(args, exact, nullptr).ok());
+}
+
+TEST_CASE("what did harm is run by nobody: not as what others are compared with, nor compiled ahead") {
+  TempDir dir;
+  store_state(dir.path(), "BM=16,BN=16", CandidateState::kCrashed);
+  Scene scene(dir.path());
+  std::set<std::string> launched;
+  scene.cost = [&](int64_t bm, int64_t bn, const FakeLaunch& launch) -> int64_t {
+    launched.insert(tile_of(launch.text));
+    return 1000 * bm + bn;
+  };
+  auto kernel = scene.kernel();
+  HostTensorF32 a({64, 64}, 1.5f), c({64, 64}, -1);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+  auto made = kernel->compile(args, scene.settings(Policy::kOff), 0);
+  REQUIRE(made.ok());
+  CHECK(made->compiled == 5);
+  REQUIRE(scene.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+  CHECK(launched == std::set<std::string>{"16, 32", "32, 16", "32, 32", "64, 16", "64, 32"});
+  auto view = scene.view();
+  REQUIRE(view.ok());
+  CHECK(view->candidates[0].state == CandidateState::kCrashed);
 }
 
 TEST_CASE("nor does a tuning try again what did harm") {
