@@ -93,7 +93,7 @@ class Remote {
   std::deque<std::shared_ptr<Request>> gets_, puts_;
   uint64_t put_bytes_ = 0;  // of puts_
   bool running_ = false, overdue_ = false, stopping_ = false;
-  Clock::time_point stop_by_{};
+  Clock::time_point stop_by_{}, begun_{};  // begun_: the call that runs
   Circuit get_circuit_, put_circuit_;
   std::optional<Clock::time_point> said_;  // the latest line in the log
   RemoteStats stats_;

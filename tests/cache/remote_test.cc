@@ -321,6 +321,27 @@ TEST_CASE("a get that is slow serves, and is the last for a while") {
   CHECK(log.says("it took"));
 }
 
+TEST_CASE("many who ask at once are answered one after another, and who waits too long blames nobody") {
+  FakeRemote fake;
+  TestLog log;
+  RemoteOptions options = brisk(fake);
+  options.slow_us = kLong_us;
+  options.get = [](const std::string&, const RemoteOptions::Append&) -> RemoteAnswer {
+    pause_ms(40);
+    return {RemoteAnswer::kAbsent, {}};
+  };
+  auto store = open_store({.remote = options, .log = log.get()});
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 16; ++i) threads.emplace_back([&, i] { CHECK_FALSE(store->get(number_key(i))); });
+  for (std::thread& thread : threads) thread.join();
+  const RemoteStats stats = store->stat().remote;
+  CHECK(stats.errors == 0);
+  CHECK(stats.misses + stats.skipped == 16);
+  CHECK(stats.misses >= 2);
+  CHECK(stats.skipped >= 1);
+  CHECK(log.count() == 0);
+}
+
 TEST_CASE("many threads that wait for the same remote see one failure") {
   for (bool hangs : {true, false}) {
     FakeRemote fake;
