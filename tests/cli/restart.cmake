@@ -4,7 +4,7 @@ fresh_folder()
 set(program ${SOURCE}/tests/cli/programs/two_configurations.tile --device cpu --threads 2 --scalar a=0.5)
 set(launch ${program} --bind N=5000 --json --stats)
 
-kachel(tune ${launch} --budget 10)
+kachel(tune ${launch} --budget 5)
 judge(0 "" "" "from_store=OFF|false;stats tunings=^1$;stats measurements=^[1-9];stats compiles=^[1-9];winner=^[0-9]")
 string(JSON winner GET "${out}" winner)
 string(JSON configuration GET "${out}" candidates ${winner} configuration)
@@ -24,7 +24,7 @@ judge(0 "" "" "${idle};from_store=ON|true;winner=^${winner}$")
 # Another size has a key of its own: it is not in the store, and its tuning finds every binary compiled.
 kachel(run ${program} --bind N=777 --policy cached_only)
 judge(5 "" "kachel: " "")
-kachel(tune ${program} --bind N=777 --json --stats --budget 10)
+kachel(tune ${program} --bind N=777 --json --stats --budget 5)
 judge(0 "" "" "stats compiles=^0$;stats measurements=^[1-9];from_store=OFF|false")
 
 # The table for people names the winner and where it came from.
