@@ -11,13 +11,14 @@ namespace kachel::runtime {
 namespace {
 
 // Best first, as far as that is known without measuring; then the others as they are listed.
-Result<std::vector<TunableValues>> wanted(Ranking& ranking, const DeviceProperties& device, const KernelModel& model,
+Result<std::vector<TunableValues>> wanted(Engine& engine, Device& device, const KernelModel& model,
                                           const BoundArguments& arguments, const LaunchSettings& settings,
                                           size_t most) {
+  Ranking ranking(engine, device, model, arguments, settings, {});
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.without_tuning());
   if (settings.has_configuration) return order;
   KACHEL_ASSIGN(const std::vector<TunableValues> admitted,
-                admitted_configurations(model, device, point_of(model, arguments), arguments.inputs()));
+                admitted_configurations(model, device.properties(), point_of(model, arguments), arguments.inputs()));
   for (const TunableValues& values : admitted)
     if (std::find(order.begin(), order.end(), values) == order.end() && ranking.may_serve(values))
       order.push_back(values);
@@ -38,9 +39,7 @@ Result<CompiledAhead> KernelHandle::compile(std::span<const Arg> args, const Lau
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  Ranking ranking(*engine_, *device, *model_, arguments, settings, {});
-  KACHEL_ASSIGN(const std::vector<TunableValues> order,
-                wanted(ranking, device->properties(), *model_, arguments, settings, most));
+  KACHEL_ASSIGN(const std::vector<TunableValues> order, wanted(*engine_, *device, *model_, arguments, settings, most));
   const Point point = point_of(*model_, arguments);
   std::vector<Result<bool>> results(order.size(), Result<bool>(false));
   std::atomic<size_t> next{0};
@@ -74,9 +73,7 @@ Result<CompiledAhead> ProgramHandle::compile(std::span<const Arg> args, const La
   BoundArguments arguments;
   KACHEL_TRY(bind_arguments(args, arguments));
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  Ranking ranking(*engine_, *device, *model_, arguments, settings, {});
-  KACHEL_ASSIGN(const std::vector<TunableValues> order,
-                wanted(ranking, device->properties(), *model_, arguments, settings, most));
+  KACHEL_ASSIGN(const std::vector<TunableValues> order, wanted(*engine_, *device, *model_, arguments, settings, most));
   const LaunchSettings each = step_settings(settings, steps_.size());
   CompiledAhead made;
   for (const TunableValues& values : order) {

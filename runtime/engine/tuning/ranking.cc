@@ -15,6 +15,11 @@ bool contains(const std::vector<TunableValues>& list, const TunableValues& value
   return std::find(list.begin(), list.end(), values) != list.end();
 }
 
+// Known to do harm or to compute something else.
+bool is_barred(tuner::CandidateState state) {
+  return tuner::is_harmful(state) || state == tuner::CandidateState::kRejectedWrong;
+}
+
 }  // namespace
 
 Point point_of(const KernelModel& model, const BoundArguments& arguments) {
@@ -77,7 +82,7 @@ TuningStore Ranking::records() const {
 
 bool Ranking::may_serve(const TunableValues& values) const {
   const auto record = records().sample(values, true);
-  return !record || !(tuner::is_harmful(record->state) || record->state == tuner::CandidateState::kRejectedWrong);
+  return !record || !is_barred(record->state);
 }
 
 // By what is stored of each under this key; at most so many of those that have not failed.
@@ -88,7 +93,7 @@ std::vector<TunableValues> Ranking::usable(const std::vector<TunableValues>& ord
     if (kept.size() == most) break;
     const auto record = store.sample(values, true);
     const auto state = record ? record->state : tuner::CandidateState::kUntried;
-    if (tuner::is_harmful(state) || state == tuner::CandidateState::kRejectedWrong) continue;
+    if (is_barred(state)) continue;
     (state == tuner::CandidateState::kLaunchFailed ? failed : kept).push_back(values);
   }
   if (fine) *fine = kept.size();
