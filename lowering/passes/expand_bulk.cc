@@ -9,7 +9,8 @@
 //                     first iteration's work stands in front of the loop, the last one's products behind it
 //   skewed            products, work on their result, products with that work's outcome: an iteration issues its first
 //                     products, then the second ones of the iteration before, and does its work while those run. The
-//                     first iteration's first half stands in front of the loop, the last one's second half behind it
+//                     first iteration's first half stands in front of the loop, the last one's second half behind it.
+//                     Iterations without masks have a loop of their own, see mask_free.h
 //   plain             what is issued in an iteration ends in it
 //
 // Where threads themselves read a stage (ldmatrix, loads), a fence stands in front of its release. Arriving at a
@@ -22,6 +23,7 @@
 #include "lowering/loop_ir/phases.h"
 #include "lowering/machine/operation_price.h"
 #include "lowering/passes/expand_pipeline.h"
+#include "lowering/passes/mask_free.h"
 #include "lowering/passes/product_forms.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
@@ -56,8 +58,14 @@ bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but
 // The consumers' loop over the stages.
 class BulkConsumer {
  public:
-  BulkConsumer(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, ExactRegisters* exact)
-      : node_(node), bulk_(*node.bulk), batches_(*batches), synchronised_(synchronised), exact_(*exact) {}
+  BulkConsumer(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches, const Synchronised& synchronised,
+               ExactRegisters* exact)
+      : node_(node),
+        bulk_(*node.bulk),
+        ranges_(ranges),
+        batches_(*batches),
+        synchronised_(synchronised),
+        exact_(*exact) {}
 
   void prepare(const Prepared& form, LoopBlock* out) {
     const Shares rings = shares(form.work, nullptr, form.products);
@@ -119,34 +127,20 @@ class BulkConsumer {
     end_phase(bulk_.consumer, first, node_.depth, &head);
     out->push_back({LoopIf{runs(), std::move(head), {}}});
 
-    auto second = [&](const ExprRef& stage, const ExprRef& next) { return of_before(skew.second, stage, next); };
-    LoopFor loop{node_.var, plus(node_.begin, int64(1)), node_.end, false, false, {}};
-    const PhaseState state = begin(&loop.body);
-    for (const Rings* rings : {&others, &first_only}) wait(*rings, state, &loop.body);
-    const PhaseState before = previous(state, &loop.body);
-    wait(second_only, before, &loop.body);
-    take_turn(false, &loop.body);
-    synchronised_(skew.first, &loop.body);
-    batches_.commit(&loop.body);
-    synchronised_(second(before.stage, ir::make_var(node_.var)), &loop.body);
-    batches_.commit(&loop.body);
-    pass_turn(false, &loop.body);
-    batches_.leave_one(&loop.body);
-    release(first_only, state.stage, &loop.body);
-    auto release_before = [&] {
-      for (const Rings* rings : {&others, &second_only}) release(*rings, before.stage, &loop.body);
-    };
-    if (early_) release_before();
-    synchronised_(skew.work, &loop.body);
-    batches_.settle(&loop.body);
-    if (!early_) release_before();
-    end_phase(bulk_.consumer, state, node_.depth, &loop.body);
-    out->push_back({std::move(loop)});
+    const ExprRef second = plus(node_.begin, int64(1));
+    if (const std::optional<MaskFree> parts = mask_free(skew.work, node_.var, ranges_)) {
+      const ExprRef masked = ir::make_typed(Op::kMin, {node_.end, parts->end});
+      out->push_back({skewed_loop(skew, rings, parts->bare, second, masked)});
+      // The branch stays in the others: where masks and products share a basic block, registers do not suffice.
+      out->push_back({skewed_loop(skew, rings, skew.work, ir::make_typed(Op::kMax, {second, masked}), node_.end)});
+    } else {
+      out->push_back({skewed_loop(skew, rings, skew.work, second, node_.end)});
+    }
 
     LoopBlock tail;
     const PhaseState last = this->last(&tail);
     wait(second_only, last, &tail);
-    synchronised_(second(last.stage, node_.end), &tail);
+    synchronised_(of_before(skew.second, last.stage, node_.end), &tail);
     batches_.settle(&tail);
     for (const Rings* rings : {&others, &second_only}) release(*rings, last.stage, &tail);
     out->push_back({LoopIf{runs(), std::move(tail), {}}});
@@ -190,6 +184,32 @@ class BulkConsumer {
   struct Shares {
     Rings first, second, others;
   };
+  // Iterations behind the first one, with `work` in the place of the form's.
+  LoopFor skewed_loop(const Skew& skew, const Shares& rings, const LoopBlock& work, const ExprRef& begin,
+                      const ExprRef& end) {
+    LoopFor loop{node_.var, begin, end, false, false, {}};
+    const PhaseState state = begin_phase(bulk_.consumer, node_.from, &loop.body);
+    for (const Rings* part : {&rings.others, &rings.first}) wait(*part, state, &loop.body);
+    const PhaseState before = previous(state, &loop.body);
+    wait(rings.second, before, &loop.body);
+    take_turn(false, &loop.body);
+    synchronised_(skew.first, &loop.body);
+    batches_.commit(&loop.body);
+    synchronised_(of_before(skew.second, before.stage, ir::make_var(node_.var)), &loop.body);
+    batches_.commit(&loop.body);
+    pass_turn(false, &loop.body);
+    batches_.leave_one(&loop.body);
+    release(rings.first, state.stage, &loop.body);
+    auto release_before = [&] {
+      for (const Rings* part : {&rings.others, &rings.second}) release(*part, before.stage, &loop.body);
+    };
+    if (early_) release_before();
+    synchronised_(work, &loop.body);
+    batches_.settle(&loop.body);
+    if (!early_) release_before();
+    end_phase(bulk_.consumer, state, node_.depth, &loop.body);
+    return loop;
+  }
   Shares shares(const LoopBlock& first, const LoopBlock* between, const LoopBlock& second) const {
     Shares shares;
     for (const Ring& ring : bulk_.rings) {
@@ -312,6 +332,7 @@ class BulkConsumer {
 
   const LoopPipeline& node_;
   const LoopPipeline::Bulk& bulk_;
+  const Ranges& ranges_;
   GroupBatches& batches_;
   const Synchronised& synchronised_;
   ExactRegisters& exact_;
@@ -371,9 +392,9 @@ std::vector<LoopBuffer> ExactRegisters::all() const {
   return all;
 }
 
-void expand_bulk(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised,
-                 ExactRegisters* exact, LoopBlock* out) {
-  BulkConsumer consumer(node, batches, synchronised, exact);
+void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
+                 const Synchronised& synchronised, ExactRegisters* exact, LoopBlock* out) {
+  BulkConsumer consumer(node, ranges, batches, synchronised, exact);
   if (const std::optional<Skew> form = skewed(node))
     consumer.skew(*form, out);
   else if (const std::optional<Prepared> form = prepared(node);

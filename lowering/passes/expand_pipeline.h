@@ -27,9 +27,9 @@ class ExactRegisters {
 
 // Of asynchronous copies.
 void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, LoopBlock* out);
-// The consumers' part of a pipeline that the copy engine fills.
-void expand_bulk(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised,
-                 ExactRegisters* exact, LoopBlock* out);
+// The consumers' part of a pipeline that the copy engine fills. `ranges`: of the kernel.
+void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
+                 const Synchronised& synchronised, ExactRegisters* exact, LoopBlock* out);
 
 // Whether an iteration may leave its batch to the next one.
 bool overlaps(const LoopPipeline& node);

@@ -41,7 +41,7 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
 class Synchroniser {
  public:
   explicit Synchroniser(const LoopKernel& kernel)
-      : batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
+      : ranges_(kernel.ranges), batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
     for (const LoopBuffer& buffer : kernel.buffers)
       if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
@@ -183,7 +183,7 @@ class Synchroniser {
     Accesses exit = block(node.consume, entry, nullptr);
     exit.add(entry);
     const Synchronised synchronised = [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); };
-    if (out) expand_bulk(node, &batches_, synchronised, &exact_, out);
+    if (out) expand_bulk(node, ranges_, &batches_, synchronised, &exact_, out);
     return exit;
   }
 
@@ -204,6 +204,7 @@ class Synchroniser {
     return exit;
   }
 
+  const Ranges& ranges_;
   GroupBatches batches_;
   ExactRegisters exact_;
   const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
