@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lowering/emit/emit_cuda_expr.h"
+#include "lowering/machine/machine.h"
 #include "lowering/passes/memory_plan.h"
 
 namespace kachel::lowering {
@@ -31,13 +32,16 @@ class Emitter {
     params();
     buffers();
     if (kernel_.thread) line(1, "const int {} = {};", name(kernel_.thread), thread());
-    if (kernel_.team) line(1, "const int {} = threadIdx.x / {};", name(kernel_.team), kernel_.threads);
+    if (kernel_.team)
+      line(1, "const int {} = {};", name(kernel_.team), of_warp(fmt::format("threadIdx.x / {}", kernel_.threads)));
     if (kernel_.rank) line(1, "const int {} = blockIdx.x % {};", name(kernel_.rank), kernel_.cluster);
+    const size_t names = text_.size();
     if (has_producer()) {
       phases();
       line(1, "kachel_after_previous();");
       line(1, "if (threadIdx.x < {}) {{", consumers());
       if (kernel_.registers) line(1, "kachel_more_registers<{}>();", kernel_.registers);
+      first_turn();
     }
     if (!has_producer()) line(1, "kachel_after_previous();");
     kernel_.teams > 1 ? tiles_in_turn() : tiles(kernel_.body);
@@ -55,6 +59,9 @@ class Emitter {
     // What a neighbour still writes to this block's memory, or arrives at, is there.
     if (clustered()) line(1, "kachel_cluster_barrier();");
     text_ += "}\n";
+    if (expressions_.names_warp_group())
+      text_.insert(names, fmt::format("  const int {} = {};\n", kWarpGroup,
+                                      of_warp(fmt::format("{} / {}", name(kernel_.thread), kGroupThreads))));
     std::string helpers = std::string(kCudaPrelude) + kCudaMath;
     if (has_producer() || stores_boxes() || !group_functions_.empty()) helpers += kProxyPrelude;
     if (!kernel_.maps.empty()) helpers += kMapPrelude;
@@ -115,11 +122,24 @@ class Emitter {
     line(2, "}}");
     line(1, "}}");
   }
+  static std::string of_warp(const std::string& value) { return fmt::format("__shfl_sync(0xffffffffu, {}, 0)", value); }
+  const LoopPhases* turns(const LoopIntrinsic& node) const {
+    for (const LoopPhases& phases : kernel_.phases)
+      if (phases.turns && phases.buffer == node.operands[0].buffer) return &phases;
+    return nullptr;
+  }
+  // The first group waits for the last one too: once before that has had a turn. A loop's last turn is passed on to the
+  // next loop's first one.
+  void first_turn() {
+    if (std::any_of(kernel_.phases.begin(), kernel_.phases.end(), [](const LoopPhases& each) { return each.turns; }))
+      line(1, "if (threadIdx.x >= {}) kachel_pass_turn(0);", kernel_.threads - kGroupThreads);
+  }
   void phases() {
     line(1, "if (threadIdx.x == 0) {{");
     for (const LoopPhases& phases : kernel_.phases)
-      line(2, "for (int i = 0; i < {}; ++i) kachel_phase_init({} + i, {});", phases.count, name(phases.buffer),
-           phases.arrivals);
+      if (!phases.turns)
+        line(2, "for (int i = 0; i < {}; ++i) kachel_phase_init({} + i, {});", phases.count, name(phases.buffer),
+             phases.arrivals);
     line(2, "kachel_phase_fence();");
     line(1, "}}");
     line(1, "{}", clustered() ? "kachel_cluster_barrier();" : "__syncthreads();");
@@ -318,10 +338,15 @@ class Emitter {
         line(depth, "{}kachel_phase_expect({}, {});", first_only(), at(0), node.immediate);
         break;
       case Kind::kPhaseWait:
-        line(depth, "kachel_phase_wait({}, {});", at(0), expr(node.coordinates[0], false));
+        if (turns(node))
+          line(depth, "kachel_take_turn({});", expr(node.operands[0].index, false));
+        else
+          line(depth, "kachel_phase_wait({}, {});", at(0), expr(node.coordinates[0], false));
         break;
       case Kind::kPhaseArrive:
-        if (node.guard)
+        if (turns(node))
+          line(depth, "kachel_pass_turn({});", expr(node.operands[0].index, false));
+        else if (node.guard)
           line(depth, "kachel_phase_arrive_both({}, {});", at(0), expr(node.guard, false));
         else
           line(depth, "kachel_phase_arrive({});", at(0));

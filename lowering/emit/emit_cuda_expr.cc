@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lowering/loop_ir/loop_build.h"
+#include "lowering/machine/machine.h"
 
 namespace kachel::lowering {
 
@@ -236,6 +237,11 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
       if (integral && e->args[1]->kind == ExprKind::kInt && kernel_.ranges.of(e->args[0]).lo >= 0 &&
           std::has_single_bit(static_cast<uint64_t>(e->args[1]->int_value))) {
         const auto divisor = static_cast<uint64_t>(e->args[1]->int_value);
+        if (op == Op::kDiv && divisor == kGroupThreads && e->args[0]->kind == ExprKind::kVar &&
+            e->args[0]->var == kernel_.thread && kernel_.threads % kGroupThreads == 0) {
+          names_warp_group_ = true;
+          return kWarpGroup;
+        }
         if (op == Op::kDiv) return fmt::format("({} >> {})", args[0], std::countr_zero(divisor));
         return fmt::format("({} & {})", args[0], integer(static_cast<int64_t>(divisor - 1), e->type));
       }

@@ -12,6 +12,9 @@ namespace cuda_text {
 const char* memory_type(ir::DType type);  // of an element in memory
 const char* value_type(ir::DType type);   // of its value in a register
 bool is_narrow_float(ir::DType type);
+// The number of a thread's warp group, as a value that the compiler knows to be the same in a warp: what instructions
+// for a warp group are told is computed once a warp then, in uniform registers.
+inline constexpr const char* kWarpGroup = "kachel_warp_group";
 
 }  // namespace cuda_text
 
@@ -23,6 +26,7 @@ class CudaExpressions {
   const std::string& name(const ir::BufferRef& buffer) { return names_.of(buffer.get(), buffer->name); }
   // `address`: an index operand, of which overflow does not matter.
   std::string text(const ir::ExprRef& expr, bool address);
+  bool names_warp_group() const { return names_warp_group_; }  // what has been written so far
 
  private:
   std::string load(const ir::ExprRef& expr);
@@ -32,6 +36,7 @@ class CudaExpressions {
   const LoopKernel& kernel_;
   std::set<const ir::Buffer*> in_words_;  // registers of bf16 that nothing fills an element at a time
   Names names_;
+  bool names_warp_group_ = false;
 };
 
 }  // namespace kachel::lowering

@@ -40,6 +40,9 @@ KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
   __syncwarp();
   if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
 }
+// two groups meet at a barrier; 1 is that of all
+KACHEL_DEVICE void kachel_take_turn(int group) { asm volatile("bar.sync %0, 256;" :: "r"(group + 2) : "memory"); }
+KACHEL_DEVICE void kachel_pass_turn(int group) { asm volatile("bar.arrive %0, 256;" :: "r"(group + 2) : "memory"); }
 // once this thread's cp.async are there
 KACHEL_DEVICE void kachel_phase_copied(u64* b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(kachel_shared_address(b)) : "memory"); }
 KACHEL_DEVICE void kachel_not_for_ever(u64& since) {

@@ -263,6 +263,9 @@ struct LoopBuffer {
 struct LoopPhases {
   ir::BufferRef buffer;
   int64_t count = 0, arrivals = 0;
+  // Barrier i is waited for by warp group i alone, once a turn, and arrived at by the group before it alone, once a turn
+  // too; the first group's first wait is for no one. Barriers of the hardware's do for that, and are quicker.
+  bool turns = false;
 };
 
 struct LoopKernel {

@@ -45,6 +45,7 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   } else if (const int64_t groups = out_.threads / kGroupThreads; groups > 1 && !late.empty()) {
     const ExprRef group = ir::make_typed(Op::kDiv, {ir::make_var(out_.thread), int32(kGroupThreads)});
     bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups, false};
+    out_.phases.back().turns = true;
   }
   BufferSet copied;
   for (const ir::Stmt* producer : pipeline.by_threads)
