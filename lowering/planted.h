@@ -84,6 +84,7 @@ enum class Planted {
   kOperandNotRounded,     // a pair of a left operand is not rounded for the products that wait for it
   kCopiesNotFenced,       // wgmma reads what they have copied without a fence
   kMaskTooLate,           // a loop goes on without masks for one element too many
+  kSumRepeated,           // every lane begins with the sum that a loop is to carry on
   kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,          // nor does the next one wait
   kReadNeighbours,        // a region takes the neighbours that it has loaded together for each other

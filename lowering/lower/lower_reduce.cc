@@ -179,6 +179,18 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
   return tile;
 }
 
+// What lanes hold that differ in the bits of the masks becomes the same in all of them.
+void TileLowering::exchange(ir::ReduceOp op, const ir::BufferRef& values, int64_t count,
+                            const std::vector<int>& masks) {
+  for (int mask : masks)
+    unrolled("r", count, [&](ExprRef at) {
+      ir::VarRef other = make_local("other", values->type.dtype);
+      const ExprRef own = ir::make_load(values, {at});
+      emit({LoopShuffle{other, own, mask}});
+      store(values, at, combine(op, own, ir::make_var(other)), nullptr);
+    });
+}
+
 // What the thread holds, then what the lanes of its warp hold, then what the warps hold. Every replica of a result ends
 // up with the same bits: an exchange between lanes adds the same two numbers on both sides, and partial results in
 // shared memory are added in one order.
@@ -216,27 +228,11 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     for (LoopStmt& stmt : body) emit(std::move(stmt));
   });
 
-  // The threads that share a result: exchanges within a warp where lanes differ in whole bits, shared memory for the
-  // rest.
-  std::vector<FragmentLayout::Digit> rest;
-  std::vector<int> masks;
-  for (size_t axis = rank; axis < layout.shape().size(); ++axis)
-    for (FragmentLayout::Digit digit : layout.axes()[axis]) {
-      if (!digit.in_thread) continue;
-      while (digit.stride < 32 && digit.radix % 2 == 0 && std::has_single_bit(static_cast<uint64_t>(digit.stride))) {
-        masks.push_back(static_cast<int>(digit.stride));
-        digit.stride *= 2;
-        digit.radix /= 2;
-      }
-      if (digit.radix > 1) rest.push_back(digit);
-    }
-  if (planted(Planted::kDroppedShuffle) && !masks.empty()) masks.pop_back();
-  for (int mask : masks)
-    unrolled("r", results.registers(), [&](ExprRef at) {
-      ir::VarRef other = make_local("other", type);
-      emit({LoopShuffle{other, ir::make_load(sum, {at}), mask}});
-      fold(at, ir::make_var(other));
-    });
+  // The threads that share a result: exchanges within a warp, shared memory for the rest.
+  const Sharers sharers = sharers_of(layout, rank);
+  const std::vector<int>& masks = sharers.masks;
+  const std::vector<FragmentLayout::Digit>& rest = sharers.rest;
+  if (!parts_.count(&region)) exchange(reduce.reduce, sum, results.registers(), masks);
 
   int64_t parts = 1;
   for (const FragmentLayout::Digit& digit : rest) parts *= digit.radix;

@@ -252,6 +252,12 @@ void TileLowering::statement(const ir::AssignStmt&) {
 }
 
 void TileLowering::statement(const ir::ForStmt& stmt) {
+  const std::vector<CarriedSum> carried = open_sums(stmt);
+  loop(stmt);
+  close_sums(carried);
+}
+
+void TileLowering::loop(const ir::ForStmt& stmt) {
   const Pipeline* overlapped = stmt.pipelined ? schedule_.of(stmt) : nullptr;
   if (overlapped && overlapped->realisation != Pipeline::Realisation::kInOrder) return pipeline(stmt, *overlapped);
   LoopFor loop;

@@ -64,6 +64,7 @@ class TileLowering {
   void statement(const ir::AssignStmt& assign);
   void statement(const ir::ForStmt& loop);
   void statement(const ir::IfStmt& branch);
+  void loop(const ir::ForStmt& loop);
   void pipeline(const ir::ForStmt& loop, const Pipeline& pipeline);
 
   // Emission into the current block.
@@ -262,6 +263,20 @@ class TileLowering {
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
   void reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout);
+  struct Sharers {                            // of a result
+    std::vector<int> masks;                   // lanes that differ in these bits, from the lowest on
+    std::vector<FragmentLayout::Digit> rest;  // and other digits of the thread's number
+  };
+  static Sharers sharers_of(const FragmentLayout& layout, size_t rank);
+  void exchange(ir::ReduceOp op, const ir::BufferRef& values, int64_t count, const std::vector<int>& masks);
+  // Around a loop: sums of which each lane carries a part (deferred_sums.h).
+  struct CarriedSum {
+    ir::BufferRef sum;
+    int64_t registers;
+    std::vector<int> masks;
+  };
+  std::vector<CarriedSum> open_sums(const ir::ForStmt& loop);
+  void close_sums(const std::vector<CarriedSum>& carried);
   ir::ExprRef reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ir::ExprRef& neutral);  // cpu_reduce.cc
   ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
   ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
@@ -296,9 +311,10 @@ class TileLowering {
   std::unique_ptr<FusedCopy> fused_;                        // for the next loop over elements
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
-  bool apart_ = false;            // LoopFor::apart of the innermost loop of the next each_in()
-  bool region_is_heavy_ = false;  // the region at hand has functions that are no instruction
-  int loop_depth_ = 0;            // of `for`, `pipelined` and `if` of the program
+  std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a lane
+  bool apart_ = false;                       // LoopFor::apart of the innermost loop of the next each_in()
+  bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction
+  int loop_depth_ = 0;                       // of `for`, `pipelined` and `if` of the program
   Status status_;
 };
 

@@ -117,6 +117,7 @@ constexpr Row kRows[] = {
     {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kMaskTooLate, "masks begin an element too late", OnCpu::kNotThere},
+    {Planted::kSumRepeated, "a sum is carried on in every lane", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
     {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},

@@ -1,0 +1,66 @@
+// Sums that a loop carries along in parts, one in each of the lanes that share a result. See deferred_sums.h and
+// tile_lowering.h.
+#include <bit>
+#include <numeric>
+
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/planted.h"
+#include "lowering/tile_ir/deferred_sums.h"
+
+namespace kachel::lowering {
+
+using ir::ExprRef;
+using ir::Op;
+
+// Those that share a result of a reduction over the axes from `rank` on.
+TileLowering::Sharers TileLowering::sharers_of(const FragmentLayout& layout, size_t rank) {
+  Sharers sharers;
+  for (size_t axis = rank; axis < layout.shape().size(); ++axis)
+    for (FragmentLayout::Digit digit : layout.axes()[axis]) {
+      if (!digit.in_thread) continue;
+      while (digit.stride < 32 && digit.radix % 2 == 0 && std::has_single_bit(static_cast<uint64_t>(digit.stride))) {
+        sharers.masks.push_back(static_cast<int>(digit.stride));
+        digit.stride *= 2;
+        digit.radix /= 2;
+      }
+      if (digit.radix > 1) sharers.rest.push_back(digit);
+    }
+  if (planted(Planted::kDroppedShuffle) && !sharers.masks.empty()) sharers.masks.pop_back();
+  return sharers;
+}
+
+std::vector<TileLowering::CarriedSum> TileLowering::open_sums(const ir::ForStmt& loop) {
+  std::vector<CarriedSum> carried;
+  if (on_cpu() || target_.generic) return carried;
+  for (const DeferredSum& each : deferred_sums(kernel_, loop)) {
+    const auto region = placements_.regions.find(each.reduction);
+    const auto place = placements_.tiles.find(each.sum.get());
+    if (region == placements_.regions.end() || place == placements_.tiles.end() || !place->second.fragment) continue;
+    std::vector<size_t> kept(each.reduction->iters.size());
+    std::iota(kept.begin(), kept.end(), size_t{0});
+    const FragmentLayout results = region->second.keep(kept);
+    const ir::BufferRef& part = std::get<ir::AssignStmt>(each.reduction->body[0].node).buffer;
+    Sharers sharers = sharers_of(region->second, kept.size());
+    const bool alike = results.axes() == place->second.fragment->axes() &&
+                       results.threads() == place->second.fragment->threads() && in_registers(part);
+    if (!alike || !sharers.rest.empty() || sharers.masks.empty()) continue;
+    int bits = 0;
+    for (int mask : sharers.masks) bits |= mask;
+    const ExprRef lane = ir::make_typed(Op::kBitAnd, {ir::make_var(out_.thread), int32(bits)});
+    const ExprRef first = ir::make_typed(Op::kEq, {lane, int32(0)});
+    const ir::BufferRef sum = storage(each.sum);
+    unrolled("r", results.registers(), [&](ExprRef at) {
+      if (planted(Planted::kSumRepeated)) return;
+      store(sum, at, ir::make_typed(Op::kSelect, {first, ir::make_load(sum, {at}), ir::make_float(0)}), nullptr);
+    });
+    parts_.insert(each.reduction);
+    carried.push_back({sum, results.registers(), std::move(sharers.masks)});
+  }
+  return carried;
+}
+
+void TileLowering::close_sums(const std::vector<CarriedSum>& carried) {
+  for (const CarriedSum& each : carried) exchange(ir::ReduceOp::kSum, each.sum, each.registers, each.masks);
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,18 @@
+// Sums that a loop carries along: `l[i] = l[i] * f[i] + sum[j](...)`, which softmax has for its denominator. As long as
+// nothing else in the loop wants them, each of the threads that share an l[i] may carry a part of it, since the step is
+// linear, and the parts be added up once behind the loop and not in every iteration.
+#pragma once
+#include <vector>
+
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+struct DeferredSum {
+  const ir::ParallelStmt* reduction;  // of the loop: makes what an iteration adds, which only the step reads
+  ir::BufferRef sum;                  // l
+};
+// Those of a loop of the kernel. REQUIRES: from hoist_reductions().
+std::vector<DeferredSum> deferred_sums(const ir::Kernel& kernel, const ir::ForStmt& loop);
+
+}  // namespace kachel::lowering
