@@ -37,6 +37,9 @@ class Emitter {
     if (kernel_.rank) line(1, "const int {} = blockIdx.x % {};", name(kernel_.rank), kernel_.cluster);
     const size_t names = text_.size();
     if (has_producer()) {
+      if (!kernel_.maps.empty())
+        line(1, "if (threadIdx.x == {}) for (int i = 0; i < {}; ++i) kachel_prefetch(&p.maps[i]);", consumers(),
+             kernel_.maps.size());
       phases();
       line(1, "kachel_after_previous();");
       line(1, "if (threadIdx.x < {}) {{", consumers());

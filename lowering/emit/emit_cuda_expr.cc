@@ -239,8 +239,8 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
         const auto divisor = static_cast<uint64_t>(e->args[1]->int_value);
         if (op == Op::kDiv && divisor == kGroupThreads && e->args[0]->kind == ExprKind::kVar &&
             e->args[0]->var == kernel_.thread && kernel_.threads % kGroupThreads == 0) {
-          names_warp_group_ = true;
-          return kWarpGroup;
+          names_warp_group_ |= kernel_.threads > kGroupThreads;
+          return kernel_.threads > kGroupThreads ? kWarpGroup : "0";
         }
         if (op == Op::kDiv) return fmt::format("({} >> {})", args[0], std::countr_zero(divisor));
         return fmt::format("({} & {})", args[0], integer(static_cast<int64_t>(divisor - 1), e->type));

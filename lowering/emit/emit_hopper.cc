@@ -25,6 +25,7 @@ KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(
 
 const char* const kMapPrelude = R"cuda(
 struct __align__(128) kachel_map { u64 v[16]; };
+KACHEL_DEVICE void kachel_prefetch(const kachel_map* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 #define KACHEL_LIST(...) __VA_ARGS__
 )cuda";
 
