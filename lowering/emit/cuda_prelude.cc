@@ -21,6 +21,13 @@ KACHEL_DEVICE float kachel_from_bf16(const u16* x, int i) {
   const u32 word = ((const u32*)x)[i >> 1];
   return __uint_as_float(i & 1 ? word & 0xffff0000u : word << 16);
 }
+KACHEL_DEVICE float kachel_from_f16(const u16* x, int i) {
+  const u32 word = ((const u32*)x)[i >> 1];
+  float y;
+  if (i & 1) asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }" : "=f"(y) : "r"(word));
+  else asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }" : "=f"(y) : "r"(word));
+  return y;
+}
 KACHEL_DEVICE float kachel_from_f8e4m3(u8 x) {
   float y = kachel_from_f16((u16)((x & 0x7f) << 7)) * 256.0f;
   if ((x & 0x7f) == 0x7f) y = __uint_as_float(0x7fc00000u);

@@ -136,8 +136,8 @@ std::optional<Op> extremum(const ExprRef& select) {
 
 CudaExpressions::CudaExpressions(const LoopKernel& kernel) : kernel_(kernel) {
   for (const LoopBuffer& buffer : kernel.buffers)
-    if (buffer.buffer->scope == ir::Scope::kRegister && buffer.buffer->type.dtype == DType::BF16 &&
-        buffer.elements % 2 == 0)
+    if (buffer.buffer->scope == ir::Scope::kRegister && buffer.elements % 2 == 0 &&
+        (buffer.buffer->type.dtype == DType::BF16 || buffer.buffer->type.dtype == DType::F16))
       in_words_.insert(buffer.buffer.get());
   for (const LoopBlock* body : {&kernel.body, &kernel.producer, &kernel.passed_over})
     for_each_statement(*body, [&](const LoopStmt& stmt) {
@@ -171,7 +171,8 @@ std::string CudaExpressions::load(const ExprRef& e) {
   const DType type = e->buffer->type.dtype;
   std::string at = text(e->args[0], true);
   if (ir::bits(type) == 4) return fmt::format("kachel_load_{}({}, {})", ir::name(type), name(e->buffer), at);
-  if (in_words_.count(e->buffer.get())) return fmt::format("kachel_from_bf16({}, {})", name(e->buffer), at);
+  if (in_words_.count(e->buffer.get()))
+    return fmt::format("kachel_from_{}({}, {})", ir::name(type), name(e->buffer), at);
   std::string element = fmt::format("{}[{}]", name(e->buffer), at);
   if (is_narrow_float(type)) return fmt::format("kachel_from_{}({})", ir::name(type), element);
   if (type == DType::Bool) return fmt::format("({} != 0)", element);

@@ -34,7 +34,7 @@ class CudaExpressions {
   std::string apply(const ir::ExprRef& expr, bool address);
 
   const LoopKernel& kernel_;
-  std::set<const ir::Buffer*> in_words_;  // registers of bf16 that nothing fills an element at a time
+  std::set<const ir::Buffer*> in_words_;  // registers of 16-bit floats that nothing fills an element at a time
   Names names_;
   bool names_warp_group_ = false;
 };
