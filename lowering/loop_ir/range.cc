@@ -110,6 +110,7 @@ Interval Ranges::of(const ExprRef& expr) const {
     case Op::kDiv:
     case Op::kCeilDiv: {
       Interval a = of(args[0]), b = of(args[1]);
+      if (a.lo >= 0 && b.lo == 0) return {0, a.hi};  // by zero gives 0
       if (b.lo < 1) break;
       // Quotients of negative numbers are cut towards zero either way.
       auto up = [&](int64_t x, int64_t y) { return x / y + (expr->op == Op::kCeilDiv && x > 0 && x % y != 0); };

@@ -35,9 +35,10 @@ constexpr int64_t kMostShort = int64_t{1} << 21;
 // exact when rounded down: it is off by at most 2^-22.4 of itself (rcp.approx 1 ulp, the product half of one), which is
 // less than 0.4 / b, while (a + 1/2) / b is at least 0.5 / b away from an integer.
 TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
+  if (places_once_) return {apply(Op::kDiv, a, b), apply(Op::kMod, a, b)};
   if (!short_places_) {
-    const ExprRef quotient = apply(Op::kDiv, a, b);
-    return {quotient, apply(Op::kMod, a, b)};
+    const ExprRef quotient = ir::make_typed(Op::kDiv, {a, b}, /*approx=*/true);  // to the emitter: rarely run
+    return {quotient, apply(Op::kSub, a, apply(Op::kMul, quotient, b))};
   }
   const ExprRef middle = apply(Op::kAdd, as_float(a), ir::make_float(0.5));
   return division(a, b, approximate_quotient(middle, b));
