@@ -1,6 +1,6 @@
 // From the number of a tile to its place in the grid. See tile_lowering.h.
 #include <algorithm>
-#include <bit>
+#include <limits>
 
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
@@ -21,56 +21,30 @@ ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
 ExprRef as_float(const ExprRef& value) {
   return ir::make_cast({DType::F32, nullptr}, value);
 }
-// a / b rounded down to an integer, I32.
-ExprRef approximate_quotient(const ExprRef& a, const ExprRef& b) {
-  const ExprRef quotient = apply(Op::kMul, a, ir::make_typed(Op::kRcp, {as_float(b)}, /*approx=*/true));
-  return ir::make_cast({DType::I32, nullptr}, quotient);
-}
-// Of tiles, times Schedule::raster: numbers of the short form of a tile's place stay below.
-constexpr int64_t kMostShort = int64_t{1} << 21;
 
 }  // namespace
 
-// Numbers a >= 0, b > 0. In the short form they are at most kMostShort, and the approximate quotient of a + 1/2 is
-// exact when rounded down: it is off by at most 2^-22.4 of itself (rcp.approx 1 ulp, the product half of one), which is
-// less than 0.4 / b, while (a + 1/2) / b is at least 0.5 / b away from an integer.
-TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
-  if (places_once_) return {apply(Op::kDiv, a, b), apply(Op::kMod, a, b)};
-  if (!short_places_) {
-    const ExprRef quotient = ir::make_typed(Op::kDiv, {a, b}, /*approx=*/true);  // to the emitter: rarely run
-    return {quotient, apply(Op::kSub, a, apply(Op::kMul, quotient, b))};
-  }
-  const ExprRef middle = apply(Op::kAdd, as_float(a), ir::make_float(0.5));
-  return division(a, b, approximate_quotient(middle, b));
-}
-
-// The same for a divisor that is mostly a constant.
-TileLowering::Division TileLowering::divided_by_most(const ExprRef& a, const ExprRef& b, const ExprRef& most) {
-  const ExprRef middle = apply(Op::kAdd, as_float(a), ir::make_float(0.5));
-  const ExprRef usual = apply(Op::kEq, b, most);
-  return division(a, b,
-                  ir::make_typed(Op::kSelect, {usual, apply(Op::kDiv, a, most), approximate_quotient(middle, b)}));
-}
-
-// By a quotient that is known.
-TileLowering::Division TileLowering::division(const ExprRef& a, const ExprRef& b, const ExprRef& quotient) {
-  const ExprRef part = place("part", quotient);
-  return {part, apply(Op::kSub, a, apply(Op::kMul, part, b))};
-}
-
-// An intermediate of a tile's place. The long form has no names where there is a short one too, so that none of it is
-// evaluated there.
-ExprRef TileLowering::place(const char* name, const ExprRef& value) {
-  if (!short_places_) return places_once_ ? let(name, value) : value;
-  const ExprRef named = let(name, value);
-  if (named->kind == ir::ExprKind::kVar) out_.ranges.set(named->var, {0, kMostShort});
-  return named;
+// Places are counted in 32 bits on a GPU, whose grids have fewer than 2^31 tiles: a block begins with these divisions,
+// one thread waiting for each step, and with 64 bits they took half a microsecond.
+DType TileLowering::place_type() const {
+  return on_cpu() || target_.generic ? DType::I64 : DType::U32;
 }
 ExprRef TileLowering::place_number(int64_t value) const {
-  return short_places_ ? int32(value) : int64(value);
+  return ir::make_int(value, place_type());
 }
-ExprRef TileLowering::place_number(const ExprRef& value) const {
-  return short_places_ ? ir::make_cast({DType::I32, nullptr}, value) : value;
+// A name for an intermediate of a place, which is at least `least`.
+ExprRef TileLowering::place(const char* name, const ExprRef& value, int64_t least) {
+  const ExprRef narrow = value->type == place_type() ? value : ir::make_cast({place_type(), nullptr}, value);
+  const ExprRef named = let(name, narrow);
+  if (named->kind == ir::ExprKind::kVar && place_type() == DType::U32)
+    out_.ranges.set(named->var, {least, std::numeric_limits<int32_t>::max()});
+  return named;
+}
+
+TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
+  if (place_type() == DType::I64) return {apply(Op::kDiv, a, b), apply(Op::kMod, a, b)};
+  const ExprRef part = place("part", apply(Op::kDiv, a, b));
+  return {part, apply(Op::kSub, a, apply(Op::kMul, part, b))};
 }
 
 // Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where
@@ -81,32 +55,35 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   const bool all = !schedule_.order.empty();
   ExprRef plane = *rest;
   if (order.size() > 2 && !all) {
-    const ExprRef tiles = place("plane", apply(Op::kMul, extents[x], extents[y]));
+    const ExprRef tiles = place("plane", apply(Op::kMul, extents[x], extents[y]), 1);
     const Division planes = divided(*rest, tiles);
     plane = place("in_plane", planes.rest);
-    *rest = place("rest", planes.quotient);
+    *rest = planes.quotient;
   }
+  const ExprRef all_rows =
+      all ? divided(place("all_tiles", ir::make_var(out_.tiles)), extents[x]).quotient : extents[y];
   ExprRef most = place_number(schedule_.raster);
   if (schedule_.row_bytes) {
     const ExprRef bytes = apply(Op::kMax, index(schedule_.row_bytes, nullptr), int64(1));
     const auto held = static_cast<double>(machine_of(target_.architecture).l2_bytes * 3 / 4);
-    const ExprRef fit = approximate_quotient(ir::make_float(held), bytes);
-    const ExprRef fits = short_places_ ? fit : ir::make_cast({DType::I64, nullptr}, fit);
-    most = place("most_rows", apply(Op::kMax, apply(Op::kMin, fits, most), place_number(1)));
+    const ExprRef rows = apply(Op::kMul, ir::make_float(held), ir::make_typed(Op::kRcp, {as_float(bytes)}, true));
+    const ExprRef fit = apply(Op::kMax, ir::make_cast({DType::I32, nullptr}, rows), int32(1));
+    most = place("most_rows", apply(Op::kMin, fit, int32(schedule_.raster)), 1);
   }
-  const ExprRef group = place("group_tiles", apply(Op::kMul, extents[x], most));
+  const ExprRef together = apply(Op::kMin, most, all_rows);  // so that their tiles are as few as all
+  const ExprRef group = place("group_tiles", apply(Op::kMul, extents[x], together), 1);
   const Division groups = divided(plane, group);
   const ExprRef first = place("first_row", apply(Op::kMul, groups.quotient, most));
   const ExprRef in_group = place("in_group", groups.rest);
-  const ExprRef all_rows = all ? divided(place_number(ir::make_var(out_.tiles)), extents[x]).quotient : extents[y];
-  const ExprRef rows = place("rows", apply(Op::kMin, apply(Op::kSub, all_rows, first), most));
-  // All groups but the last have as many rows, by which a shift divides.
-  const bool shifts =
-      short_places_ && most->kind == ir::ExprKind::kInt && std::has_single_bit(static_cast<uint64_t>(schedule_.raster));
-  const Division columns = shifts ? divided_by_most(in_group, rows, most) : divided(in_group, rows);
-  const ExprRef row = apply(Op::kAdd, first, columns.rest);
+  const ExprRef rows = place("rows", apply(Op::kMin, apply(Op::kSub, all_rows, first), most), 1);
+  // All groups but the last have as many rows, by which a shift divides where it is a power of two.
+  ExprRef column = apply(Op::kDiv, in_group, rows);
+  if (most->kind == ir::ExprKind::kInt && place_type() == DType::U32)
+    column = ir::make_typed(Op::kSelect, {apply(Op::kEq, rows, most), apply(Op::kDiv, in_group, most), column});
+  column = place("column", column);
+  const ExprRef row = apply(Op::kAdd, first, apply(Op::kSub, in_group, apply(Op::kMul, column, rows)));
   std::vector<ExprRef> places(extents.size());
-  places[x] = columns.quotient;
+  places[x] = column;
   if (all)
     *rest = place("row", row);
   else
@@ -114,11 +91,12 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   return places;
 }
 
-// Tile `rest` counts grid points, the last axis of the order fastest.
-std::vector<ExprRef> TileLowering::places_in_order(ExprRef rest, const std::vector<size_t>& order) {
-  std::vector<ExprRef> extents = grid_extents_;
-  for (ExprRef& extent : extents)
-    if (extent) extent = place_number(extent);
+// Tile number `tile` counts grid points, the last axis of the order fastest. The places are I64.
+std::vector<ExprRef> TileLowering::places_of(const ExprRef& tile, const std::vector<size_t>& order) {
+  std::vector<ExprRef> extents(order.size());
+  for (size_t axis = 0; axis < order.size(); ++axis)
+    if (grid_extents_[axis]) extents[axis] = place("extent", grid_extents_[axis], 1);
+  ExprRef rest = place("number", tile);
   std::vector<ExprRef> places(order.size()), together;  // by axis: its place, where tiles are walked in groups of rows
   if (schedule_.raster > 1) together = raster(extents, order, &rest);
   for (size_t i = order.size(); i-- > 0;) {
@@ -130,24 +108,9 @@ std::vector<ExprRef> TileLowering::places_in_order(ExprRef rest, const std::vect
     if (schedule_.backwards.count(axis))
       value = apply(Op::kSub, apply(Op::kSub, extents[axis], place_number(1)), value);
     if (planted(Planted::kGridOrder) && i > 0) value = apply(Op::kDiv, rest, extents[axis]);
-    places[axis] = value;
-    if (!last) rest = place("rest", parts.quotient);
+    places[axis] = value->type == DType::I64 ? value : ir::make_cast({DType::I64, nullptr}, value);
+    if (!last) rest = parts.quotient;
   }
-  return places;
-}
-
-// A block begins with this, one thread waiting for each step: exact divisions of 64 bits are half a microsecond. So on
-// a GPU few tiles have a short form.
-std::vector<ExprRef> TileLowering::places_of(const ExprRef& tile, const std::vector<size_t>& order) {
-  places_once_ = on_cpu() || target_.generic || order.size() < 2;
-  if (places_once_) return places_in_order(tile, order);
-  short_places_ = true;
-  const std::vector<ExprRef> few = places_in_order(place_number(tile), order);
-  short_places_ = false;
-  std::vector<ExprRef> places = places_in_order(tile, order);
-  const ExprRef fits = apply(Op::kLt, ir::make_var(out_.tiles), int64(kMostShort / schedule_.raster));
-  for (size_t axis = 0; axis < places.size(); ++axis)
-    places[axis] = ir::make_typed(Op::kSelect, {fits, ir::make_cast({DType::I64, nullptr}, few[axis]), places[axis]});
   return places;
 }
 

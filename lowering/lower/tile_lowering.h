@@ -47,13 +47,10 @@ class TileLowering {
     ir::ExprRef quotient, rest;
   };
   Division divided(const ir::ExprRef& a, const ir::ExprRef& b);
-  Division divided_by_most(const ir::ExprRef& a, const ir::ExprRef& b, const ir::ExprRef& most);
-  Division division(const ir::ExprRef& a, const ir::ExprRef& b, const ir::ExprRef& quotient);
-  ir::ExprRef place(const char* name, const ir::ExprRef& value);
+  ir::DType place_type() const;
   ir::ExprRef place_number(int64_t value) const;
-  ir::ExprRef place_number(const ir::ExprRef& value) const;
+  ir::ExprRef place(const char* name, const ir::ExprRef& value, int64_t least = 0);
   std::vector<ir::ExprRef> places_of(const ir::ExprRef& tile, const std::vector<size_t>& order);
-  std::vector<ir::ExprRef> places_in_order(ir::ExprRef tile, const std::vector<size_t>& order);
   void compare_neighbours(const std::vector<size_t>& order);
   std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
                                   ir::ExprRef* rest);
@@ -307,8 +304,6 @@ class TileLowering {
   bool runs_ahead_ = false;                                   // in the part of a pipeline that runs ahead
   int copiers_ = 0;                                           // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;
-  bool short_places_ = false,
-       places_once_ = true;  // which form of a tile's place is written, and if it is the only one
   // In a cluster: whether the other block has a tile, and by axis of the grid whether it is at the same place.
   ir::ExprRef neighbour_;
   std::vector<ir::ExprRef> alike_;

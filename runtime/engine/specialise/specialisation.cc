@@ -15,7 +15,7 @@ using SlotKind = lowering::Slot::Kind;
 
 namespace {
 
-// False where the total cannot be counted.
+// False where there are more than the limit allows.
 inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& inputs, const BlockLimit& limit,
                      LaunchGrid& out) {
   uint64_t total = 1;
@@ -29,11 +29,12 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
   out.total = empty ? 0 : total;
   const uint64_t most = out.total <= limit.tiles ? limit.blocks : BlockLimit().blocks;
   out.blocks = static_cast<uint32_t>((std::min(out.total, most) + limit.cluster - 1) & ~(limit.cluster - 1));
-  return empty || !(overflow || total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  return empty || !(overflow || total > limit.total);
 }
 
-[[gnu::cold]] Status too_many_blocks() {
-  return invalid("the grid has more than 2^63 blocks; check the dimensions");
+[[gnu::cold]] Status too_many_blocks(const BlockLimit& limit) {
+  return invalid(
+      fmt::format("the grid has more than {} blocks; check the dimensions, or take larger tiles", limit.total));
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& 
                      LaunchGrid& out) {
   HostForm forms[kMaxGrid];
   for (size_t i = 0; i < extents.size(); ++i) forms[i] = extents[i].form();
-  return evaluate(forms, extents.size(), inputs, limit, out) ? Status() : too_many_blocks();
+  return evaluate(forms, extents.size(), inputs, limit, out) ? Status() : too_many_blocks(limit);
 }
 
 Specialisation::Specialisation(Device& device, PlanRecord plan, TunableValues values)
@@ -79,6 +80,7 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
   made->hot_.limit.cluster = static_cast<uint64_t>(step.cluster);
+  if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
   if (step.workspace_bytes > 0 || step.resident_tiles > 0) {
     // Scratch is per launched block, so no more are launched than can run at once.
     KACHEL_ASSIGN(int32_t resident, made->function_->occupancy(static_cast<uint32_t>(step.threads),
@@ -130,7 +132,7 @@ uint16_t Specialisation::source_of(const lowering::Slot& slot) {
 }
 
 Status Specialisation::grid(const HostInputs& inputs, LaunchGrid& out) const {
-  return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.limit, out) ? Status() : too_many_blocks();
+  return evaluate(hot_.grid, hot_.grid_rank, inputs, hot_.limit, out) ? Status() : too_many_blocks(hot_.limit);
 }
 
 Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const LaunchGrid& grid,
@@ -162,7 +164,7 @@ Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid&
   LaunchGrid grid;
   grid.overlaps = overlaps;
   if (!evaluate(hot_.grid, hot_.grid_rank, arguments.inputs(), hot_.limit, grid)) [[unlikely]]
-    return too_many_blocks();
+    return too_many_blocks(hot_.limit);
   return launch(arguments, grid, stream);
 }
 

@@ -24,9 +24,10 @@ struct LaunchGrid {
 };
 
 // Of a grid of at most `tiles`, no more than `blocks` blocks are launched; always a multiple of `cluster`, as `blocks`
-// is: 1 or 2.
+// is: 1 or 2. A grid may not have more than `total`: on a GPU what 32 bits count, with which kernels find their place.
 struct BlockLimit {
   uint64_t cluster = 1;
+  uint64_t total = std::numeric_limits<int64_t>::max();
   uint64_t blocks = std::numeric_limits<int32_t>::max() - 1, tiles = std::numeric_limits<uint64_t>::max();
 };
 
