@@ -52,6 +52,7 @@ class TuningRun {
   CandidateRecord& record(size_t index) { return result_.candidates[index]; }
 
   void note_failure(size_t index, CandidateState otherwise, std::string message);
+  void tell_dropped(size_t index) const;
   void load_known();
   void admit_known();
   void set_aside(size_t index);

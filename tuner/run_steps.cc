@@ -11,7 +11,14 @@ void TuningRun::note_failure(size_t index, CandidateState otherwise, std::string
   if (verdict == Verdict::kNotTried && is_served(mine)) return;
   mine.state = state_after(verdict, otherwise);
   mine.message = std::move(message);
-  if (is_harmful(mine.state) && request_.on_harm) request_.on_harm(index, mine);
+  tell_dropped(index);
+}
+
+void TuningRun::tell_dropped(size_t index) const {
+  const CandidateRecord& mine = result_.candidates[index];
+  if (mine.state == CandidateState::kUntried) return;
+  const auto& tell = is_harmful(mine.state) ? request_.on_harm : request_.on_dropped;
+  if (tell) tell(index, mine);
 }
 
 Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& deadline) {
@@ -31,7 +38,10 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
       compiled_[order[at]] = true;
       ++result_.counters.compiled;
       mine.flaw = runner_.flaw(order[at]);
-      if (flaws_count_ && !mine.flaw.empty()) set_aside(order[at]);
+      if (flaws_count_ && !mine.flaw.empty()) {
+        set_aside(order[at]);
+        tell_dropped(order[at]);
+      }
     } else {
       note_failure(order[at], CandidateState::kCompileFailed, outcome.status.message());
       ++result_.counters.compile_failed;
@@ -111,7 +121,7 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
   result_.budget_exhausted |= measurement.cut_short();
   for (size_t i = 0; i < trials.size(); ++i) {
     CandidateRecord& mine = *trials[i].record;
-    if (is_harmful(mine.state) && request_.on_harm) request_.on_harm(trials[i].index, mine);
+    if (is_harmful(mine.state) || mine.state == CandidateState::kLaunchFailed) tell_dropped(trials[i].index);
     if (mine.samples.size() == sets_before[i]) {
       if (mine.state == CandidateState::kUntried && mine.message.empty())
         mine.message = "the budget ended before it was measured";
@@ -153,6 +163,7 @@ Status TuningRun::benchmark(const std::vector<Trial>& trials) {
       mine.state = CandidateState::kLaunchFailed;
       mine.message =
           samples.ok() ? "the host's benchmark gave no samples, or some that are no times" : samples.status().message();
+      tell_dropped(trial.index);
     }
     KACHEL_TRY(reporter_.report(
         {.phase = Phase::kMeasuring, .done = ++done, .total = trials.size(), .configuration = &mine.configuration}));

@@ -65,6 +65,8 @@ struct TuneRequest {
   unsigned workers = 0;               // compile threads; 0: one per core, at most 16
   // At once when a candidate has crashed or timed out, on the thread that called tune(). May be empty.
   std::function<void(size_t index, const CandidateRecord&)> on_harm;
+  // Likewise when one has failed in another way, or is set aside for its flaw. May be empty.
+  std::function<void(size_t index, const CandidateRecord&)> on_dropped;
   // Of the candidates those alone are tried from which most is expected, so many; 0: all. Where none of them can be
   // served, the next ones are. Samples that are known count whatever is expected.
   size_t trials = 0;

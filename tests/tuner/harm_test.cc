@@ -57,6 +57,34 @@ TEST_CASE("whoever crashes or hangs, at any step, is told of at once and never t
   CHECK(later.device.count('r', 5) > 0);
 }
 
+TEST_CASE("who fails otherwise, or is set aside, is told of once, and who did harm is not told of twice") {
+  Scene scene({10'000, 9'000, 8'000, 7'000, 6'000, 12'000});
+  auto& candidates = scene.device.candidates;
+  candidates[0].compile = {Code::kCompile, "line 3: oops"};
+  candidates[1].flaw = "spills 96 bytes";
+  candidates[2].check = {Code::kInternal, "differs"};
+  candidates[3].runs_before_failure = 5;
+  candidates[4].check = {Code::kLaunch, "no end after 30 s"};
+  candidates[4].verdict = Verdict::kTimedOut;
+  std::vector<std::pair<size_t, CandidateState>> dropped;
+  std::vector<std::string> why;
+  scene.request.on_dropped = [&](size_t index, const CandidateRecord& record) {
+    dropped.emplace_back(index, record.state);
+    why.push_back(record.message);
+  };
+  Result<TuningResult> result = scene.tune();
+  REQUIRE(result.ok());
+  CHECK(result->ranking == std::vector<size_t>{5});
+  const std::vector<std::pair<size_t, CandidateState>> expected = {{0, CandidateState::kCompileFailed},
+                                                                   {1, CandidateState::kRejectedFlaw},
+                                                                   {2, CandidateState::kRejectedWrong},
+                                                                   {3, CandidateState::kLaunchFailed}};
+  CHECK(dropped == expected);
+  CHECK(why == std::vector<std::string>{"line 3: oops", "spills 96 bytes", "differs", "illegal address"});
+  REQUIRE(scene.harmed.size() == 1);
+  CHECK(scene.harmed[0].first == 4);
+}
+
 TEST_CASE("a flaw does not hide that a candidate crashes") {
   Scene scene({10'000, 9'000});
   scene.request.known.push_back({.configuration = scene.request.candidates[1],
