@@ -71,10 +71,10 @@ std::optional<std::string> Remote::get(const std::string& name) {
       return std::nullopt;
     }
     overdue_ = running_;
-    const std::string line = settle(
+    std::optional<Event> failed = settle(
         get_circuit_, "get", {RemoteAnswer::kFailed, fmt::format("no answer within {} ms", options_.wait_us / 1000)});
     lock.unlock();
-    if (!line.empty()) log_.write(LogLevel::kWarning, line);
+    if (failed) log_.write(*std::move(failed));
     return std::nullopt;
   }
   if (!request->found) return std::nullopt;
@@ -126,22 +126,26 @@ void Remote::drop_puts() {
   put_bytes_ = 0;
 }
 
-// What came of a call, with the lock held, and the line to be written without it. At most one a minute: a back end that
-// is away for a night should not fill a disk.
-std::string Remote::settle(Circuit& circuit, const char* what, const RemoteAnswer& answer) {
+// What came of a call, with the lock held, and the event to be written without it. At most one a minute: a back end
+// that is away for a night should not fill a disk.
+std::optional<Event> Remote::settle(Circuit& circuit, const char* what, const RemoteAnswer& answer) {
   if (answer.kind != RemoteAnswer::kFailed) {
     circuit.pause_us = 0;
-    return {};
+    return std::nullopt;
   }
   ++stats_.errors;
   const Clock::time_point now = Clock::now();
   circuit.pause_us = circuit.pause_us == 0 ? options_.pause_us : std::min(circuit.pause_us * 2, options_.most_pause_us);
   circuit.closed_from = now + us(circuit.pause_us);
-  if (said_ && now - *said_ < kBetweenLines) return {};
+  if (said_ && now - *said_ < kBetweenLines) return std::nullopt;
   said_ = now;
-  return fmt::format("remote store: a {} failed: {}; the next one is tried in {:.3g} s", what,
-                     answer.why.empty() ? "no reason was given" : answer.why,
-                     static_cast<double>(circuit.pause_us) / 1e6);
+  const std::string why = answer.why.empty() ? "no reason was given" : answer.why;
+  const double pause_s = static_cast<double>(circuit.pause_us) / 1e6;
+  return Event{
+      .kind = EventKind::kRemoteFailed,
+      .level = LogLevel::kWarning,
+      .message = fmt::format("remote store: a {} failed: {}; the next one is tried in {:.3g} s", what, why, pause_s),
+      .fields = {{"call", std::string(what)}, {"reason", why}, {"pause_s", pause_s}, {"errors", stats_.errors}}};
 }
 
 RemoteAnswer Remote::ask(bool is_get, Request& request) try {
@@ -191,10 +195,9 @@ void Remote::run() {
       judged = {RemoteAnswer::kFailed, fmt::format("it took {} ms", took / std::chrono::milliseconds(1))};
     lock.lock();
     if (!request->abandoned)
-      if (const std::string line = settle(is_get ? get_circuit_ : put_circuit_, is_get ? "get" : "put", judged);
-          !line.empty()) {
+      if (auto event = settle(is_get ? get_circuit_ : put_circuit_, is_get ? "get" : "put", judged)) {
         lock.unlock();
-        log_.write(LogLevel::kWarning, line);
+        log_.write(*std::move(event));
         lock.lock();
       }
     running_ = overdue_ = false;

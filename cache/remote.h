@@ -81,7 +81,7 @@ class Remote {
   bool stop_for_exit(ExitWatch::Deadline deadline);
   void run();
   RemoteAnswer ask(bool is_get, Request& request);
-  std::string settle(Circuit& circuit, const char* what, const RemoteAnswer& answer);
+  std::optional<Event> settle(Circuit& circuit, const char* what, const RemoteAnswer& answer);
   void drop_gets();
   void drop_puts();
   bool in_call() const { return std::this_thread::get_id() == thread_.get_id(); }

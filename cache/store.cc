@@ -73,11 +73,11 @@ void Store::open_disk() {
       why += (why.empty() ? "" : "; ") + claims.status().message();
   }
   if (!disk_)
-    log_.write(LogLevel::kWarning, fmt::format("store {}: in memory only: {}", options_.path, why));
+    say(EventKind::kStoreDegraded, "in memory only: " + why, {{"access", std::string("memory")}});
   else if (disk_->read_only() && !options_.read_only)
-    log_.write(LogLevel::kWarning, fmt::format("store {}: for reading only: {}", options_.path, why));
+    say(EventKind::kStoreDegraded, "for reading only: " + why, {{"access", std::string("read")}});
   else if (!why.empty())
-    log_.write(LogLevel::kWarning, fmt::format("store {}: {}", options_.path, why));
+    say(EventKind::kStoreDegraded, why, {{"access", std::string(disk_->read_only() ? "read" : "write")}});
 }
 
 void Store::open_layers() {
@@ -96,13 +96,36 @@ void Store::open_layers() {
 
 bool Store::here() {
   if (::getpid() == owner_) return true;
-  say_once("fork", "is not served in a child of the process that opened it");
+  say_once("fork", EventKind::kStoreDegraded, "is not served in a child of the process that opened it");
   return false;
 }
 
-void Store::say_once(const std::string& topic, const std::string& message) {
-  log_.once(LogLevel::kWarning, fmt::format("store {} {}", options_.path, topic),
-            fmt::format("store {}: {}", options_.path.empty() ? "memory" : options_.path, message));
+void Store::say(EventKind kind, const std::string& message, std::vector<EventField> fields) {
+  const std::string name = options_.path.empty() ? "memory" : options_.path;
+  fields.emplace_back("store", name);
+  log_.write({.kind = kind,
+              .level = LogLevel::kWarning,
+              .message = fmt::format("store {}: {}", name, message),
+              .fields = std::move(fields)});
+}
+
+void Store::say_once(const std::string& topic, EventKind kind, const std::string& message, const std::string& key) {
+  const std::string name = options_.path.empty() ? "memory" : options_.path;
+  log_.once(fmt::format("store {} {}", options_.path, topic), {.kind = kind,
+                                                               .level = LogLevel::kWarning,
+                                                               .message = fmt::format("store {}: {}", name, message),
+                                                               .key = key,
+                                                               .fields = {{"store", name}}});
+}
+
+void Store::tell_evicted(uint64_t entries) {
+  evicted_ += entries;
+  if (entries == 0 || !log_.heard()) return;
+  log_.write({.kind = EventKind::kStoreEvicted,
+              .level = LogLevel::kInfo,
+              .message = fmt::format("store {}: {} entries that were used longest ago have given way",
+                                     options_.path.empty() ? "memory" : options_.path, entries),
+              .fields = {{"entries", entries}, {"store", options_.path}}});
 }
 
 // A record that does not decode is counted, reported and removed, unless somebody has replaced it meanwhile.
@@ -114,8 +137,9 @@ Result<Record> Store::examine(Table& table, const Row& row) {
   }
   ++damaged_;
   const std::string name = to_hex(bytes_of(row.slot));
-  say_once("damaged " + name,
-           fmt::format("entry {} is damaged ({}) and counts as absent", name, record.status().message()));
+  say_once("damaged " + name, EventKind::kStoreDamaged,
+           fmt::format("entry {} is damaged ({}) and counts as absent", name, record.status().message()),
+           to_hex(bytes_of(row.slot).substr(1)));
   (void)table.erase(row.slot, &row.record);
   return record;
 }
@@ -123,7 +147,7 @@ Result<Record> Store::examine(Table& table, const Row& row) {
 std::optional<std::string> Store::look_up(Table& table, const Slot& slot, const Key& key) {
   auto row = table.read(slot);
   if (!row.ok()) {
-    say_once("read", row.status().message());
+    say_once("read", EventKind::kStoreDegraded, row.status().message());
     return std::nullopt;
   }
   if (!row->has_value()) return std::nullopt;
@@ -190,17 +214,17 @@ Status Store::write_rows(std::span<const Row> rows) {
                        : disk_->write(rows, take_touched(kTouchedPerWrite));
     if (written.ok()) {
       for (const Row& row : rows) (void)memory_.erase(row.slot, nullptr);
-      evicted_ += *written;
+      tell_evicted(*written);
       puts_ += rows.size();
       return {};
     }
     refused_ += rows.size();
-    say_once("write " + written.status().message(),
+    say_once("write " + written.status().message(), EventKind::kStoreDegraded,
              fmt::format("new entries stay in memory: {}", written.status().message()));
   }
   auto kept = memory_.write(rows, {});
   if (!kept.ok()) return kept.status();
-  evicted_ += *kept;
+  tell_evicted(*kept);
   puts_ += rows.size();
   return {};
 }

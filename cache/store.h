@@ -171,7 +171,9 @@ class Store {
   Result<Record> examine(Table& table, const Row& row);
   Status write_rows(std::span<const Row> rows);
   std::vector<Use> take_touched(size_t most);
-  void say_once(const std::string& topic, const std::string& message);
+  void say(EventKind kind, const std::string& message, std::vector<EventField> fields = {});
+  void say_once(const std::string& topic, EventKind kind, const std::string& message, const std::string& key = {});
+  void tell_evicted(uint64_t entries);
 
   const StoreOptions options_;
   const pid_t owner_;

@@ -23,10 +23,10 @@ bool Store::admits(const Record& record) {
   if (!options_.mac_keys || authentic(record, *options_.mac_keys)) return true;
   ++refused_macs_;
   if (record.mac.empty())
-    say_once("unsigned",
+    say_once("unsigned", EventKind::kStoreRefused,
              "entries without a MAC are refused, since a key is set here; whoever writes them needs it too");
   else
-    say_once("forged",
+    say_once("forged", EventKind::kStoreRefused,
              "entries with a MAC of another key are refused; set the key that they were written with as well");
   return false;
 }
@@ -40,8 +40,9 @@ std::optional<std::string> Store::fetch(const Key& key) {
   bool useful = false;
   if (!record.ok()) {
     ++damaged_;
-    say_once("remote damaged", fmt::format("remote entry {} is damaged ({}) and counts as absent, as all such do", name,
-                                           record.status().message()));
+    say_once("remote damaged", EventKind::kStoreDamaged,
+             fmt::format("remote entry {} is damaged ({}) and counts as absent, as all such do", name,
+                         record.status().message()));
   } else if (record->key != key.bytes) {
     ++foreign_;
   } else {

@@ -24,7 +24,7 @@ Result<uint64_t> Store::shrink(uint64_t bytes) {
     KACHEL_ASSIGN(const uint64_t from_disk, disk_->shrink(bytes, take_touched(kMostTouched)));
     left += from_disk;
   }
-  evicted_ += left;
+  tell_evicted(left);
   return left;
 }
 
