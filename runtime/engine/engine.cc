@@ -14,7 +14,8 @@ std::string worker_build() {
   return "lowering version " + std::to_string(lowering::kLoweringVersion);
 }
 
-Engine::Engine(EngineOptions options) : owner_(getpid()), options_(std::move(options)), log_(options_.log) {}
+Engine::Engine(EngineOptions options)
+    : owner_(getpid()), options_(std::move(options)), log_(options_.log, options_.events, options_.events_kept) {}
 
 bool Engine::in_owner_process() const {
   return getpid() == owner_;

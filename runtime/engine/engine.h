@@ -52,6 +52,8 @@ struct EngineOptions {
   WorkerOptions worker;                       // where candidates of a tuning are tried
   DeviceOptions devices;
   Log::Sink log;
+  Log::EventSink events;
+  size_t events_kept = 0;  // for Log::take()
   ScratchCallbacks scratch;
   std::function<bool(const TuneProgress&)> progress;  // false cancels the tuning
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/specialise/configurations.h"
+
 namespace kachel::runtime {
 namespace {
 
@@ -95,10 +97,15 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
       make_signature(model_->table, arguments, settings.mode(policy), signature);
       if (policy == settings.policy || table_.find(signature) == &failed) table_.publish(signature, *other);
     }
+    const std::string from = configuration_text(*model_, failed.values()), to = configuration_text(*model_, values);
     engine_->log().write(
-        LogLevel::kWarning,
-        fmt::format("kernel `{}`: a configuration failed to launch and is replaced by the next best: {}",
-                    model_->kernel.name, why.message()));
+        {.kind = EventKind::kDemoted,
+         .level = LogLevel::kWarning,
+         .message = fmt::format("kernel `{}`: a configuration failed to launch and is replaced by the next best: {}",
+                                model_->kernel.name, why.message()),
+         .kernel = model_->kernel.name,
+         .key = resolver.key().hex(),
+         .fields = {{"configuration", from}, {"replaced_by", to}, {"reason", why.message()}}});
     engine_->counters().launches.add();
     return {};
   }
@@ -136,11 +143,13 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
       kept &= table_.publish(signature, outcome.specialisation);
     }
   if (!kept)
-    engine_->log().once(
-        LogLevel::kWarning, "dispatch " + model_->body,
-        fmt::format("kernel `{}` has been launched with more than {} different keys; further ones are looked "
-                    "up in the store at each launch. Use bucket() in `key`",
-                    model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries));
+    engine_->log().once("dispatch " + model_->body,
+                        {.level = LogLevel::kWarning,
+                         .message = fmt::format(
+                             "kernel `{}` has been launched with more than {} different keys; further ones are looked "
+                             "up in the store at each launch. Use bucket() in `key`",
+                             model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries),
+                         .kernel = model_->kernel.name});
   if (!served.decided && outcome.later) deferred_.add(*device, arguments, args, settings, signature, stream);
   return served;
 }

@@ -87,9 +87,12 @@ void Worker::read_for_all(std::unique_lock<std::mutex>& lock, Time deadline) {
   reading_ = true;
   lock.unlock();
   auto heard = channel_.receive(deadline);
-  if (heard.ok() && *heard && (*heard)->type == kNoteMessage && !(*heard)->body.empty()) {
-    const auto level = std::clamp<int>((*heard)->body[0], 0, static_cast<int>(LogLevel::kError));
-    log_.write(static_cast<LogLevel>(level), "worker: " + (*heard)->body.substr(1));
+  if (heard.ok() && *heard && (*heard)->type == kNoteMessage) {
+    if (auto event = decode_event((*heard)->body)) {
+      event->message.insert(0, "worker: ");
+      event->fields.emplace_back("in_worker", 1);
+      log_.write(*std::move(event));
+    }
     *heard = std::nullopt;
   }
   lock.lock();

@@ -20,7 +20,7 @@ namespace kachel::runtime {
 
 // Reserved types of messages; those of calls are above.
 inline constexpr uint8_t kHelloMessage = 0;  // the first one either way: who speaks (handshake.h)
-inline constexpr uint8_t kNoteMessage = 1;   // from the worker: a u8 level and a line for the log
+inline constexpr uint8_t kNoteMessage = 1;   // from the worker: an event for the log
 
 // Thread-safe.
 class Worker {

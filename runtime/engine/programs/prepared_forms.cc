@@ -101,8 +101,10 @@ ProgramHandle* PreparedForms::program(uint64_t operands) {
   if (made.ok())
     found->second = std::make_unique<ProgramHandle>(engine_, *std::move(made));
   else
-    engine_->log().write(LogLevel::kInfo, fmt::format("kernel `{}`: its operands are not prepared: {}", kernel_.name,
-                                                      made.status().message()));
+    engine_->log().write({.level = LogLevel::kInfo,
+                          .message = fmt::format("kernel `{}`: its operands are not prepared: {}", kernel_.name,
+                                                 made.status().message()),
+                          .kernel = kernel_.name});
   return found->second.get();
 }
 

@@ -51,9 +51,14 @@ Result<std::unique_ptr<RemoteSession>> RemoteSession::open(const Setup& setup) {
 Status RemoteSession::harmed(size_t index, const Relay::Reply& reply, int64_t limit_ns) {
   const bool late = reply.end == End::kTimedOut;
   std::string why = late ? fmt::format("no end after {} ms; its worker was killed", limit_ns / 1'000'000) : reply.body;
-  setup_.engine.log().write(LogLevel::kWarning,
-                            fmt::format("{}: configuration {} is not tried again: {}", name_,
-                                        configuration_text(setup_.model, setup_.candidates[index]), why));
+  const std::string configuration = configuration_text(setup_.model, setup_.candidates[index]);
+  setup_.engine.log().write(
+      {.kind = late ? EventKind::kCandidateTimedOut : EventKind::kCandidateCrashed,
+       .level = LogLevel::kWarning,
+       .message = fmt::format("{}: configuration {} is not tried again: {}", name_, configuration, why),
+       .kernel = setup_.model.kernel.name,
+       .key = tuning_key(setup_.model, setup_.point, setup_.key_values, setup_.device.properties()).hex(),
+       .fields = {{"configuration", configuration}, {"limit_ns", late ? limit_ns : 0}, {"reason", why}}});
   std::lock_guard lock(mutex_);
   notes_[index].verdict = late ? Verdict::kTimedOut : Verdict::kCrashed;
   return notes_[index].why = {Code::kLaunch, std::move(why)};

@@ -47,7 +47,7 @@ class Server {
   void reply(uint64_t call, const RemoteAnswer& answer);
   void compile_aside(Message message);
   void wait_for_compilers();
-  void note(LogLevel level, std::string_view line);
+  void note(const Event& event);
 
   Channel channel_;
   const std::function<void(EngineOptions&)>& adjust_;
@@ -72,9 +72,10 @@ Status Server::greet() {
   return {};
 }
 
-void Server::note(LogLevel level, std::string_view line) {
+void Server::note(const Event& event) {
+  if (event.kind == EventKind::kDeviceLost) return;  // the answer to the call says so, and the host judges it
   std::lock_guard lock(sending_);
-  (void)channel_.send({0, kNoteMessage, static_cast<char>(level) + std::string(line)}, Channel::kNever);
+  (void)channel_.send({0, kNoteMessage, encode_event(event)}, Channel::kNever);
 }
 
 void Server::reply(uint64_t call, const RemoteAnswer& answer) {
@@ -90,7 +91,7 @@ RemoteAnswer Server::open(std::string_view body) {
     options.policy = tuner::Policy::kOff;
     options.devices = task->devices;
     options.compile_limit_ns = task->compile_limit_ns;
-    options.log = [this](LogLevel level, std::string_view line) { note(level, line); };
+    options.events = [this](const Event& event) { note(event); };
     if (adjust_) adjust_(options);
     auto engine = Engine::create(std::move(options));
     if (!engine.ok()) return {engine.status(), {}};

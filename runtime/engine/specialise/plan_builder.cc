@@ -168,8 +168,12 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::from_store(const Request& r
   if (!bytes) return missing;
   const ProfileRange range("load {}", request.model.kernel.name);
   auto useless = [&](const Status& why) {
-    services_.log.write(LogLevel::kWarning,
-                        fmt::format("stored plan {} cannot be used and is made again: {}", key.hex(), why.message()));
+    services_.log.write(
+        {.kind = EventKind::kStoreDamaged,
+         .level = LogLevel::kWarning,
+         .message = fmt::format("stored plan {} cannot be used and is made again: {}", key.hex(), why.message()),
+         .kernel = request.model.kernel.name,
+         .key = key.hex()});
     services_.counters.damaged_plans.fetch_add(1, std::memory_order_relaxed);
     return missing;
   };
@@ -182,7 +186,19 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::from_store(const Request& r
     return useless(loaded.status());
   }
   services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
-  services_.counters.last_load_ns.store(now_ns() - start_ns, std::memory_order_relaxed);
+  const double took_ns = now_ns() - start_ns;
+  services_.counters.last_load_ns.store(took_ns, std::memory_order_relaxed);
+  if (services_.log.heard()) {
+    const std::string configuration = configuration_text(request.model, request.values);
+    services_.log.write(
+        {.kind = EventKind::kLoaded,
+         .level = LogLevel::kDebug,
+         .message = fmt::format("kernel `{}` loaded from the store: {}", request.model.kernel.name, configuration),
+         .kernel = request.model.kernel.name,
+         .key = key.hex(),
+         .duration_ns = static_cast<int64_t>(took_ns),
+         .fields = {{"configuration", configuration}, {"bytes", bytes->size()}}});
+  }
   return loaded;
 }
 
@@ -203,10 +219,33 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   return lowered;
 }
 
+void PlanBuilder::tell_compiled(const Request& request, const PlanRecord& plan, int64_t duration_ns) const {
+  const PlanStep& step = plan.steps[0];
+  services_.log.write(
+      {.kind = EventKind::kCompiled,
+       .level = LogLevel::kDebug,
+       .message = fmt::format("kernel `{}` compiled{}: {}", plan.kernel,
+                              request.generic ? " plainly, to compare with" : "", plan.configuration),
+       .kernel = plan.kernel,
+       .key =
+           plan_key(request.model, request.point, request.values, request.device.properties(), request.generic).hex(),
+       .duration_ns = duration_ns,
+       .fields = {{"configuration", plan.configuration},
+                  {"generic", request.generic ? 1 : 0},
+                  {"compiler", plan.compiler},
+                  {"compile_ns", plan.compile_ns},
+                  {"registers", step.usage.registers},
+                  {"shared_bytes", step.shared_bytes},
+                  {"spill_bytes", step.usage.spill_bytes},
+                  {"flaw", step.flaw},
+                  {"bytes", step.binary.size()}}});
+}
+
 Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const KernelModel& model = request.model;
   const DeviceProperties& properties = request.device.properties();
   const ProfileRange range("compile {} {}", model.kernel.name, configuration_text(model, request.values));
+  const double start_ns = now_ns();
   KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
   Compiler& compiler = request.device.compiler();
   KACHEL_ASSIGN(CompileResult compiled, compiler.compile({.text = lowered.text,
@@ -232,6 +271,7 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
                         .usage = compiled.usage,
                         .flaw = flaw_of(lowered, compiled),
                         .binary = std::move(compiled.binary)});
+  if (services_.log.heard()) tell_compiled(request, plan, static_cast<int64_t>(now_ns() - start_ns));
   return plan;
 }
 

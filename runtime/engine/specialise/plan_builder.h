@@ -37,7 +37,10 @@ struct EngineServices {
 
   // Notes a lost device; passes the status on.
   Status noticed(Status status) const {
-    if (status.code() == Code::kDeviceLost) device_lost.store(true, std::memory_order_relaxed);
+    if (status.code() == Code::kDeviceLost && !device_lost.exchange(true))
+      log.write({.kind = EventKind::kDeviceLost,
+                 .level = LogLevel::kError,
+                 .message = "a device has failed for good, and nothing is stored from now on: " + status.message()});
     return status;
   }
 };
@@ -95,6 +98,7 @@ class PlanBuilder {
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
   Result<PlanRecord> make_plan(const Request& request);
+  void tell_compiled(const Request& request, const PlanRecord& plan, int64_t duration_ns) const;
 
   const EngineServices& services_;
   std::mutex mutex_;  // guards the maps, not the entries

@@ -19,9 +19,13 @@ void Deferred::give_up(const std::string& key, const Status& why) {
     keys_[key] = {true, {}};
   }
   engine_.counters().background_failures.fetch_add(1, std::memory_order_relaxed);
-  engine_.log().write(LogLevel::kWarning,
-                      fmt::format("kernel `{}` is not tuned in the background, what serves this key now goes on: {}",
-                                  model_.kernel.name, why.message()));
+  engine_.log().write(
+      {.kind = EventKind::kUntuned,
+       .level = LogLevel::kWarning,
+       .message = fmt::format("kernel `{}` is not tuned in the background, what serves this key now goes on: {}",
+                              model_.kernel.name, why.message()),
+       .kernel = model_.kernel.name,
+       .key = key});
 }
 
 // Until those have gone whose copies take the room: then the handle looks again, and copies.

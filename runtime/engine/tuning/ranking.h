@@ -61,6 +61,8 @@ class Ranking {
   // What the order rests on.
   enum class Source { kDecision, kNearestKey, kCostModel, kList };
   Source source() const { return source_; }
+  // That of the tuning: what events about it name.
+  cache::Key key() const { return tuning_key(model_, point_, key_values_, device_.properties()); }
 
  private:
   Status read_decision();
@@ -70,6 +72,8 @@ class Ranking {
   Status in_program_names(const Status& status) const;
   Status tuning_failed(const Status& status);
   Result<std::vector<TunableValues>> untuned(const Status& why);
+  void tell_tuned(const tuner::TuningResult& result, const std::vector<TunableValues>& tried);
+  void tell_dropped(const TunableValues& values, const tuner::CandidateRecord& record);
   void note_harm(const TunableValues& values, const tuner::CandidateRecord& record);
   TuningStore records() const;
   std::vector<TunableValues> usable(const std::vector<TunableValues>& order, size_t most, size_t* fine = nullptr) const;

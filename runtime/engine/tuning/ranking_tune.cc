@@ -55,16 +55,60 @@ Status Ranking::tuning_failed(const Status& status) {
 
 Result<std::vector<TunableValues>> Ranking::untuned(const Status& why) {
   if (why.code() == Code::kCancelled) return why;
-  engine_.log().once(LogLevel::kWarning, "untuned " + model_.body,
-                     fmt::format("kernel `{}` is not tuned, and served as under the policy off: {}", model_.kernel.name,
-                                 in_program_names(why).message()));
+  engine_.log().once("untuned " + model_.body,
+                     {.kind = EventKind::kUntuned,
+                      .level = LogLevel::kWarning,
+                      .message = fmt::format("kernel `{}` is not tuned, and served as under the policy off: {}",
+                                             model_.kernel.name, in_program_names(why).message()),
+                      .kernel = model_.kernel.name,
+                      .key = key().hex()});
   return without_decision();
+}
+
+void Ranking::tell_tuned(const tuner::TuningResult& result, const std::vector<TunableValues>& tried) {
+  const std::string winner = configuration_text(model_, tried[result.winner]);
+  engine_.log().write(
+      {.kind = EventKind::kTuned,
+       .level = LogLevel::kInfo,
+       .message = fmt::format("kernel `{}` tuned: {} at {:.1f} us, of {} configurations", model_.kernel.name, winner,
+                              result.best().median_ns / 1000, candidates_.size()),
+       .kernel = model_.kernel.name,
+       .key = key().hex(),
+       .duration_ns = result.total_ns,
+       .fields = {{"configuration", winner},
+                  {"median_ns", result.best().median_ns},
+                  {"candidates", candidates_.size()},
+                  {"compiled", result.counters.compiled},
+                  {"measured", result.counters.measured},
+                  {"remeasured", result.counters.remeasured},
+                  {"timed_runs", result.counters.timed_runs},
+                  {"budget_exhausted", result.budget_exhausted ? 1 : 0}}});
+}
+
+// What is wrong is a defect of the library, or of what the program leaves undefined; the rest happens.
+void Ranking::tell_dropped(const TunableValues& values, const tuner::CandidateRecord& record) {
+  const bool wrong = record.state == tuner::CandidateState::kRejectedWrong;
+  const bool flawed = record.state == tuner::CandidateState::kRejectedFlaw;
+  const std::string configuration = configuration_text(model_, values);
+  const std::string reason = in_program_names({Code::kLaunch, record.message}).message();
+  engine_.log().write({.kind = wrong || flawed ? EventKind::kCandidateRejected : EventKind::kCandidateFailed,
+                       .level = wrong ? LogLevel::kWarning : LogLevel::kDebug,
+                       .message = fmt::format("kernel `{}`: configuration {} {}: {}", model_.kernel.name, configuration,
+                                              wrong    ? "computes something else, and never serves"
+                                              : flawed ? "serves only where none without its flaw does"
+                                                       : "cannot be run",
+                                              reason),
+                       .kernel = model_.kernel.name,
+                       .key = key().hex(),
+                       .fields = {{"configuration", configuration},
+                                  {"state", std::string(tuner::state_name(record.state))},
+                                  {"reason", reason}}});
 }
 
 Result<std::vector<TunableValues>> Ranking::tune() {
   const ProfileRange range("tune {}", model_.kernel.name);
   const TuningSubject subject{model_, point_, key_values_, device_.properties()};
-  const cache::Key key = tuning_key(model_, point_, key_values_, device_.properties());
+  const cache::Key key = this->key();
   // One tuning per key at a time; who waited looks into the store again.
   std::optional<tuner::SingleFlight::Ticket> ticket;
   auto cancelled = [this] { return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed); };
@@ -111,6 +155,9 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
     note_harm(trials.candidates[index], record);
   };
+  request.on_dropped = [&](size_t index, const tuner::CandidateRecord& record) {
+    tell_dropped(trials.candidates[index], record);
+  };
   request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {
     if (engine_.device_lost()) return;
     if (Status saved = store.save_samples(records, trials.candidates); !saved.ok())
@@ -143,8 +190,12 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   if (!tuned.ok()) {
     if (session->elsewhere) return untuned(tuned.status());
     if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());
-    engine_.log().write(LogLevel::kWarning, fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
-                                                        model_.kernel.name, tuned.status().message()));
+    engine_.log().write({.kind = EventKind::kUntuned,
+                         .level = LogLevel::kWarning,
+                         .message = fmt::format("kernel `{}` is not tuned, its first configuration serves: {}",
+                                                model_.kernel.name, tuned.status().message()),
+                         .kernel = model_.kernel.name,
+                         .key = key.hex()});
     return candidates_;
   }
   engine_.counters().tunings.fetch_add(1, std::memory_order_relaxed);
@@ -152,10 +203,7 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   if (Status saved = store.save(*tuned, trials.candidates, candidates_, wanted); !saved.ok())
     engine_.log().write(LogLevel::kWarning, fmt::format("a tuning was not stored: {}", saved.message()));
   engine_.note_tuned(key);
-  engine_.log().write(LogLevel::kInfo,
-                      fmt::format("kernel `{}` tuned: {} at {:.1f} us, of {} configurations", model_.kernel.name,
-                                  configuration_text(model_, trials.candidates[tuned->winner]),
-                                  tuned->best().median_ns / 1000, candidates_.size()));
+  tell_tuned(*tuned, trials.candidates);
   tuned_ = true;
   std::vector<TunableValues> order;
   for (size_t index : tuned->ranking) order.push_back(trials.candidates[index]);

@@ -38,8 +38,10 @@ Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candi
     if (remote.ok()) return Ranking::Runner{*std::move(remote), true};
     const Code code = remote.status().code();
     if (workers.options().required || code == Code::kNoMemory || code == Code::kCancelled) return remote.status();
-    engine_.log().once(LogLevel::kWarning, "worker",
-                       fmt::format("configurations are tried in this process: {}", remote.status().message()));
+    engine_.log().once(
+        "worker", {.kind = EventKind::kWorkerUnusable,
+                   .level = LogLevel::kWarning,
+                   .message = fmt::format("configurations are tried in this process: {}", remote.status().message())});
   }
   return Ranking::Runner{std::make_unique<TuneSession>(
       TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
@@ -63,6 +65,23 @@ Result<bool> Resolver::needs_tuning() {
   KACHEL_TRY(ranking_.admit());
   if (grid_is_empty()) return false;
   return ranking_.needs_tuning();
+}
+
+void Resolver::tell_undecided(const TunableValues& values, bool later) {
+  constexpr const char* kSources[] = {"incomplete_decision", "nearest_key", "cost_model", "list"};
+  constexpr const char* kWords[] = {"a decision that did not choose from all", "the decision of the nearest key",
+                                    "what the cost model expects", "what is listed first"};
+  const auto source = static_cast<size_t>(ranking_.source());
+  const std::string configuration = configuration_text(model_, values);
+  engine_.log().write(
+      {.kind = EventKind::kServedUndecided,
+       .level = LogLevel::kDebug,
+       .message = fmt::format("kernel `{}` is served by {}: {}", model_.kernel.name, kWords[source], configuration),
+       .kernel = model_.kernel.name,
+       .key = ranking_.key().hex(),
+       .fields = {{"configuration", configuration},
+                  {"source", std::string(kSources[source])},
+                  {"tuned_later", later ? 1 : 0}}});
 }
 
 Result<Resolver::Outcome> Resolver::run() {
@@ -95,16 +114,22 @@ Result<Resolver::Outcome> Resolver::run() {
     auto made = engine_.plans().get({device_, model_, point_, order[i], may_compile});
     if (made.ok()) {
       const bool later = policy == tuner::Policy::kBackground && !engine_.frozen();
-      if (!(*made)->demoted()) return Outcome{*made, ranking_.decided(), later};
-      continue;
+      if ((*made)->demoted()) continue;
+      if (!ranking_.decided() && engine_.log().heard()) tell_undecided(order[i], later);
+      return Outcome{*made, ranking_.decided(), later};
     }
     const Code code = made.status().code();
     if (why.ok()) why = made.status();
     if (code != Code::kCompile && code != Code::kUnsupported && code != Code::kInvalid && code != Code::kNotCached)
       break;
-    engine_.log().write(LogLevel::kInfo,
-                        fmt::format("kernel `{}`: configuration {} cannot be used: {}", model_.kernel.name,
-                                    configuration_text(model_, order[i]), made.status().message()));
+    const std::string configuration = configuration_text(model_, order[i]);
+    engine_.log().write({.kind = EventKind::kCandidateFailed,
+                         .level = LogLevel::kInfo,
+                         .message = fmt::format("kernel `{}`: configuration {} cannot be used: {}", model_.kernel.name,
+                                                configuration, made.status().message()),
+                         .kernel = model_.kernel.name,
+                         .key = ranking_.key().hex(),
+                         .fields = {{"configuration", configuration}, {"reason", made.status().message()}}});
   }
   if (why.ok())
     why =

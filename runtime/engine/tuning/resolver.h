@@ -27,11 +27,13 @@ class Resolver {
   Result<bool> needs_tuning();
   Result<std::vector<TunableValues>> ranking_without_tuning() { return ranking_.without_tuning(); }
   Ranking::Source source() const { return ranking_.source(); }
+  cache::Key key() const { return ranking_.key(); }
   void demote(const TunableValues& values, const std::string& why) { ranking_.demote(values, why); }
 
  private:
   Result<Ranking::Runner> runner(const std::vector<TunableValues>& candidates);
   Status compiler_missing();
+  void tell_undecided(const TunableValues& values, bool later);
   bool grid_is_empty() const;
 
   Engine& engine_;

@@ -36,6 +36,10 @@ class Host : public EngineFixture {
       std::lock_guard lock(mutex_);
       if (level >= LogLevel::kWarning) warnings_.emplace_back(line);
     };
+    options.events = [this](const Event& event) {
+      std::lock_guard lock(mutex_);
+      events_.push_back(event);
+    };
     cost = [this](int64_t, int64_t, const FakeLaunch& launch) -> int64_t {
       std::lock_guard lock(mutex_);
       launched_.push_back(tile_of(launch.text));
@@ -62,10 +66,18 @@ class Host : public EngineFixture {
     return warnings_;
   }
   EngineStats stats() { return engine()->stats(); }
+  std::vector<Event> events(EventKind kind) {
+    std::lock_guard lock(mutex_);
+    std::vector<Event> found;
+    for (const Event& event : events_)
+      if (event.kind == kind) found.push_back(event);
+    return found;
+  }
 
  private:
   std::mutex mutex_;
   std::vector<std::string> launched_, warnings_;
+  std::vector<Event> events_;
 };
 
 bool contains(const std::string& text, const std::string& part) {
@@ -88,6 +100,14 @@ TEST_CASE("a worker compiles, checks and measures, and this process launches the
     CHECK(stats.workers == 1);
     CHECK(stats.workers_lost == 0);
     CHECK(host.warnings().empty());
+    // What is compiled there is said here.
+    const std::vector<Event> compiled = host.events(EventKind::kCompiled);
+    CHECK(compiled.size() >= 6);
+    for (const Event& event : compiled) {
+      CHECK(event.kernel == "scale");
+      CHECK(contains(event.message, "worker: "));
+      CHECK(event.fields.back().name == "in_worker");
+    }
     const TuningView view = host.view();
     CHECK(view.winner == 5);
     for (const auto& candidate : view.candidates) CHECK(candidate.samples > 0);
@@ -139,6 +159,12 @@ TEST_CASE("a candidate that takes the worker down costs the worker, and is remem
       for (size_t i = 0; i < 5; ++i) CHECK(view.candidates[i].samples > 0);
       REQUIRE(host.warnings().size() == 1);
       CHECK_MESSAGE(contains(host.warnings()[0], "BM=64,BN=32 is not tried again"), host.warnings()[0]);
+      const bool late = each.state == CandidateState::kTimedOut;
+      const auto harm = host.events(late ? EventKind::kCandidateTimedOut : EventKind::kCandidateCrashed);
+      REQUIRE(harm.size() == 1);
+      CHECK(harm[0].message == host.warnings()[0]);
+      CHECK(std::get<std::string>(harm[0].fields[0].value) == "BM=64,BN=32");
+      CHECK(host.events(late ? EventKind::kCandidateCrashed : EventKind::kCandidateTimedOut).empty());
     }
     // Another process, another list: what is known is not tried again.
     std::string text = kScale;
@@ -213,7 +239,7 @@ TEST_CASE("what is no worker is not used: here instead, or not at all where that
       {KACHEL_TEST_WORKER_PATH, "garbage", "does not speak as a worker does"},
       {KACHEL_TEST_WORKER_PATH, "leave", "exited with status 7"},
       {KACHEL_TEST_WORKER_PATH, "silent", "in time"},
-      {KACHEL_TEST_WORKER_PATH, "old", "is of another build: it has protocol 2 and lowering version 1"},
+      {KACHEL_TEST_WORKER_PATH, "old", "is of another build: it has protocol 3 and lowering version 1"},
       {"/bin/true", "", "does not speak as a worker does"}};
   for (const Case& each : cases)
     for (bool required : {false, true}) {
