@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "capi/boundary.h"
+#include "capi/events.h"
 #include "capi/handles.h"
 #include "capi/tuning_options.h"
 #include "runtime/engine/report/metrics.h"
@@ -40,10 +41,6 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   if (given.nvrtc_path) options.devices.nvrtc_path = given.nvrtc_path;
   if (given.target) options.devices.target = given.target;
   if (given.cpu_compiler_path) options.devices.cpu_compiler_path = given.cpu_compiler_path;
-  if (given.log)
-    options.log = [log = given.log, user = given.log_user](LogLevel level, std::string_view message) {
-      log(user, static_cast<int32_t>(level), message.data(), message.size());
-    };
   if (given.scratch_alloc) {
     options.scratch.alloc = [alloc = given.scratch_alloc, user = given.scratch_user](
                                 runtime::DeviceRef device, size_t size, size_t align, void* stream) {
@@ -107,6 +104,7 @@ kachel_status kachel_engine_create(const kachel_engine_options* given, kachel_en
     if (!(known.background_share >= 0 && known.background_share <= 1))
       return invalid("background_share is a part of the device's time: between 0 and 1, where 0 stands for 0.25");
     runtime::EngineOptions options = engine_options(known);
+    KACHEL_TRY(capi::event_options(known, options));
     KACHEL_TRY(capi::store_options(known, options));
     KACHEL_TRY(capi::policy_of(known.policy, tuner::Policy::kBlocking, options.policy));
     options.tune_trials = known.tune_trials;

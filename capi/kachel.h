@@ -60,6 +60,12 @@ KACHEL_API const char *kachel_error_message(const kachel_error *error); /* UTF-8
 KACHEL_API const char *kachel_error_log(const kachel_error *error);     /* compiler log or "" */
 KACHEL_API void kachel_error_release(kachel_error *error);
 
+/* A string that the caller owns. */
+typedef struct kachel_text kachel_text;
+KACHEL_API const char *kachel_text_data(const kachel_text *text);
+KACHEL_API size_t kachel_text_size(const kachel_text *text);
+KACHEL_API void kachel_text_release(kachel_text *text);
+
 /* ---- tensors and arguments ---- */
 
 typedef struct kachel_device { /* DLDevice: 1 CPU, 2 CUDA */
@@ -112,6 +118,56 @@ enum {
 };
 
 enum { KACHEL_LOG_DEBUG = 0, KACHEL_LOG_INFO, KACHEL_LOG_WARNING, KACHEL_LOG_ERROR };
+
+/* What an event says has happened. In brackets its fields beside `configuration`, `reason` and `store`, which say which
+ * configuration, why and which store where that is meant. Further ones may be appended; so may fields. */
+enum {
+  KACHEL_EVENT_MESSAGE = 0, /* what no other kind is for; the message says it */
+  KACHEL_EVENT_LOST,        /* kachel_engine_events alone: [events] before this were not taken in time */
+  KACHEL_EVENT_COMPILED,    /* a binary was made, in so long [generic, compiler, compile_ns, registers, shared_bytes,
+                               spill_bytes, flaw, bytes; -1 where a compiler does not say] */
+  KACHEL_EVENT_LOADED,      /* a stored binary was loaded [bytes] */
+  KACHEL_EVENT_TUNED,       /* a key, in so long [median_ns, candidates, compiled, measured, remeasured, timed_runs,
+                               budget_exhausted] */
+  KACHEL_EVENT_UNTUNED,     /* a key that should be tuned is served as under OFF instead */
+  KACHEL_EVENT_SERVED_UNDECIDED, /* a key for which there is no complete decision is served by [source:
+                                    incomplete_decision, nearest_key, cost_model, list; tuned_later] */
+  KACHEL_EVENT_CANDIDATE_FAILED,    /* to compile, or to run [state] */
+  KACHEL_EVENT_CANDIDATE_REJECTED,  /* it computes something else, or has a flaw [state] */
+  KACHEL_EVENT_CANDIDATE_CRASHED,   /* took its worker down */
+  KACHEL_EVENT_CANDIDATE_TIMED_OUT, /* [limit_ns] */
+  KACHEL_EVENT_DEMOTED,         /* what served failed to launch, and the next best serves [replaced_by] */
+  KACHEL_EVENT_DEVICE_LOST,
+  KACHEL_EVENT_WORKER_UNUSABLE, /* configurations are tried in this process */
+  KACHEL_EVENT_STORE_DEGRADED,  /* a store, or an entry, is not where it should be; once for each reason [access] */
+  KACHEL_EVENT_STORE_DAMAGED,   /* an entry that counts as absent */
+  KACHEL_EVENT_STORE_EVICTED,   /* [entries] */
+  KACHEL_EVENT_STORE_REFUSED,   /* entries from elsewhere without a valid MAC; once for each reason */
+  KACHEL_EVENT_REMOTE_FAILED    /* at most one a minute [call, pause_s, errors] */
+};
+enum { KACHEL_FIELD_INT = 0, KACHEL_FIELD_FLOAT = 1, KACHEL_FIELD_TEXT = 2 };
+typedef struct kachel_event_field {
+  const char *name; /* lower case with underscores, its unit at the end */
+  int32_t kind, reserved;
+  union {
+    int64_t i;
+    double f;
+    const char *text;
+  } u;
+} kachel_event_field;
+typedef struct kachel_event {
+  size_t struct_size;
+  int32_t kind, level;  /* KACHEL_EVENT_*, KACHEL_LOG_* */
+  const char *name;     /* of the kind: "candidate_failed" */
+  int64_t unix_us;      /* when it was said */
+  int64_t duration_ns;  /* of what has happened; 0: no matter */
+  const char *kernel;   /* or program; "": none */
+  const char *key;      /* the digest of the entry in the store that it is about, as in kachel_store_entry; "": none */
+  const char *message;  /* the sentence that `log` has of it */
+  const char *json;     /* all of it as one line, without its end (docs/events.md) */
+  const kachel_event_field *fields;
+  size_t field_count;
+} kachel_event;
 
 enum { KACHEL_PHASE_COMPILING = 0, KACHEL_PHASE_CHECKING, KACHEL_PHASE_MEASURING, KACHEL_PHASE_DONE };
 typedef struct kachel_progress {
@@ -187,6 +243,7 @@ typedef struct kachel_engine_options {
   int32_t compile_threads; /* 0: all cores */
   int32_t cpu_threads;     /* workers of the CPU device; 0: all cores */
   int32_t reserved;
+  /* The messages of events; `event`, below, has the whole of them. */
   void (*log)(void *user, int32_t level, const char *message, size_t length);
   void *log_user;
   /* Device scratch, stream-ordered: for kernels and programs that need it, and for operands that are made ahead where that is
@@ -257,6 +314,15 @@ typedef struct kachel_engine_options {
   uint32_t tune_trials;
   uint32_t reserved_2;
   const kachel_tuning_options *tuning; /* read by the call; what the callbacks use must live as long as the engine */
+  /* What happens: tunings, failures, what befalls the store. Warm launches say nothing. `log` and this one come on
+   * whichever thread it happens on, one call at a time, until the engine's last handle has been released; what a
+   * kachel_event points to lives for the call. They must be quick and must not call back into Kachel. */
+  void (*event)(void *user, const kachel_event *event);
+  void *event_user;
+  /* So many of the latest events wait for kachel_engine_events, for hosts that cannot be called on a foreign thread; at
+   * most 65536. 0: none. */
+  uint32_t events_kept;
+  uint32_t reserved_3;
 } kachel_engine_options;
 enum { KACHEL_REMOTE_DONE = 0, KACHEL_REMOTE_ABSENT = 1, KACHEL_REMOTE_FAILED = 2 };
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
@@ -278,6 +344,10 @@ KACHEL_API kachel_status kachel_engine_wait(kachel_engine *engine, int64_t timeo
 /* From then on nothing is tuned, and nothing that serves is replaced but what fails: unknown keys are served as under
  * OFF. Ends the tuning that runs in the background. There is no way back. */
 KACHEL_API kachel_status kachel_engine_freeze(kachel_engine *engine, kachel_error **err);
+
+/* The events since the last call that were kept (events_kept), oldest first, each a line of JSON; "" where there are
+ * none. Where more came than are kept, the first line says how many are missing. KACHEL_E_INVALID where none are kept. */
+KACHEL_API kachel_status kachel_engine_events(kachel_engine *engine, kachel_text **out, kachel_error **err);
 
 /* ---- devices, memory, streams: enough for a tool to need nothing else ---- */
 
@@ -447,12 +517,6 @@ KACHEL_API int32_t kachel_tuning_count(const kachel_tuning *tuning);
 KACHEL_API kachel_status kachel_tuning_candidate(const kachel_tuning *tuning, int32_t index, kachel_candidate *out);
 KACHEL_API double kachel_tuning_total_ns(const kachel_tuning *tuning);
 KACHEL_API int32_t kachel_tuning_from_store(const kachel_tuning *tuning);
-
-/* A string that the caller owns. */
-typedef struct kachel_text kachel_text;
-KACHEL_API const char *kachel_text_data(const kachel_text *text);
-KACHEL_API size_t kachel_text_size(const kachel_text *text);
-KACHEL_API void kachel_text_release(kachel_text *text);
 
 enum {
   KACHEL_EXPLAIN_SUMMARY = 0,

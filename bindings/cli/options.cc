@@ -78,6 +78,7 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
       ->check(CLI::Range(1, 4096));
   app.add_flag("--stats", options.stats, "Say at the end what the engine did");
   app.add_flag("--json", options.json, "Print JSON");
+  app.add_flag("--log-json", options.log_json, "The library's messages as lines of JSON, with all their fields");
   app.add_flag("-v,--verbose", options.verbosity, "Show the library's messages; twice: all of them");
 
   CLI::App* run = app.add_subcommand("run", "Launch a kernel on random data, time it, and check it on request");

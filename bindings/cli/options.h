@@ -38,6 +38,7 @@ struct Options {
   std::optional<std::string> store_path;  // unset: the library's default; "": memory only
   std::string remote;                     // address of a store that machines share; "": none
   int verbosity = 0;                      // 1: the library's informative messages, 2: all of them
+  bool log_json = false;                  // its messages as lines of JSON
   int cpu_threads = 0;
   bool json = false;
   bool stats = false;

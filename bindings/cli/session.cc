@@ -30,11 +30,21 @@ Exit exit_of(kachel_status status) {
 }
 
 // `user` is the least level to show, as a number. May run on any thread; one write a line keeps lines whole.
+bool is_shown(void* user, int32_t level) {
+  return level >= static_cast<int32_t>(reinterpret_cast<intptr_t>(user));
+}
+
 void log_to_stderr(void* user, int32_t level, const char* message, size_t length) {
-  if (level < static_cast<int32_t>(reinterpret_cast<intptr_t>(user))) return;
+  if (!is_shown(user, level)) return;
   const char* names[] = {"debug", "info", "warning", "error"};
   const char* name = level >= 0 && level <= KACHEL_LOG_ERROR ? names[level] : "log";
   std::string line = fmt::format("kachel: {}: {}\n", name, std::string_view(message, length));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void json_to_stderr(void* user, const kachel_event* event) {
+  if (!is_shown(user, event->level)) return;
+  const std::string line = std::string(event->json) + '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -62,10 +72,14 @@ Outcome<std::unique_ptr<Session>> Session::open(const Options& options, Progress
   // What is compiled ahead is all in one store, whatever else this machine could read.
   if (options.command == Command::kCompile) engine_options.system_stores = "";
   engine_options.tune_trials = options.trials;
-  engine_options.log = log_to_stderr;
-  engine_options.log_user = reinterpret_cast<void*>(static_cast<intptr_t>(options.verbosity == 0   ? KACHEL_LOG_WARNING
-                                                                          : options.verbosity == 1 ? KACHEL_LOG_INFO
-                                                                                                   : KACHEL_LOG_DEBUG));
+  const intptr_t least = options.verbosity == 0   ? KACHEL_LOG_WARNING
+                         : options.verbosity == 1 ? KACHEL_LOG_INFO
+                                                  : KACHEL_LOG_DEBUG;
+  engine_options.log_user = engine_options.event_user = reinterpret_cast<void*>(least);
+  if (options.log_json)
+    engine_options.event = json_to_stderr;
+  else
+    engine_options.log = log_to_stderr;
   if (progress != nullptr) {
     engine_options.progress = ProgressReporter::callback;
     engine_options.progress_user = progress;

@@ -30,6 +30,24 @@ LAYOUT(kachel_arg, 16);
 FIELD(kachel_arg, kind, 0);
 FIELD(kachel_arg, u, 8);
 
+LAYOUT(kachel_event_field, 24);
+FIELD(kachel_event_field, name, 0);
+FIELD(kachel_event_field, kind, 8);
+FIELD(kachel_event_field, u, 16);
+
+LAYOUT(kachel_event, 88);
+FIELD(kachel_event, kind, 8);
+FIELD(kachel_event, level, 12);
+FIELD(kachel_event, name, 16);
+FIELD(kachel_event, unix_us, 24);
+FIELD(kachel_event, duration_ns, 32);
+FIELD(kachel_event, kernel, 40);
+FIELD(kachel_event, key, 48);
+FIELD(kachel_event, message, 56);
+FIELD(kachel_event, json, 64);
+FIELD(kachel_event, fields, 72);
+FIELD(kachel_event, field_count, 80);
+
 LAYOUT(kachel_progress, 48);
 FIELD(kachel_progress, kernel, 8);
 FIELD(kachel_progress, configuration, 16);
@@ -69,7 +87,7 @@ FIELD(kachel_tuning_options, benchmark, 48);
 FIELD(kachel_tuning_options, before_run, 56);
 FIELD(kachel_tuning_options, after_run, 64);
 
-LAYOUT(kachel_engine_options, 272);
+LAYOUT(kachel_engine_options, 296);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -105,6 +123,9 @@ FIELD(kachel_engine_options, store_key_size, 240);
 FIELD(kachel_engine_options, accepted_store_key_size, 248);
 FIELD(kachel_engine_options, tune_trials, 256);
 FIELD(kachel_engine_options, tuning, 264);
+FIELD(kachel_engine_options, event, 272);
+FIELD(kachel_engine_options, event_user, 280);
+FIELD(kachel_engine_options, events_kept, 288);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
