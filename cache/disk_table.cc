@@ -107,6 +107,7 @@ DiskTable::DiskTable(std::unique_ptr<StoreFile> file, const DiskOptions& options
     : owner_(::getpid()),
       lock_wait_us_(options.lock_wait_us),
       limit_bytes_(options.limit_bytes),
+      journal_(options.directory),
       file_(std::move(file)) {}
 
 DiskTable::~DiskTable() {
@@ -203,9 +204,11 @@ Result<uint64_t> DiskTable::write_touched(std::span<const Use> touched) {
 // One batch, fewer if not even the reserve has room for more.
 Outcome DiskTable::evict(uint64_t enough_bytes, std::span<const Use> touched, uint64_t* evicted) {
   Outcome out;
+  std::vector<Change> changes;
   for (size_t batch = kEvictionBatch; batch > 0; batch /= 4) {
     out = file_->database->write([&](Transaction& transaction) {
       *evicted = 0;
+      changes.clear();
       std::vector<Use> uses;
       Outcome step = touch(transaction, touched);
       if (step.ok()) step = collect_uses(transaction, &uses);
@@ -213,13 +216,17 @@ Outcome DiskTable::evict(uint64_t enough_bytes, std::span<const Use> touched, ui
       for (const Use& use : oldest(std::move(uses), batch, enough_bytes)) {
         if (step = remove(transaction, use.slot); !step.ok()) return step;
         ++*evicted;
+        changes.push_back({.what = ChangeKind::kEvicted, .slot = use.slot, .bytes = use.bytes});
       }
       return step;
     });
     if (out.failure != Failure::kMapFull) break;
     if (Outcome aged = age_free_pages(); !aged.ok()) return aged;
   }
-  if (!out.ok()) *evicted = 0;
+  if (out.ok())
+    journal_.append(changes);
+  else
+    *evicted = 0;
   return out;
 }
 

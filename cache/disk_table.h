@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "cache/journal.h"
 #include "cache/store_file.h"
 #include "cache/table.h"
 
@@ -40,6 +41,7 @@ class DiskTable : public Table {
   void raise_limit(uint64_t limit_bytes);
   bool read_only() const { return file_->read_only; }
   const std::string& notice() const { return file_->notice; }
+  const Journal& journal() const { return journal_; }  // evictions are in it; the rest is whoever's who calls
   int guard_descriptor() const { return file_->guard ? file_->guard->descriptor() : -1; }
 
  private:
@@ -56,6 +58,7 @@ class DiskTable : public Table {
   const pid_t owner_;
   const uint64_t lock_wait_us_;
   std::atomic<uint64_t> limit_bytes_;
+  const Journal journal_;
   std::mutex mutex_;  // guards all below
   std::unique_ptr<StoreFile> file_;
   std::string failure_;   // why LMDB can no longer be used; or ""

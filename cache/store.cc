@@ -140,7 +140,8 @@ Result<Record> Store::examine(Table& table, const Row& row) {
   say_once("damaged " + name, EventKind::kStoreDamaged,
            fmt::format("entry {} is damaged ({}) and counts as absent", name, record.status().message()),
            to_hex(bytes_of(row.slot).substr(1)));
-  (void)table.erase(row.slot, &row.record);
+  if (table.erase(row.slot, &row.record).ok() && &table == disk_.get())
+    note({.what = ChangeKind::kDamaged, .slot = row.slot, .bytes = row.record.size()});
   return record;
 }
 
@@ -189,23 +190,37 @@ std::optional<std::string> Store::find_here(const Key& key) {
   return payload;
 }
 
-Status Store::put(const Key& key, std::string_view payload) {
+Status Store::put(const Key& key, std::string_view payload, const Label& label) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   std::vector<Row> rows;
   rows.push_back({slot_of(key), encode(key, payload, now_us(), options_.mac_keys.get()), now_us()});
-  return publish(std::move(rows));
+  const Change change{.slot = rows[0].slot, .bytes = rows[0].record.size(), .label = label};
+  return publish(std::move(rows), {&change, 1});
 }
 
-Status Store::put_many(std::span<const Entry> entries) {
+Status Store::put_many(std::span<const Entry> entries, ChangeKind what) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   std::vector<Row> rows;
+  std::vector<Change> changes;
   const uint64_t now = now_us();
-  for (const Entry& entry : entries)
+  for (const Entry& entry : entries) {
     rows.push_back({slot_of(entry.key), encode(entry.key, entry.payload, now, options_.mac_keys.get()), now});
-  return rows.empty() ? Status() : publish(std::move(rows));
+    changes.push_back(
+        {.what = what, .slot = rows.back().slot, .bytes = rows.back().record.size(), .label = entry.label});
+  }
+  return rows.empty() ? Status() : publish(std::move(rows), changes);
 }
 
-Status Store::write_rows(std::span<const Row> rows) {
+// On disk, which this store may write to.
+void Store::note(const Change& change) {
+  if (disk_ && !disk_->read_only()) disk_->journal().append({&change, 1});
+}
+
+Journal::Contents Store::journal() {
+  return disk_ && here() ? disk_->journal().read() : Journal::Contents();
+}
+
+Status Store::write_rows(std::span<const Row> rows, std::span<const Change> changes) {
   Status refused;
   if (disk_ && !disk_->read_only()) {
     auto too_large = [&](const Row& row) { return row.record.size() > disk_->largest_record(); };
@@ -216,6 +231,7 @@ Status Store::write_rows(std::span<const Row> rows) {
       for (const Row& row : rows) (void)memory_.erase(row.slot, nullptr);
       tell_evicted(*written);
       puts_ += rows.size();
+      disk_->journal().append(changes);
       return {};
     }
     refused_ += rows.size();
@@ -259,7 +275,10 @@ Store::Claim::~Claim() {
 Status Store::erase(const Key& key) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   KACHEL_TRY(memory_.erase(slot_of(key), nullptr));
-  return disk_ && !disk_->read_only() ? disk_->erase(slot_of(key), nullptr) : Status();
+  if (!disk_ || disk_->read_only()) return {};
+  KACHEL_TRY(disk_->erase(slot_of(key), nullptr));
+  note({.what = ChangeKind::kRemoved, .slot = slot_of(key)});
+  return {};
 }
 
 }  // namespace kachel::cache

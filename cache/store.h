@@ -20,6 +20,7 @@
 
 #include "cache/claims.h"
 #include "cache/disk_table.h"
+#include "cache/journal.h"
 #include "cache/key.h"
 #include "cache/mac.h"
 #include "cache/memory_table.h"
@@ -75,6 +76,7 @@ struct StoreStats {
 struct Entry {
   Key key;
   std::string payload;
+  Label label = {};  // for the journal
 };
 
 // Views, valid during the callback.
@@ -108,9 +110,9 @@ class Store {
 
   // Replaces what was there. Ok means that later gets of this process find it; stat() tells what the disk refused. The
   // remote is given it later, on a thread of its own.
-  Status put(const Key& key, std::string_view payload);
-  // In one transaction: after a crash all of them are there or none.
-  Status put_many(std::span<const Entry> entries);
+  Status put(const Key& key, std::string_view payload, const Label& label = {});
+  // In one transaction: after a crash all of them are there or none. `what` is what the journal calls it.
+  Status put_many(std::span<const Entry> entries, ChangeKind what = ChangeKind::kStored);
   // Until the remote has what was put, or has failed to take it; false after `timeout_us`.
   bool flush(uint64_t timeout_us);
 
@@ -150,6 +152,9 @@ class Store {
   using Callback = std::function<bool(const EntryView&)>;
   Status iterate(std::optional<Kind> kind, const Callback& callback);
 
+  // What has become of what is on disk, this store's own, by whichever process; nothing in memory.
+  Journal::Contents journal();
+
   StoreStats stat();
   void count_refused_macs(uint64_t more) { refused_macs_ += more; }  // seen on the way here
 
@@ -166,10 +171,11 @@ class Store {
   std::optional<std::string> find_here(const Key& key);
   std::optional<std::string> fetch(const Key& key);
   bool admits(const Record& record);
-  Status publish(std::vector<Row> rows);
+  Status publish(std::vector<Row> rows, std::span<const Change> changes);
   std::optional<std::string> look_up(Table& table, const Slot& slot, const Key& key);
   Result<Record> examine(Table& table, const Row& row);
-  Status write_rows(std::span<const Row> rows);
+  Status write_rows(std::span<const Row> rows, std::span<const Change> changes);
+  void note(const Change& change);
   std::vector<Use> take_touched(size_t most);
   void say(EventKind kind, const std::string& message, std::vector<EventField> fields = {});
   void say_once(const std::string& topic, EventKind kind, const std::string& message, const std::string& key = {});

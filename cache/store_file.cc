@@ -28,6 +28,7 @@
 #include <thread>
 
 #include "cache/file_check.h"
+#include "cache/journal.h"
 
 namespace kachel::cache {
 namespace {
@@ -186,6 +187,8 @@ class Opener {
                                 std::strerror(errno)));
     file_->notice =
         fmt::format("{} was damaged ({}) and lies now in {}; a fresh one was begun", file_->data_path, problem, target);
+    const Change change{.what = ChangeKind::kSetAside, .label = {{}, problem + "; lies now in " + target}};
+    Journal(directory_).append({&change, 1});
     ::close(file_->descriptor);
     file_->descriptor = -1;
     return open_data();

@@ -2,6 +2,7 @@
 //
 //   data.mdb             LMDB's file
 //   guard                locks and the note of the last clean close (GuardFile)
+//   journal              what has become of the entries (Journal)
 //   data.mdb.damaged-<n> a bad data file that was set aside, at most four
 #pragma once
 #include <cstdint>

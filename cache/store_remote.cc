@@ -51,13 +51,14 @@ std::optional<std::string> Store::fetch(const Key& key) {
   remote_->judge(useful);
   if (!useful) return std::nullopt;
   const Row row{slot_of(key), encode(key, record->payload, record->created_us, options_.mac_keys.get()), now_us()};
-  (void)write_rows({&row, 1});  // which says itself what it could not keep
+  const Change change{.what = ChangeKind::kFetched, .slot = row.slot, .bytes = row.record.size()};
+  (void)write_rows({&row, 1}, {&change, 1});  // which says itself what it could not keep
   return std::string(record->payload);
 }
 
 // Here, and then to the remote, which takes it when it can.
-Status Store::publish(std::vector<Row> rows) {
-  KACHEL_TRY(write_rows(rows));
+Status Store::publish(std::vector<Row> rows, std::span<const Change> changes) {
+  KACHEL_TRY(write_rows(rows, changes));
   if (remote_)
     for (Row& row : rows) remote_->put(remote_name(row.slot), std::move(row.record));
   return {};

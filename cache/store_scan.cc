@@ -14,7 +14,10 @@ constexpr size_t kScanRows = 64;
 Status Store::clear() {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   KACHEL_TRY(memory_.clear());
-  return disk_ && !disk_->read_only() ? disk_->clear() : Status();
+  if (!disk_ || disk_->read_only()) return {};
+  KACHEL_TRY(disk_->clear());
+  note({.what = ChangeKind::kCleared});
+  return {};
 }
 
 Result<uint64_t> Store::shrink(uint64_t bytes) {

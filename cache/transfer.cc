@@ -9,7 +9,7 @@ constexpr uint64_t kRemoteWait_us = 60'000'000;  // for a batch; its puts are gi
 
 }  // namespace
 
-Result<uint64_t> copy_entries(Store& from, Store& to) {
+Result<uint64_t> copy_entries(Store& from, Store& to, const Describe& describe) {
   uint64_t copied = 0;
   size_t bytes = 0;
   std::vector<Entry> batch;
@@ -17,7 +17,7 @@ Result<uint64_t> copy_entries(Store& from, Store& to) {
   const uint64_t refused = to.stat().refused, refused_macs = from.stat().refused_macs;
   auto flush = [&] {
     if (batch.empty()) return true;
-    status = to.put_many(batch);
+    status = to.put_many(batch, ChangeKind::kImported);
     if (status.ok() && to.stat().refused != refused)
       status = Status(Code::kStore, "the store that is copied to has no room, or cannot be written; see the log");
     if (status.ok()) copied += batch.size(), (void)to.flush(kRemoteWait_us);
@@ -26,7 +26,9 @@ Result<uint64_t> copy_entries(Store& from, Store& to) {
     return status.ok();
   };
   KACHEL_TRY(from.iterate(std::nullopt, [&](const EntryView& entry) {
-    batch.push_back({{entry.kind, digest_of(entry.key), std::string(entry.key)}, std::string(entry.payload)});
+    batch.push_back({{entry.kind, digest_of(entry.key), std::string(entry.key)},
+                     std::string(entry.payload),
+                     describe ? describe(entry.kind, entry.payload) : Label()});
     bytes += entry.payload.size();
     return (batch.size() < kBatch && bytes < kBatch_bytes) || flush();
   }));
