@@ -34,6 +34,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/remote/remote_session.cc
   engine/remote/task.cc
   engine/report/check.cc
+  engine/report/entry_label.cc
   engine/report/explain.cc
   engine/report/metrics.cc
   engine/report/tuning_view.cc

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "runtime/engine/report/entry_label.h"
 #include "runtime/engine/tuning/tuning_store.h"
 #include "support/bytes.h"
 
@@ -151,9 +152,10 @@ Result<uint64_t> tunings_from_json(cache::Store& store, std::string_view text) {
     auto entry = entry_of(one, bodies);
     if (!entry.ok())
       return invalid(fmt::format("entry {} of the exported tunings: {}", entries.size(), entry.status().message()));
+    entry->label = entry_label(entry->key.kind, entry->payload);
     entries.push_back(*std::move(entry));
   }
-  KACHEL_TRY(store.put_many(entries));
+  KACHEL_TRY(store.put_many(entries, cache::ChangeKind::kImported));
   return entries.size();
 }
 

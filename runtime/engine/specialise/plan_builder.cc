@@ -55,6 +55,13 @@ std::string flaw_of(const lowering::Lowered& lowered, const CompileResult& compi
   return flaw;
 }
 
+// For the store's journal.
+cache::Label label_of(const PlanBuilder::Request& request) {
+  const std::string configuration = configuration_text(request.model, request.values);
+  return {request.model.kernel.name, fmt::format("{}{}{}", configuration, configuration.empty() ? "" : " for ",
+                                                 request.device.properties().architecture)};
+}
+
 // A `threads` tunable that no launch could use.
 Status check_threads(const PlanBuilder::Request& request) {
   const KernelModel& model = request.model;
@@ -96,12 +103,13 @@ std::optional<std::string> PlanBuilder::stored(const Request& request) {
 }
 
 void PlanBuilder::keep(const Request& request, std::string_view plan) {
-  put(plan_key(request.model, request.point, request.values, request.device.properties(), request.generic), plan);
+  put(request, plan_key(request.model, request.point, request.values, request.device.properties(), request.generic),
+      plan);
 }
 
-void PlanBuilder::put(const cache::Key& key, std::string_view plan) {
+void PlanBuilder::put(const Request& request, const cache::Key& key, std::string_view plan) {
   if (services_.device_lost.load(std::memory_order_relaxed)) return;
-  Status stored = services_.store.put(key, plan);
+  Status stored = services_.store.put(key, plan, label_of(request));
   if (!stored.ok()) services_.log.write(LogLevel::kWarning, fmt::format("a plan was not stored: {}", stored.message()));
 }
 
@@ -281,7 +289,7 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,
                 Specialisation::load(request.device, request.model, std::move(plan), request.values));
   services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
-  put(key, bytes);
+  put(request, key, bytes);
   return loaded;
 }
 
@@ -292,7 +300,7 @@ Result<bool> PlanBuilder::compile(const Request& request) {
       services_.store.claim(key, static_cast<uint64_t>(services_.compile_limit_ns / 1000));
   if (services_.store.get(key)) return false;
   KACHEL_ASSIGN(const PlanRecord plan, make_plan(request));
-  KACHEL_TRY(services_.store.put(key, encode_plan(plan)));
+  KACHEL_TRY(services_.store.put(key, encode_plan(plan), label_of(request)));
   return true;
 }
 

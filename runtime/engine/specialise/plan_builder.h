@@ -93,7 +93,7 @@ class PlanBuilder {
   std::shared_ptr<const Profile> profile_of(const Request& request);
   Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
   static std::string name_of(const DeviceProperties& device, const cache::Key& key);
-  void put(const cache::Key& key, std::string_view plan);
+  void put(const Request& request, const cache::Key& key, std::string_view plan);
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);

@@ -74,7 +74,7 @@ class Ranking {
   Result<std::vector<TunableValues>> untuned(const Status& why);
   void tell_tuned(const tuner::TuningResult& result, const std::vector<TunableValues>& tried);
   void tell_dropped(const TunableValues& values, const tuner::CandidateRecord& record);
-  void note_harm(const TunableValues& values, const tuner::CandidateRecord& record);
+  void note(const TunableValues& values, const tuner::CandidateRecord& record, cache::ChangeKind what);
   TuningStore records() const;
   std::vector<TunableValues> usable(const std::vector<TunableValues>& order, size_t most, size_t* fine = nullptr) const;
 

@@ -16,8 +16,8 @@ constexpr int64_t kClaimGrace_us = 30'000'000;   // beyond its budget, that anot
 
 }  // namespace
 
-void Ranking::note_harm(const TunableValues& values, const tuner::CandidateRecord& record) {
-  if (Status saved = records().save_samples({record}, {values}); !saved.ok())
+void Ranking::note(const TunableValues& values, const tuner::CandidateRecord& record, cache::ChangeKind what) {
+  if (Status saved = records().save_samples({record}, {values}, what); !saved.ok())
     engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
 }
 
@@ -26,7 +26,7 @@ void Ranking::demote(const TunableValues& values, const std::string& why) {
   record.configuration = to_configuration(values);
   record.state = tuner::CandidateState::kLaunchFailed;
   record.message = why;
-  note_harm(values, record);
+  note(values, record, cache::ChangeKind::kDemoted);
 }
 
 Status Ranking::in_program_names(const Status& status) const {
@@ -153,7 +153,7 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   if (harmful && wrong == trials.candidates.size())
     return untuned(Status(Code::kLaunch, "its configurations have done harm or computed something else before"));
   request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
-    note_harm(trials.candidates[index], record);
+    note(trials.candidates[index], record, cache::ChangeKind::kBarred);
   };
   request.on_dropped = [&](size_t index, const tuner::CandidateRecord& record) {
     tell_dropped(trials.candidates[index], record);

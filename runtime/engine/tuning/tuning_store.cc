@@ -32,10 +32,10 @@ double distance(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
 }
 
 // Both kinds of record begin with names for people.
-void put_names(ByteWriter& out, std::string_view kernel, std::string_view description) {
+void put_names(ByteWriter& out, const cache::Label& names) {
   out.put(kVersion);
-  out.put_bytes(kernel);
-  out.put_bytes(description);
+  out.put_bytes(names.kernel);
+  out.put_bytes(names.description);
 }
 bool get_names(ByteReader& in, TuningSummary& names) {
   if (in.get<uint32_t>() != kVersion) return false;
@@ -117,34 +117,38 @@ std::vector<cache::Entry> TuningStore::samples_of(const std::vector<tuner::Candi
   for (size_t i = 0; i < candidates.size(); ++i) {
     const tuner::CandidateRecord& record = records[i];
     if (record.state == tuner::CandidateState::kUntried && record.samples.empty()) continue;
+    const cache::Label label = label_of(candidates[i]);
     ByteWriter sample;
-    put_names(sample, subject_.model.kernel.name,
-              fmt::format("{} on {}", configuration_text(subject_.model, candidates[i]), subject_.device.model));
+    put_names(sample, label);
     sample.put_bytes(tuner::encode_candidate(record));
     entries.push_back({sample_key(subject_.model, subject_.point, candidates[i], subject_.key_values, subject_.device),
-                       sample.take()});
+                       sample.take(), label});
   }
   return entries;
 }
 
 Status TuningStore::save_samples(const std::vector<tuner::CandidateRecord>& records,
-                                 const std::vector<TunableValues>& candidates) {
-  return store_.put_many(samples_of(records, candidates));
+                                 const std::vector<TunableValues>& candidates, cache::ChangeKind what) {
+  return store_.put_many(samples_of(records, candidates), what);
+}
+
+cache::Label TuningStore::label_of(const TunableValues& values) const {
+  return {subject_.model.kernel.name,
+          fmt::format("{} on {}", configuration_text(subject_.model, values), subject_.device.model)};
 }
 
 Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates,
                          const std::vector<TunableValues>& considered, uint64_t trials) {
   std::vector<cache::Entry> entries = samples_of(result.candidates, candidates);
+  const cache::Label label = label_of(candidates[result.winner]);
   ByteWriter decision;
-  put_names(
-      decision, subject_.model.kernel.name,
-      fmt::format("{} on {}", configuration_text(subject_.model, candidates[result.winner]), subject_.device.model));
+  put_names(decision, label);
   decision.put<uint64_t>(considered.size());
   for (const TunableValues& values : considered) decision.put(digest_of(values));
   decision.put_bytes(tuner::encode_winner(tuner::winner_record(result)));
   if (trials) decision.put(trials);
   entries.push_back(
-      {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take()});
+      {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take(), label});
   return store_.put_many(entries);
 }
 

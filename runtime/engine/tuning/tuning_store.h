@@ -46,9 +46,11 @@ class TuningStore {
   Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates,
               const std::vector<TunableValues>& considered, uint64_t trials);
   // Of a tuning without a decision: a record for each of `candidates`.
-  Status save_samples(const std::vector<tuner::CandidateRecord>& records, const std::vector<TunableValues>& candidates);
+  Status save_samples(const std::vector<tuner::CandidateRecord>& records, const std::vector<TunableValues>& candidates,
+                      cache::ChangeKind what = cache::ChangeKind::kStored);
 
  private:
+  cache::Label label_of(const TunableValues& values) const;
   std::vector<cache::Entry> samples_of(const std::vector<tuner::CandidateRecord>& records,
                                        const std::vector<TunableValues>& candidates) const;
 

@@ -58,6 +58,14 @@ TEST_CASE("a winner whose launch failed does not serve first after a restart") {
     scene.state().fail(FakeCall::kLaunch, 1, {Code::kLaunch, "too many resources requested"});
     REQUIRE(scene.scale(*kernel, 64, 64, Policy::kBlocking).ok());
     CHECK(scene.served == "32, 16");
+    // The journal says who, among what was stored before.
+    const auto changes = scene.engine()->store().journal().changes;
+    REQUIRE(!changes.empty());
+    for (size_t i = 0; i < changes.size(); ++i) {
+      CHECK(changes[i].what == (i + 1 < changes.size() ? cache::ChangeKind::kStored : cache::ChangeKind::kDemoted));
+      CHECK(changes[i].label.kernel == "scale");
+    }
+    CHECK(changes.back().label.description.find("BM=64,BN=32") == 0);
   }
   for (Policy policy : {Policy::kBlocking, Policy::kOff, Policy::kCachedOnly, Policy::kBackground}) {
     Scene scene(dir.path());
