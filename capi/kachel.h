@@ -593,6 +593,27 @@ typedef struct kachel_store_entry {
 KACHEL_API kachel_status kachel_store_iterate(kachel_engine *engine,
                                               int32_t (*entry)(void *user, const kachel_store_entry *entry), void *user,
                                               kachel_error **err);
+typedef struct kachel_store_change {
+  size_t struct_size;
+  int64_t unix_us;
+  int64_t pid;               /* of the process that made it, on its host; these strings live for the call */
+  const char *host;
+  const char *version;       /* of its library, as kachel_version says it */
+  const char *what;          /* "stored", "fetched" (from the remote), "imported"; "demoted", "barred" (the sample of a
+                                configuration that failed later, or did harm); "replaced" (a decision, by a drift check);
+                                "evicted", "removed", "damaged" (and removed), "cleared" (everything), "set_aside" (the
+                                data file); further ones may be appended */
+  const char *kind, *kernel; /* of the entry, as in kachel_store_entry; "" where it is not about one, or not known */
+  const char *description;   /* of "set_aside": why, and where it lies */
+  const char *digest;
+  uint64_t bytes;            /* of its record */
+} kachel_store_change;
+/* What has become of the store on disk, by all processes that share it, oldest first: the latest few thousand changes
+ * (cache/FORMAT.md). A process that ends in the midst of a change, or a disk without room, may leave it out. The callback
+ * returns 0 to go on and must not call back into the engine. damaged: lines that could not be read; may be NULL. */
+KACHEL_API kachel_status kachel_store_log(kachel_engine *engine,
+                                          int32_t (*change)(void *user, const kachel_store_change *change), void *user,
+                                          uint64_t *damaged, kachel_error **err);
 KACHEL_API kachel_status kachel_store_clear(kachel_engine *engine, kachel_error **err);
 /* Removes entries that were used longest ago, in batches, until the data take at most max_bytes. What an engine has
  * loaded goes on. removed may be NULL. */

@@ -3,29 +3,34 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "cache/transfer.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "runtime/engine/report/entry_label.h"
 #include "runtime/engine/report/tunings_json.h"
-#include "runtime/engine/specialise/plan_record.h"
-#include "runtime/engine/tuning/tuning_store.h"
 #include "support/bytes.h"
 
 using namespace kachel;
 
 namespace {
 
-// The names that a payload carries for people; "" where it is of a version that is not understood.
-void describe(const cache::EntryView& entry, std::string& kernel, std::string& description) {
-  if (entry.kind == cache::Kind::kPlan) {
-    if (auto plan = runtime::summarise_plan(entry.payload); plan.ok()) {
-      kernel = plan->kernel;
-      description = plan->configuration + (plan->configuration.empty() ? "" : " for ") + plan->architecture;
-    }
-  } else if (auto tuning = runtime::summarise_tuning(entry.payload); tuning.ok()) {
-    kernel = tuning->kernel;
-    description = tuning->description;
-  }
+// Of what is in the store now, those that the journal does not name.
+void name_entries(cache::Store& store, std::vector<cache::Change>& changes) {
+  std::map<cache::Slot, cache::Label> labels;
+  for (const cache::Change& change : changes)
+    if (change.slot[0] != 0 && change.label.kernel.empty()) labels[change.slot];
+  if (labels.empty()) return;
+  (void)store.iterate(std::nullopt, [&](const cache::EntryView& view) {
+    const cache::Slot slot = cache::slot_of({view.kind, cache::digest_of(view.key), {}});
+    if (const auto wanted = labels.find(slot); wanted != labels.end())
+      wanted->second = runtime::entry_label(view.kind, view.payload);
+    return true;
+  });
+  for (cache::Change& change : changes)
+    if (const auto known = labels.find(change.slot); known != labels.end() && change.label.kernel.empty())
+      change.label = known->second;
 }
 
 Result<std::shared_ptr<cache::Store>> other_store(const kachel_engine& engine, const char* path, bool read_only) {
@@ -66,18 +71,47 @@ kachel_status kachel_store_iterate(kachel_engine* engine, int32_t (*entry)(void*
       const std::string kind = cache::kind_name(view.kind);
       const cache::Digest digest = cache::digest_of(view.key);
       const std::string hex = to_hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
-      std::string kernel, description;
-      describe(view, kernel, description);
+      const cache::Label label = runtime::entry_label(view.kind, view.payload);
       kachel_store_entry out{};
       out.struct_size = sizeof(out);
       out.kind = kind.c_str();
-      out.kernel = kernel.c_str();
-      out.description = description.c_str();
+      out.kernel = label.kernel.c_str();
+      out.description = label.description.c_str();
       out.digest = hex.c_str();
       out.bytes = view.key.size() + view.payload.size();
       out.created_unix_s = static_cast<int64_t>(view.created_us / 1'000'000);
       return entry(user, &out) == 0;
     });
+  });
+}
+
+kachel_status kachel_store_log(kachel_engine* engine, int32_t (*change)(void* user, const kachel_store_change* change),
+                               void* user, uint64_t* damaged, kachel_error** err) {
+  return capi::guarded(err, [&]() -> Status {
+    if (!engine) return capi::missing("engine");
+    if (!change) return capi::missing("change");
+    cache::Journal::Contents log = engine->engine->store().journal();
+    if (damaged) *damaged = log.damaged;
+    name_entries(engine->engine->store(), log.changes);
+    for (const cache::Change& entry : log.changes) {
+      const bool of_entry = entry.slot[0] != 0;
+      const std::string kind = of_entry ? cache::kind_name(static_cast<cache::Kind>(entry.slot[0])) : "";
+      const std::string digest = of_entry ? to_hex(cache::bytes_of(entry.slot).substr(1)) : "";
+      kachel_store_change out{};
+      out.struct_size = sizeof(out);
+      out.unix_us = static_cast<int64_t>(entry.unix_us);
+      out.pid = entry.pid;
+      out.host = entry.host.c_str();
+      out.version = entry.version.c_str();
+      out.what = cache::change_name(entry.what).data();
+      out.kind = kind.c_str();
+      out.kernel = entry.label.kernel.c_str();
+      out.description = entry.label.description.c_str();
+      out.digest = digest.c_str();
+      out.bytes = entry.bytes;
+      if (change(user, &out) != 0) break;
+    }
+    return {};
   });
 }
 
@@ -113,7 +147,7 @@ kachel_status kachel_store_export(kachel_engine* engine, const char* path, uint6
     KACHEL_ASSIGN(const std::shared_ptr<cache::Store> to, other_store(*engine, path, false));
     if (!to->stat().writable)
       return Status(Code::kStore, fmt::format("{}: no store can be written there; see the log for the reason", path));
-    KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(engine->engine->store(), *to));
+    KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(engine->engine->store(), *to, runtime::entry_label));
     if (copied) *copied = count;
     return {};
   });
@@ -125,7 +159,7 @@ kachel_status kachel_store_import(kachel_engine* engine, const char* path, uint6
     KACHEL_ASSIGN(const std::shared_ptr<cache::Store> from, other_store(*engine, path, true));
     if (!from->stat().durable)
       return Status(Code::kStore, fmt::format("{}: no store can be read there; see the log for the reason", path));
-    KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(*from, engine->engine->store()));
+    KACHEL_ASSIGN(const uint64_t count, cache::copy_entries(*from, engine->engine->store(), runtime::entry_label));
     if (copied) *copied = count;
     const uint64_t refused = from->stat().refused_macs;
     if (refused == 0) return {};

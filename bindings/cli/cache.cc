@@ -159,6 +159,8 @@ Outcome<Exit> cache(const Options& options) {
       return take(*session, options);
     case Command::kCacheTunings:
       return tunings(*session, options);
+    case Command::kCacheLog:
+      return cache_log(*session, options);
     default:
       return list(*session, options.json);
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include "options.h"
 #include "outcome.h"
+#include "session.h"
 
 namespace kachel::cli {
 
@@ -10,7 +11,8 @@ Outcome<Exit> tune(const Options& options);
 Outcome<Exit> explain(const Options& options);
 Outcome<Exit> compile(const Options& options);
 Outcome<Exit> check(const Options& options);
-Outcome<Exit> cache(const Options& options);  // ls, stat and clear
+Outcome<Exit> cache(const Options& options);  // ls, stat, clear and the like
+Outcome<Exit> cache_log(const Session& session, const Options& options);
 Outcome<Exit> devices(const Options& options);
 
 }  // namespace kachel::cli

@@ -36,11 +36,15 @@ std::string format_bytes(int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, decimals, unit);
 }
 
-std::string format_time(int64_t unix_s) {
+std::string format_time_s(int64_t unix_s) {
   std::time_t time = static_cast<std::time_t>(unix_s);
   std::tm local{};
   if (localtime_r(&time, &local) == nullptr) return "-";
-  return fmt::format("{:%Y-%m-%d %H:%M}", local);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", local);
+}
+
+std::string format_time(int64_t unix_s) {
+  return format_time_s(unix_s).substr(0, sizeof("2030-01-31 09:15") - 1);
 }
 
 std::string without_features(std::string text) {

@@ -27,6 +27,7 @@ Outcome<Exit> dispatch(const Options& options) {
     case Command::kCacheExport:
     case Command::kCacheImport:
     case Command::kCacheTunings:
+    case Command::kCacheLog:
       return cache(options);
     case Command::kDevices:
       return devices(options);

@@ -130,6 +130,9 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
     command->add_option("FOLDER", options.folder, "Path of the other store")->required();
   CLI::App* tunings = cache->add_subcommand("tunings", "Print decisions and samples as JSON, or take in such a text");
   tunings->add_option("--take", options.take, "File that `cache tunings` printed; - reads standard input");
+  CLI::App* log = cache->add_subcommand("log", "What was stored, evicted, imported and so on, by whom and when");
+  log->add_option("--last", options.last, "So many of the latest changes; default: all")->check(CLI::PositiveNumber);
+  log->add_option("-k,--kernel", options.kernel, "Only entries of this kernel, and what concerns all");
   CLI::App* devices = app.add_subcommand("devices", "List the devices");
 
   try {
@@ -158,6 +161,7 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
       {ship, Command::kCacheExport},
       {take, Command::kCacheImport},
       {tunings, Command::kCacheTunings},
+      {log, Command::kCacheLog},
       {devices, Command::kDevices},
   };
   for (const auto& [parsed, command] : commands)

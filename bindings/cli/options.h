@@ -23,6 +23,7 @@ enum class Command {
   kCacheExport,
   kCacheImport,
   kCacheTunings,
+  kCacheLog,
   kDevices
 };
 
@@ -64,7 +65,8 @@ struct Options {
   // cache gc, export, import.
   uint64_t max_bytes = 0;
   std::string folder;
-  std::string take;  // of cache tunings: a file to take in; "": print
+  uint64_t last = 0;  // of cache log: so many of the latest changes; 0: all
+  std::string take;   // of cache tunings: a file to take in; "": print
 };
 
 // Unset where the process has nothing left to do (--help, --version): it has been printed.

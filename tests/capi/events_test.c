@@ -1,5 +1,6 @@
 /* Events through kachel.h alone: what a callback is given, that the log says the same, and what waits to be asked for.
  */
+#define _GNU_SOURCE /* mkdtemp */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +26,15 @@ typedef struct heard {
   int64_t tuned_candidates;
 } heard;
 
-static void on_log(void* user, int32_t level, const char* message, size_t length) {
-  heard* h = user;
+static void on_log(void *user, int32_t level, const char *message, size_t length) {
+  heard *h = user;
   CHECK(level >= KACHEL_LOG_DEBUG && level <= KACHEL_LOG_ERROR);
   if (h->texts < MOST) snprintf(h->texts_of[h->texts], 256, "%.*s", (int)length, message);
   ++h->texts;
 }
 
-static void on_event(void* user, const kachel_event* event) {
-  heard* h = user;
+static void on_event(void *user, const kachel_event *event) {
+  heard *h = user;
   size_t i;
   char name[80];
   CHECK(event->struct_size == sizeof *event);
@@ -45,7 +46,7 @@ static void on_event(void* user, const kachel_event* event) {
   snprintf(name, sizeof name, "\"event\":\"%s\"", event->name);
   CHECK(strstr(event->json, name) != NULL);
   for (i = 0; i < event->field_count; ++i) {
-    const kachel_event_field* field = &event->fields[i];
+    const kachel_event_field *field = &event->fields[i];
     snprintf(name, sizeof name, "\"%s\":", field->name);
     CHECK(strstr(event->json, name) != NULL);
     CHECK(field->kind == KACHEL_FIELD_INT || field->kind == KACHEL_FIELD_FLOAT || field->kind == KACHEL_FIELD_TEXT);
@@ -62,9 +63,9 @@ static void on_event(void* user, const kachel_event* event) {
   ++h->events;
 }
 
-static kachel_engine* engine_of(heard* h, const char* store, uint32_t kept, kachel_status expected) {
+static kachel_engine *engine_of(heard *h, const char *store, uint32_t kept, kachel_status expected) {
   kachel_engine_options options;
-  kachel_engine* engine = NULL;
+  kachel_engine *engine = NULL;
   memset(&options, 0, sizeof options);
   options.struct_size = sizeof options;
   options.store_path = store;
@@ -82,7 +83,7 @@ static kachel_engine* engine_of(heard* h, const char* store, uint32_t kept, kach
 /* A store that cannot be: one event, of which the log has the message. */
 static void test_store(void) {
   heard h;
-  kachel_engine* engine;
+  kachel_engine *engine;
   memset(&h, 0, sizeof h);
   engine = engine_of(&h, "/proc/nowhere", 0, KACHEL_OK);
   CHECK(h.events == 1 && h.kinds[KACHEL_EVENT_STORE_DEGRADED] == 1 && h.levels[KACHEL_LOG_WARNING] == 1);
@@ -91,9 +92,9 @@ static void test_store(void) {
 }
 
 static void test_kept(void) {
-  kachel_engine* engine = engine_of(NULL, "/proc/nowhere", 4, KACHEL_OK);
-  kachel_text* text = NULL;
-  kachel_error* err = NULL;
+  kachel_engine *engine = engine_of(NULL, "/proc/nowhere", 4, KACHEL_OK);
+  kachel_text *text = NULL;
+  kachel_error *err = NULL;
   CHECK(kachel_engine_events(engine, &text, NULL) == KACHEL_OK);
   CHECK(strstr(kachel_text_data(text), "\"event\":\"store_degraded\"") != NULL);
   CHECK(kachel_text_data(text)[kachel_text_size(text) - 1] == '\n');
@@ -114,7 +115,7 @@ static void test_kept(void) {
 }
 
 #ifdef KACHEL_TEST_CPU
-static const char* kText =
+static const char *kText =
     "tile 1\n"
     "kernel add_one(X: f32[N], Y: out f32[N])\n"
     "key N\n"
@@ -127,19 +128,57 @@ static const char* kText =
     "  Y[b*BN +: BN] = x\n"
     "}\n";
 
-static int32_t find_tuning(void* user, const kachel_store_entry* entry) {
+static int32_t find_tuning(void *user, const kachel_store_entry *entry) {
   if (strcmp(entry->kind, "tuning") == 0) snprintf(user, 64, "%s", entry->digest);
   return 0;
+}
+
+typedef struct history {
+  int changes, decisions, stop_at;
+  char digest[64];
+} history;
+
+static int32_t on_change(void *user, const kachel_store_change *change) {
+  history *h = user;
+  CHECK(change->struct_size == sizeof *change);
+  CHECK(change->unix_us > 0 && change->pid > 0 && change->bytes > 0);
+  CHECK(strcmp(change->what, "stored") == 0 && strcmp(change->kernel, "add_one") == 0);
+  CHECK(strlen(change->digest) == 32 && strlen(change->host) > 0 && strcmp(change->version, kachel_version()) == 0);
+  if (strcmp(change->kind, "tuning") == 0) {
+    ++h->decisions;
+    CHECK(strstr(change->description, "BN=") == change->description);
+    snprintf(h->digest, sizeof h->digest, "%s", change->digest);
+  }
+  return ++h->changes == h->stop_at;
+}
+
+/* What was stored is in the store's log, under the digest that events and entries have. */
+static void test_log(kachel_engine *engine, const char *tuned_key) {
+  history h;
+  uint64_t damaged = 99;
+  int all;
+  memset(&h, 0, sizeof h);
+  CHECK(kachel_store_log(engine, on_change, &h, &damaged, NULL) == KACHEL_OK);
+  CHECK(damaged == 0);
+  CHECK(h.decisions == 1 && strcmp(h.digest, tuned_key) == 0);
+  all = h.changes;
+  CHECK(all >= 5); /* two binaries, two samples, a decision */
+  memset(&h, 0, sizeof h);
+  h.stop_at = 2;
+  CHECK(kachel_store_log(engine, on_change, &h, NULL, NULL) == KACHEL_OK);
+  CHECK(h.changes == 2);
+  CHECK(kachel_store_log(engine, NULL, &h, NULL, NULL) == KACHEL_E_INVALID);
+  CHECK(kachel_store_log(NULL, on_change, &h, NULL, NULL) == KACHEL_E_INVALID);
 }
 
 static void test_tuning(void) {
   static float x[1000], y[1000];
   int64_t shape = 1000;
   heard h;
-  char digest[64] = "";
-  kachel_engine* engine;
-  kachel_module* module = NULL;
-  kachel_kernel* kernel = NULL;
+  char digest[64] = "", folder[256], remove[300];
+  kachel_engine *engine;
+  kachel_module *module = NULL;
+  kachel_kernel *kernel = NULL;
   kachel_tensor tensors[2];
   kachel_arg args[2];
   kachel_stats stats;
@@ -156,7 +195,9 @@ static void test_tuning(void) {
     args[i].kind = KACHEL_ARG_TENSOR;
     args[i].u.tensor = &tensors[i];
   }
-  engine = engine_of(&h, "", 0, KACHEL_OK);
+  snprintf(folder, sizeof folder, "%s/kachel-events-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+  CHECK(mkdtemp(folder) != NULL);
+  engine = engine_of(&h, folder, 0, KACHEL_OK);
   CHECK(kachel_module_create(engine, kText, strlen(kText), NULL, &module, NULL) == KACHEL_OK);
   CHECK(kachel_kernel_get(module, NULL, NULL, 0, &kernel, NULL) == KACHEL_OK);
   CHECK(kachel_launch(kernel, args, 2, NULL, NULL, NULL) == KACHEL_OK);
@@ -176,9 +217,12 @@ static void test_tuning(void) {
   before = h.events;
   for (i = 0; i < 10; ++i) CHECK(kachel_launch(kernel, args, 2, NULL, NULL, NULL) == KACHEL_OK);
   CHECK(h.events == before);
+  test_log(engine, digest);
   kachel_kernel_release(kernel);
   kachel_module_release(module);
   kachel_engine_release(engine);
+  snprintf(remove, sizeof remove, "rm -r '%s'", folder);
+  CHECK(system(remove) == 0);
 }
 #endif
 

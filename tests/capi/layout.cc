@@ -218,6 +218,18 @@ FIELD(kachel_store_info, writable, 16);
 FIELD(kachel_store_info, entries, 24);
 FIELD(kachel_store_info, bytes, 32);
 
+LAYOUT(kachel_store_change, 88);
+FIELD(kachel_store_change, unix_us, 8);
+FIELD(kachel_store_change, pid, 16);
+FIELD(kachel_store_change, host, 24);
+FIELD(kachel_store_change, version, 32);
+FIELD(kachel_store_change, what, 40);
+FIELD(kachel_store_change, kind, 48);
+FIELD(kachel_store_change, kernel, 56);
+FIELD(kachel_store_change, description, 64);
+FIELD(kachel_store_change, digest, 72);
+FIELD(kachel_store_change, bytes, 80);
+
 LAYOUT(kachel_store_entry, 56);
 FIELD(kachel_store_entry, kind, 8);
 FIELD(kachel_store_entry, kernel, 16);
