@@ -39,7 +39,7 @@ void TuningRun::load_known() {
     std::erase_if(mine.samples, [](const SampleSet& set) { return set.ns.empty(); });
     mine.flaw = known.flaw;
     const bool rejected = known.state == CandidateState::kRejectedWrong || is_harmful(known.state);
-    if (rejected || stands(known, mine.samples)) {
+    if (rejected || (!request_.remeasure && stands(known, mine.samples))) {
       mine.state = known.state;
       mine.message = known.message;
     }

@@ -71,6 +71,7 @@ struct TuneRequest {
   // served, the next ones are. Samples that are known count whatever is expected.
   size_t trials = 0;
   std::vector<Forecast> forecasts;  // one for each candidate; empty: the runner is asked
+  bool remeasure = false;           // what is known is kept, but stands for nothing: whether it still holds is asked
   bool own_benchmark = false;       // CandidateRunner::benchmark() takes the samples, not the protocol
   // Where the tuning is cancelled: what it knows of each candidate by then, in their order, to be known by a later one.
   // May be empty.

@@ -86,6 +86,41 @@ TEST_CASE("what a contest decided is found again in its records") {
   CHECK(second.counters == TuningCounters());
 }
 
+TEST_CASE("asked whether it still holds, what is known stands for nothing and is kept") {
+  const std::vector<CandidateRecord> known = history({10'000, 11'000, 12'000});
+  Scene holds(known, {10'000, 11'000, 12'000});
+  CHECK(holds.tune().counters.timed_runs == 0);
+  holds.request.remeasure = true;
+  TuningResult result = holds.tune();
+  CHECK(result.winner == 0);
+  CHECK(result.counters.measured == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(holds.device.count('r', i) > 0);
+    REQUIRE(result.candidates[i].samples.size() == 2);
+    CHECK(result.candidates[i].samples[0].ns == known[i].samples[0].ns);
+    CHECK(result.candidates[i].samples[1].session != known[i].samples[0].session);
+  }
+
+  Scene drifted(known, {13'000, 11'000, 12'000});
+  drifted.request.remeasure = true;
+  result = drifted.tune();
+  CHECK(result.ranking == std::vector<size_t>{1, 2, 0});
+  CHECK(result.candidates[0].median_ns > 12'500);
+
+  // Within the noise the first listed stays.
+  Scene close(known, {11'030, 11'000, 12'000});
+  close.request.remeasure = true;
+  CHECK(close.tune().winner == 0);
+
+  // Who was never tried again is not tried now.
+  std::vector<CandidateRecord> harmed = known;
+  harmed[1].state = CandidateState::kCrashed;
+  Scene wary(harmed, {13'000, 11'000, 12'000});
+  wary.request.remeasure = true;
+  CHECK(wary.tune().winner == 2);
+  CHECK(wary.device.count('c', 1) == 0);
+}
+
 TEST_CASE("without budget for a contest the stored samples decide") {
   Scene scene(history({10'000, 10'500}), {10'000, 10'500, 10'300});
   scene.request.budget_ns = 0;
