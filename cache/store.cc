@@ -198,7 +198,7 @@ Status Store::put(const Key& key, std::string_view payload, const Label& label) 
   return publish(std::move(rows), {&change, 1});
 }
 
-Status Store::put_many(std::span<const Entry> entries, ChangeKind what) {
+Status Store::put_many(std::span<const Entry> entries) {
   if (!here()) return {Code::kStore, "the store belongs to the parent process"};
   std::vector<Row> rows;
   std::vector<Change> changes;
@@ -206,7 +206,7 @@ Status Store::put_many(std::span<const Entry> entries, ChangeKind what) {
   for (const Entry& entry : entries) {
     rows.push_back({slot_of(entry.key), encode(entry.key, entry.payload, now, options_.mac_keys.get()), now});
     changes.push_back(
-        {.what = what, .slot = rows.back().slot, .bytes = rows.back().record.size(), .label = entry.label});
+        {.what = entry.what, .slot = rows.back().slot, .bytes = rows.back().record.size(), .label = entry.label});
   }
   return rows.empty() ? Status() : publish(std::move(rows), changes);
 }

@@ -76,7 +76,8 @@ struct StoreStats {
 struct Entry {
   Key key;
   std::string payload;
-  Label label = {};  // for the journal
+  Label label = {};  // for the journal, which calls this:
+  ChangeKind what = ChangeKind::kStored;
 };
 
 // Views, valid during the callback.
@@ -111,8 +112,8 @@ class Store {
   // Replaces what was there. Ok means that later gets of this process find it; stat() tells what the disk refused. The
   // remote is given it later, on a thread of its own.
   Status put(const Key& key, std::string_view payload, const Label& label = {});
-  // In one transaction: after a crash all of them are there or none. `what` is what the journal calls it.
-  Status put_many(std::span<const Entry> entries, ChangeKind what = ChangeKind::kStored);
+  // In one transaction: after a crash all of them are there or none.
+  Status put_many(std::span<const Entry> entries);
   // Until the remote has what was put, or has failed to take it; false after `timeout_us`.
   bool flush(uint64_t timeout_us);
 

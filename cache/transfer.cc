@@ -17,7 +17,7 @@ Result<uint64_t> copy_entries(Store& from, Store& to, const Describe& describe) 
   const uint64_t refused = to.stat().refused, refused_macs = from.stat().refused_macs;
   auto flush = [&] {
     if (batch.empty()) return true;
-    status = to.put_many(batch, ChangeKind::kImported);
+    status = to.put_many(batch);
     if (status.ok() && to.stat().refused != refused)
       status = Status(Code::kStore, "the store that is copied to has no room, or cannot be written; see the log");
     if (status.ok()) copied += batch.size(), (void)to.flush(kRemoteWait_us);
@@ -28,7 +28,8 @@ Result<uint64_t> copy_entries(Store& from, Store& to, const Describe& describe) 
   KACHEL_TRY(from.iterate(std::nullopt, [&](const EntryView& entry) {
     batch.push_back({{entry.kind, digest_of(entry.key), std::string(entry.key)},
                      std::string(entry.payload),
-                     describe ? describe(entry.kind, entry.payload) : Label()});
+                     describe ? describe(entry.kind, entry.payload) : Label(),
+                     ChangeKind::kImported});
     bytes += entry.payload.size();
     return (batch.size() < kBatch && bytes < kBatch_bytes) || flush();
   }));

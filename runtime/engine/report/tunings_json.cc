@@ -152,10 +152,11 @@ Result<uint64_t> tunings_from_json(cache::Store& store, std::string_view text) {
     auto entry = entry_of(one, bodies);
     if (!entry.ok())
       return invalid(fmt::format("entry {} of the exported tunings: {}", entries.size(), entry.status().message()));
+    entry->what = cache::ChangeKind::kImported;
     entry->label = entry_label(entry->key.kind, entry->payload);
     entries.push_back(*std::move(entry));
   }
-  KACHEL_TRY(store.put_many(entries, cache::ChangeKind::kImported));
+  KACHEL_TRY(store.put_many(entries));
   return entries.size();
 }
 

@@ -112,7 +112,8 @@ std::optional<tuner::CandidateRecord> decode_sample(std::string_view bytes) {
 }
 
 std::vector<cache::Entry> TuningStore::samples_of(const std::vector<tuner::CandidateRecord>& records,
-                                                  const std::vector<TunableValues>& candidates) const {
+                                                  const std::vector<TunableValues>& candidates,
+                                                  cache::ChangeKind what) const {
   std::vector<cache::Entry> entries;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const tuner::CandidateRecord& record = records[i];
@@ -122,14 +123,14 @@ std::vector<cache::Entry> TuningStore::samples_of(const std::vector<tuner::Candi
     put_names(sample, label);
     sample.put_bytes(tuner::encode_candidate(record));
     entries.push_back({sample_key(subject_.model, subject_.point, candidates[i], subject_.key_values, subject_.device),
-                       sample.take(), label});
+                       sample.take(), label, what});
   }
   return entries;
 }
 
 Status TuningStore::save_samples(const std::vector<tuner::CandidateRecord>& records,
                                  const std::vector<TunableValues>& candidates, cache::ChangeKind what) {
-  return store_.put_many(samples_of(records, candidates), what);
+  return store_.put_many(samples_of(records, candidates, what));
 }
 
 cache::Label TuningStore::label_of(const TunableValues& values) const {
@@ -139,17 +140,33 @@ cache::Label TuningStore::label_of(const TunableValues& values) const {
 
 Status TuningStore::save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates,
                          const std::vector<TunableValues>& considered, uint64_t trials) {
-  std::vector<cache::Entry> entries = samples_of(result.candidates, candidates);
-  const cache::Label label = label_of(candidates[result.winner]);
+  std::vector<cache::Entry> entries = samples_of(result.candidates, candidates, cache::ChangeKind::kStored);
+  std::vector<uint64_t> digests;
+  for (const TunableValues& values : considered) digests.push_back(digest_of(values));
+  entries.push_back(decision_of(tuner::winner_record(result), digests, trials, candidates[result.winner]));
+  return store_.put_many(entries);
+}
+
+Status TuningStore::replace(const TuningDecision& decision, const std::vector<tuner::CandidateRecord>& records,
+                            const std::vector<TunableValues>& candidates, const TunableValues& winner) {
+  std::vector<cache::Entry> entries = samples_of(records, candidates, cache::ChangeKind::kStored);
+  entries.push_back(
+      decision_of(decision.winner, {decision.considered.begin(), decision.considered.end()}, decision.trials, winner));
+  entries.back().what = cache::ChangeKind::kReplaced;
+  return store_.put_many(entries);
+}
+
+cache::Entry TuningStore::decision_of(const tuner::WinnerRecord& record, const std::vector<uint64_t>& considered,
+                                      uint64_t trials, const TunableValues& winner) const {
+  cache::Label label = label_of(winner);
   ByteWriter decision;
   put_names(decision, label);
   decision.put<uint64_t>(considered.size());
-  for (const TunableValues& values : considered) decision.put(digest_of(values));
-  decision.put_bytes(tuner::encode_winner(tuner::winner_record(result)));
+  for (uint64_t digest : considered) decision.put(digest);
+  decision.put_bytes(tuner::encode_winner(record));
   if (trials) decision.put(trials);
-  entries.push_back(
-      {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take(), label});
-  return store_.put_many(entries);
+  return {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take(),
+          std::move(label)};
 }
 
 Result<TuningSummary> summarise_tuning(std::string_view bytes) {

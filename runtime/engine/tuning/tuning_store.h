@@ -45,6 +45,9 @@ class TuningStore {
   // chosen from `considered`; so many of them were to be measured as `trials` says, 0: all.
   Status save(const tuner::TuningResult& result, const std::vector<TunableValues>& candidates,
               const std::vector<TunableValues>& considered, uint64_t trials);
+  // In the place of the decision there, with a record for each of `candidates`, which are fewer.
+  Status replace(const TuningDecision& decision, const std::vector<tuner::CandidateRecord>& records,
+                 const std::vector<TunableValues>& candidates, const TunableValues& winner);
   // Of a tuning without a decision: a record for each of `candidates`.
   Status save_samples(const std::vector<tuner::CandidateRecord>& records, const std::vector<TunableValues>& candidates,
                       cache::ChangeKind what = cache::ChangeKind::kStored);
@@ -52,7 +55,9 @@ class TuningStore {
  private:
   cache::Label label_of(const TunableValues& values) const;
   std::vector<cache::Entry> samples_of(const std::vector<tuner::CandidateRecord>& records,
-                                       const std::vector<TunableValues>& candidates) const;
+                                       const std::vector<TunableValues>& candidates, cache::ChangeKind what) const;
+  cache::Entry decision_of(const tuner::WinnerRecord& record, const std::vector<uint64_t>& considered, uint64_t trials,
+                           const TunableValues& winner) const;
 
   cache::Store& store_;
   TuningSubject subject_;
