@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -20,7 +21,9 @@ bool Background::stop_for_exit(ExitWatch::Deadline deadline) {
   stopping_ = true;
   cancelled_ = true;
   (void)new std::deque<Entry>(std::move(waiting_));  // what they own is the process's to take back
+  (void)new std::multimap<Clock::time_point, Entry>(std::move(timed_));
   waiting_.clear();
+  timed_.clear();
   changed_.notify_all();
   return changed_.wait_until(lock, deadline, [&] { return !running_; });
 }
@@ -30,6 +33,7 @@ Background::~Background() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     waiting_.clear();
+    timed_.clear();
     cancelled_ = true;
   }
   changed_.notify_all();
@@ -53,6 +57,26 @@ bool Background::submit(const void* owner, Job job) {
   return true;
 }
 
+bool Background::submit_after(const void* owner, int64_t delay_ns, Job job) {
+  constexpr int64_t kMost_ns = int64_t{1} << 58;  // the clock's range
+  const auto at = Clock::now() + std::chrono::nanoseconds(std::min(delay_ns, kMost_ns));
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || !start()) return false;
+    timed_.emplace(at, Entry{owner, std::move(job)});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+// With the lock held.
+void Background::take_due() {
+  for (auto first = timed_.begin(); first != timed_.end() && first->first <= Clock::now(); first = timed_.begin()) {
+    waiting_.push_back(std::move(first->second));
+    timed_.erase(first);
+  }
+}
+
 void Background::cancel_if(const std::function<bool(const void*)>& meant) {
   std::deque<Entry> dropped;  // what they own goes outside of the lock
   {
@@ -64,6 +88,14 @@ void Background::cancel_if(const std::function<bool(const void*)>& meant) {
       }
       dropped.push_back(std::move(*entry));
       entry = waiting_.erase(entry);
+    }
+    for (auto timed = timed_.begin(); timed != timed_.end();) {
+      if (!meant(timed->second.owner)) {
+        ++timed;
+        continue;
+      }
+      dropped.push_back(std::move(timed->second));
+      timed = timed_.erase(timed);
     }
     if (running_ && meant(running_)) cancelled_ = true;
     if (!in_job()) changed_.wait(lock, [&] { return !running_ || !meant(running_); });
@@ -93,7 +125,12 @@ void Background::run() {
     Entry entry;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+      for (take_due(); !stopping_ && waiting_.empty(); take_due()) {
+        if (timed_.empty())
+          changed_.wait(lock);
+        else
+          changed_.wait_until(lock, timed_.begin()->first);
+      }
       if (stopping_) return;
       entry = std::move(waiting_.front());
       waiting_.pop_front();

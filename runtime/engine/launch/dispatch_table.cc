@@ -33,6 +33,15 @@ void DispatchTable<Target>::insert(Slots& slots, const Entry* entry) {
   slots[at].store(entry, std::memory_order_release);
 }
 
+// One from before, where there is: what is forgotten and found again now and then takes no memory each time.
+template <class Target>
+auto DispatchTable<Target>::entry_of(const Signature& signature, const Target* target) -> const Entry* {
+  for (const auto& entry : entries_)
+    if (entry->target == target && entry->signature == signature) return entry.get();
+  entries_.push_back(std::make_unique<Entry>(Entry{target, signature}));
+  return entries_.back().get();
+}
+
 template <class Target>
 bool DispatchTable<Target>::publish(const Signature& signature, const Target* target) {
   std::lock_guard lock(mutex_);
@@ -42,8 +51,7 @@ bool DispatchTable<Target>::publish(const Signature& signature, const Target* ta
     if (!entry) break;
     if (!(entry->signature == signature)) continue;
     if (entry->target == target) return true;
-    entries_.push_back(std::make_unique<Entry>(Entry{target, signature}));
-    (*slots)[at].store(entries_.back().get(), std::memory_order_release);
+    (*slots)[at].store(entry_of(signature, target), std::memory_order_release);
     return true;
   }
   if (!target) return true;
@@ -91,6 +99,12 @@ template <class Target>
 size_t DispatchTable<Target>::size() const {
   std::lock_guard lock(mutex_);
   return used_;
+}
+
+template <class Target>
+size_t DispatchTable<Target>::kept() const {
+  std::lock_guard lock(mutex_);
+  return entries_.size();
 }
 
 template class DispatchTable<Specialisation>;

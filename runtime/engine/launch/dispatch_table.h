@@ -3,8 +3,8 @@
 // Open addressing over atomic pointers to immutable entries. Readers take no lock and write nothing: they load the
 // table, then entries, with acquire. Writers hold a mutex; they publish an entry by storing its pointer, and grow by
 // filling a table of twice the size and publishing that. What readers may still look at (a table outgrown, an entry
-// replaced) is kept until the DispatchTable goes, which happens after the last launch through it; tables double, and an
-// entry is replaced at most when its key is tuned or its specialisation is demoted, so that this is bounded by what is
+// replaced) is kept until the DispatchTable goes, which happens after the last launch through it; tables double, and of
+// a signature and what served it there is one entry, however often it is replaced, so that this is bounded by what was
 // live.
 #pragma once
 #include <atomic>
@@ -48,6 +48,7 @@ class DispatchTable {
   const Target* find_weaker(const Signature& signature) const;
 
   size_t size() const;
+  size_t kept() const;  // entries, those replaced included
 
  private:
   struct alignas(64) Entry {
@@ -70,6 +71,7 @@ class DispatchTable {
     const size_t mask;
   };
   static void insert(Slots& slots, const Entry* entry);
+  const Entry* entry_of(const Signature& signature, const Target* target);
 
   std::atomic<const Slots*> slots_;
   mutable std::mutex mutex_;                   // guards what follows

@@ -36,6 +36,19 @@ TEST_CASE("what was published is found, replaced and forgotten") {
   CHECK(table.size() == 5000);
 }
 
+TEST_CASE("what is forgotten and found again, however often, takes no more memory") {
+  DispatchTable<Specialisation> table;
+  for (uint64_t i = 0; i < 50; ++i) REQUIRE(table.publish(signature(i), fake(i)));
+  for (int round = 0; round < 100; ++round) {
+    CHECK(table.publish(signature(7), nullptr));
+    CHECK(table.find(signature(7)) == nullptr);
+    CHECK(table.publish(signature(7), fake(round % 2 ? 7 : 8)));
+    CHECK(table.find(signature(7)) == fake(round % 2 ? 7 : 8));
+  }
+  CHECK(table.kept() == 52);  // forgotten, and the other one
+  CHECK(table.find(signature(8)) == fake(8));
+}
+
 TEST_CASE("equal hashes are told apart") {
   DispatchTable<Specialisation> table;
   Signature a = signature(1), b = signature(2);
