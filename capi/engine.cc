@@ -29,6 +29,7 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   if (given.tune_budget_ns != 0)
     options.tune_budget_ns = static_cast<int64_t>(std::min<uint64_t>(given.tune_budget_ns, INT64_MAX));
   if (given.background_share != 0) options.background_share = given.background_share;
+  options.drift_check_ns = limit_of(given.drift_check_ns);
   options.background_bytes = static_cast<int64_t>(std::min<uint64_t>(given.background_max_bytes, INT64_MAX));
   options.worker.path = worker_path(given.worker_path);
   options.worker.required = given.worker_required != 0;
@@ -170,6 +171,8 @@ kachel_status kachel_engine_stats(kachel_engine* engine, kachel_stats* out) {
     value.remote_puts = stats.remote.puts;
     value.remote_errors = stats.remote.errors;
     value.remote_skipped = stats.remote.skipped;
+    value.drift_checks = stats.drift_checks;
+    value.drift_replacements = stats.drift_replacements;
     value.background_pending = stats.background_pending;
     value.background_tunings = stats.background_tunings;
     value.background_failures = stats.background_failures;

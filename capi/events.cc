@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kMostKept = 65536;
 
 static_assert(static_cast<int>(EventKind::kRemoteFailed) == KACHEL_EVENT_REMOTE_FAILED &&
-              static_cast<int>(EventKind::kCount) == KACHEL_EVENT_REMOTE_FAILED + 1);
+              static_cast<int>(EventKind::kCount) == KACHEL_EVENT_DECISION_REPLACED + 1);
 
 kachel_event_field shown(const EventField& field) {
   kachel_event_field out{};

@@ -143,7 +143,12 @@ enum {
   KACHEL_EVENT_STORE_DAMAGED,   /* an entry that counts as absent */
   KACHEL_EVENT_STORE_EVICTED,   /* [entries] */
   KACHEL_EVENT_STORE_REFUSED,   /* entries from elsewhere without a valid MAC; once for each reason */
-  KACHEL_EVENT_REMOTE_FAILED    /* at most one a minute [call, pause_s, errors] */
+  KACHEL_EVENT_REMOTE_FAILED,   /* at most one a minute [call, pause_s, errors] */
+  /* Of checks of stored decisions (drift_check_ns), in so long [replaced_by, recorded_ns, measured_ns, best_ns,
+   * timed_runs]: */
+  KACHEL_EVENT_DRIFT_CHECKED,    /* as it was */
+  KACHEL_EVENT_DRIFT_NOTICED,    /* it takes another time than when it was chosen, and is still the quickest */
+  KACHEL_EVENT_DECISION_REPLACED /* another one is, and serves from now on */
 };
 enum { KACHEL_FIELD_INT = 0, KACHEL_FIELD_FLOAT = 1, KACHEL_FIELD_TEXT = 2 };
 typedef struct kachel_event_field {
@@ -323,6 +328,12 @@ typedef struct kachel_engine_options {
    * most 65536. 0: none. */
   uint32_t events_kept;
   uint32_t reserved_3;
+  /* So much time after a decision that came from the store has begun to serve a kernel's key, and again after each check,
+   * the configurations that it ranks are measured anew, as a tuning under BACKGROUND is: on copies that the next launch
+   * makes, in the engine's thread, within background_share, background_max_bytes and the budget. Where another one wins
+   * by more than the noise, it is stored and serves; bound calls keep what they were bound to. Launches under OFF and
+   * CACHED_ONLY, and frozen engines, begin no check; programs' own choices are not checked. 0: none. */
+  uint64_t drift_check_ns;
 } kachel_engine_options;
 enum { KACHEL_REMOTE_DONE = 0, KACHEL_REMOTE_ABSENT = 1, KACHEL_REMOTE_FAILED = 2 };
 KACHEL_API kachel_status kachel_engine_create(const kachel_engine_options *options, kachel_engine **out,
@@ -568,6 +579,7 @@ typedef struct kachel_stats {
   /* Of the remote store: those of store_hits that it served; what it did not have, or not of use; what was given to it;
    * calls that failed or took too long; and calls that were not made since others had failed shortly before. */
   uint64_t remote_hits, remote_misses, remote_puts, remote_errors, remote_skipped;
+  uint64_t drift_checks, drift_replacements; /* stored decisions measured anew; those of them that were replaced */
 } kachel_stats;
 KACHEL_API kachel_status kachel_engine_stats(kachel_engine *engine, kachel_stats *out);
 /* The same and more, as text for Prometheus to read: append it to what the host says of itself. */

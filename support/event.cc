@@ -33,6 +33,9 @@ constexpr std::array<std::string_view, static_cast<size_t>(EventKind::kCount)> k
     "store_evicted",
     "store_refused",
     "remote_failed",
+    "drift_checked",
+    "drift_noticed",
+    "decision_replaced",
 };
 
 // How many bytes the character that begins here has; 0: none in UTF-8.

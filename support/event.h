@@ -36,6 +36,9 @@ enum class EventKind : int32_t {
   kStoreEvicted,
   kStoreRefused,
   kRemoteFailed,
+  kDriftChecked,
+  kDriftNoticed,
+  kDecisionReplaced,
   kCount,
 };
 std::string_view event_name(EventKind kind);  // "compiled", ...

@@ -127,6 +127,8 @@ EngineStats Engine::stats() {
   stats.background_pending = background_->pending();
   stats.background_tunings = counters_.background_tunings;
   stats.background_failures = counters_.background_failures;
+  stats.drift_checks = counters_.drift_checks;
+  stats.drift_replacements = counters_.drift_replacements;
   stats.workers = counters_.workers;
   stats.workers_lost = counters_.workers_lost;
   stats.last_load_ns = counters_.last_load_ns;

@@ -47,6 +47,7 @@ struct EngineOptions {
   // use at once; 0: a sixteenth of it.
   double background_share = 0.25;
   int64_t background_bytes = 0;
+  int64_t drift_check_ns = 0;  // between two checks of a decision from the store (drift_watch.h); 0: none
   unsigned compile_threads = 0;
   int64_t compile_limit_ns = 60'000'000'000;  // of one compilation
   WorkerOptions worker;                       // where candidates of a tuning are tried
@@ -70,6 +71,7 @@ struct EngineStats {
   uint64_t store_hits, store_layer_hits, store_misses, store_damaged, store_puts;
   uint64_t nvrtc_opened, llvm_opened, lowerings;
   uint64_t background_pending, background_tunings, background_failures;
+  uint64_t drift_checks, drift_replacements;
   uint64_t workers, workers_lost;
   uint64_t store_refused_macs;
   cache::RemoteStats remote;

@@ -50,10 +50,13 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/specialise/prediction.cc
   engine/specialise/specialisation.cc
   engine/tuning/deferred.cc
+  engine/tuning/drift_watch.cc
   engine/tuning/guess.cc
+  engine/tuning/on_copies.cc
   engine/tuning/output_check.cc
   engine/tuning/output_copies.cc
   engine/tuning/ranking.cc
+  engine/tuning/ranking_drift.cc
   engine/tuning/ranking_tune.cc
   engine/tuning/resolver.cc
   engine/tuning/snapshot.cc

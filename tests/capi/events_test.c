@@ -63,21 +63,32 @@ static void on_event(void *user, const kachel_event *event) {
   ++h->events;
 }
 
-static kachel_engine *engine_of(heard *h, const char *store, uint32_t kept, kachel_status expected) {
+static kachel_engine *engine_with(heard *h, const char *store, uint32_t kept, uint64_t drift_check_ns,
+                                  kachel_status expected) {
   kachel_engine_options options;
+  kachel_tuning_options tuning;
   kachel_engine *engine = NULL;
   memset(&options, 0, sizeof options);
   options.struct_size = sizeof options;
   options.store_path = store;
   options.cpu_threads = 1;
-  options.tune_budget_ns = 1000000000;
+  options.tune_budget_ns = 120000000000; /* both configurations, however busy the machine is; few runs of each */
+  memset(&tuning, 0, sizeof tuning);
+  tuning.struct_size = sizeof tuning;
+  tuning.warmup_runs = 1, tuning.min_runs = 3, tuning.max_runs = 12;
+  options.tuning = &tuning;
   if (h) {
     options.log = on_log, options.log_user = h;
     options.event = on_event, options.event_user = h;
   }
   options.events_kept = kept;
+  options.drift_check_ns = drift_check_ns;
   CHECK(kachel_engine_create(&options, &engine, NULL) == expected);
   return engine;
+}
+
+static kachel_engine *engine_of(heard *h, const char *store, uint32_t kept, kachel_status expected) {
+  return engine_with(h, store, kept, 0, expected);
 }
 
 /* A store that cannot be: one event, of which the log has the message. */
@@ -171,6 +182,37 @@ static void test_log(kachel_engine *engine, const char *tuned_key) {
   CHECK(kachel_store_log(NULL, on_change, &h, NULL, NULL) == KACHEL_E_INVALID);
 }
 
+/* In another process, as it were: what is stored is checked, and each check says what came of it. */
+static void test_drift(const char *folder, const kachel_arg *args) {
+  heard h;
+  kachel_stats stats;
+  kachel_engine *engine;
+  kachel_module *module = NULL;
+  kachel_kernel *kernel = NULL;
+  int launches;
+  memset(&h, 0, sizeof h);
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  engine = engine_with(&h, folder, 0, 1000000, KACHEL_OK);
+  CHECK(kachel_module_create(engine, kText, strlen(kText), NULL, &module, NULL) == KACHEL_OK);
+  CHECK(kachel_kernel_get(module, NULL, NULL, 0, &kernel, NULL) == KACHEL_OK);
+  for (launches = 0; stats.drift_checks == 0 && launches < 10000; ++launches) {
+    CHECK(kachel_launch(kernel, args, 2, NULL, NULL, NULL) == KACHEL_OK);
+    CHECK(kachel_engine_wait(engine, -1, NULL) == KACHEL_OK);
+    CHECK(kachel_engine_stats(engine, &stats) == KACHEL_OK);
+  }
+  CHECK(stats.drift_checks == 1);
+  CHECK(h.kinds[KACHEL_EVENT_DRIFT_CHECKED] + h.kinds[KACHEL_EVENT_DRIFT_NOTICED] +
+            h.kinds[KACHEL_EVENT_DECISION_REPLACED] ==
+        1);
+  CHECK(h.kinds[KACHEL_EVENT_DECISION_REPLACED] == (int)stats.drift_replacements);
+  CHECK(stats.tunings == 0);
+  CHECK(kachel_launch(kernel, args, 2, NULL, NULL, NULL) == KACHEL_OK);
+  kachel_kernel_release(kernel);
+  kachel_module_release(module);
+  kachel_engine_release(engine);
+}
+
 static void test_tuning(void) {
   static float x[1000], y[1000];
   int64_t shape = 1000;
@@ -221,6 +263,7 @@ static void test_tuning(void) {
   kachel_kernel_release(kernel);
   kachel_module_release(module);
   kachel_engine_release(engine);
+  test_drift(folder, args);
   snprintf(remove, sizeof remove, "rm -r '%s'", folder);
   CHECK(system(remove) == 0);
 }

@@ -87,7 +87,7 @@ FIELD(kachel_tuning_options, benchmark, 48);
 FIELD(kachel_tuning_options, before_run, 56);
 FIELD(kachel_tuning_options, after_run, 64);
 
-LAYOUT(kachel_engine_options, 296);
+LAYOUT(kachel_engine_options, 304);
 FIELD(kachel_engine_options, store_path, 8);
 FIELD(kachel_engine_options, store_max_bytes, 16);
 FIELD(kachel_engine_options, tune_budget_ns, 24);
@@ -126,6 +126,7 @@ FIELD(kachel_engine_options, tuning, 264);
 FIELD(kachel_engine_options, event, 272);
 FIELD(kachel_engine_options, event_user, 280);
 FIELD(kachel_engine_options, events_kept, 288);
+FIELD(kachel_engine_options, drift_check_ns, 296);
 
 LAYOUT(kachel_device_info, 824);
 FIELD(kachel_device_info, device, 8);
@@ -179,7 +180,7 @@ FIELD(kachel_check_result, undecided, 24);
 FIELD(kachel_check_result, median_bound_ulps, 32);
 FIELD(kachel_check_result, first, 40);
 
-LAYOUT(kachel_stats, 216);
+LAYOUT(kachel_stats, 232);
 FIELD(kachel_stats, launches, 8);
 FIELD(kachel_stats, compiles, 16);
 FIELD(kachel_stats, loads, 24);
@@ -211,6 +212,8 @@ FIELD(kachel_stats, remote_misses, 184);
 FIELD(kachel_stats, remote_puts, 192);
 FIELD(kachel_stats, remote_errors, 200);
 FIELD(kachel_stats, remote_skipped, 208);
+FIELD(kachel_stats, drift_checks, 216);
+FIELD(kachel_stats, drift_replacements, 224);
 
 LAYOUT(kachel_store_info, 40);
 FIELD(kachel_store_info, path, 8);

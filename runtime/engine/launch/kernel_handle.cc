@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/engine/specialise/configurations.h"
 
@@ -126,22 +127,30 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
     KACHEL_ASSIGN(bool capturing, device->is_capturing(stream));
     if (capturing) {
       // Nothing may be loaded now; a binary that assumes less than these arguments offer does as well.
-      const Specialisation* weaker = settings.has_configuration ? nullptr : table_.find_weaker(signature);
+      const Specialisation* weaker = settings.has_configuration ? nullptr : drift_.last(signature);
+      if (!settings.has_configuration && (!weaker || weaker->demoted())) weaker = table_.find_weaker(signature);
       if (weaker) return Served{nullptr, weaker};
       return busy_in_capture(*model_, "load code");
     }
   }
-  KACHEL_ASSIGN(Resolver::Outcome outcome, Resolver(*engine_, *device, *model_, arguments, settings, stream).run());
+  Resolver resolver(*engine_, *device, *model_, arguments, settings, stream);
+  KACHEL_ASSIGN(Resolver::Outcome outcome, resolver.run());
   const Served served{nullptr, outcome.specialisation, !outcome.specialisation || (outcome.decided && forms_decided)};
   if (!outcome.specialisation) return served;
   outcome.specialisation->pin();
   if (settings.has_configuration) return served;
   bool kept = table_.publish(signature, outcome.specialisation);
+  Signature alike[std::size(kServedAlike)];
   if (served.decided)
-    for (tuner::Policy policy : kServedAlike) {
-      make_signature(model_->table, arguments, settings.mode(policy), signature);
-      kept &= table_.publish(signature, outcome.specialisation);
+    for (size_t i = 0; i < std::size(kServedAlike); ++i) {
+      make_signature(model_->table, arguments, settings.mode(kServedAlike[i]), alike[i]);
+      kept &= table_.publish(alike[i], outcome.specialisation);
     }
+  if (served.decided && outcome.found && drift_.watches(settings)) {
+    const cache::Key key = resolver.key();
+    drift_.served(key.hex(), {*device, *model_, arguments, args, settings, stream}, alike, outcome.specialisation,
+                  !engine_->tuned_here(key));
+  }
   if (!kept)
     engine_->log().once("dispatch " + model_->body,
                         {.level = LogLevel::kWarning,
@@ -162,6 +171,13 @@ Result<bool> KernelHandle::tune(std::span<const Arg> args, const LaunchSettings&
   KACHEL_ASSIGN(const Served served, resolve(arguments, args, settings, signature, stream));
   if (served.program) KACHEL_TRY(served.program->prepare(args, settings, stream));
   return served.decided;
+}
+
+Result<bool> KernelHandle::recheck(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  BoundArguments arguments;
+  KACHEL_TRY(bind_arguments(args, arguments));
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  return Resolver(*engine_, *device, *model_, arguments, settings, stream).recheck();
 }
 
 Status KernelHandle::prepare(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {

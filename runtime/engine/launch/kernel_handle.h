@@ -9,6 +9,7 @@
 #include "runtime/engine/launch/dispatch_table.h"
 #include "runtime/engine/launch/other_forms.h"
 #include "runtime/engine/tuning/deferred.h"
+#include "runtime/engine/tuning/drift_watch.h"
 #include "runtime/engine/tuning/resolver.h"
 
 namespace kachel::runtime {
@@ -23,6 +24,9 @@ class alignas(64) KernelHandle final : public Launchable {
         forms_(std::move(forms)),
         deferred_(
             *engine_, *model_, [this](auto args, auto& settings, void* stream) { return tune(args, settings, stream); },
+            [this](const Signature& signature) { table_.publish(signature, nullptr); }),
+        drift_(
+            *engine_, [this](auto args, auto& settings, void* stream) { return recheck(args, settings, stream); },
             [this](const Signature& signature) { table_.publish(signature, nullptr); }) {}
 
   Status launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) override;
@@ -41,6 +45,7 @@ class alignas(64) KernelHandle final : public Launchable {
     bool decided = true;  // every policy would choose the same
   };
   Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
+  Result<bool> recheck(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   [[gnu::cold]] Result<Served> resolve(const BoundArguments& arguments, std::span<const Arg> args,
                                        const LaunchSettings& settings, Signature& signature, void* stream);
   [[gnu::cold]] Status launch_unknown(const BoundArguments& arguments, std::span<const Arg> args,
@@ -57,7 +62,8 @@ class alignas(64) KernelHandle final : public Launchable {
 
   DispatchTable<Specialisation> table_;
   const std::unique_ptr<OtherForms> forms_;
-  Deferred deferred_;  // uses the others
+  Deferred deferred_;  // uses the others, as does
+  DriftWatch drift_;
 };
 
 }  // namespace kachel::runtime

@@ -45,6 +45,8 @@ std::string metrics_text(Engine& engine) {
   dump.gauge("background_pending", "Keys that wait to be tuned in the background, or are.", stats.background_pending);
   dump.counter("background_tunings_total", "Keys tuned in the background.", stats.background_tunings);
   dump.counter("background_failures_total", "Keys given up by the background.", stats.background_failures);
+  dump.counter("drift_checks_total", "Stored decisions measured anew.", stats.drift_checks);
+  dump.counter("drift_replacements_total", "Those that another configuration replaced.", stats.drift_replacements);
   dump.counter("workers_total", "Worker processes that took up a tuning.", stats.workers);
   dump.counter("workers_lost_total", "Those that a candidate ended.", stats.workers_lost);
   dump.counter("store_hits_total", "Entries found in the store.", store.hits);

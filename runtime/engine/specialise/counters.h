@@ -32,7 +32,7 @@ class LaunchCounter {
 struct Counters {
   LaunchCounter launches;
   std::atomic<uint64_t> compiles{0}, loads{0}, measurements{0}, tunings{0}, specialisations{0}, lowerings{0};
-  std::atomic<uint64_t> background_tunings{0}, background_failures{0};
+  std::atomic<uint64_t> background_tunings{0}, background_failures{0}, drift_checks{0}, drift_replacements{0};
   std::atomic<uint64_t> workers{0}, workers_lost{0};
   std::atomic<uint64_t> damaged_plans{0};  // records that passed the store's checksum but not decode_plan()
   std::atomic<double> last_load_ns{0};

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/tuning/on_copies.h"
 #include "runtime/engine/tuning/ranking.h"
-#include "runtime/engine/tuning/snapshot.h"
 
 namespace kachel::runtime {
 
@@ -55,42 +55,24 @@ void Deferred::add(Device& device, const BoundArguments& arguments, std::span<co
     if (std::find(served.begin(), served.end(), signature) == served.end()) served.push_back(signature);
     if (!fresh) return;
   }
-  RelaxedCapture relaxed(device);
-  const Snapshot::Room room{engine_.background_bytes(device), engine_.background_taken()};
-  auto taken = Snapshot::take(device, engine_.options().scratch, model_, arguments, args, room, stream);
-  if (taken.status().code() == Code::kBusy) return postpone(key);
-  if (!taken.ok()) return give_up(key, engine_.services().noticed(taken.status()));
-  std::shared_ptr<Snapshot> snapshot = *std::move(taken);
-  LaunchSettings later = settings;
-  later.policy = tuner::Policy::kBlocking;
-  later.overlaps = false;
-  later.share = engine_.options().background_share;
-  const bool accepted =
-      engine_.background().submit(this, [this, &device, key, snapshot, later](const std::atomic<bool>& cancelled) {
-        if (engine_.frozen()) return;
-        LaunchSettings settings = later;
-        settings.cancelled = &cancelled;
-        RelaxedCapture relaxed(device);
-        try {
-          if (Status there = snapshot->wait(); !there.ok()) return give_up(key, engine_.services().noticed(there));
-          run(device, key, snapshot->args(), settings);
-        } catch (const std::exception& failure) {
-          give_up(key, internal(failure.what()));
-        }
-      });
-  if (!accepted) give_up(key, Status(Code::kNoMemory, "the process can have no thread more"));
+  const Status filed = submit_on_copies(
+      engine_, this, {device, model_, arguments, args, settings, stream},
+      [this, key](std::span<const Arg> copies, const LaunchSettings& later, void* own_stream) {
+        return run(key, copies, later, own_stream);
+      },
+      [this, key](const Status& why) { give_up(key, why); });
+  if (filed.code() == Code::kBusy) return postpone(key);
+  if (!filed.ok()) give_up(key, filed);
 }
 
-void Deferred::run(Device& device, const std::string& key, std::span<const Arg> args, LaunchSettings settings) {
-  auto stream = device.create_stream();
-  if (!stream.ok()) return give_up(key, engine_.services().noticed(stream.status()));
-  const Result<bool> decided = tune_(args, settings, *stream);
-  device.destroy_stream(*stream);
-  if (settings.cancelled->load()) return;
-  if (!decided.ok()) return give_up(key, decided.status());
-  if (!*decided) return give_up(key, Status(Code::kNoMemory, "there is no memory for it"));
+Status Deferred::run(const std::string& key, std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
+  const Result<bool> decided = tune_(args, settings, stream);
+  if (settings.cancelled->load()) return {};
+  KACHEL_TRY(decided.status());
+  if (!*decided) return Status(Code::kNoMemory, "there is no memory for it");
   engine_.counters().background_tunings.fetch_add(1, std::memory_order_relaxed);
   forget(key);
+  return {};
 }
 
 }  // namespace kachel::runtime

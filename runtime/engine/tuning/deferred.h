@@ -40,7 +40,7 @@ class Deferred {
     bool given_up = false;
     std::vector<Signature> served;  // undecided
   };
-  void run(Device& device, const std::string& key, std::span<const Arg> args, LaunchSettings settings);
+  Status run(const std::string& key, std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   void give_up(const std::string& key, const Status& why);
   void postpone(const std::string& key);
   void forget(const std::string& key);

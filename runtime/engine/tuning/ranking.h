@@ -12,6 +12,7 @@
 #include "runtime/engine/launchable.h"
 #include "runtime/engine/tuning/tuning_store.h"
 #include "tuner/runner.h"
+#include "tuner/tuner.h"
 
 namespace kachel::runtime {
 
@@ -52,12 +53,17 @@ class Ranking {
   void demote(const TunableValues& values, const std::string& why);
   // Whether order() would tune under the policy blocking.
   Result<bool> needs_tuning();
+  // Measures those that the stored decision ranks anew, and replaces it where another one wins clearly: whether it did.
+  // Elsewhere nothing changes but the samples. A failure is that of a tuning.
+  Result<bool> recheck();
   // The one that the settings ask for. REQUIRES: they do.
   Result<TunableValues> given() const;
   // In the order in which a launch would try them, without tuning; for `explain`.
   Result<std::vector<TunableValues>> without_tuning();
   // By a stored decision, or there was nothing to decide: every policy would choose the same.
   bool decided() const { return decided_; }
+  // By one that this call found in the store.
+  bool found() const { return complete_ && !tuned_; }
   // What the order rests on.
   enum class Source { kDecision, kNearestKey, kCostModel, kList };
   Source source() const { return source_; }
@@ -72,6 +78,13 @@ class Ranking {
   Status in_program_names(const Status& status) const;
   Status tuning_failed(const Status& status);
   Result<std::vector<TunableValues>> untuned(const Status& why);
+  bool cancelled() const { return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed); }
+  void limit_and_watch(const std::vector<TunableValues>& tried, tuner::TuneRequest* request);
+  tuner::TunerOptions tuner_options() const;
+  tuner::Progress progress() const;
+  void keep_recheck(const TuningDecision& old, const std::vector<TunableValues>& order,
+                    const tuner::TuningResult& measured, bool replaced);
+  void tell_rechecked(double recorded_ns, const std::vector<TunableValues>& order, const tuner::TuningResult& measured);
   void tell_tuned(const tuner::TuningResult& result, const std::vector<TunableValues>& tried);
   void tell_dropped(const TunableValues& values, const tuner::CandidateRecord& record);
   void note(const TunableValues& values, const tuner::CandidateRecord& record, cache::ChangeKind what);

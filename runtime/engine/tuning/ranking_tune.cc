@@ -105,13 +105,44 @@ void Ranking::tell_dropped(const TunableValues& values, const tuner::CandidateRe
                                   {"reason", reason}}});
 }
 
+// `tried` outlives the request.
+void Ranking::limit_and_watch(const std::vector<TunableValues>& tried, tuner::TuneRequest* request) {
+  request->budget_ns = settings_.tune_budget_ns;
+  request->workers = engine_.options().compile_threads;
+  request->own_benchmark = settings_.hooks && settings_.hooks->benchmark;
+  request->on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
+    note(tried[index], record, cache::ChangeKind::kBarred);
+  };
+  request->on_dropped = [&](size_t index, const tuner::CandidateRecord& record) { tell_dropped(tried[index], record); };
+}
+
+tuner::TunerOptions Ranking::tuner_options() const {
+  tuner::TunerOptions options = engine_.options().tuner;
+  // Blocks are for clocks that power limits: not on a CPU, and not with pauses between the runs.
+  if (device_.properties().kind == DeviceKind::kCpu || settings_.share < 1) options.limits.block_ns = 0;
+  apply_limits(settings_.hooks.get(), &options.limits);
+  return options;
+}
+
+tuner::Progress Ranking::progress() const {
+  if (!engine_.options().progress && !settings_.cancelled) return {};
+  return [this](const tuner::ProgressEvent& event) {
+    if (cancelled()) return false;
+    if (!engine_.options().progress) return true;
+    TuneProgress out{model_.kernel.name.c_str(), "", event.phase, event.done, event.total, event.best_ns.value_or(0)};
+    TunableValues values;
+    if (event.configuration && from_configuration(model_, *event.configuration, values))
+      out.configuration = configuration_text(model_, values);
+    return engine_.options().progress(out);
+  };
+}
+
 Result<std::vector<TunableValues>> Ranking::tune() {
   const ProfileRange range("tune {}", model_.kernel.name);
   const TuningSubject subject{model_, point_, key_values_, device_.properties()};
   const cache::Key key = this->key();
   // One tuning per key at a time; who waited looks into the store again.
   std::optional<tuner::SingleFlight::Ticket> ticket;
-  auto cancelled = [this] { return settings_.cancelled && settings_.cancelled->load(std::memory_order_relaxed); };
   const int64_t slice_ns = settings_.cancelled ? kCancelSlice_ns : tuner::SingleFlight::kForever;
   do {
     if (cancelled()) return Status(Code::kCancelled, "the tuning in the background is ended");
@@ -122,7 +153,8 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   // Nor more than one among the processes that share the store.
   constexpr int64_t kMostWait_us = 600'000'000;
   const int64_t wait_us = std::min(settings_.tune_budget_ns / 1000 + kClaimGrace_us, kMostWait_us);
-  const cache::Store::Claim claim = engine_.store().claim(key, static_cast<uint64_t>(wait_us), cancelled);
+  const cache::Store::Claim claim =
+      engine_.store().claim(key, static_cast<uint64_t>(wait_us), [this] { return cancelled(); });
   if (claim.waited()) {
     KACHEL_TRY(read_decision());
     if (complete_) return ranked_;
@@ -152,41 +184,17 @@ Result<std::vector<TunableValues>> Ranking::tune() {
       [](const tuner::CandidateRecord& known) { return known.state == tuner::CandidateState::kRejectedWrong; }));
   if (harmful && wrong == trials.candidates.size())
     return untuned(Status(Code::kLaunch, "its configurations have done harm or computed something else before"));
-  request.on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
-    note(trials.candidates[index], record, cache::ChangeKind::kBarred);
-  };
-  request.on_dropped = [&](size_t index, const tuner::CandidateRecord& record) {
-    tell_dropped(trials.candidates[index], record);
-  };
   request.on_cancelled = [&](const std::vector<tuner::CandidateRecord>& records) {
     if (engine_.device_lost()) return;
     if (Status saved = store.save_samples(records, trials.candidates); !saved.ok())
       engine_.log().write(LogLevel::kWarning, fmt::format("samples were not stored: {}", saved.message()));
   };
-  request.budget_ns = settings_.tune_budget_ns;
-  request.workers = engine_.options().compile_threads;
+  limit_and_watch(trials.candidates, &request);
   request.trials = wanted;
   request.forecasts = std::move(trials.forecasts);
-  request.own_benchmark = hooks && hooks->benchmark;
-  tuner::Progress progress;
-  if (engine_.options().progress || settings_.cancelled) {
-    progress = [&](const tuner::ProgressEvent& event) {
-      if (cancelled()) return false;
-      if (!engine_.options().progress) return true;
-      TuneProgress out{model_.kernel.name.c_str(), "", event.phase, event.done, event.total, event.best_ns.value_or(0)};
-      TunableValues values;
-      if (event.configuration && from_configuration(model_, *event.configuration, values))
-        out.configuration = configuration_text(model_, values);
-      return engine_.options().progress(out);
-    };
-  }
   const Result<Runner> session = session_(trials.candidates);
   if (!session.ok()) return untuned(session.status());
-  tuner::TunerOptions options = engine_.options().tuner;
-  // Blocks are for clocks that power limits: not on a CPU, and not with pauses between the runs.
-  if (device_.properties().kind == DeviceKind::kCpu || settings_.share < 1) options.limits.block_ns = 0;
-  apply_limits(hooks, &options.limits);
-  auto tuned = tuner::Tuner(options).tune(request, *session->runner, engine_.clock(), progress);
+  auto tuned = tuner::Tuner(tuner_options()).tune(request, *session->runner, engine_.clock(), progress());
   if (!tuned.ok()) {
     if (session->elsewhere) return untuned(tuned.status());
     if (tuned.status().code() != Code::kNoMemory) return tuning_failed(tuned.status());

@@ -67,6 +67,13 @@ Result<bool> Resolver::needs_tuning() {
   return ranking_.needs_tuning();
 }
 
+Result<bool> Resolver::recheck() {
+  RelaxedCapture relaxed(device_);
+  KACHEL_TRY(ranking_.admit());
+  if (grid_is_empty()) return false;
+  return ranking_.recheck();
+}
+
 void Resolver::tell_undecided(const TunableValues& values, bool later) {
   constexpr const char* kSources[] = {"incomplete_decision", "nearest_key", "cost_model", "list"};
   constexpr const char* kWords[] = {"a decision that did not choose from all", "the decision of the nearest key",
@@ -91,7 +98,7 @@ Result<Resolver::Outcome> Resolver::run() {
   if (settings_.has_configuration) {
     KACHEL_ASSIGN(TunableValues values, ranking_.given());
     KACHEL_ASSIGN(const Specialisation* made, engine_.plans().get({device_, model_, point_, values}));
-    return Outcome{made, false};
+    return Outcome{made};
   }
   KACHEL_TRY(ranking_.admit());
   tuner::Policy policy = settings_.policy;
@@ -116,7 +123,7 @@ Result<Resolver::Outcome> Resolver::run() {
       const bool later = policy == tuner::Policy::kBackground && !engine_.frozen();
       if ((*made)->demoted()) continue;
       if (!ranking_.decided() && engine_.log().heard()) tell_undecided(order[i], later);
-      return Outcome{*made, ranking_.decided(), later};
+      return Outcome{*made, ranking_.decided(), ranking_.found(), later};
     }
     const Code code = made.status().code();
     if (why.ok()) why = made.status();

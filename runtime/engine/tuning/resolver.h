@@ -19,6 +19,7 @@ class Resolver {
   struct Outcome {
     const Specialisation* specialisation = nullptr;  // null: the grid is empty, there is nothing to launch
     bool decided = false;                            // Ranking::decided()
+    bool found = false;                              // Ranking::found()
     bool later = false;                              // to be tuned in the background, as the policy says
   };
   Result<Outcome> run();
@@ -28,6 +29,7 @@ class Resolver {
   Result<std::vector<TunableValues>> ranking_without_tuning() { return ranking_.without_tuning(); }
   Ranking::Source source() const { return ranking_.source(); }
   cache::Key key() const { return ranking_.key(); }
+  Result<bool> recheck();
   void demote(const TunableValues& values, const std::string& why) { ranking_.demote(values, why); }
 
  private:

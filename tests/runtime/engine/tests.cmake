@@ -8,6 +8,7 @@ kachel_test(NAME engine_test SOURCES
   engine/compile_ahead_test.cc
   engine/demotion_test.cc
   engine/dispatch_table_test.cc
+  engine/drift_test.cc
   engine/events_test.cc
   engine/flaw_test.cc
   engine/guess_test.cc

@@ -182,6 +182,29 @@ TEST_CASE("a candidate that takes the worker down costs the worker, and is remem
   }
 }
 
+TEST_CASE("a decision from the store is checked in a worker, and a candidate that crashes there is no winner") {
+  TempDir dir;
+  {
+    Host host(dir.path());
+    REQUIRE(host.go().ok());
+    REQUIRE(host.launched() == std::vector<std::string>{"64, 32"});
+  }
+  const Orders orders("crash@run3:64, 32");
+  Host later(dir.path());
+  later.options.drift_check_ns = 1;
+  auto kernel = later.kernel();
+  while (later.stats().drift_checks == 0) {
+    REQUIRE(later.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+    REQUIRE(later.engine()->background().wait(60'000'000'000));
+  }
+  CHECK(later.stats().drift_replacements == 1);
+  CHECK(later.stats().workers_lost >= 1);
+  CHECK(later.events(EventKind::kCandidateCrashed).size() == 1);
+  REQUIRE(later.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+  CHECK(later.launched().back() == "64, 16");
+  CHECK(later.view().candidates[5].state == CandidateState::kCrashed);
+}
+
 TEST_CASE("a compilation that has no end is ended") {
   const Orders orders("hang@lower:64, 32");
   Host host;
