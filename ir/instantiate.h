@@ -24,7 +24,8 @@ struct Bindings {
 // buffers and variables are new objects.
 Result<Kernel> instantiate(const Kernel& kernel, const Bindings& bindings);
 
-// Host evaluation of grid extents, keys, where and shapes. Values by variable address; a missing one is kInvalid.
+// Host evaluation of grid extents, keys, where and shapes. Values by variable address; a missing one is kInvalid. An
+// expression that is not typed is so by each call: whoever evaluates it often types it once (type_expr()).
 struct HostValue {
   bool is_float = false;
   int64_t i = 0;  // integers, and bools as 0 or 1

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/concrete.h"
+#include "ir/typecheck.h"
 #include "ir/visit.h"
 #include "lowering/machine/machine.h"
 
@@ -48,10 +49,12 @@ Outline::Outline(const SpaceQuestion& question) : question_(question) {
     cover(axis.extent);
   }
   block(kernel.body, nullptr);
+  for (const ExprRef& condition : kernel.where) ir::visit(condition, [&](const ExprRef&) { ++work_; });
 }
 
 Extent Outline::extent_of(const ExprRef& expr) {
-  Extent extent{expr};
+  const auto typed = ir::type_expr(expr);
+  Extent extent{.expr = typed.ok() ? *typed : expr, .known = typed.ok()};
   ir::visit(expr, [&](const ExprRef& node) {
     ++work_;
     if (node->kind == ExprKind::kLoad || node->kind == ExprKind::kReduce) extent.known = false;

@@ -10,7 +10,7 @@
 
 namespace kachel::lowering {
 
-// A host expression; `known` where it needs no dimension without a value.
+// A host expression, typed; `known` where it needs no dimension without a value.
 struct Extent {
   ir::ExprRef expr;
   bool known = true;
@@ -50,7 +50,7 @@ class Outline {
   // Of the operands of products in which the tunable is the extent along k alone; 0: it is another one as well.
   int bits_along_k(size_t tunable) const;
 
-  // Nodes that are evaluated for one point, about.
+  // Nodes that are evaluated for one point, about, those of `where` included.
   size_t work() const { return work_; }
 
   // From now on extents are evaluated for these.

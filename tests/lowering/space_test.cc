@@ -12,6 +12,7 @@
 
 #include "ir/parse.h"
 #include "lowering/machine/machine.h"
+#include "lowering/space/axes.h"
 #include "lowering/space/outline.h"
 
 namespace kachel::lowering {
@@ -239,6 +240,32 @@ TEST_CASE("many tunables are looked at in a limited number of points") {
   text += "x: f32[a] = 0\n  A[n*a +: a] = x }";
   const auto answer = derived({text, 90, {{"N", 100000}}});
   CHECK(answer->space.size() == kMostDerived);
+}
+
+TEST_CASE("points are the fewer, the more there is to evaluate of each, conditions included") {
+  std::string conditions = "N > 0";
+  for (int i = 0; i < 2000; ++i) conditions += fmt::format(", a + b + c != {}", i);
+  size_t asked = 0;
+  const auto answer =
+      derived({"tile 1\nkernel k(A: out f32[N])\nkey N\nwhere " + conditions +
+                   "\ntune auto a, b, c\ngrid n < ceildiv(N, a)\n{ fragment t: f32[b] = 0, u: f32[c] = 0, "
+                   "x: f32[a] = 0\n  A[n*a +: a] = x }",
+               90,
+               {{"N", 100000}},
+               ir::DType::F16,
+               [&](const Values&) { return ++asked > 0; }});
+  CHECK(!answer->space.empty());
+  CHECK(asked * 2000 * 7 <= kMostWork);
+}
+
+TEST_CASE("extents are typed once, not whenever they are evaluated") {
+  const auto answer = derived({program("matmul"), 90, kProduct});
+  const Outline outline(answer->question);
+  for (const Extent& extent : outline.grid()) CHECK(extent.expr->typed);
+  for (const TileOutline& tile : outline.tiles())
+    for (const Extent& extent : tile.extents) CHECK(extent.expr->typed);
+  for (const ProductOutline& product : outline.products()) CHECK(product.m.expr->typed);
+  for (const CoverOutline& cover : outline.covers()) CHECK((cover.total.expr->typed && cover.extent.expr->typed));
 }
 
 TEST_CASE("tiles beyond any memory fit nowhere, and no number of bytes of them overflows") {
