@@ -53,6 +53,7 @@ class TuningRun {
 
   void note_failure(size_t index, CandidateState otherwise, std::string message);
   void tell_dropped(size_t index) const;
+  void note_harms();
   void load_known();
   void admit_known();
   void set_aside(size_t index);
@@ -68,7 +69,6 @@ class TuningRun {
   size_t next_batch(size_t tried, int64_t pass_start_ns) const;
   Status contest();
   Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
-  Status prepare(const std::vector<size_t>& indices);
   Status check(const std::vector<size_t>& indices);
   Status measure(const std::vector<size_t>& indices, bool may_stop_empty);
   Status benchmark(const std::vector<Trial>& trials);

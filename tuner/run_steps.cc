@@ -21,6 +21,18 @@ void TuningRun::tell_dropped(size_t index) const {
   if (tell) tell(index, mine);
 }
 
+// Whoever has samples already loses its place by it.
+void TuningRun::note_harms() {
+  for (CandidateRunner::Harm& harm : runner_.take_harms()) {
+    CandidateRecord& mine = record(harm.index);
+    if (is_harmful(mine.state)) continue;
+    mine.state = state_after(harm.verdict, mine.state);
+    mine.message = std::move(harm.how);
+    aside_.erase(harm.index);
+    if (request_.on_harm) request_.on_harm(harm.index, mine);
+  }
+}
+
 Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& deadline) {
   std::vector<size_t> order;
   for (size_t index : indices)
@@ -59,15 +71,6 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
   return {};
 }
 
-// Where that fails, candidates may have done harm to it.
-Status TuningRun::prepare(const std::vector<size_t>& indices) {
-  Status prepared = runner_.prepare();
-  for (size_t index : indices)
-    if (!prepared.ok() && state_after(runner_.verdict(index), CandidateState::kUntried) != CandidateState::kUntried)
-      note_failure(index, CandidateState::kUntried, prepared.message());
-  return prepared;
-}
-
 Status TuningRun::check(const std::vector<size_t>& indices) {
   std::vector<size_t> todo;
   for (size_t index : indices)
@@ -82,8 +85,13 @@ Status TuningRun::check(const std::vector<size_t>& indices) {
       if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was checked";
       continue;
     }
-    if (!prepared_) KACHEL_TRY(prepare(todo));
+    if (!prepared_) {
+      Status prepared = runner_.prepare();
+      note_harms();
+      KACHEL_TRY(std::move(prepared));
+    }
     prepared_ = true;
+    if (is_harmful(mine.state)) continue;
     Status status = runner_.check(index);
     Code code = status.code();
     if (code == Code::kDeviceLost || code == Code::kCancelled) return status;
@@ -99,6 +107,7 @@ Status TuningRun::check(const std::vector<size_t>& indices) {
     KACHEL_TRY(reporter_.report(
         {.phase = Phase::kChecking, .done = ++done, .total = todo.size(), .configuration = &mine.configuration}));
   }
+  note_harms();
   return {};
 }
 
@@ -132,6 +141,7 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
       ++result_.counters.measured;
     }
   }
+  note_harms();
   return status;
 }
 

@@ -59,6 +59,13 @@ class CandidateRunner {
 
   // Of the latest failure of compile, check or time_once_ns of that candidate.
   virtual Verdict verdict([[maybe_unused]] size_t index) const { return Verdict::kFailed; }
+  // Since the last call: whoever was found to do harm, be it in prepare() or while another candidate was tried.
+  struct Harm {
+    size_t index;
+    Verdict verdict;
+    std::string how;
+  };
+  virtual std::vector<Harm> take_harms() { return {}; }
   // Samples in nanoseconds that somebody else has taken: asked for once in place of timed runs where
   // TuneRequest::own_benchmark says so.
   virtual Result<std::vector<double>> benchmark([[maybe_unused]] size_t index) {

@@ -31,6 +31,7 @@ Status validate(const TuneRequest& request) {
 
 Result<TuningResult> TuningRun::run() {
   Result<TuningResult> decided = decide();
+  if (!decided.ok()) note_harms();
   if (decided.status().code() == Code::kCancelled && request_.on_cancelled) hand_over();
   return decided;
 }

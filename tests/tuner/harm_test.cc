@@ -85,6 +85,32 @@ TEST_CASE("who fails otherwise, or is set aside, is told of once, and who did ha
   CHECK(scene.harmed[0].first == 4);
 }
 
+TEST_CASE("who does harm while something else is tried is told of as well, also where it was measured before") {
+  Scene scene({10'000, 9'000, 8'000, 7'000});
+  scene.request.known.push_back({.configuration = scene.request.candidates[3],
+                                 .state = CandidateState::kMeasured,
+                                 .samples = {{1, {7'000, 7'000, 7'000}}}});
+  scene.device.harms_of_prepare = {{2, Verdict::kTimedOut, "no end after 30 s"}, {3, Verdict::kCrashed, "signal 11"}};
+  Result<TuningResult> result = scene.tune();
+  REQUIRE(result.ok());
+  CHECK(result->ranking == std::vector<size_t>{1, 0});
+  CHECK(scene.harmed ==
+        std::vector<std::pair<size_t, CandidateState>>{{2, CandidateState::kTimedOut}, {3, CandidateState::kCrashed}});
+  CHECK(result->candidates[2].message == "no end after 30 s");
+  CHECK(result->candidates[3].message == "signal 11");
+  CHECK(scene.device.count('k', 2) == 0);
+  CHECK(scene.device.count('r', 2) == 0);
+  // One that was set aside for a flaw is not taken up again.
+  Scene flawed({10'000, 9'000});
+  for (SimulatedCandidate& candidate : flawed.device.candidates) candidate.flaw = "spills";
+  flawed.device.candidates[0].flaw = "";
+  flawed.device.candidates[0].check = {Code::kInvalid, "wrong"};
+  flawed.device.harms_of_prepare = {{1, Verdict::kCrashed, "signal 11"}};
+  CHECK(flawed.tune().status().code() == Code::kLaunch);
+  CHECK(flawed.harmed.size() == 1);
+  CHECK(flawed.device.count('k', 1) == 0);
+}
+
 TEST_CASE("a flaw does not hide that a candidate crashes") {
   Scene scene({10'000, 9'000});
   scene.request.known.push_back({.configuration = scene.request.candidates[1],

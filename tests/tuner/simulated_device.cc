@@ -39,6 +39,7 @@ Status SimulatedDevice::compile(size_t index) {
 
 Status SimulatedDevice::prepare() {
   log('p', 0);
+  harms_ = harms_of_prepare;
   return prepare_status;
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tuner/tuner.h"
@@ -55,6 +56,7 @@ class SimulatedDevice final : public CandidateRunner {
   int64_t flush_ns = 30'000;
   int64_t check_ns = 100'000;
   Status prepare_status;
+  std::vector<Harm> harms_of_prepare;
   int calls_left = -1;  // of compile, check and time_once_ns together, until nothing can be tried; -1: no end
   std::function<Result<std::vector<double>>(size_t index)> own_benchmark;
 
@@ -68,6 +70,7 @@ class SimulatedDevice final : public CandidateRunner {
   Verdict verdict(size_t index) const override {
     return turned_away_.count(index) ? Verdict::kNotTried : candidates[index].verdict;
   }
+  std::vector<Harm> take_harms() override { return std::exchange(harms_, {}); }
   Result<std::vector<double>> benchmark(size_t index) override {
     log('b', index);
     return own_benchmark(index);
@@ -90,6 +93,7 @@ class SimulatedDevice final : public CandidateRunner {
   double heat_ = 0;
   std::mutex mutex_;  // for compile()
   std::set<size_t> turned_away_;
+  std::vector<Harm> harms_;
   std::vector<Event> events_;
   int compiling_ = 0, most_compiling_ = 0;
 };

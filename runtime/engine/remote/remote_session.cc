@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
 
@@ -61,6 +63,7 @@ Status RemoteSession::harmed(size_t index, const Relay::Reply& reply, int64_t li
        .fields = {{"configuration", configuration}, {"limit_ns", late ? limit_ns : 0}, {"reason", why}}});
   std::lock_guard lock(mutex_);
   notes_[index].verdict = late ? Verdict::kTimedOut : Verdict::kCrashed;
+  harms_.push_back({index, notes_[index].verdict, why});
   return notes_[index].why = {Code::kLaunch, std::move(why)};
 }
 
@@ -74,6 +77,11 @@ Status RemoteSession::not_tried(size_t index, const Status& why) {
 Verdict RemoteSession::verdict(size_t index) const {
   std::lock_guard lock(mutex_);
   return notes_[index].verdict;
+}
+
+std::vector<tuner::CandidateRunner::Harm> RemoteSession::take_harms() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(harms_, {});
 }
 
 std::string RemoteSession::flaw(size_t index) {

@@ -48,6 +48,7 @@ class RemoteSession final : public tuner::CandidateRunner {
   void flush() override {}  // a part of the timed run
   Result<double> time_once_ns(size_t index) override;
   tuner::Verdict verdict(size_t index) const override;
+  std::vector<Harm> take_harms() override;
 
  private:
   struct Note {
@@ -73,6 +74,7 @@ class RemoteSession final : public tuner::CandidateRunner {
   uint64_t reference_ = 0;       // the attempt that made it last
   mutable std::mutex mutex_;     // guards what follows
   std::vector<Note> notes_;
+  std::vector<Harm> harms_;  // nobody has taken yet
 };
 
 }  // namespace kachel::runtime

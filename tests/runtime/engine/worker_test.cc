@@ -251,6 +251,33 @@ TEST_CASE("where all crash, none of them serves") {
   CHECK(host.launched().empty());
 }
 
+TEST_CASE("a reference that crashes is remembered where another one is made") {
+  std::string text = kScale;
+  text.replace(text.find("BN = 16 | 32"), 12, "BN = 16 | 32 | 48");
+  TempDir dir;
+  {
+    Host host(dir.path());
+    REQUIRE(host.go().ok());
+  }
+  const Orders orders("crash@run1:16, 16");
+  {
+    Host host(dir.path());
+    REQUIRE(host.go(Policy::kBlocking, text).ok());
+    CHECK(host.stats().workers_lost == 1);
+    const TuningView view = host.view(text);
+    CHECK(view.candidates[0].configuration == "BM=16,BN=16");
+    CHECK(view.candidates[0].state == CandidateState::kCrashed);
+    CHECK_MESSAGE(contains(view.candidates[0].message, "signal 11"), view.candidates[0].message);
+    for (size_t i = 1; i < view.candidates.size(); ++i) CHECK(view.candidates[i].samples > 0);
+  }
+  text.replace(text.find("BM = 16"), 7, "BM = 16 | 24");
+  Host later(dir.path());
+  REQUIRE(later.go(Policy::kBlocking, text).ok());
+  CHECK(later.stats().tunings == 1);
+  CHECK(later.stats().workers_lost == 0);
+  CHECK(later.view(text).candidates[0].state == CandidateState::kCrashed);
+}
+
 TEST_CASE("what is no worker is not used: here instead, or not at all where that is demanded") {
   struct Case {
     const char *path, *orders, *message;
