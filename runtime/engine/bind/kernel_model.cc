@@ -18,7 +18,10 @@ using ir::DType;
 
 class Builder {
  public:
-  explicit Builder(const ir::Kernel& kernel) : model_(std::make_shared<KernelModel>()) { model_->kernel = kernel; }
+  Builder(const ir::Kernel& kernel, bool derived) : model_(std::make_shared<KernelModel>()) {
+    model_->kernel = kernel;
+    model_->derived = derived;
+  }
 
   // Of a program, whose body is given.
   Result<std::shared_ptr<const KernelModel>> build(std::span<const ConstValue> consts, std::string body) {
@@ -219,14 +222,14 @@ bool TunableModel::allows(int64_t value) const {
 }
 
 Result<std::shared_ptr<const KernelModel>> KernelModel::create(const ir::Kernel& kernel,
-                                                               std::span<const ConstValue> consts) {
-  return Builder(kernel).build(consts);
+                                                               std::span<const ConstValue> consts, bool derived) {
+  return Builder(kernel, derived).build(consts);
 }
 
 Result<std::shared_ptr<const KernelModel>> KernelModel::create_header(const ir::Kernel& header,
                                                                       std::span<const ConstValue> consts,
-                                                                      std::string body) {
-  return Builder(header).build(consts, std::move(body));
+                                                                      std::string body, bool derived) {
+  return Builder(header, derived).build(consts, std::move(body));
 }
 
 std::vector<uint64_t> KernelModel::const_words() const {

@@ -64,15 +64,17 @@ using TunableValues = std::vector<int64_t>;
 // Immutable; shared by every handle of the kernel.
 struct KernelModel {
   // kInvalid for missing, unknown or ill-typed consts, kUnsupported past the limits above.
-  static Result<std::shared_ptr<const KernelModel>> create(const ir::Kernel& kernel,
-                                                           std::span<const ConstValue> consts);
+  static Result<std::shared_ptr<const KernelModel>> create(const ir::Kernel& kernel, std::span<const ConstValue> consts,
+                                                           bool derived = false);
   // The same of what a program has of a kernel. `body` is its own, since there is nothing to lower.
   static Result<std::shared_ptr<const KernelModel>> create_header(const ir::Kernel& header,
-                                                                  std::span<const ConstValue> consts, std::string body);
+                                                                  std::span<const ConstValue> consts, std::string body,
+                                                                  bool derived = false);
 
   BindTable table;  // of what follows, for launches
   bool is_program = false;
-  ir::Kernel kernel;                          // generic
+  bool derived = false;  // by the engine: the host knows neither its name nor, of a program, its tunables
+  ir::Kernel kernel;     // generic
   std::map<std::string, int64_t> int_consts;  // as ir::Bindings wants them
   std::map<std::string, double> float_consts;
   std::string body;  // ir::canonical_body()

@@ -90,7 +90,7 @@ Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(uint64_t opera
   }
   if (chosen.empty()) return why;
   KACHEL_ASSIGN(const ir::Module module, load(chosen));
-  return ProgramModel::create(module, module.programs.at(0), consts_);
+  return ProgramModel::create(module, module.programs.at(0), consts_, true);
 }
 
 ProgramHandle* PreparedForms::program(uint64_t operands) {

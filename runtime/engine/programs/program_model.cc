@@ -16,12 +16,12 @@ using ir::DType;
 
 class Builder {
  public:
-  Builder(const ir::Module& module, const ir::Program& program)
-      : module_(module), program_(program), model_(std::make_shared<ProgramModel>()) {}
+  Builder(const ir::Module& module, const ir::Program& program, bool derived)
+      : module_(module), program_(program), derived_(derived), model_(std::make_shared<ProgramModel>()) {}
 
   Result<std::shared_ptr<const ProgramModel>> build(std::span<const ConstValue> consts) {
     KACHEL_ASSIGN(model_->header,
-                  KernelModel::create_header(program_.header, consts, ir::canonical_body(module_, program_)));
+                  KernelModel::create_header(program_.header, consts, ir::canonical_body(module_, program_), derived_));
     if (program_.temps.size() > ProgramModel::kMaxTemps) return too_many("temporary tensors", ProgramModel::kMaxTemps);
     if (program_.calls.size() > ProgramModel::kMaxSteps) return too_many("calls", ProgramModel::kMaxSteps);
     for (const ir::BufferRef& temp : program_.temps) KACHEL_TRY(add_temp(*temp));
@@ -74,7 +74,7 @@ class Builder {
     }
     std::shared_ptr<const KernelModel>& known = known_[text];
     if (!known) {
-      KACHEL_ASSIGN(known, KernelModel::create(*kernel, consts));
+      KACHEL_ASSIGN(known, KernelModel::create(*kernel, consts, derived_));
     }
     step.kernel = known;
     for (const ir::Guard& guard : call.guards) {
@@ -117,6 +117,7 @@ class Builder {
 
   const ir::Module& module_;
   const ir::Program& program_;
+  const bool derived_;
   std::shared_ptr<ProgramModel> model_;
   std::map<std::string, std::shared_ptr<const KernelModel>> known_;  // by name and constants
 };
@@ -124,8 +125,8 @@ class Builder {
 }  // namespace
 
 Result<std::shared_ptr<const ProgramModel>> ProgramModel::create(const ir::Module& module, const ir::Program& program,
-                                                                 std::span<const ConstValue> consts) {
-  return Builder(module, program).build(consts);
+                                                                 std::span<const ConstValue> consts, bool derived) {
+  return Builder(module, program, derived).build(consts);
 }
 
 DType ProgramModel::type_of(const Temp& temp, const BoundArguments& arguments) const {

@@ -15,9 +15,10 @@ struct ProgramModel {
   static constexpr size_t kMaxTemps = 32, kMaxSteps = 64;  // steps are bits of a word
 
   // kInvalid for consts as KernelModel::create() says, here and of the kernels that are called, and for scalars that a
-  // kernel does not take; kUnsupported past the limits. REQUIRES: verify() has passed `module`.
+  // kernel does not take; kUnsupported past the limits. `derived`: as KernelModel has it, the kernels too. REQUIRES:
+  // verify() has passed `module`.
   static Result<std::shared_ptr<const ProgramModel>> create(const ir::Module& module, const ir::Program& program,
-                                                            std::span<const ConstValue> consts);
+                                                            std::span<const ConstValue> consts, bool derived = false);
 
   struct Temp {
     std::string name;

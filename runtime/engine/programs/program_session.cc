@@ -5,6 +5,7 @@
 #include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/session_trial.h"
+#include "runtime/engine/tuning/trials.h"
 
 namespace kachel::runtime {
 
@@ -119,7 +120,7 @@ void ProgramSession::flush() {
 Result<double> ProgramSession::time_once_ns(size_t index) {
   const EngineServices& services = program_.engine().services();
   KACHEL_TRY(services.noticed(flushed_));
-  const TuningHooks* hooks = settings_.hooks.get();
+  const TuningHooks* hooks = hooks_of(program_.model(), settings_);
   if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), candidates_[index], stream_));
   KACHEL_TRY(services.noticed(timer_->start(stream_)));
   KACHEL_TRY(services.noticed(run(index)));
@@ -141,7 +142,8 @@ Result<std::vector<double>> ProgramSession::benchmark(size_t index) {
                                    },
                                .run = [&] { return run(index); },
                                .synchronize = [&] { return device_.synchronize(stream_); }});
-  return trial.measure(program_.engine().services(), *settings_.hooks, tuning(), candidates_[index]);
+  return trial.measure(program_.engine().services(), *hooks_of(program_.model(), settings_), tuning(),
+                       candidates_[index]);
 }
 
 // Of all kernels: configurations of a program differ in how they split sums, and what is rounded between kernels is

@@ -109,7 +109,8 @@ void Ranking::tell_dropped(const TunableValues& values, const tuner::CandidateRe
 void Ranking::limit_and_watch(const std::vector<TunableValues>& tried, tuner::TuneRequest* request) {
   request->budget_ns = settings_.tune_budget_ns;
   request->workers = engine_.options().compile_threads;
-  request->own_benchmark = settings_.hooks && settings_.hooks->benchmark;
+  const TuningHooks* hooks = hooks_of(model_, settings_);
+  request->own_benchmark = hooks && hooks->benchmark;
   request->on_harm = [&](size_t index, const tuner::CandidateRecord& record) {
     note(tried[index], record, cache::ChangeKind::kBarred);
   };
@@ -160,7 +161,7 @@ Result<std::vector<TunableValues>> Ranking::tune() {
     if (complete_) return ranked_;
   }
 
-  const TuningHooks* hooks = settings_.hooks.get();
+  const TuningHooks* hooks = hooks_of(model_, settings_);
   const uint64_t wanted = wanted_trials(model_, settings_, candidates_.size());
   KACHEL_ASSIGN(Trials trials, choose_trials(hooks, {model_, arguments_.device, arguments_.dims}, candidates_, wanted));
   TuningStore store(engine_.store(), subject);

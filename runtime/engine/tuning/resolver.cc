@@ -4,6 +4,7 @@
 
 #include "runtime/engine/remote/remote_session.h"
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/trials.h"
 #include "runtime/engine/tuning/tune_session.h"
 
 namespace kachel::runtime {
@@ -26,7 +27,7 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
 // host's own code, and run where it does.
 Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candidates) {
   Workers& workers = engine_.workers();
-  const TuningHooks* hooks = settings_.hooks.get();
+  const TuningHooks* hooks = hooks_of(model_, settings_);
   const bool takes_part = hooks && (hooks->benchmark || hooks->before_run || hooks->after_run);
   if (takes_part && workers.wanted() && workers.options().required)
     return unsupported(

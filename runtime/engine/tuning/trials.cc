@@ -27,7 +27,12 @@ Status prune(const TuningHooks& hooks, const TuningCase& tuning, std::vector<Tun
 
 }  // namespace
 
+const TuningHooks* hooks_of(const KernelModel& model, const LaunchSettings& settings) {
+  return model.derived ? nullptr : settings.hooks.get();
+}
+
 uint64_t wanted_trials(const KernelModel& model, const LaunchSettings& settings, size_t candidates) {
+  if (model.derived && model.is_program) return 0;
   uint64_t wanted = settings.tune_trials;
   if (wanted == 0) wanted = model.automatic ? kAutomaticTrials : kAllTrials;
   return wanted >= kAllTrials || wanted >= candidates ? 0 : wanted;

@@ -13,7 +13,10 @@ struct Trials {
   std::vector<tuner::Forecast> forecasts;  // one for each candidate, by the host; empty: it has nothing to say
 };
 
-// How many of `candidates` are to be measured; 0: all.
+// Null for what is derived as well: a host is not asked about what it does not know.
+const TuningHooks* hooks_of(const KernelModel& model, const LaunchSettings& settings);
+
+// How many of `candidates` are to be measured; 0: all, and so it is of forms that are derived, which are few.
 uint64_t wanted_trials(const KernelModel& model, const LaunchSettings& settings, size_t candidates);
 
 // `hooks` may be null. Of a program, whose candidates are all run before they are timed, no more than `wanted` are

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "ir/parse.h"
 #include "runtime/engine/programs/prepared_forms.h"
+#include "runtime/engine/tuning_hooks.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {
@@ -175,6 +177,48 @@ TEST_CASE("without memory for the operand the kernel serves as it is") {
   has_memory = false;
   REQUIRE(kernel.launch(operands.args, cpu.settings(tuner::Policy::kBlocking), nullptr).ok());
   CHECK(operands.off() < 1e-4);
+}
+
+TEST_CASE("forms are the engine's own: all are measured, whatever the trials, and no hook is asked about them") {
+  std::string text = kDear;
+  text.replace(text.find("key M, N, K"), 11, "key M, N, K\ntune BN = 4 | 8");
+  for (const auto& [from, to] : {std::pair("ceildiv(N, 8)", "ceildiv(N, BN)"),
+                                 {"b: f32[8,", "b: f32[BN,"},
+                                 {"acc: f32[32, 8]", "acc: f32[32, BN]"},
+                                 {"B[n*8 +: 8,", "B[n*BN +: BN,"},
+                                 {"n*8 +: 8]", "n*BN +: BN]"}})
+    text.replace(text.find(from), std::string(from).size(), to);
+  std::set<std::string> asked;
+  auto hooks = std::make_shared<TuningHooks>();
+  auto ask = [&](const TuningCase& tuning) {
+    asked.insert(tuning.model.kernel.name);
+    return Status();
+  };
+  hooks->prune = [&](const TuningCase& tuning, auto&, auto*) { return ask(tuning); };
+  hooks->predict = [&](const TuningCase& tuning, auto&, auto*) { return ask(tuning); };
+  hooks->before_run = hooks->after_run = [&](const TuningCase& tuning, auto&, auto*) { return ask(tuning); };
+  hooks->min_runs = hooks->max_runs = 5;
+  Operands operands;
+  for (bool benchmarks : {false, true}) {
+    CAPTURE(benchmarks);
+    if (benchmarks)
+      hooks->benchmark = [&](const TuningCase& tuning, auto&, TrialRuns& runs) -> Result<std::vector<double>> {
+        KACHEL_TRY(ask(tuning));
+        KACHEL_TRY(runs.launch(1));
+        return std::vector<double>{1, 1, 1};
+      };
+    asked.clear();
+    Cpu cpu;
+    KernelHandle& kernel = cpu.kernel(text.c_str());
+    LaunchSettings settings = cpu.settings(tuner::Policy::kBlocking);
+    settings.tune_trials = 1;
+    settings.hooks = hooks;
+    operands.clear();
+    REQUIRE(kernel.launch(operands.args, settings, nullptr).ok());
+    CHECK(operands.off() < 1e-4);
+    CHECK(served_by_a_program(cpu, operands));
+    CHECK(asked == std::set<std::string>{"dear"});
+  }
 }
 
 TEST_CASE("kernels whose operands are only copied have no other form on the CPU") {
