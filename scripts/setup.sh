@@ -38,6 +38,8 @@ liblmdb-dev /usr/include/lmdb.h
 libxxhash-dev /usr/include/xxhash.h
 libb2-dev /usr/include/blake2.h
 libhiredis-dev /usr/include/hiredis/hiredis.h
+libssl-dev /usr/include/openssl/ssl.h
+openssl openssl
 redis-tools redis-cli
 libfmt-dev /usr/include/fmt/format.h
 nlohmann-json3-dev /usr/include/nlohmann/json.hpp

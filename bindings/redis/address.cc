@@ -8,7 +8,8 @@
 namespace kachel::redis {
 namespace {
 
-constexpr std::string_view kForm = "redis://[user:password@]host[:port][/database][?options] or unix:///path/to/socket";
+constexpr std::string_view kForm =
+    "redis://[user:password@]host[:port][/database][?options], rediss:// for TLS, or unix:///path/to/socket";
 
 // Everything up to the separator, which goes as well; all of `rest` where there is none.
 std::string_view take_until(std::string_view& rest, char separator) {
@@ -66,13 +67,27 @@ std::string read_option(std::string_view name, std::string_view text, Address& a
       address.database = static_cast<int>(database);
       return {};
     }
-  if (name != "prefix")
-    // Not quoted: a password with a ? in it would be.
-    return "there is no such option behind the ?; there is: db, prefix, ttl_s, connect_ms, command_ms";
-  const auto prefix = unescaped(text);
-  if (!prefix) return "a % of the prefix is not followed by two hex digits, which stand for a byte other than 0";
-  address.prefix = *prefix;
-  return {};
+  struct Text {
+    std::string_view name;
+    std::string* out;
+    bool tls;
+  };
+  const Text texts[] = {{"prefix", &address.prefix, false},
+                        {"ca", &address.ca, true},
+                        {"cert", &address.certificate, true},
+                        {"key", &address.key, true}};
+  for (const Text& known : texts)
+    if (name == known.name) {
+      if (known.tls && !address.tls) return "ca, cert and key are for TLS, which is what rediss:// speaks";
+      const auto bytes = unescaped(text);
+      if (!bytes)
+        return fmt::format("a % of {} is not followed by two hex digits, which stand for a byte other than 0", name);
+      *known.out = *bytes;
+      return {};
+    }
+  // Not quoted: a password with a ? in it would be.
+  return "there is no such option behind the ?; there is: db, prefix, ttl_s, connect_ms, command_ms, and for rediss:// "
+         "ca, cert, key";
 }
 
 std::string read_options(std::string_view text, Address& address) {
@@ -82,6 +97,8 @@ std::string read_options(std::string_view text, Address& address) {
     const std::string_view name = take_until(value, '=');
     if (std::string wrong = read_option(name, value, address); !wrong.empty()) return wrong;
   }
+  if (address.certificate.empty() != address.key.empty())
+    return "cert and key go together: a client's certificate and its key";
   return {};
 }
 
@@ -116,9 +133,8 @@ std::string read_host(std::string_view text, Address& address) {
 
 std::string read(std::string_view text, Address& address) {
   const bool is_socket = text.starts_with("unix://");
-  if (text.starts_with("rediss://"))
-    return "TLS is not spoken here; use redis:// over a tunnel (stunnel, ssh), or a network that is private";
-  if (!is_socket && !text.starts_with("redis://")) return fmt::format("an address is {}", kForm);
+  address.tls = text.starts_with("rediss://");
+  if (!is_socket && !address.tls && !text.starts_with("redis://")) return fmt::format("an address is {}", kForm);
   std::string_view options = text.substr(text.find("://") + 3);
   std::string_view place = take_until(options, '?');
   // A password may hold anything but what ends it: the last @ does. Of a socket, the last one before its path.
@@ -145,7 +161,8 @@ std::string read(std::string_view text, Address& address) {
 std::string Address::name() const {
   if (!socket.empty()) return fmt::format("unix://{}", socket) + (database ? fmt::format("?db={}", database) : "");
   const bool brackets = host.find(':') != std::string::npos;
-  return fmt::format("redis://{}{}{}:{}/{}", brackets ? "[" : "", host, brackets ? "]" : "", port, database);
+  return fmt::format("redis{}://{}{}{}:{}/{}", tls ? "s" : "", brackets ? "[" : "", host, brackets ? "]" : "", port,
+                     database);
 }
 
 std::variant<Address, std::string> parse_address(std::string_view text) {

@@ -14,6 +14,8 @@ struct Address {
   std::string prefix;
   int64_t connect_ms = 50, command_ms = 200;
   int64_t ttl_s = 0;  // 0: values last for ever
+  bool tls = false;
+  std::string ca, certificate, key;  // files; "": those that the system trusts, none, none
 
   std::string name() const;  // without user, password and options
 };

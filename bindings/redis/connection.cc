@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +14,7 @@ namespace kachel::redis {
 namespace {
 
 constexpr int kWholeFactor = 20;                  // of the longest pause, for a command as a whole
+constexpr size_t kPieceBytes = 16384;             // what is read at once
 constexpr size_t kMostBytes = size_t{512} << 20;  // of a reply; Redis' own limit
 
 struct FormattedDeleter {
@@ -46,18 +46,33 @@ std::unique_ptr<Connection> Connection::open(const Address& address, std::string
   const timeval limit{address.connect_ms / 1000, address.connect_ms % 1000 * 1000};
   redisContext* context = address.socket.empty() ? redisConnectWithTimeout(address.host.c_str(), address.port, limit)
                                                  : redisConnectUnixWithTimeout(address.socket.c_str(), limit);
-  std::unique_ptr<Connection> connection(new Connection(address, context));
   if (!context || context->err != 0) {
     why = context ? context->errstr : "out of memory";
+    if (context) redisFree(context);
     return nullptr;
   }
+  std::unique_ptr<Connection> connection(new Connection(address, context));
   // From here on the waiting is done here.
   context->flags &= ~REDIS_BLOCK;
   const int flags = ::fcntl(context->fd, F_GETFL);
   (void)::fcntl(context->fd, F_SETFL, flags | O_NONBLOCK);
   (void)::fcntl(context->fd, F_SETFD, FD_CLOEXEC);
-  if (!connection->greet(address, why)) return nullptr;
+  if (!connection->begin(address, why) || !connection->greet(address, why)) return nullptr;
   return connection;
+}
+
+bool Connection::begin(const Address& address, std::string& why) {
+  transport_ = address.tls ? tls_transport(context_->fd, address, why) : plain_transport(context_->fd);
+  if (!transport_) return false;
+  const Clock::time_point deadline = Clock::now() + idle_ * kWholeFactor;
+  for (;;) {
+    const Progress progress = transport_->begin();
+    if (progress.kind == Progress::Kind::kMoved) return true;
+    if (goes_on(progress, deadline, why)) continue;
+    // Redis takes the first bytes of TLS for a command that has no end.
+    if (progress.kind == Progress::Kind::kWantsRead) why += "; does the server speak TLS on this port?";
+    return false;
+  }
 }
 
 bool Connection::greet(const Address& address, std::string& why) {
@@ -93,23 +108,30 @@ Reply Connection::command(std::initializer_list<std::string_view> words, std::st
   return receive(deadline, why);
 }
 
-bool Connection::lost(int error, std::string& why) {
-  closed_ = error == 0 || error == EPIPE || error == ECONNRESET;
-  why = closed_ ? "the server has closed the connection" : std::strerror(error);
+bool Connection::goes_on(const Progress& progress, Clock::time_point deadline, std::string& why) {
+  switch (progress.kind) {
+    case Progress::Kind::kMoved:
+      return true;
+    case Progress::Kind::kWantsRead:
+      return wait(POLLIN, deadline, why);
+    case Progress::Kind::kWantsWrite:
+      return wait(POLLOUT, deadline, why);
+    case Progress::Kind::kClosed:
+      closed_ = true;
+      why = "the server has closed the connection";
+      return false;
+    case Progress::Kind::kFailed:
+      why = progress.why;
+      return false;
+  }
   return false;
 }
 
-// Without hiredis, whose writes raise SIGPIPE.
 bool Connection::send(std::string_view bytes, Clock::time_point deadline, std::string& why) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(context_->fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait(POLLOUT, deadline, why)) return false;
-    } else if (errno != EINTR) {
-      return lost(errno, why);
-    }
+    const Progress progress = transport_->send(bytes);
+    if (!goes_on(progress, deadline, why)) return false;
+    bytes.remove_prefix(progress.bytes);
   }
   return true;
 }
@@ -126,9 +148,11 @@ Reply Connection::receive(Clock::time_point deadline, std::string& why) {
       why = "the server's reply has no end";
       return nullptr;
     }
-    if (!wait(POLLIN, deadline, why)) return nullptr;
-    if (redisBufferRead(context_.get()) != REDIS_OK) {
-      (void)lost(context_->err == REDIS_ERR_EOF ? 0 : errno, why);
+    char bytes[kPieceBytes];
+    const Progress progress = transport_->receive(bytes, sizeof bytes);
+    if (!goes_on(progress, deadline, why)) return nullptr;
+    if (progress.bytes > 0 && redisReaderFeed(context_->reader, bytes, progress.bytes) != REDIS_OK) {
+      why = context_->reader->errstr;
       return nullptr;
     }
   }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "address.h"
+#include "transport.h"
 
 namespace kachel::redis {
 
@@ -20,7 +21,8 @@ using Reply = std::unique_ptr<redisReply, ReplyDeleter>;
 // Not thread-safe.
 class Connection {
  public:
-  // Connected, authenticated and with its database chosen; or null, and `why`.
+  // Connected, authenticated, the server as well where that is asked for, and with its database chosen; or null, and
+  // `why`.
   static std::unique_ptr<Connection> open(const Address& address, std::string& why);
 
   // Null, and `why`, where none came: the connection is of no further use then. An error of the server's is a reply.
@@ -34,14 +36,17 @@ class Connection {
     void operator()(redisContext* context) const { redisFree(context); }
   };
   Connection(const Address& address, redisContext* context);
+  bool begin(const Address& address, std::string& why);
   bool greet(const Address& address, std::string& why);
   bool send(std::string_view bytes, Clock::time_point deadline, std::string& why);
   Reply receive(Clock::time_point deadline, std::string& why);
+  // Whether to try again what has come to `progress`.
+  bool goes_on(const Progress& progress, Clock::time_point deadline, std::string& why);
   bool wait(short events, Clock::time_point deadline, std::string& why);
-  bool lost(int error, std::string& why);
 
   const std::chrono::milliseconds idle_;  // the longest that no byte may move
   const std::unique_ptr<redisContext, ContextDeleter> context_;
+  std::unique_ptr<Transport> transport_;
   bool closed_ = false;
 };
 

@@ -13,7 +13,7 @@
  *          ends once command_ms have passed in which no byte moved, or 20 times that in all. The engine leaves a server
  *          that fails alone for a while; this library does not.
  * Security What arrives is as trustworthy as all who can write to the server: use the engine's store_key. The connection
- *          is not encrypted. docs/sharing.md has more. */
+ *          is encrypted, and the server has to prove who it is, with rediss:// alone. docs/sharing.md has more. */
 #ifndef KACHEL_REDIS_H_
 #define KACHEL_REDIS_H_
 
@@ -27,10 +27,14 @@ typedef struct kachel_redis kachel_redis;
 
 /* Connects to nothing yet. Addresses:
  *   redis://[[user]:password@]host[:port][/database][?options]     port 6379, database 0; [::1] in brackets
+ *   rediss://...                                                   the same through TLS, where built with OpenSSL
  *   unix://[[user]:password@]/path/to/socket[?options]
  * Options, with & between them: db=0 (as the database), prefix=text (before every key), ttl_s=0 (how long a value lasts
- * after it was put; 0: for ever), connect_ms=50, command_ms=200. %40 and the like stand for bytes.
- * KACHEL_E_INVALID for an address that is none of this, with the mend in `why` (may be NULL), never with a password. */
+ * after it was put; 0: for ever), connect_ms=50, command_ms=200; of rediss:// ca=FILE (who may have signed the server's
+ * certificate; else whom the system trusts), cert=FILE and key=FILE (the client's own), all in PEM, which are read again
+ * for each connection. %40 and the like stand for bytes.
+ * KACHEL_E_INVALID for an address that is none of this or files that are of no use, with the mend in `why` (may be NULL),
+ * never with a password. */
 KACHEL_API kachel_status kachel_redis_create(const char *address, kachel_redis **out, char *why, size_t why_size);
 KACHEL_API void kachel_redis_release(kachel_redis *redis);
 /* The address without user, password and options; lives as long as the object. */

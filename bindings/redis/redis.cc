@@ -78,6 +78,11 @@ kachel_status kachel_redis_create(const char* address, kachel_redis** out, char*
     }
     auto redis = std::make_unique<kachel_redis>();
     redis->address = std::get<kachel::redis::Address>(std::move(parsed));
+    if (redis->address.tls)
+      if (const std::string wrong = kachel::redis::check_tls(redis->address); !wrong.empty()) {
+        tell(why, why_size, wrong);
+        return KACHEL_E_INVALID;
+      }
     redis->name = redis->address.name();
     *out = redis.release();
     return KACHEL_OK;

@@ -54,6 +54,18 @@ TEST_CASE("addresses of hosts") {
   CHECK(good("redis://h?&db=4&").database == 4);
 }
 
+TEST_CASE("addresses of hosts that speak TLS") {
+  CHECK_FALSE(good("redis://h").tls);
+  Address a = good("rediss://me:secret@cache.example:7000/2?ca=/etc/a%26b.crt&cert=c.crt&key=c.key&ttl_s=5");
+  CHECK(a.tls);
+  CHECK(a.ca == "/etc/a&b.crt");
+  CHECK(a.certificate == "c.crt");
+  CHECK(a.key == "c.key");
+  CHECK(a.ttl_s == 5);
+  CHECK(a.name() == "rediss://cache.example:7000/2");
+  CHECK(good("rediss://h").ca.empty());
+}
+
 TEST_CASE("addresses of sockets") {
   Address a = good("unix:///run/redis/s.sock?db=2");
   CHECK(a.socket == "/run/redis/s.sock");
@@ -69,7 +81,11 @@ TEST_CASE("what is wrong with an address, and how to mend it") {
   bad("", "an address is redis://");
   bad("cache.example:6379", "an address is redis://");
   bad("http://cache.example", "an address is redis://");
-  bad("rediss://:secret@cache.example", "tunnel");
+  bad("rediss://h?cert=/a", "cert and key go together");
+  bad("rediss://h?key=/a", "cert and key go together");
+  bad("rediss://h?ca=%2", "a % of ca");
+  bad("redis://h?ca=/a", "rediss://");
+  bad("unix:///s?key=/a", "rediss://");
   bad("redis://h:0", "1 to 65535");
   bad("redis://h:70000", "1 to 65535");
   bad("redis://h:secret/0", "1 to 65535");

@@ -83,6 +83,28 @@ TEST_CASE("a server that does not answer costs one limit") {
   CHECK(server.accepted == 2);
 }
 
+#ifdef KACHEL_REDIS_TLS
+TEST_CASE("neither does one that says nothing where TLS is to begin, nor one that says something else") {
+  Server silent([](int connection) { wait_for_end(connection); });
+  Client client("rediss" + silent.address("command_ms=60").substr(5));
+  CHECK(client.get("key") == KACHEL_REMOTE_FAILED);
+  CHECK_MESSAGE(client.says("no answer within 60 ms"), client.why);
+  CHECK(client.seconds < 1);
+  Server other([](int connection) {
+    read_some(connection);
+    write_all(connection, "-ERR unknown command\r\n");
+    wait_for_end(connection);
+  });
+  Client wrong("rediss" + other.address("command_ms=5000").substr(5));
+  CHECK(wrong.get("key") == KACHEL_REMOTE_FAILED);
+  CHECK_MESSAGE(wrong.says("does not speak TLS on this port"), wrong.why);
+  Server leaving([](int connection) { read_some(connection); });
+  Client left("rediss" + leaving.address("command_ms=5000").substr(5));
+  CHECK(left.put("key", std::string(1 << 20, 'x')) == KACHEL_REMOTE_FAILED);  // and no SIGPIPE
+  CHECK_MESSAGE(left.says("closed"), left.why);
+}
+#endif
+
 TEST_CASE("a server that trickles costs twenty limits") {
   Server server([&](int connection) {
     read_some(connection);

@@ -1,20 +1,15 @@
 // Against a real server, which with_server.sh runs beside this.
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include "client.h"
+#include "server.h"
 
 namespace kachel::redis {
 namespace {
 
-std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  REQUIRE_MESSAGE(value != nullptr, "this runs under with_server.sh");
-  return value;
-}
 // Patient, on a machine that has much else to do; the last of two equal options counts.
 constexpr const char* kPatient = "?connect_ms=5000&command_ms=5000&";
 std::string by_socket(const std::string& options = "", const std::string& user = "") {
@@ -22,19 +17,6 @@ std::string by_socket(const std::string& options = "", const std::string& user =
 }
 std::string by_port(const std::string& database = "/0") {
   return "redis://127.0.0.1:" + from_environment("REDIS_PORT") + database + kPatient;
-}
-
-// What redis-cli says, as an administrator.
-std::string cli(const std::string& command) {
-  const std::string whole = "redis-cli -s " + from_environment("REDIS_SOCKET") + " " + command + " 2>&1";
-  std::FILE* pipe = ::popen(whole.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::string said;
-  std::array<char, 256> bytes;
-  while (std::fgets(bytes.data(), bytes.size(), pipe)) said += bytes.data();
-  ::pclose(pipe);
-  while (!said.empty() && said.back() == '\n') said.pop_back();
-  return said;
 }
 
 TEST_CASE("values go there and come back, by socket and by port") {
