@@ -29,10 +29,10 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/programs/program_handle.cc
   engine/programs/program_model.cc
   engine/programs/program_session.cc
-  engine/remote/messages.cc
-  engine/remote/relay.cc
-  engine/remote/remote_session.cc
-  engine/remote/task.cc
+  engine/worker/messages.cc
+  engine/worker/relay.cc
+  engine/worker/task.cc
+  engine/worker/worker_session.cc
   engine/report/check.cc
   engine/report/entry_label.cc
   engine/report/explain.cc

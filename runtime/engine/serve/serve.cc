@@ -38,13 +38,13 @@ class Server {
   void run();
 
  private:
-  RemoteAnswer open(std::string_view body);
-  RemoteAnswer contents(std::string_view body);
-  RemoteAnswer start();
-  RemoteAnswer compile(std::string_view body);
-  RemoteAnswer step(RemoteCall what, std::string_view body);
-  RemoteAnswer answer(const Message& message);
-  void reply(uint64_t call, const RemoteAnswer& answer);
+  WorkerAnswer open(std::string_view body);
+  WorkerAnswer contents(std::string_view body);
+  WorkerAnswer start();
+  WorkerAnswer compile(std::string_view body);
+  WorkerAnswer step(WorkerCall what, std::string_view body);
+  WorkerAnswer answer(const Message& message);
+  void reply(uint64_t call, const WorkerAnswer& answer);
   void compile_aside(Message message);
   void wait_for_compilers();
   void note(const Event& event);
@@ -78,12 +78,12 @@ void Server::note(const Event& event) {
   (void)channel_.send({0, kNoteMessage, encode_event(event)}, Channel::kNever);
 }
 
-void Server::reply(uint64_t call, const RemoteAnswer& answer) {
+void Server::reply(uint64_t call, const WorkerAnswer& answer) {
   std::lock_guard lock(sending_);
-  (void)channel_.send({call, static_cast<uint8_t>(RemoteCall::kOpen), encode_answer(answer)}, Channel::kNever);
+  (void)channel_.send({call, static_cast<uint8_t>(WorkerCall::kOpen), encode_answer(answer)}, Channel::kNever);
 }
 
-RemoteAnswer Server::open(std::string_view body) {
+WorkerAnswer Server::open(std::string_view body) {
   auto task = decode_task(body);
   if (!task) return {invalid("the task makes no sense"), {}};
   if (!engine_) {
@@ -103,7 +103,7 @@ RemoteAnswer Server::open(std::string_view body) {
   return {};
 }
 
-RemoteAnswer Server::contents(std::string_view body) {
+WorkerAnswer Server::contents(std::string_view body) {
   ByteReader in(body);
   const auto param = in.get<uint64_t>(), offset = in.get<uint64_t>();
   const std::string_view bytes = in.get_bytes();
@@ -111,7 +111,7 @@ RemoteAnswer Server::contents(std::string_view body) {
   return {task_->put(param, offset, bytes), {}};
 }
 
-RemoteAnswer Server::start() {
+WorkerAnswer Server::start() {
   if (!task_ || started_) return {invalid("there is no task to start"), {}};
   auto keys = task_->start();
   if (!keys.ok()) return {keys.status(), {}};
@@ -122,7 +122,7 @@ RemoteAnswer Server::start() {
   return {{}, out.take()};
 }
 
-RemoteAnswer Server::compile(std::string_view body) {
+WorkerAnswer Server::compile(std::string_view body) {
   ByteReader in(body);
   const auto index = in.get<uint64_t>();
   const std::string_view plan = in.get_bytes();
@@ -135,14 +135,14 @@ RemoteAnswer Server::compile(std::string_view body) {
   return {{}, out.take()};
 }
 
-RemoteAnswer Server::step(RemoteCall what, std::string_view body) {
+WorkerAnswer Server::step(WorkerCall what, std::string_view body) {
   ByteReader in(body);
   const auto index = in.get<uint64_t>();
-  const size_t most = started_ ? task_->candidates() * (what == RemoteCall::kRefer ? 2 : 1) : 0;
+  const size_t most = started_ ? task_->candidates() * (what == WorkerCall::kRefer ? 2 : 1) : 0;
   if (!in.at_end() || index >= most) return {invalid("there is no such candidate"), {}};
   TuneSession& session = task_->session();
-  if (what == RemoteCall::kRefer) return {session.make_reference(index), {}};
-  if (what == RemoteCall::kCheck) return {session.check(index), {}};
+  if (what == WorkerCall::kRefer) return {session.make_reference(index), {}};
+  if (what == WorkerCall::kCheck) return {session.check(index), {}};
   session.flush();
   auto ns = session.time_once_ns(index);
   if (!ns.ok()) return {ns.status(), {}};
@@ -151,22 +151,22 @@ RemoteAnswer Server::step(RemoteCall what, std::string_view body) {
   return {{}, out.take()};
 }
 
-RemoteAnswer Server::answer(const Message& message) {
+WorkerAnswer Server::answer(const Message& message) {
   try {
-    switch (const auto what = static_cast<RemoteCall>(message.type)) {
-      case RemoteCall::kOpen:
+    switch (const auto what = static_cast<WorkerCall>(message.type)) {
+      case WorkerCall::kOpen:
         return open(message.body);
-      case RemoteCall::kContents:
+      case WorkerCall::kContents:
         return contents(message.body);
-      case RemoteCall::kStart:
+      case WorkerCall::kStart:
         return start();
-      case RemoteCall::kCompile:
+      case WorkerCall::kCompile:
         return compile(message.body);
-      case RemoteCall::kRefer:
-      case RemoteCall::kCheck:
-      case RemoteCall::kMeasure:
+      case WorkerCall::kRefer:
+      case WorkerCall::kCheck:
+      case WorkerCall::kMeasure:
         return step(what, message.body);
-      case RemoteCall::kClose:
+      case WorkerCall::kClose:
         wait_for_compilers();
         task_.reset();
         started_ = false;
@@ -210,7 +210,7 @@ void Server::run() {
     if (!message.ok()) return;  // the host is gone
     if (!*message)
       engine_.reset();
-    else if ((*message)->type == static_cast<uint8_t>(RemoteCall::kCompile))
+    else if ((*message)->type == static_cast<uint8_t>(WorkerCall::kCompile))
       compile_aside(**std::move(message));
     else
       reply((*message)->call, answer(**message));

@@ -1,4 +1,4 @@
-// The other end of remote/: what a worker process does until its host goes.
+// The other end of worker/: what a worker process does until its host goes.
 #pragma once
 #include <functional>
 

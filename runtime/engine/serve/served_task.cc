@@ -8,10 +8,10 @@
 
 namespace kachel::runtime {
 
-Result<std::unique_ptr<ServedTask>> ServedTask::open(Engine& engine, RemoteTask task) {
+Result<std::unique_ptr<ServedTask>> ServedTask::open(Engine& engine, WorkerTask task) {
   KACHEL_ASSIGN(Device * device, engine.devices().get(task.device));
   std::unique_ptr<ServedTask> made(new ServedTask(engine, *device, std::move(task)));
-  RemoteTask& own = made->task_;
+  WorkerTask& own = made->task_;
   KACHEL_ASSIGN(const ir::Module module, ir::load(own.text, "the host's kernel"));
   if (module.kernels.size() != 1) return internal("a task has one kernel");
   KACHEL_ASSIGN(made->model_, KernelModel::create(module.kernels[0], own.consts));
@@ -42,9 +42,9 @@ ServedTask::~ServedTask() {
   for (void* memory : memory_) device_.free(memory);
 }
 
-Status ServedTask::add_tensor(RemoteTensor& tensor) {
+Status ServedTask::add_tensor(WorkerTensor& tensor) {
   const size_t at = args_.size() - 1;
-  KACHEL_ASSIGN(void* memory, device_.allocate(tensor.bytes + RemoteTensor::kAlign));
+  KACHEL_ASSIGN(void* memory, device_.allocate(tensor.bytes + WorkerTensor::kAlign));
   memory_.push_back(memory);
   TensorArg& arg = tensors_[at];
   arg.data = static_cast<char*>(memory) + tensor.address;
@@ -55,12 +55,12 @@ Status ServedTask::add_tensor(RemoteTensor& tensor) {
   arg.strides = tensor.strides.data();
   args_[at].kind = Arg::kTensor;
   args_[at].tensor = &arg;
-  if (!tensor.read || RemoteTask::copies(tensor)) return {};
+  if (!tensor.read || WorkerTask::copies(tensor)) return {};
   return synthesise(device_, tensor.dtype, at, arg.data, tensor.bytes, nullptr);
 }
 
 Status ServedTask::put(uint64_t param, uint64_t offset, std::string_view bytes) {
-  const RemoteTensor* tensor =
+  const WorkerTensor* tensor =
       param < task_.arguments.size() && task_.arguments[param].tensor ? &*task_.arguments[param].tensor : nullptr;
   if (!tensor || offset > tensor->bytes || bytes.size() > tensor->bytes - offset)
     return internal("contents lie outside of their tensor");

@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "runtime/engine/remote/task.h"
 #include "runtime/engine/tuning/tune_session.h"
+#include "runtime/engine/worker/task.h"
 
 namespace kachel::runtime {
 
 class ServedTask {
  public:
   // Gives the tensors memory, and contents to those whose contents are not copied. `engine` outlives the result.
-  static Result<std::unique_ptr<ServedTask>> open(Engine& engine, RemoteTask task);
+  static Result<std::unique_ptr<ServedTask>> open(Engine& engine, WorkerTask task);
   ~ServedTask();
 
   Status put(uint64_t param, uint64_t offset, std::string_view bytes);
@@ -27,14 +27,14 @@ class ServedTask {
   Result<std::string> compile(size_t index, std::string_view plan);
 
  private:
-  ServedTask(Engine& engine, Device& device, RemoteTask task)
+  ServedTask(Engine& engine, Device& device, WorkerTask task)
       : engine_(engine), device_(device), task_(std::move(task)) {}
-  Status add_tensor(RemoteTensor& tensor);
+  Status add_tensor(WorkerTensor& tensor);
   PlanBuilder::Request request(size_t index) const { return {device_, *model_, point_, task_.candidates[index]}; }
 
   Engine& engine_;
   Device& device_;
-  RemoteTask task_;
+  WorkerTask task_;
   std::shared_ptr<const KernelModel> model_;
   std::vector<void*> memory_;
   std::vector<TensorArg> tensors_;  // by parameter

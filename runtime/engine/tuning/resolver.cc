@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "runtime/engine/remote/remote_session.h"
 #include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/trials.h"
 #include "runtime/engine/tuning/tune_session.h"
+#include "runtime/engine/worker/worker_session.h"
 
 namespace kachel::runtime {
 
@@ -34,15 +34,15 @@ Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candi
         "the host's hooks take part in runs, which are to happen in a worker alone; leave out "
         "`benchmark`, `before_run` and `after_run`, or `worker_required`");
   if (workers.wanted() && !takes_part) {
-    auto remote = RemoteSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_), arguments_,
-                                       candidates, stream_, settings_.share, settings_.cancelled});
-    if (remote.ok()) return Ranking::Runner{*std::move(remote), true};
-    const Code code = remote.status().code();
-    if (workers.options().required || code == Code::kNoMemory || code == Code::kCancelled) return remote.status();
+    auto session = WorkerSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_), arguments_,
+                                        candidates, stream_, settings_.share, settings_.cancelled});
+    if (session.ok()) return Ranking::Runner{*std::move(session), true};
+    const Code code = session.status().code();
+    if (workers.options().required || code == Code::kNoMemory || code == Code::kCancelled) return session.status();
     engine_.log().once(
         "worker", {.kind = EventKind::kWorkerUnusable,
                    .level = LogLevel::kWarning,
-                   .message = fmt::format("configurations are tried in this process: {}", remote.status().message())});
+                   .message = fmt::format("configurations are tried in this process: {}", session.status().message())});
   }
   return Ranking::Runner{std::make_unique<TuneSession>(
       TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,

@@ -7,7 +7,7 @@
 
 #include "runtime/engine/process/channel.h"
 #include "runtime/engine/process/handshake.h"
-#include "runtime/engine/remote/messages.h"
+#include "runtime/engine/worker/messages.h"
 
 namespace kachel::runtime {
 namespace {
@@ -97,13 +97,13 @@ TEST_CASE("an end that takes nothing is given up at the deadline") {
 }
 
 TEST_CASE("a task is read back as it was written, and no part of it as another one") {
-  RemoteTask task;
+  WorkerTask task;
   task.devices = {"nvrtc", "llvm", 3};
   task.compile_limit_ns = 5;
   task.device = {1, 0};
   task.text = "tile 1\n";
   task.consts = {{"causal", 1, 0}, {"scale", 0, 0.5}};
-  task.arguments.push_back({RemoteTensor{ir::DType::I32, {4, 5}, {5, 1}, 80, 16, true}, 0});
+  task.arguments.push_back({WorkerTensor{ir::DType::I32, {4, 5}, {5, 1}, 80, 16, true}, 0});
   task.arguments.push_back({std::nullopt, 42});
   task.candidates = {{16, 32}, {64, 32}};
   const std::string bytes = encode_task(task);
@@ -111,7 +111,7 @@ TEST_CASE("a task is read back as it was written, and no part of it as another o
   REQUIRE(read.has_value());
   CHECK(encode_task(*read) == bytes);
   CHECK(read->arguments[0].tensor->strides == std::vector<int64_t>{5, 1});
-  CHECK(RemoteTask::copies(*read->arguments[0].tensor));
+  CHECK(WorkerTask::copies(*read->arguments[0].tensor));
   CHECK(read->arguments[1].scalar == 42);
   for (size_t size = 0; size < bytes.size(); ++size) CHECK(!decode_task(bytes.substr(0, size)));
   CHECK(!decode_task(bytes + "x"));

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "runtime/engine/remote/task.h"
+#include "runtime/engine/worker/task.h"
 
 namespace kachel::runtime {
 
 // Thread-safe.
-class Relay {
+class WorkerRelay {
  public:
   struct Setup {
     Engine& engine;
@@ -23,11 +23,11 @@ class Relay {
     const std::atomic<bool>* cancelled;
   };
   // keys: task_keys() as this process sees them. Borrows what is in `setup`.
-  Relay(const Setup& setup, RemoteTask task, std::string keys)
+  WorkerRelay(const Setup& setup, WorkerTask task, std::string keys)
       : setup_(setup), task_(std::move(task)), keys_(std::move(keys)) {}
-  ~Relay();
-  Relay(const Relay&) = delete;
-  Relay& operator=(const Relay&) = delete;
+  ~WorkerRelay();
+  WorkerRelay(const WorkerRelay&) = delete;
+  WorkerRelay& operator=(const WorkerRelay&) = delete;
 
   // One worker, and what it has of the candidates; but for `loaded` of one thread alone.
   struct Turn {
@@ -46,13 +46,13 @@ class Relay {
 
   // The worker that does the work now; a fresh one where the last is lost. Fails once there will be none.
   Result<std::shared_ptr<Turn>> present();
-  Reply call(Turn& turn, RemoteCall what, std::string body, int64_t limit_ns);
+  Reply call(Turn& turn, WorkerCall what, std::string body, int64_t limit_ns);
   // After a call that was not answered.
   void lose(const std::shared_ptr<Turn>& turn);
   // From now on there is none.
   void stop(Status why);
 
-  const RemoteTask& task() const { return task_; }
+  const WorkerTask& task() const { return task_; }
   // The first attempt at a reference that is worth one. REQUIRES: present() was ok once.
   uint64_t first_attempt() const { return first_attempt_; }
   bool is_first() {
@@ -64,7 +64,7 @@ class Relay {
   Result<std::shared_ptr<Turn>> begin();
 
   const Setup setup_;
-  const RemoteTask task_;
+  const WorkerTask task_;
   const std::string keys_;
   std::atomic<uint64_t> first_attempt_{0};
   std::mutex mutex_;  // guards what follows

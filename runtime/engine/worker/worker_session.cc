@@ -1,4 +1,4 @@
-#include "runtime/engine/remote/remote_session.h"
+#include "runtime/engine/worker/worker_session.h"
 
 #include <fmt/format.h>
 
@@ -24,14 +24,14 @@ std::string indexed(size_t index) {
 
 }  // namespace
 
-RemoteTask RemoteSession::task_of(const Setup& setup) {
-  RemoteTask task = describe_task(setup.model, setup.arguments, setup.candidates);
+WorkerTask WorkerSession::task_of(const Setup& setup) {
+  WorkerTask task = describe_task(setup.model, setup.arguments, setup.candidates);
   task.devices = setup.engine.options().devices;
   task.compile_limit_ns = setup.engine.options().compile_limit_ns;
   return task;
 }
 
-RemoteSession::RemoteSession(const Setup& setup)
+WorkerSession::WorkerSession(const Setup& setup)
     : setup_(setup),
       name_(fmt::format("kernel `{}`", setup.model.kernel.name)),
       relay_({setup.engine, setup.device, setup.arguments, setup.stream, setup.share < 1, setup.cancelled},
@@ -39,18 +39,18 @@ RemoteSession::RemoteSession(const Setup& setup)
              task_keys(setup.model, setup.point, setup.key_values, setup.candidates[0], setup.device.properties())),
       notes_(setup.candidates.size()) {}
 
-Result<std::unique_ptr<RemoteSession>> RemoteSession::open(const Setup& setup) {
+Result<std::unique_ptr<WorkerSession>> WorkerSession::open(const Setup& setup) {
   const int64_t bytes = task_bytes(setup.model, setup.arguments), most = setup.engine.worker_bytes(setup.device);
   if (bytes > most)
     return Status(Code::kNoMemory,
                   fmt::format("copies of its tensors in a worker would take {} bytes, more than {}", bytes, most));
-  std::unique_ptr<RemoteSession> session(new RemoteSession(setup));
+  std::unique_ptr<WorkerSession> session(new WorkerSession(setup));
   KACHEL_TRY(setup.device.synchronize(setup.stream));
   KACHEL_TRY(session->relay_.present().status());
   return session;
 }
 
-Status RemoteSession::harmed(size_t index, const Relay::Reply& reply, int64_t limit_ns) {
+Status WorkerSession::harmed(size_t index, const WorkerRelay::Reply& reply, int64_t limit_ns) {
   const bool late = reply.end == End::kTimedOut;
   std::string why = late ? fmt::format("no end after {} ms; its worker was killed", limit_ns / 1'000'000) : reply.body;
   const std::string configuration = configuration_text(setup_.model, setup_.candidates[index]);
@@ -67,36 +67,36 @@ Status RemoteSession::harmed(size_t index, const Relay::Reply& reply, int64_t li
   return notes_[index].why = {Code::kLaunch, std::move(why)};
 }
 
-Status RemoteSession::not_tried(size_t index, const Status& why) {
+Status WorkerSession::not_tried(size_t index, const Status& why) {
   if (why.code() == Code::kCancelled) return why;
   std::lock_guard lock(mutex_);
   notes_[index].verdict = Verdict::kNotTried;
   return notes_[index].why = {Code::kLaunch, "not tried: " + why.message()};
 }
 
-Verdict RemoteSession::verdict(size_t index) const {
+Verdict WorkerSession::verdict(size_t index) const {
   std::lock_guard lock(mutex_);
   return notes_[index].verdict;
 }
 
-std::vector<tuner::CandidateRunner::Harm> RemoteSession::take_harms() {
+std::vector<tuner::CandidateRunner::Harm> WorkerSession::take_harms() {
   std::lock_guard lock(mutex_);
   return std::exchange(harms_, {});
 }
 
-std::string RemoteSession::flaw(size_t index) {
+std::string WorkerSession::flaw(size_t index) {
   std::lock_guard lock(mutex_);
   return notes_[index].flaw;
 }
 
-tuner::Forecast RemoteSession::forecast(size_t index) {
+tuner::Forecast WorkerSession::forecast(size_t index) {
   const auto predicted = setup_.engine.plans().predict(
       {setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, setup_.arguments);
   if (!predicted) return {};
   return {predicted->time.ns, predicted->flawed, predicted->code};
 }
 
-Status RemoteSession::compile(size_t index) {
+Status WorkerSession::compile(size_t index) {
   bool suspect = false;
   {
     std::shared_lock lock(compiling_);
@@ -108,7 +108,7 @@ Status RemoteSession::compile(size_t index) {
 }
 
 // `suspect`: the worker died of this or of another one; nothing is settled then.
-Status RemoteSession::compile_in(size_t index, bool alone, bool* suspect) {
+Status WorkerSession::compile_in(size_t index, bool alone, bool* suspect) {
   const int64_t limit_ns = relay_.task().compile_limit_ns + kGrace_ns;
   for (;;) {
     auto turn = relay_.present();
@@ -118,7 +118,7 @@ Status RemoteSession::compile_in(size_t index, bool alone, bool* suspect) {
     ByteWriter body;
     body.put<uint64_t>(index);
     body.put_bytes(plan.value_or(""));
-    const Relay::Reply reply = relay_.call(**turn, RemoteCall::kCompile, body.take(), limit_ns);
+    const WorkerRelay::Reply reply = relay_.call(**turn, WorkerCall::kCompile, body.take(), limit_ns);
     if (reply.end == End::kCancelled) return reply.status;
     if (reply.end == End::kAnswered) {
       if (!reply.status.ok()) return reply.status;
@@ -137,7 +137,7 @@ Status RemoteSession::compile_in(size_t index, bool alone, bool* suspect) {
   }
 }
 
-Status RemoteSession::keep_plan(size_t index, bool given, ByteReader& answer) {
+Status WorkerSession::keep_plan(size_t index, bool given, ByteReader& answer) {
   std::string flaw(answer.get_bytes());
   const std::string_view plan = answer.get_bytes();
   if (!answer.at_end()) return internal("the worker's answer makes no sense");
@@ -151,17 +151,17 @@ Status RemoteSession::keep_plan(size_t index, bool given, ByteReader& answer) {
   return {};
 }
 
-Status RemoteSession::refer(size_t attempt) {
+Status WorkerSession::refer(size_t attempt) {
   // Behind the generic lowering's, a candidate each.
   const size_t count = setup_.candidates.size();
   const bool own = attempt >= count;
   if (own) {
-    KACHEL_ASSIGN(const std::shared_ptr<Relay::Turn> turn, relay_.present());
+    KACHEL_ASSIGN(const std::shared_ptr<WorkerRelay::Turn> turn, relay_.present());
     if (!turn->loaded[attempt - count]) KACHEL_TRY(compile_in(attempt - count, true, nullptr));
   }
-  KACHEL_ASSIGN(const std::shared_ptr<Relay::Turn> turn, relay_.present());
+  KACHEL_ASSIGN(const std::shared_ptr<WorkerRelay::Turn> turn, relay_.present());
   const int64_t limit_ns = relay_.task().compile_limit_ns + setup_.engine.workers().options().run_limit_ns + kGrace_ns;
-  const Relay::Reply reply = relay_.call(*turn, RemoteCall::kRefer, indexed(attempt), limit_ns);
+  const WorkerRelay::Reply reply = relay_.call(*turn, WorkerCall::kRefer, indexed(attempt), limit_ns);
   if (reply.end == End::kAnswered) turn->prepared = reply.status.ok();
   if (reply.end == End::kAnswered || reply.end == End::kCancelled) return reply.status;
   relay_.lose(turn);
@@ -169,7 +169,7 @@ Status RemoteSession::refer(size_t attempt) {
 }
 
 // The first attempt that succeeds; a candidate that has done harm is none.
-Status RemoteSession::make_reference(size_t first) {
+Status WorkerSession::make_reference(size_t first) {
   Status why;
   const size_t count = setup_.candidates.size();
   for (size_t attempt = first; attempt < 2 * count; ++attempt) {
@@ -183,14 +183,14 @@ Status RemoteSession::make_reference(size_t first) {
   return why.ok() ? Status(Code::kLaunch, "no configuration is left that others could be compared with") : why;
 }
 
-Status RemoteSession::prepare() {
+Status WorkerSession::prepare() {
   return make_reference(relay_.first_attempt());
 }
 
 // A worker that has the reference and the candidate.
-Result<std::shared_ptr<Relay::Turn>> RemoteSession::ready(size_t index) {
+Result<std::shared_ptr<WorkerRelay::Turn>> WorkerSession::ready(size_t index) {
   for (;;) {
-    KACHEL_ASSIGN(const std::shared_ptr<Relay::Turn> turn, relay_.present());
+    KACHEL_ASSIGN(const std::shared_ptr<WorkerRelay::Turn> turn, relay_.present());
     if (!turn->prepared) {
       Status made = make_reference(reference_);
       if (made.ok()) continue;
@@ -202,7 +202,7 @@ Result<std::shared_ptr<Relay::Turn>> RemoteSession::ready(size_t index) {
   }
 }
 
-Status RemoteSession::run(size_t index, RemoteCall what, std::string* answer) {
+Status WorkerSession::run(size_t index, WorkerCall what, std::string* answer) {
   {
     std::lock_guard lock(mutex_);
     if (notes_[index].verdict != Verdict::kFailed) return notes_[index].why;
@@ -211,11 +211,11 @@ Status RemoteSession::run(size_t index, RemoteCall what, std::string* answer) {
   for (;;) {
     auto turn = ready(index);
     if (!turn.ok()) return verdict(index) == Verdict::kFailed ? not_tried(index, turn.status()) : turn.status();
-    Relay::Reply reply = relay_.call(**turn, what, indexed(index), limit_ns);
+    WorkerRelay::Reply reply = relay_.call(**turn, what, indexed(index), limit_ns);
     if (reply.end == End::kCancelled) return reply.status;
     if (reply.end == End::kAnswered) {
       // The first run in a worker pays for what the protocol's warm-up has paid for in the one before.
-      const bool cold = what == RemoteCall::kMeasure && !(*turn)->warm[index] && !relay_.is_first();
+      const bool cold = what == WorkerCall::kMeasure && !(*turn)->warm[index] && !relay_.is_first();
       (*turn)->warm[index] = true;
       if (cold && reply.status.ok()) continue;
       if (answer) *answer = std::move(reply.body);
@@ -226,13 +226,13 @@ Status RemoteSession::run(size_t index, RemoteCall what, std::string* answer) {
   }
 }
 
-Status RemoteSession::check(size_t index) {
-  return run(index, RemoteCall::kCheck, nullptr);
+Status WorkerSession::check(size_t index) {
+  return run(index, WorkerCall::kCheck, nullptr);
 }
 
-Result<double> RemoteSession::time_once_ns(size_t index) {
+Result<double> WorkerSession::time_once_ns(size_t index) {
   std::string answer;
-  KACHEL_TRY(run(index, RemoteCall::kMeasure, &answer));
+  KACHEL_TRY(run(index, WorkerCall::kMeasure, &answer));
   setup_.engine.counters().measurements.fetch_add(1, std::memory_order_relaxed);
   ByteReader in(answer);
   const auto ns = in.get<double>();

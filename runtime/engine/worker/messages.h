@@ -24,10 +24,10 @@
 namespace kachel::runtime {
 
 // Types of messages; 0 and 1 are the process's own (worker.h).
-enum class RemoteCall : uint8_t { kOpen = 2, kContents, kStart, kCompile, kRefer, kCheck, kMeasure, kClose };
+enum class WorkerCall : uint8_t { kOpen = 2, kContents, kStart, kCompile, kRefer, kCheck, kMeasure, kClose };
 
 // A tensor without its contents. Its copy lies at the same place within an alignment, so that the same facts hold.
-struct RemoteTensor {
+struct WorkerTensor {
   static constexpr uint64_t kAlign = 256;
 
   ir::DType dtype = ir::DType::F32;
@@ -37,34 +37,34 @@ struct RemoteTensor {
   bool read = true;                     // the kernel reads it
 };
 
-struct RemoteArgument {
-  std::optional<RemoteTensor> tensor;
+struct WorkerArgument {
+  std::optional<WorkerTensor> tensor;
   uint64_t scalar = 0;  // else, as in BoundArguments
 };
 
 // One key to be tuned.
-struct RemoteTask {
+struct WorkerTask {
   DeviceOptions devices;
   int64_t compile_limit_ns = 0;
   DeviceRef device;
   std::string text;  // a module with the kernel alone
   std::vector<ConstValue> consts;
-  std::vector<RemoteArgument> arguments;  // by parameter
+  std::vector<WorkerArgument> arguments;  // by parameter
   std::vector<TunableValues> candidates;
 
   // Integers decide what a kernel does: those of its inputs are copied. Floats are made up.
-  static bool copies(const RemoteTensor& tensor) { return tensor.read && !ir::is_float(tensor.dtype); }
+  static bool copies(const WorkerTensor& tensor) { return tensor.read && !ir::is_float(tensor.dtype); }
 };
 
-std::string encode_task(const RemoteTask& task);
+std::string encode_task(const WorkerTask& task);
 // Nothing for bytes that encode_task cannot have written.
-std::optional<RemoteTask> decode_task(std::string_view bytes);
+std::optional<WorkerTask> decode_task(std::string_view bytes);
 
-struct RemoteAnswer {
+struct WorkerAnswer {
   Status status;
   std::string body;
 };
-std::string encode_answer(const RemoteAnswer& answer);
-std::optional<RemoteAnswer> decode_answer(std::string_view bytes);
+std::string encode_answer(const WorkerAnswer& answer);
+std::optional<WorkerAnswer> decode_answer(std::string_view bytes);
 
 }  // namespace kachel::runtime

@@ -17,12 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine/remote/relay.h"
+#include "runtime/engine/worker/relay.h"
 #include "tuner/runner.h"
 
 namespace kachel::runtime {
 
-class RemoteSession final : public tuner::CandidateRunner {
+class WorkerSession final : public tuner::CandidateRunner {
  public:
   struct Setup {
     Engine& engine;
@@ -38,7 +38,7 @@ class RemoteSession final : public tuner::CandidateRunner {
   };
   // Borrows everything in `setup`. kUnsupported where no worker can be had, kNoMemory where the copies would take more
   // than the engine's options or the device allow.
-  static Result<std::unique_ptr<RemoteSession>> open(const Setup& setup);
+  static Result<std::unique_ptr<WorkerSession>> open(const Setup& setup);
 
   tuner::Forecast forecast(size_t index) override;
   Status compile(size_t index) override;
@@ -56,20 +56,20 @@ class RemoteSession final : public tuner::CandidateRunner {
     Status why;  // of a verdict that is none of kFailed
     std::string flaw;
   };
-  static RemoteTask task_of(const Setup& setup);
-  explicit RemoteSession(const Setup& setup);
-  Status harmed(size_t index, const Relay::Reply& reply, int64_t limit_ns);
+  static WorkerTask task_of(const Setup& setup);
+  explicit WorkerSession(const Setup& setup);
+  Status harmed(size_t index, const WorkerRelay::Reply& reply, int64_t limit_ns);
   Status not_tried(size_t index, const Status& why);
   Status compile_in(size_t index, bool alone, bool* suspect);
   Status keep_plan(size_t index, bool given, ByteReader& answer);
   Status refer(size_t attempt);
   Status make_reference(size_t first);
-  Result<std::shared_ptr<Relay::Turn>> ready(size_t index);
-  Status run(size_t index, RemoteCall what, std::string* answer);
+  Result<std::shared_ptr<WorkerRelay::Turn>> ready(size_t index);
+  Status run(size_t index, WorkerCall what, std::string* answer);
 
   const Setup setup_;
   const std::string name_;  // "kernel `f`", for the log
-  Relay relay_;
+  WorkerRelay relay_;
   std::shared_mutex compiling_;  // held alone while a suspect compiles
   uint64_t reference_ = 0;       // the attempt that made it last
   mutable std::mutex mutex_;     // guards what follows

@@ -1,4 +1,4 @@
-#include "runtime/engine/remote/task.h"
+#include "runtime/engine/worker/task.h"
 
 #include <algorithm>
 #include <limits>
@@ -19,27 +19,27 @@ std::vector<ConstValue> consts_of(const KernelModel& model) {
 
 }  // namespace
 
-RemoteTask describe_task(const KernelModel& model, const BoundArguments& arguments,
+WorkerTask describe_task(const KernelModel& model, const BoundArguments& arguments,
                          const std::vector<TunableValues>& candidates) {
-  RemoteTask task;
+  WorkerTask task;
   task.device = arguments.device;
   task.text = "tile 1\n" + ir::print(model.kernel);
   task.consts = consts_of(model);
   task.candidates = candidates;
   for (size_t i = 0; i < model.params.size(); ++i) {
     const ParamModel& param = model.params[i];
-    RemoteArgument& argument = task.arguments.emplace_back();
+    WorkerArgument& argument = task.arguments.emplace_back();
     if (!param.is_tensor) {
       argument.scalar = arguments.scalars[i];
       continue;
     }
     const BoundTensor& bound = arguments.tensors[i];
-    RemoteTensor& tensor = argument.tensor.emplace();
+    WorkerTensor& tensor = argument.tensor.emplace();
     tensor.dtype = bound.dtype;
     tensor.shape.assign(bound.shape, bound.shape + param.axes.size());
     tensor.strides.assign(bound.strides, bound.strides + param.axes.size());
     tensor.bytes = static_cast<uint64_t>(bound.bytes);
-    tensor.address = reinterpret_cast<uintptr_t>(bound.data) % RemoteTensor::kAlign;
+    tensor.address = reinterpret_cast<uintptr_t>(bound.data) % WorkerTensor::kAlign;
     tensor.read = param.direction != ir::Direction::kOut;
   }
   return task;
@@ -50,7 +50,7 @@ int64_t task_bytes(const KernelModel& model, const BoundArguments& arguments) {
   int64_t bytes = 0;
   for (int index : model.tensors) {
     const int64_t copies = model.params[static_cast<size_t>(index)].direction == ir::Direction::kIn ? 1 : 2;
-    const int64_t each = arguments.tensors[index].bytes + static_cast<int64_t>(RemoteTensor::kAlign);
+    const int64_t each = arguments.tensors[index].bytes + static_cast<int64_t>(WorkerTensor::kAlign);
     if (each > (kMost - bytes) / copies) return kMost;
     bytes += copies * each;
   }
@@ -62,12 +62,12 @@ std::string task_keys(const KernelModel& model, const Point& point, const std::v
   return tuning_key(model, point, key_values, device).hex() + plan_key(model, point, first, device).hex();
 }
 
-Status read_contents(Device& device, const BoundArguments& arguments, const RemoteTask& task, void* stream,
+Status read_contents(Device& device, const BoundArguments& arguments, const WorkerTask& task, void* stream,
                      const ContentsSink& sink) {
   std::string piece;
   for (size_t i = 0; i < task.arguments.size(); ++i) {
     const auto& tensor = task.arguments[i].tensor;
-    if (!tensor || !RemoteTask::copies(*tensor)) continue;
+    if (!tensor || !WorkerTask::copies(*tensor)) continue;
     for (uint64_t offset = 0; offset < tensor->bytes; offset += kPieceBytes) {
       piece.resize(std::min(kPieceBytes, tensor->bytes - offset));
       KACHEL_TRY(device.copy(piece.data(), arguments.tensors[i].data + offset, piece.size(), stream));

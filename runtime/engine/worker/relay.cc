@@ -1,4 +1,4 @@
-#include "runtime/engine/remote/relay.h"
+#include "runtime/engine/worker/relay.h"
 
 #include <fmt/format.h>
 
@@ -13,19 +13,19 @@ constexpr int64_t kClose_ns = 1'000'000'000;
 
 }  // namespace
 
-Relay::~Relay() {
+WorkerRelay::~WorkerRelay() {
   if (!turn_ || !turn_->worker->is_free()) return;
-  if (call(*turn_, RemoteCall::kClose, {}, kClose_ns).end == End::kAnswered)
+  if (call(*turn_, WorkerCall::kClose, {}, kClose_ns).end == End::kAnswered)
     setup_.engine.workers().give_back(std::move(turn_->worker), setup_.patient);
 }
 
-void Relay::stop(Status why) {
+void WorkerRelay::stop(Status why) {
   std::lock_guard lock(mutex_);
   if (helpless_.ok()) helpless_ = std::move(why);
   turn_.reset();
 }
 
-Relay::Reply Relay::call(Turn& turn, RemoteCall what, std::string body, int64_t limit_ns) {
+WorkerRelay::Reply WorkerRelay::call(Turn& turn, WorkerCall what, std::string body, int64_t limit_ns) {
   Worker::Answer answer = turn.worker->call(static_cast<uint8_t>(what), std::move(body),
                                             std::chrono::nanoseconds(limit_ns), setup_.cancelled);
   Reply reply{.end = answer.end, .body = std::move(answer.body), .alone = answer.alone};
@@ -49,7 +49,7 @@ Relay::Reply Relay::call(Turn& turn, RemoteCall what, std::string body, int64_t 
   return reply;
 }
 
-Result<std::shared_ptr<Relay::Turn>> Relay::present() {
+Result<std::shared_ptr<WorkerRelay::Turn>> WorkerRelay::present() {
   std::lock_guard lock(mutex_);
   if (turn_) return turn_;
   if (!helpless_.ok()) return helpless_;
@@ -65,16 +65,16 @@ Result<std::shared_ptr<Relay::Turn>> Relay::present() {
   return begun;
 }
 
-Result<std::shared_ptr<Relay::Turn>> Relay::begin() {
+Result<std::shared_ptr<WorkerRelay::Turn>> WorkerRelay::begin() {
   auto turn = std::make_shared<Turn>();
   turn->loaded = std::vector<std::atomic<bool>>(task_.candidates.size());
   turn->warm.resize(task_.candidates.size());
   KACHEL_ASSIGN(turn->worker, setup_.engine.workers().take(setup_.patient));
   const std::string task = encode_task(task_);
-  Reply opened = call(*turn, RemoteCall::kOpen, task, kHandover_ns);
+  Reply opened = call(*turn, WorkerCall::kOpen, task, kHandover_ns);
   if (opened.end == End::kDied) {  // one that was kept for this may have been about to go
     KACHEL_ASSIGN(turn->worker, setup_.engine.workers().take(setup_.patient));
-    opened = call(*turn, RemoteCall::kOpen, task, kHandover_ns);
+    opened = call(*turn, WorkerCall::kOpen, task, kHandover_ns);
   }
   setup_.engine.counters().workers.fetch_add(1, std::memory_order_relaxed);
   auto judged = [](Reply reply) -> Result<std::string> {
@@ -82,7 +82,7 @@ Result<std::shared_ptr<Relay::Turn>> Relay::begin() {
     if (reply.end != End::kAnswered) return unsupported("a worker could not take the tensors over: " + reply.body);
     return std::move(reply.body);
   };
-  auto must = [&](RemoteCall what, std::string body) {
+  auto must = [&](WorkerCall what, std::string body) {
     return judged(call(*turn, what, std::move(body), kHandover_ns));
   };
   KACHEL_TRY(judged(std::move(opened)).status());
@@ -92,9 +92,9 @@ Result<std::shared_ptr<Relay::Turn>> Relay::begin() {
                              body.put(param);
                              body.put(offset);
                              body.put_bytes(bytes);
-                             return must(RemoteCall::kContents, body.take()).status();
+                             return must(WorkerCall::kContents, body.take()).status();
                            }));
-  KACHEL_ASSIGN(const std::string answer, must(RemoteCall::kStart, {}));
+  KACHEL_ASSIGN(const std::string answer, must(WorkerCall::kStart, {}));
   ByteReader in(answer);
   const std::string_view keys = in.get_bytes();
   first_attempt_ = in.get<uint64_t>();
@@ -104,7 +104,7 @@ Result<std::shared_ptr<Relay::Turn>> Relay::begin() {
       "the worker sees another program or another device than this process: give it the same environment");
 }
 
-void Relay::lose(const std::shared_ptr<Turn>& turn) {
+void WorkerRelay::lose(const std::shared_ptr<Turn>& turn) {
   std::lock_guard lock(mutex_);
   if (turn_ != turn) return;
   turn_.reset();

@@ -2,12 +2,12 @@
 #pragma once
 #include <functional>
 
-#include "runtime/engine/remote/messages.h"
 #include "runtime/engine/specialise/keys.h"
+#include "runtime/engine/worker/messages.h"
 
 namespace kachel::runtime {
 
-RemoteTask describe_task(const KernelModel& model, const BoundArguments& arguments,
+WorkerTask describe_task(const KernelModel& model, const BoundArguments& arguments,
                          const std::vector<TunableValues>& candidates);
 
 // Of the tensors and one more copy of what is written, as a tuning needs them; saturates.
@@ -20,7 +20,7 @@ std::string task_keys(const KernelModel& model, const Point& point, const std::v
 
 // Hands out, piece by piece, the contents that the worker is to have. `stream`, which is waited for, is not captured.
 using ContentsSink = std::function<Status(uint64_t param, uint64_t offset, std::string_view bytes)>;
-Status read_contents(Device& device, const BoundArguments& arguments, const RemoteTask& task, void* stream,
+Status read_contents(Device& device, const BoundArguments& arguments, const WorkerTask& task, void* stream,
                      const ContentsSink& sink);
 
 }  // namespace kachel::runtime

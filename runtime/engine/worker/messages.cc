@@ -1,4 +1,4 @@
-#include "runtime/engine/remote/messages.h"
+#include "runtime/engine/worker/messages.h"
 
 namespace kachel::runtime {
 namespace {
@@ -13,10 +13,10 @@ std::vector<int64_t> get_numbers(ByteReader& in) {
   return numbers;
 }
 
-void put_argument(ByteWriter& out, const RemoteArgument& argument) {
+void put_argument(ByteWriter& out, const WorkerArgument& argument) {
   out.put<uint8_t>(argument.tensor.has_value());
   if (!argument.tensor) return out.put(argument.scalar);
-  const RemoteTensor& tensor = *argument.tensor;
+  const WorkerTensor& tensor = *argument.tensor;
   out.put(static_cast<uint8_t>(tensor.dtype));
   put_numbers(out, tensor.shape);
   put_numbers(out, tensor.strides);
@@ -24,12 +24,12 @@ void put_argument(ByteWriter& out, const RemoteArgument& argument) {
   out.put(tensor.address);
   out.put<uint8_t>(tensor.read);
 }
-bool get_argument(ByteReader& in, RemoteArgument& argument) {
+bool get_argument(ByteReader& in, WorkerArgument& argument) {
   if (in.get<uint8_t>() == 0) {
     argument.scalar = in.get<uint64_t>();
     return in.ok();
   }
-  RemoteTensor& tensor = argument.tensor.emplace();
+  WorkerTensor& tensor = argument.tensor.emplace();
   const auto dtype = in.get<uint8_t>();
   if (dtype >= ir::kDTypeCount) return false;
   tensor.dtype = static_cast<ir::DType>(dtype);
@@ -38,13 +38,13 @@ bool get_argument(ByteReader& in, RemoteArgument& argument) {
   tensor.bytes = in.get<uint64_t>();
   tensor.address = in.get<uint64_t>();
   tensor.read = in.get<uint8_t>() != 0;
-  return in.ok() && tensor.shape.size() == tensor.strides.size() && tensor.address < RemoteTensor::kAlign &&
+  return in.ok() && tensor.shape.size() == tensor.strides.size() && tensor.address < WorkerTensor::kAlign &&
          tensor.bytes <= static_cast<uint64_t>(kMaxTensorBytes);
 }
 
 }  // namespace
 
-std::string encode_task(const RemoteTask& task) {
+std::string encode_task(const WorkerTask& task) {
   ByteWriter out;
   out.put_bytes(task.devices.nvrtc_path);
   out.put_bytes(task.devices.cpu_compiler_path);
@@ -60,15 +60,15 @@ std::string encode_task(const RemoteTask& task) {
     out.put(value.f);
   }
   out.put<uint64_t>(task.arguments.size());
-  for (const RemoteArgument& argument : task.arguments) put_argument(out, argument);
+  for (const WorkerArgument& argument : task.arguments) put_argument(out, argument);
   out.put<uint64_t>(task.candidates.size());
   for (const TunableValues& values : task.candidates) put_numbers(out, values);
   return out.take();
 }
 
-std::optional<RemoteTask> decode_task(std::string_view bytes) {
+std::optional<WorkerTask> decode_task(std::string_view bytes) {
   ByteReader in(bytes);
-  RemoteTask task;
+  WorkerTask task;
   task.devices.nvrtc_path = in.get_bytes();
   task.devices.cpu_compiler_path = in.get_bytes();
   task.devices.cpu_threads = in.get<int32_t>();
@@ -83,7 +83,7 @@ std::optional<RemoteTask> decode_task(std::string_view bytes) {
     value.f = in.get<double>();
   }
   task.arguments.resize(in.get_count(1 + sizeof(uint64_t)));
-  for (RemoteArgument& argument : task.arguments)
+  for (WorkerArgument& argument : task.arguments)
     if (!get_argument(in, argument)) return std::nullopt;
   task.candidates.resize(in.get_count(sizeof(uint64_t)));
   for (TunableValues& values : task.candidates) values = get_numbers(in);
@@ -91,7 +91,7 @@ std::optional<RemoteTask> decode_task(std::string_view bytes) {
   return task;
 }
 
-std::string encode_answer(const RemoteAnswer& answer) {
+std::string encode_answer(const WorkerAnswer& answer) {
   ByteWriter out;
   out.put(static_cast<int32_t>(answer.status.code()));
   out.put_bytes(answer.status.message());
@@ -100,11 +100,11 @@ std::string encode_answer(const RemoteAnswer& answer) {
   return out.take();
 }
 
-std::optional<RemoteAnswer> decode_answer(std::string_view bytes) {
+std::optional<WorkerAnswer> decode_answer(std::string_view bytes) {
   ByteReader in(bytes);
   const auto code = in.get<int32_t>();
   const std::string message(in.get_bytes()), log(in.get_bytes());
-  RemoteAnswer answer;
+  WorkerAnswer answer;
   answer.body = in.get_bytes();
   if (!in.at_end() || code < 0 || code > static_cast<int32_t>(Code::kInternal)) return std::nullopt;
   answer.status = {static_cast<Code>(code), message, log};
