@@ -19,6 +19,7 @@
 #include "ir/tunable_role.h"
 #include "lowering/lower.h"
 #include "runtime/device.h"
+#include "tests/bench/options.h"
 
 using namespace kachel;
 
@@ -109,36 +110,21 @@ int compile(const Options& options, const ir::Kernel& kernel, runtime::Compiler&
 
 int main(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : std::string(); };
-    if (option == "--kernel")
-      options.kernel = value();
-    else if (option == "--arch")
-      options.archs = value();
-    else if (option == "--bind")
-      options.bind = value();
-    else if (option == "--threads")
-      options.target.threads = std::atoi(value().c_str());
-    else if (option == "--cluster")
-      options.target.cluster = std::atoi(value().c_str());
-    else if (option == "--facts")
-      options.facts = std::strtoull(value().c_str(), nullptr, 0);
-    else if (option == "--cubin")
-      options.cubin = value();
-    else if (option == "--source")
-      options.source = value();
-    else if (option == "--text")
-      options.text = true;
-    else if (option == "--loops")
-      options.loops = true;
-    else if (option == "--notes")
-      options.notes = true;
-    else if (option == "--generic")
-      options.target.generic = true;
-    else
-      options.file = option;
-  }
+  bench::read_options(
+      argc, argv,
+      {bench::text("--kernel", &options.kernel),
+       bench::text("--arch", &options.archs),
+       bench::text("--bind", &options.bind),
+       bench::number("--threads", &options.target.threads),
+       bench::number("--cluster", &options.target.cluster),
+       {"--facts", [&](const std::string& value) { options.facts = std::strtoull(value.c_str(), nullptr, 0); }},
+       bench::text("--cubin", &options.cubin),
+       bench::text("--source", &options.source),
+       bench::flag("--text", &options.text),
+       bench::flag("--loops", &options.loops),
+       bench::flag("--notes", &options.notes),
+       bench::flag("--generic", &options.target.generic)},
+      [&](const std::string& word) { options.file = word; });
   std::stringstream text;
   text << std::ifstream(options.file).rdbuf();
   auto module = ir::load(text.str(), options.file);

@@ -20,6 +20,7 @@
 #include "lowering/lower.h"
 #include "lowering/machine/machine.h"
 #include "runtime/engine/specialise/prediction.h"
+#include "tests/bench/options.h"
 
 using namespace kachel;
 
@@ -183,23 +184,11 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : std::string(); };
-    if (option == "--kernel")
-      options.kernel = value();
-    else if (option == "--bind")
-      options.bind = value();
-    else if (option == "--arch")
-      options.architecture = std::atoi(value().c_str());
-    else if (option == "--multiprocessors")
-      options.multiprocessors = std::atoi(value().c_str());
-    else if (option == "--all")
-      options.all = true;
-    else if (options.file.empty())
-      options.file = option;
-    else
-      options.tuned = option;
-  }
+  bench::read_options(
+      argc, argv,
+      {bench::text("--kernel", &options.kernel), bench::text("--bind", &options.bind),
+       bench::number("--arch", &options.architecture), bench::number("--multiprocessors", &options.multiprocessors),
+       bench::flag("--all", &options.all)},
+      [&](const std::string& word) { (options.file.empty() ? options.file : options.tuned) = word; });
   return run(options);
 }

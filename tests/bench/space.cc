@@ -20,6 +20,7 @@
 #include "lowering/machine/machine.h"
 #include "lowering/space/space.h"
 #include "runtime/engine/specialise/prediction.h"
+#include "tests/bench/options.h"
 
 using namespace kachel;
 
@@ -195,25 +196,14 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : std::string(); };
-    if (option == "--kernel")
-      options.kernel = value();
-    else if (option == "--bind")
-      options.bind = value();
-    else if (option == "--arch")
-      options.architecture = std::atoi(value().c_str());
-    else if (option == "--multiprocessors")
-      options.multiprocessors = std::atoi(value().c_str());
-    else if (option == "--top")
-      options.top = std::atoi(value().c_str());
-    else if (option == "--find")
-      options.find.push_back(value());
-    else if (option == "--all")
-      options.all = true;
-    else
-      options.file = option;
-  }
+  bench::read_options(argc, argv,
+                      {bench::text("--kernel", &options.kernel),
+                       bench::text("--bind", &options.bind),
+                       bench::number("--arch", &options.architecture),
+                       bench::number("--multiprocessors", &options.multiprocessors),
+                       bench::number("--top", &options.top),
+                       bench::flag("--all", &options.all),
+                       {"--find", [&](const std::string& value) { options.find.push_back(value); }}},
+                      [&](const std::string& word) { options.file = word; });
   return run(options);
 }
