@@ -6,9 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/bound_values.h"
 #include "ir/concrete.h"
-#include "ir/numerics.h"
-#include "ir/tunable_role.h"
 #include "ir/typecheck.h"
 #include "ir/verify.h"
 
@@ -44,13 +43,11 @@ bool is_even(const ExprRef& expr) {
 
 class Instantiator {
  public:
-  Instantiator(Kernel typed, const Bindings& bindings) : typed_(std::move(typed)), bindings_(bindings) {}
+  Instantiator(Kernel typed, BoundValues values) : typed_(std::move(typed)), values_(std::move(values)) {}
 
-  Status bind_values(const std::vector<VarRef>& static_dims);
   Result<Kernel> run();
 
  private:
-  Status fail(Loc loc, std::string message, std::string mend);
   void note(Loc loc, std::string message, std::string mend);
 
   ExprRef value(const ExprRef& expr);
@@ -75,74 +72,15 @@ class Instantiator {
   void statement(const IfStmt& stmt, Block& out);
 
   Kernel typed_;
-  const Bindings& bindings_;
-  std::unordered_map<const Var*, ExprRef> values_;
+  BoundValues values_;  // and of `let`s that name a constant
   std::unordered_map<const Buffer*, BufferRef> buffers_;
   int64_t tile_elements_ = 0;
   Loc loc_;
   Status status_;  // the first mistake
 };
 
-Status Instantiator::fail(Loc loc, std::string message, std::string mend) {
-  std::string place = loc.line > 0 ? fmt::format("{}:{}:{}: ", typed_.name, loc.line, loc.column) : typed_.name + ": ";
-  return invalid(place + message + "; " + mend);
-}
-
 void Instantiator::note(Loc loc, std::string message, std::string mend) {
-  if (status_.ok()) status_ = fail(loc, std::move(message), std::move(mend));
-}
-
-Status Instantiator::bind_values(const std::vector<VarRef>& static_dims) {
-  for (const VarRef& var : typed_.consts) {
-    DType type = var->type.dtype;
-    auto real = bindings_.float_consts.find(var->name);
-    auto whole = bindings_.int_consts.find(var->name);
-    bool has_real = real != bindings_.float_consts.end(), has_whole = whole != bindings_.int_consts.end();
-    if (type == DType::F32 && (has_real || has_whole)) {
-      double number = has_real ? real->second : static_cast<double>(whole->second);
-      values_[var.get()] = make_float(round_float(DType::F32, number));
-    } else if (type == DType::Bool && has_whole) {
-      values_[var.get()] = make_bool(whole->second != 0);
-    } else if (type != DType::F32 && has_whole) {
-      if (wrap_integer(type, whole->second) != whole->second)
-        return fail(var->loc,
-                    fmt::format("{} is not a value of `{}`, which is {}", whole->second, var->name, name(type)),
-                    "give one that fits");
-      values_[var.get()] = make_int(whole->second, type);
-    } else {
-      return fail(var->loc, fmt::format("the const `{}` ({}) has no value", var->name, name(type)),
-                  "give it one when the kernel is specialised");
-    }
-  }
-  const std::vector<TunableRole> roles = roles_of(typed_);
-  for (size_t i = 0; i < roles.size(); ++i) {
-    const Tunable& tunable = typed_.tunables[i];
-    auto found = bindings_.tunables.find(tunable.var->name);
-    if (found == bindings_.tunables.end())
-      return fail(tunable.var->loc, fmt::format("the tunable `{}` has no value", tunable.var->name),
-                  "give it one of those declared in `tune`");
-    if (tunable.automatic) {
-      const int64_t most = most_automatic(roles[i]);
-      if (found->second < 1 || found->second > most)
-        return fail(tunable.var->loc,
-                    fmt::format("{} is not a value of the tunable `{}`", found->second, tunable.var->name),
-                    fmt::format("use one of 1 to {}", most));
-    } else if (std::find(tunable.values.begin(), tunable.values.end(), found->second) == tunable.values.end())
-      return fail(tunable.var->loc,
-                  fmt::format("{} is not a value of the tunable `{}`", found->second, tunable.var->name),
-                  fmt::format("use one of {}", fmt::join(tunable.values, ", ")));
-    values_[tunable.var.get()] = make_int(found->second);
-  }
-  for (const VarRef& dim : static_dims) {
-    auto found = bindings_.dims.find(dim->name);
-    if (found == bindings_.dims.end())
-      return fail(dim->loc, fmt::format("a tile extent depends on the dimension `{}`, which has no value", dim->name),
-                  "give its value when the kernel is specialised");
-    if (found->second < 0)
-      return fail(dim->loc, fmt::format("the dimension `{}` is {}", dim->name, found->second), "dimensions are >= 0");
-    values_[dim.get()] = make_int(found->second);
-  }
-  return {};
+  if (status_.ok()) status_ = cannot_instantiate(typed_, loc, message, mend);
 }
 
 ExprRef Instantiator::value(const ExprRef& expr) {
@@ -372,9 +310,10 @@ Result<Kernel> Instantiator::run() {
       for (const Tunable& tunable : typed_.tunables)
         chosen += fmt::format("{}{} = {}", chosen.empty() ? "" : ", ", tunable.var->name,
                               values_[tunable.var.get()]->int_value);
-      return fail(expr->loc,
-                  fmt::format("a `where` condition does not hold{}{}", chosen.empty() ? "" : " for ", chosen),
-                  "choose other values");
+      return cannot_instantiate(
+          typed_, expr->loc,
+          fmt::format("a `where` condition does not hold{}{}", chosen.empty() ? "" : " for ", chosen),
+          "choose other values");
     }
   }
   out.key = values(typed_.key);
@@ -382,24 +321,6 @@ Result<Kernel> Instantiator::run() {
   block(typed_.body, out.body);
   if (!status_.ok()) return status_;
   return out;
-}
-
-Result<TypeAssignment> choose_types(const Kernel& kernel, const Bindings& bindings) {
-  TypeAssignment types;
-  for (const TypeSymbolRef& symbol : kernel.type_symbols) {
-    auto found = bindings.types.find(symbol->name);
-    if (found == bindings.types.end())
-      return invalid(fmt::format("{}: the type `{}` has no value; name it when the kernel is specialised", kernel.name,
-                                 symbol->name));
-    if (std::find(symbol->options.begin(), symbol->options.end(), found->second) == symbol->options.end()) {
-      std::string options;
-      for (DType type : symbol->options) options += fmt::format("{}{}", options.empty() ? "" : ", ", name(type));
-      return invalid(fmt::format("{}: the type `{}` cannot be {}; use one of {}", kernel.name, symbol->name,
-                                 name(found->second), options));
-    }
-    types[symbol.get()] = found->second;
-  }
-  return types;
 }
 
 }  // namespace
@@ -410,9 +331,8 @@ Result<Kernel> instantiate(const Kernel& kernel, const Bindings& bindings) {
   Kernel typed = type_kernel(kernel, types, diagnostics);
   if (!diagnostics.empty()) return to_status(diagnostics, kernel.name, "");
   std::vector<VarRef> dims = static_dims(typed);
-  Instantiator instantiator(std::move(typed), bindings);
-  KACHEL_TRY(instantiator.bind_values(dims));
-  return instantiator.run();
+  KACHEL_ASSIGN(BoundValues values, bind_values(typed, bindings, dims));
+  return Instantiator(std::move(typed), std::move(values)).run();
 }
 
 }  // namespace kachel::ir

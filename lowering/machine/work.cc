@@ -12,10 +12,10 @@
 #include <set>
 #include <unordered_map>
 
-#include "ir/instantiate.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/machine/machine.h"
 #include "lowering/machine/operation_price.h"
+#include "lowering/machine/thread_conditions.h"
 #include "lowering/machine/work_node.h"
 #include "lowering/tile_ir/live_ranges.h"
 
@@ -28,7 +28,6 @@ using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
-constexpr int kWarp = 32;
 constexpr double kBoxAlign = 16;  // where rows of boxes begin: cuTensorMapEncodeTiled
 constexpr double kBankRow = 128;  // bytes of shared memory that an access of a warp takes at least
 
@@ -62,7 +61,7 @@ class Summary {
     for (const LoopPhases& phases : kernel.phases) depth_[phases.buffer.get()] = static_cast<double>(phases.count);
     for (const LoopBuffer& buffer : kernel.buffers)
       if (buffer.spilled) spilled_.insert(buffer.buffer.get());
-    if (kernel.thread) domains_[kernel.thread.get()] = kernel.threads;
+    if (kernel.thread) conditions_.add_domain(kernel.thread, kernel.threads);
   }
 
   // Stages that are held for an iteration more.
@@ -100,7 +99,7 @@ class Summary {
 
   void statement(const LoopLet& let, const Runs& runs, WorkNodes* out) {
     if (value(let.value, runs, out)) data_.insert(let.var.get());
-    lets_[let.var.get()] = let.value;
+    conditions_.add_let(let);
     WorkNode node;
     node.kind = WorkNode::Kind::kLet;
     node.var = let.var;
@@ -137,7 +136,7 @@ class Summary {
   }
   void statement(const LoopThreads& threads, const Runs& runs, WorkNodes* out) {
     const double extent = static_cast<double>(threads.extent), slots = std::ceil(extent / threads_);
-    domains_[threads.index.get()] = threads.extent;
+    conditions_.add_domain(threads.index, threads.extent);
     waits_ = false;
     block(threads.body,
           {extent * runs.each, std::ceil(extent / kWarp) * runs.each, slots * runs.each,
@@ -145,7 +144,7 @@ class Summary {
           out);
   }
   void statement(const LoopIf& branch, const Runs& runs, WorkNodes* out) {
-    if (const auto share = share_of(branch.condition)) {
+    if (const auto share = conditions_.share_of(branch.condition)) {
       auto part = [&](double threads, double warps) {
         return Runs{runs.threads * threads, runs.warps * warps, threads > 0 ? runs.each : 0, runs.rounds};
       };
@@ -155,7 +154,7 @@ class Summary {
     }
     const bool data = value(branch.condition, runs, out);
     // Threads outside of a tensor are few.
-    if (!data && asks_for_thread(branch.condition)) return block(branch.then_body, runs, out);
+    if (!data && conditions_.asks_for_thread(branch.condition)) return block(branch.then_body, runs, out);
     WorkNode node;
     node.kind = WorkNode::Kind::kBranch;
     node.value = branch.condition;
@@ -313,67 +312,12 @@ class Summary {
     return true;
   }
 
-  // The shares of threads and of warps for which a condition holds, and of warps for which it does not, where it asks
-  // for nothing but the number of the thread.
-  struct Share {
-    double threads = 0, warps = 0, other_warps = 0;
-  };
-  std::optional<Share> share_of(const ExprRef& condition) {
-    std::set<const ir::Var*> free;
-    if (!free_variables(condition, &free) || free.size() != 1) return std::nullopt;
-    const int64_t count = domains_.at(*free.begin());
-    double threads = 0;
-    std::set<int64_t> warps, others;
-    for (int64_t at = 0; at < count; ++at) {
-      ir::HostEnv env{{*free.begin(), {.i = at}}};
-      const auto holds = evaluate(condition, &env);
-      if (!holds) return std::nullopt;
-      threads += *holds != 0;
-      (*holds ? warps : others).insert(at / kWarp);
-    }
-    const double all = std::ceil(static_cast<double>(count) / kWarp);
-    return Share{threads / static_cast<double>(count), static_cast<double>(warps.size()) / all,
-                 static_cast<double>(others.size()) / all};
-  }
-  bool asks_for_thread(const ExprRef& expr) const {
-    bool asks = false;
-    ir::visit(expr, [&](const ExprRef& part) {
-      if (part->kind != ExprKind::kVar || asks) return;
-      const auto let = lets_.find(part->var.get());
-      asks = domains_.count(part->var.get()) || (let != lets_.end() && asks_for_thread(let->second));
-    });
-    return asks;
-  }
-  // False where the value hangs on anything but numbers of threads.
-  bool free_variables(const ExprRef& expr, std::set<const ir::Var*>* free) const {
-    bool known = true;
-    ir::visit(expr, [&](const ExprRef& part) {
-      if (part->kind == ExprKind::kLoad || part->kind == ExprKind::kReduce) known = false;
-      if (part->kind != ExprKind::kVar || !known) return;
-      const ir::Var* var = part->var.get();
-      if (domains_.count(var))
-        free->insert(var);
-      else if (auto let = lets_.find(var); let == lets_.end() || !free_variables(let->second, free))
-        known = false;
-    });
-    return known;
-  }
-  std::optional<int64_t> evaluate(const ExprRef& expr, ir::HostEnv* env) const {
-    ir::visit(expr, [&](const ExprRef& part) {
-      if (part->kind != ExprKind::kVar || env->count(part->var.get())) return;
-      if (const auto number = evaluate(lets_.at(part->var.get()), env)) (*env)[part->var.get()] = {.i = *number};
-    });
-    const auto number = ir::evaluate_int(expr, *env);
-    return number.ok() ? std::optional(*number) : std::nullopt;
-  }
-
   const LoopKernel& kernel_;
   const std::unordered_map<const ir::Buffer*, size_t>& tensor_of_;
   const size_t tensors_;
   std::unordered_map<const ir::Buffer*, double> depth_;  // of a pipeline, by its barriers
   std::set<const ir::Buffer*> spilled_;
-  std::unordered_map<const ir::Var*, ExprRef> lets_;
-  std::unordered_map<const ir::Var*, int64_t> domains_;  // numbers of threads: how many there are
+  ThreadConditions conditions_;
   std::set<const ir::Var*> data_;
   double held_ = 0;
   double rings_ = 0;  // that the loop at hand fills
