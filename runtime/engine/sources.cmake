@@ -26,6 +26,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/process/workers.cc
   engine/programs/prepared_forms.cc
   engine/programs/program_bound.cc
+  engine/programs/program_cargo.cc
   engine/programs/program_handle.cc
   engine/programs/program_model.cc
   engine/programs/program_session.cc
@@ -49,6 +50,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/specialise/plan_record.cc
   engine/specialise/prediction.cc
   engine/specialise/specialisation.cc
+  engine/tuning/choose_runner.cc
   engine/tuning/deferred.cc
   engine/tuning/drift_watch.cc
   engine/tuning/guess.cc

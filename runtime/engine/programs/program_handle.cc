@@ -6,8 +6,12 @@
 #include <new>
 
 #include "runtime/engine/programs/program_bound.h"
+#include "runtime/engine/programs/program_cargo.h"
 #include "runtime/engine/programs/program_session.h"
 #include "runtime/engine/threads.h"
+#include "runtime/engine/tuning/choose_runner.h"
+#include "runtime/engine/tuning/trials.h"
+#include "runtime/engine/worker/worker_session.h"
 
 namespace kachel::runtime {
 namespace {
@@ -60,6 +64,31 @@ Status ProgramHandle::run(const Device& device, const BoundArguments& arguments,
   return {};
 }
 
+Result<Ranking::Runner> ProgramHandle::runner(Device& device, const Point& point, const BoundArguments& arguments,
+                                              std::span<const Arg> args, const std::vector<TunableValues>& candidates,
+                                              const LaunchSettings& settings, void* stream) const {
+  auto here = [&]() -> std::unique_ptr<tuner::CandidateRunner> {
+    auto session = std::make_unique<ProgramSession>(*this, device, arguments, args, candidates, settings, stream);
+    session->rehearse();
+    return session;
+  };
+  auto in_worker = [&]() -> Result<std::unique_ptr<tuner::CandidateRunner>> {
+    // Before the kernels are tuned: whether there is one at all.
+    const bool patient = settings.share < 1;
+    KACHEL_ASSIGN(std::unique_ptr<Worker> worker, engine_->workers().take(patient));
+    engine_->workers().give_back(std::move(worker), patient);
+    KACHEL_ASSIGN(std::unique_ptr<WorkerCargo> cargo,
+                  ProgramCargo::create(*this, device, arguments, args, candidates, settings, stream));
+    KACHEL_ASSIGN(auto session,
+                  WorkerSession::open({*engine_, device, *model_, point, key_values_of(*model_, arguments), arguments,
+                                       candidates, stream, settings.share, settings.cancelled},
+                                      std::move(cargo)));
+    return std::unique_ptr<tuner::CandidateRunner>(std::move(session));
+  };
+  if (passes_integers(*program_, arguments)) return Ranking::Runner{here()};
+  return choose_runner(*engine_, hooks_of(*model_, settings), in_worker, here);
+}
+
 Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& arguments, std::span<const Arg> args,
                                                    const LaunchSettings& settings, Signature& signature, void* stream,
                                                    bool* decided) {
@@ -69,13 +98,10 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   if (capturing) return busy_in_capture(*model_, "choose a configuration");
   if (engine_->device_lost())
     return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");
-  Ranking ranking(*engine_, *device, *model_, arguments, settings,
-                  [&](const std::vector<TunableValues>& candidates) -> Result<Ranking::Runner> {
-                    auto session =
-                        std::make_unique<ProgramSession>(*this, *device, arguments, args, candidates, settings, stream);
-                    session->rehearse();
-                    return Ranking::Runner{std::move(session)};
-                  });
+  const Point point = point_of(*model_, arguments);
+  Ranking ranking(*engine_, *device, *model_, arguments, settings, [&](const std::vector<TunableValues>& candidates) {
+    return runner(*device, point, arguments, args, candidates, settings, stream);
+  });
   if (settings.has_configuration) {
     KACHEL_ASSIGN(TunableValues values, ranking.given());
     return keep(std::move(values));

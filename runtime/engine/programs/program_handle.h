@@ -42,6 +42,9 @@ class ProgramHandle final : public Launchable {
   Result<const TunableValues*> choose(const BoundArguments& arguments, std::span<const Arg> args,
                                       const LaunchSettings& settings, Signature& signature, void* stream,
                                       bool* decided);
+  Result<Ranking::Runner> runner(Device& device, const Point& point, const BoundArguments& arguments,
+                                 std::span<const Arg> args, const std::vector<TunableValues>& candidates,
+                                 const LaunchSettings& settings, void* stream) const;
   Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   // Makes all steps ready to be launched. Where they must be tuned, they are on private copies of what they write, once
   // what they read has been computed: now, or all of it in the background.

@@ -26,6 +26,7 @@ class Builder {
     if (program_.calls.size() > ProgramModel::kMaxSteps) return too_many("calls", ProgramModel::kMaxSteps);
     for (const ir::BufferRef& temp : program_.temps) KACHEL_TRY(add_temp(*temp));
     for (const ir::Call& call : program_.calls) KACHEL_TRY(add_call(call));
+    model_->text = ir::print(ir::Module{module_.version, module_.kernels, {program_}});
     return std::shared_ptr<const ProgramModel>(std::move(model_));
   }
 

@@ -43,6 +43,7 @@ struct ProgramModel {
   };
 
   std::shared_ptr<const KernelModel> header;
+  std::string text;  // a module with the program and the kernels that it may call
   std::vector<Temp> temps;
   std::vector<Step> steps;
 

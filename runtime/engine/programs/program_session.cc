@@ -89,13 +89,20 @@ Status ProgramSession::prepare() {
       if (why.ok()) why = runs_[i].status;
       continue;
     }
-    KACHEL_TRY(outputs_.restore(false));
-    Status ran = run(i);
-    if (ran.ok()) ran = device_.synchronize(stream_);
-    if (ran.ok()) return outputs_.keep();
-    if (why.ok()) why = program_.engine().services().noticed(std::move(ran));
+    Status made = make_reference(candidates_.size() + i);
+    if (made.ok()) return made;
+    if (why.ok()) why = std::move(made);
   }
   return why;
+}
+
+Status ProgramSession::make_reference(size_t attempt) {
+  KACHEL_TRY(open());
+  if (attempt < candidates_.size()) return unsupported("a program has no generic lowering of its own");
+  KACHEL_TRY(outputs_.restore(false));
+  Status ran = run(attempt - candidates_.size());
+  if (ran.ok()) ran = device_.synchronize(stream_);
+  return ran.ok() ? outputs_.keep() : program_.engine().services().noticed(std::move(ran));
 }
 
 Status ProgramSession::check(size_t index) {

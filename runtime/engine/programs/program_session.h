@@ -7,13 +7,13 @@
 
 #include "runtime/engine/programs/program_handle.h"
 #include "runtime/engine/tuning/output_copies.h"
+#include "runtime/engine/tuning/referenced_runner.h"
 #include "runtime/engine/tuning_hooks.h"
-#include "tuner/runner.h"
 
 namespace kachel::runtime {
 
 // Kernels that are to be tuned are so by the first run that comes to them, when what they read has been computed.
-class ProgramSession final : public tuner::CandidateRunner {
+class ProgramSession final : public ReferencedRunner {
  public:
   // Borrows everything but `candidates`. `stream`, the caller's, is not captured.
   ProgramSession(const ProgramHandle& program, Device& device, const BoundArguments& arguments,
@@ -29,6 +29,8 @@ class ProgramSession final : public tuner::CandidateRunner {
   // The outputs of the first candidate that runs are what the others are compared with: its kernels were each compared
   // with the generic lowering of their own.
   Status prepare() override;
+  size_t first_attempt() const override { return candidates_.size(); }
+  Status make_reference(size_t attempt) override;
   Status check(size_t index) override;
   void flush() override;
   Result<double> time_once_ns(size_t index) override;

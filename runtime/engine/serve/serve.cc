@@ -97,7 +97,7 @@ WorkerAnswer Server::open(std::string_view body) {
     if (!engine.ok()) return {engine.status(), {}};
     engine_ = *std::move(engine);
   }
-  auto opened = ServedTask::open(*engine_, *std::move(task));
+  auto opened = ServedTask::open(engine_, *std::move(task));
   if (!opened.ok()) return {opened.status(), {}};
   task_ = *std::move(opened);
   return {};
@@ -140,7 +140,7 @@ WorkerAnswer Server::step(WorkerCall what, std::string_view body) {
   const auto index = in.get<uint64_t>();
   const size_t most = started_ ? task_->candidates() * (what == WorkerCall::kRefer ? 2 : 1) : 0;
   if (!in.at_end() || index >= most) return {invalid("there is no such candidate"), {}};
-  TuneSession& session = task_->session();
+  ReferencedRunner& session = task_->session();
   if (what == WorkerCall::kRefer) return {session.make_reference(index), {}};
   if (what == WorkerCall::kCheck) return {session.check(index), {}};
   session.flush();

@@ -3,18 +3,34 @@
 #include <bit>
 
 #include "ir/parse.h"
+#include "runtime/engine/programs/program_cargo.h"
+#include "runtime/engine/programs/program_session.h"
 #include "runtime/engine/serve/synthesise.h"
+#include "runtime/engine/specialise/configurations.h"
 #include "runtime/engine/tuning/ranking.h"
+#include "runtime/engine/tuning/tune_session.h"
 
 namespace kachel::runtime {
 
-Result<std::unique_ptr<ServedTask>> ServedTask::open(Engine& engine, WorkerTask task) {
-  KACHEL_ASSIGN(Device * device, engine.devices().get(task.device));
-  std::unique_ptr<ServedTask> made(new ServedTask(engine, *device, std::move(task)));
+Status ServedTask::read_text() {
+  KACHEL_ASSIGN(const ir::Module module, ir::load(task_.text, "the host's kernel"));
+  if (module.programs.empty()) {
+    if (module.kernels.size() != 1) return internal("a task has one kernel");
+    KACHEL_ASSIGN(model_, KernelModel::create(module.kernels[0], task_.consts));
+    return {};
+  }
+  if (module.programs.size() != 1) return internal("a task has one program");
+  KACHEL_ASSIGN(auto program, ProgramModel::create(module, module.programs[0], task_.consts));
+  model_ = program->header;
+  program_ = std::make_unique<ProgramHandle>(engine_, std::move(program));
+  return {};
+}
+
+Result<std::unique_ptr<ServedTask>> ServedTask::open(std::shared_ptr<Engine> engine, WorkerTask task) {
+  KACHEL_ASSIGN(Device * device, engine->devices().get(task.device));
+  std::unique_ptr<ServedTask> made(new ServedTask(std::move(engine), *device, std::move(task)));
   WorkerTask& own = made->task_;
-  KACHEL_ASSIGN(const ir::Module module, ir::load(own.text, "the host's kernel"));
-  if (module.kernels.size() != 1) return internal("a task has one kernel");
-  KACHEL_ASSIGN(made->model_, KernelModel::create(module.kernels[0], own.consts));
+  KACHEL_TRY(made->read_text());
   if (own.candidates.empty() || own.arguments.size() != made->model_->params.size())
     return internal("a task has a candidate, and an argument for each parameter");
   for (const TunableValues& values : own.candidates)
@@ -72,16 +88,36 @@ Result<std::string> ServedTask::start() {
   KACHEL_TRY(bind_arguments(*model_, args_, arguments_));
   if (arguments_.device.type == 0) arguments_.device = task_.device;
   point_ = point_of(*model_, arguments_);
-  session_ = std::make_unique<TuneSession>(TuneSession::Setup{engine_.services(), engine_.plans(),
-                                                              engine_.options().scratch, device_, *model_, point_,
-                                                              arguments_, task_.candidates, nullptr});
+  if (program_)
+    session_ =
+        std::make_unique<ProgramSession>(*program_, device_, arguments_, args_, task_.candidates, settings(), nullptr);
+  else
+    session_ = std::make_unique<TuneSession>(TuneSession::Setup{engine_->services(), engine_->plans(),
+                                                                engine_->options().scratch, device_, *model_, point_,
+                                                                arguments_, task_.candidates, nullptr});
   return task_keys(*model_, point_, key_values_of(*model_, arguments_), task_.candidates[0], device_.properties());
 }
 
-Result<std::string> ServedTask::compile(size_t index, std::string_view plan) {
-  if (!plan.empty()) engine_.plans().keep(request(index), plan);
+// By what the host has decided, which compile() has put into the store.
+LaunchSettings ServedTask::settings() const {
+  LaunchSettings settings;
+  settings.policy = tuner::Policy::kOff;
+  return settings;
+}
+
+Result<std::string> ServedTask::compile(size_t index, std::string_view given) {
+  if (program_) {
+    if (!given.empty() && !keep_entries(engine_->store(), given)) return internal("entries make no sense");
+    const std::string configuration = configuration_text(*model_, task_.candidates[index]);
+    LaunchSettings chosen = settings();
+    chosen.has_configuration = true;
+    chosen.configuration = configuration;
+    KACHEL_TRY(program_->prepare(args_, chosen, nullptr));
+    return std::string();
+  }
+  if (!given.empty()) engine_->plans().keep(request(index), given);
   KACHEL_TRY(session_->compile(index));
-  return plan.empty() ? engine_.plans().stored(request(index)).value_or("") : std::string();
+  return given.empty() ? engine_->plans().stored(request(index)).value_or("") : std::string();
 }
 
 }  // namespace kachel::runtime

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/tuning/choose_runner.h"
 #include "runtime/engine/tuning/trials.h"
 #include "runtime/engine/tuning/tune_session.h"
 #include "runtime/engine/worker/worker_session.h"
@@ -23,30 +24,21 @@ Resolver::Resolver(Engine& engine, Device& device, const KernelModel& model, con
           [this](const std::vector<TunableValues>& candidates) { return runner(candidates); },
           [this] { return compiler_missing(); }) {}
 
-// In a worker where the host wants that; else, or where there is none, here. Hooks that take part in runs are the
-// host's own code, and run where it does.
 Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candidates) {
-  Workers& workers = engine_.workers();
   const TuningHooks* hooks = hooks_of(model_, settings_);
-  const bool takes_part = hooks && (hooks->benchmark || hooks->before_run || hooks->after_run);
-  if (takes_part && workers.wanted() && workers.options().required)
-    return unsupported(
-        "the host's hooks take part in runs, which are to happen in a worker alone; leave out "
-        "`benchmark`, `before_run` and `after_run`, or `worker_required`");
-  if (workers.wanted() && !takes_part) {
-    auto session = WorkerSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_), arguments_,
-                                        candidates, stream_, settings_.share, settings_.cancelled});
-    if (session.ok()) return Ranking::Runner{*std::move(session), true};
-    const Code code = session.status().code();
-    if (workers.options().required || code == Code::kNoMemory || code == Code::kCancelled) return session.status();
-    engine_.log().once(
-        "worker", {.kind = EventKind::kWorkerUnusable,
-                   .level = LogLevel::kWarning,
-                   .message = fmt::format("configurations are tried in this process: {}", session.status().message())});
-  }
-  return Ranking::Runner{std::make_unique<TuneSession>(
-      TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
-                         arguments_, candidates, stream_, settings_.share, hooks})};
+  return choose_runner(
+      engine_, hooks,
+      [&]() -> Result<std::unique_ptr<tuner::CandidateRunner>> {
+        KACHEL_ASSIGN(auto session,
+                      WorkerSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_),
+                                           arguments_, candidates, stream_, settings_.share, settings_.cancelled}));
+        return std::unique_ptr<tuner::CandidateRunner>(std::move(session));
+      },
+      [&]() -> std::unique_ptr<tuner::CandidateRunner> {
+        return std::make_unique<TuneSession>(
+            TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
+                               arguments_, candidates, stream_, settings_.share, hooks});
+      });
 }
 
 // Where no candidate compiled for want of a compiler, that is what is wrong.

@@ -12,13 +12,13 @@
 
 #include "runtime/engine/specialise/plan_builder.h"
 #include "runtime/engine/tuning/output_copies.h"
+#include "runtime/engine/tuning/referenced_runner.h"
 #include "runtime/engine/tuning_hooks.h"
 #include "runtime/engine/workspace.h"
-#include "tuner/runner.h"
 
 namespace kachel::runtime {
 
-class TuneSession final : public tuner::CandidateRunner {
+class TuneSession final : public ReferencedRunner {
  public:
   struct Setup {
     const EngineServices& services;
@@ -46,10 +46,9 @@ class TuneSession final : public tuner::CandidateRunner {
   Result<double> time_once_ns(size_t index) override;
   Result<std::vector<double>> benchmark(size_t index) override;
 
-  // The parts of prepare(): what candidates are compared with is made by one of twice as many attempts as there are
-  // candidates, from the first on that is worth one. Those behind the first half run candidate `attempt - candidates`.
-  size_t first_attempt() const;
-  Status make_reference(size_t attempt);
+  // The attempts of the first half are the generic lowering's.
+  size_t first_attempt() const override;
+  Status make_reference(size_t attempt) override;
 
  private:
   Status open();

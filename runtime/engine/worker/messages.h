@@ -4,7 +4,8 @@
 //   kContents  u64 parameter, offset, bytes   these are there
 //   kStart                                    everything is; keys of the task as the worker sees it, u64 attempts
 //                                             at a reference (TuneSession), of which the first is worth a try
-//   kCompile   u64 index, plan or ""          the flaw, and the plan where it was given none
+//   kCompile   u64 index, plan or ""          the flaw, and the plan where it was given none; of a program, entries of
+//                                             the host's store, and nothing in return
 //   kRefer     u64 attempt                    the reference is made
 //   kCheck     u64 index                      it computes what the reference does
 //   kMeasure   u64 index                      f64 nanoseconds of one flushed run
@@ -47,7 +48,7 @@ struct WorkerTask {
   DeviceOptions devices;
   int64_t compile_limit_ns = 0;
   DeviceRef device;
-  std::string text;  // a module with the kernel alone
+  std::string text;  // a module with the kernel alone, or with one program and its kernels
   std::vector<ConstValue> consts;
   std::vector<WorkerArgument> arguments;  // by parameter
   std::vector<TunableValues> candidates;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "ir/print.h"
-
 namespace kachel::runtime {
 namespace {
 
@@ -19,11 +17,11 @@ std::vector<ConstValue> consts_of(const KernelModel& model) {
 
 }  // namespace
 
-WorkerTask describe_task(const KernelModel& model, const BoundArguments& arguments,
+WorkerTask describe_task(const KernelModel& model, std::string text, const BoundArguments& arguments,
                          const std::vector<TunableValues>& candidates) {
   WorkerTask task;
   task.device = arguments.device;
-  task.text = "tile 1\n" + ir::print(model.kernel);
+  task.text = std::move(text);
   task.consts = consts_of(model);
   task.candidates = candidates;
   for (size_t i = 0; i < model.params.size(); ++i) {

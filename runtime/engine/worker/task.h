@@ -7,7 +7,7 @@
 
 namespace kachel::runtime {
 
-WorkerTask describe_task(const KernelModel& model, const BoundArguments& arguments,
+WorkerTask describe_task(const KernelModel& model, std::string text, const BoundArguments& arguments,
                          const std::vector<TunableValues>& candidates);
 
 // Of the tensors and one more copy of what is written, as a tuning needs them; saturates.

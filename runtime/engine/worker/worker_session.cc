@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "ir/print.h"
 #include "runtime/engine/pause.h"
 #include "runtime/engine/specialise/configurations.h"
 
@@ -22,29 +23,58 @@ std::string indexed(size_t index) {
   return body.take();
 }
 
+// The plans of a kernel's candidates, which the store has or is to have.
+class KernelCargo final : public WorkerCargo {
+ public:
+  explicit KernelCargo(const WorkerSession::Setup& setup) : setup_(setup) {}
+
+  std::string text() const override { return "tile 1\n" + ir::print(setup_.model.kernel); }
+  tuner::Forecast forecast(size_t index) override {
+    const auto predicted = setup_.engine.plans().predict(request(index), setup_.arguments);
+    if (!predicted) return {};
+    return {predicted->time.ns, predicted->flawed, predicted->code};
+  }
+  Result<std::string> outgoing(size_t index) override {
+    return setup_.engine.plans().stored(request(index)).value_or("");
+  }
+  void incoming(size_t index, std::string_view made) override {
+    setup_.engine.counters().compiles.fetch_add(1, std::memory_order_relaxed);
+    setup_.engine.counters().lowerings.fetch_add(1, std::memory_order_relaxed);
+    setup_.engine.plans().keep(request(index), made);
+  }
+
+ private:
+  PlanBuilder::Request request(size_t index) const {
+    return {setup_.device, setup_.model, setup_.point, setup_.candidates[index]};
+  }
+
+  const WorkerSession::Setup setup_;
+};
+
 }  // namespace
 
-WorkerTask WorkerSession::task_of(const Setup& setup) {
-  WorkerTask task = describe_task(setup.model, setup.arguments, setup.candidates);
+WorkerTask WorkerSession::task_of(const Setup& setup, const WorkerCargo& cargo) {
+  WorkerTask task = describe_task(setup.model, cargo.text(), setup.arguments, setup.candidates);
   task.devices = setup.engine.options().devices;
   task.compile_limit_ns = setup.engine.options().compile_limit_ns;
   return task;
 }
 
-WorkerSession::WorkerSession(const Setup& setup)
+WorkerSession::WorkerSession(const Setup& setup, std::unique_ptr<WorkerCargo> cargo)
     : setup_(setup),
-      name_(fmt::format("kernel `{}`", setup.model.kernel.name)),
+      cargo_(cargo ? std::move(cargo) : std::make_unique<KernelCargo>(setup)),
+      name_(fmt::format("{} `{}`", setup.model.is_program ? "program" : "kernel", setup.model.kernel.name)),
       relay_({setup.engine, setup.device, setup.arguments, setup.stream, setup.share < 1, setup.cancelled},
-             task_of(setup),
+             task_of(setup, *cargo_),
              task_keys(setup.model, setup.point, setup.key_values, setup.candidates[0], setup.device.properties())),
       notes_(setup.candidates.size()) {}
 
-Result<std::unique_ptr<WorkerSession>> WorkerSession::open(const Setup& setup) {
+Result<std::unique_ptr<WorkerSession>> WorkerSession::open(const Setup& setup, std::unique_ptr<WorkerCargo> cargo) {
   const int64_t bytes = task_bytes(setup.model, setup.arguments), most = setup.engine.worker_bytes(setup.device);
   if (bytes > most)
     return Status(Code::kNoMemory,
                   fmt::format("copies of its tensors in a worker would take {} bytes, more than {}", bytes, most));
-  std::unique_ptr<WorkerSession> session(new WorkerSession(setup));
+  std::unique_ptr<WorkerSession> session(new WorkerSession(setup, std::move(cargo)));
   KACHEL_TRY(setup.device.synchronize(setup.stream));
   KACHEL_TRY(session->relay_.present().status());
   return session;
@@ -90,10 +120,7 @@ std::string WorkerSession::flaw(size_t index) {
 }
 
 tuner::Forecast WorkerSession::forecast(size_t index) {
-  const auto predicted = setup_.engine.plans().predict(
-      {setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, setup_.arguments);
-  if (!predicted) return {};
-  return {predicted->time.ns, predicted->flawed, predicted->code};
+  return cargo_->forecast(index);
 }
 
 Status WorkerSession::compile(size_t index) {
@@ -113,17 +140,16 @@ Status WorkerSession::compile_in(size_t index, bool alone, bool* suspect) {
   for (;;) {
     auto turn = relay_.present();
     if (!turn.ok()) return not_tried(index, turn.status());
-    const auto plan =
-        setup_.engine.plans().stored({setup_.device, setup_.model, setup_.point, setup_.candidates[index]});
+    KACHEL_ASSIGN(const std::string sent, cargo_->outgoing(index));
     ByteWriter body;
     body.put<uint64_t>(index);
-    body.put_bytes(plan.value_or(""));
+    body.put_bytes(sent);
     const WorkerRelay::Reply reply = relay_.call(**turn, WorkerCall::kCompile, body.take(), limit_ns);
     if (reply.end == End::kCancelled) return reply.status;
     if (reply.end == End::kAnswered) {
       if (!reply.status.ok()) return reply.status;
       ByteReader in(reply.body);
-      KACHEL_TRY(keep_plan(index, plan && !plan->empty(), in));
+      KACHEL_TRY(keep_made(index, !sent.empty(), in));
       (*turn)->loaded[index] = true;
       return {};
     }
@@ -137,15 +163,11 @@ Status WorkerSession::compile_in(size_t index, bool alone, bool* suspect) {
   }
 }
 
-Status WorkerSession::keep_plan(size_t index, bool given, ByteReader& answer) {
+Status WorkerSession::keep_made(size_t index, bool given, ByteReader& answer) {
   std::string flaw(answer.get_bytes());
-  const std::string_view plan = answer.get_bytes();
+  const std::string_view made = answer.get_bytes();
   if (!answer.at_end()) return internal("the worker's answer makes no sense");
-  if (!given && !plan.empty()) {
-    setup_.engine.counters().compiles.fetch_add(1, std::memory_order_relaxed);
-    setup_.engine.counters().lowerings.fetch_add(1, std::memory_order_relaxed);
-    setup_.engine.plans().keep({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, plan);
-  }
+  if (!given && !made.empty()) cargo_->incoming(index, made);
   std::lock_guard lock(mutex_);
   notes_[index].flaw = std::move(flaw);
   return {};

@@ -8,7 +8,7 @@
 // the rest is left untried.
 //
 // Binaries travel: the store is this process's alone. A plan that it has goes along with kCompile, a new one comes back
-// and is put.
+// and is put (cargo.h).
 #pragma once
 #include <atomic>
 #include <memory>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine/worker/cargo.h"
 #include "runtime/engine/worker/relay.h"
 #include "tuner/runner.h"
 
@@ -36,9 +37,9 @@ class WorkerSession final : public tuner::CandidateRunner {
     double share = 1;  // LaunchSettings::share
     const std::atomic<bool>* cancelled = nullptr;
   };
-  // Borrows everything in `setup`. kUnsupported where no worker can be had, kNoMemory where the copies would take more
-  // than the engine's options or the device allow.
-  static Result<std::unique_ptr<WorkerSession>> open(const Setup& setup);
+  // Borrows everything in `setup`. `cargo`: of a program; of a kernel its plans. kUnsupported where no worker can be
+  // had, kNoMemory where the copies would take more than the engine's options or the device allow.
+  static Result<std::unique_ptr<WorkerSession>> open(const Setup& setup, std::unique_ptr<WorkerCargo> cargo = nullptr);
 
   tuner::Forecast forecast(size_t index) override;
   Status compile(size_t index) override;
@@ -56,18 +57,19 @@ class WorkerSession final : public tuner::CandidateRunner {
     Status why;  // of a verdict that is none of kFailed
     std::string flaw;
   };
-  static WorkerTask task_of(const Setup& setup);
-  explicit WorkerSession(const Setup& setup);
+  static WorkerTask task_of(const Setup& setup, const WorkerCargo& cargo);
+  WorkerSession(const Setup& setup, std::unique_ptr<WorkerCargo> cargo);
   Status harmed(size_t index, const WorkerRelay::Reply& reply, int64_t limit_ns);
   Status not_tried(size_t index, const Status& why);
   Status compile_in(size_t index, bool alone, bool* suspect);
-  Status keep_plan(size_t index, bool given, ByteReader& answer);
+  Status keep_made(size_t index, bool given, ByteReader& answer);
   Status refer(size_t attempt);
   Status make_reference(size_t first);
   Result<std::shared_ptr<WorkerRelay::Turn>> ready(size_t index);
   Status run(size_t index, WorkerCall what, std::string* answer);
 
   const Setup setup_;
+  const std::unique_ptr<WorkerCargo> cargo_;
   const std::string name_;  // "kernel `f`", for the log
   WorkerRelay relay_;
   std::shared_mutex compiling_;  // held alone while a suspect compiles

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <mutex>
 #include <random>
 #include <set>
 
@@ -219,6 +220,29 @@ TEST_CASE("forms are the engine's own: all are measured, whatever the trials, an
     CHECK(served_by_a_program(cpu, operands));
     CHECK(asked == std::set<std::string>{"dear"});
   }
+}
+
+TEST_CASE("forms are timed in a worker where there is one") {
+  Operands operands;
+  Cpu cpu;
+  cpu.options.worker.path = KACHEL_WORKER;
+  cpu.options.worker.required = true;
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  cpu.options.log = [&](LogLevel level, std::string_view line) {
+    std::lock_guard lock(mutex);
+    if (level >= LogLevel::kWarning) warnings.emplace_back(line);
+  };
+  KernelHandle& kernel = cpu.kernel();
+  REQUIRE(kernel.launch(operands.args, cpu.settings(tuner::Policy::kBlocking), nullptr).ok());
+  CHECK(operands.off() < 1e-4);
+  CHECK(served_by_a_program(cpu, operands));
+  const EngineStats stats = cpu.engine->stats();
+  CHECK(stats.launches == 2);
+  CHECK(stats.workers > 0);
+  CHECK(stats.workers_lost == 0);
+  CHECK(stats.measurements > 0);
+  for (const std::string& warning : warnings) FAIL_CHECK(warning);
 }
 
 TEST_CASE("kernels whose operands are only copied have no other form on the CPU") {

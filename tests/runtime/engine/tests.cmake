@@ -27,7 +27,8 @@ kachel_test(NAME engine_test SOURCES
 # A process that is a host's worker, and one that is such a host.
 add_executable(engine_test_worker engine/test_worker.cc)
 target_link_libraries(engine_test_worker PRIVATE kachel_engine_testing)
-kachel_test(NAME engine_worker_test SOURCES engine/channel_test.cc engine/worker_test.cc DEPENDS engine_testing)
+kachel_test(NAME engine_worker_test SOURCES engine/channel_test.cc engine/program_worker_test.cc engine/worker_test.cc
+            DEPENDS engine_testing)
 target_compile_definitions(engine_worker_test PRIVATE KACHEL_TEST_WORKER_PATH="$<TARGET_FILE:engine_test_worker>")
 add_dependencies(engine_worker_test engine_test_worker)
 kachel_test(NAME engine_processes_test SOURCES engine/processes_test.cc DEPENDS engine_testing)
@@ -42,8 +43,9 @@ add_test(NAME large_tensor_gpu_test COMMAND large_tensor_test "--test-case=*GPU*
 set_tests_properties(large_tensor_gpu_test PROPERTIES LABELS gpu TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:")
 if(TARGET kachel_llvm)
   kachel_test(NAME prepared_forms_test SOURCES engine/prepared_forms_test.cc DEPENDS engine_testing)
-  target_compile_definitions(prepared_forms_test PRIVATE KACHEL_LLVM_FOLDER="${PROJECT_BINARY_DIR}/lib")
-  add_dependencies(prepared_forms_test kachel_llvm)
+  target_compile_definitions(prepared_forms_test PRIVATE KACHEL_LLVM_FOLDER="${PROJECT_BINARY_DIR}/lib"
+                             KACHEL_WORKER="${PROJECT_BINARY_DIR}/bin/kachel-tune-worker")
+  add_dependencies(prepared_forms_test kachel_llvm kachel_tune_worker)
   add_dependencies(large_tensor_test kachel_llvm)
   add_test(NAME large_tensor_cpu_test COMMAND large_tensor_test "--test-case=*CPU*")
   set_tests_properties(large_tensor_cpu_test PROPERTIES LABELS slow TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
