@@ -72,7 +72,7 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
                  "Store of binaries and tuning results; default: $KACHEL_CACHE or the user's");
   app.add_flag("--no-store", raw.memory_only, "Keep nothing: neither read nor write a store")->excludes("--store");
   app.add_option("--remote", options.remote,
-                 "Store that machines share, as redis://host:port/0 or unix:///path/to/socket; \"\": none")
+                 "Store that machines share, as redis://host:port/0, rediss://, or unix:///path/to/socket; \"\": none")
       ->envname("KACHEL_REMOTE");
   app.add_option("--threads", options.cpu_threads, "Threads of the CPU device; default: all cores")
       ->check(CLI::Range(1, 4096));
