@@ -246,8 +246,6 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
         if (op == Op::kDiv) return fmt::format("({} >> {})", args[0], std::countr_zero(divisor));
         return fmt::format("({} & {})", args[0], integer(static_cast<int64_t>(divisor - 1), e->type));
       }
-      if (e->approx && op == Op::kDiv && e->type == DType::I64)
-        return fmt::format("(i64)kachel_quotient({}, {})", args[0], args[1]);
       if (integral && kernel_.ranges.of(e->args[1]).lo < 1)
         return fmt::format("kachel_{}({}, {})", op == Op::kDiv ? "div" : "mod", args[0], args[1]);
       if (op == Op::kDiv && e->type == DType::F32) return fmt::format("kachel_divide({}, {})", args[0], args[1]);

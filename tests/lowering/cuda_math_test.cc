@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -31,8 +30,6 @@ float kachel_rcp_ftz(float x) {
   if (!std::isfinite(y) || y == 0) return y;
   return rcp_errs == 0 ? y : std::nextafter(y, rcp_errs > 0 ? INFINITY : -INFINITY);
 }
-
-using u64 = uint64_t;
 
 #define KACHEL_DEVICE
 #define KACHEL_CUDA_MATH(...) __VA_ARGS__
@@ -130,25 +127,6 @@ TEST_CASE("division is rounded to nearest, and within 1 ulp of and in what is be
   CAPTURE(at_b);
   CHECK(wrong == 0);
   CHECK(far_wrong == 0);
-}
-
-// Operands of every length in bits, multiples of the divisor and their neighbours.
-TEST_CASE("a quotient of large integers is exact") {
-  uint64_t state = 1;
-  auto draw = [&] { return (state = state * 6364136223846793005u + 1442695040888963407u) ^ state >> 29; };
-  int64_t wrong = 0;
-  auto compare = [&](uint64_t a, uint64_t b) { wrong += kachel_quotient(a, b) != a / b; };
-  for (rcp_errs = -1; rcp_errs <= 1; ++rcp_errs)
-    for (int bits_a = 1; bits_a < 64; ++bits_a)
-      for (int bits_b = 1; bits_b < 64; ++bits_b)
-        for (int i = 0; i < 64; ++i) {
-          const uint64_t a = draw() >> (64 - bits_a), b = std::max<uint64_t>(draw() >> (64 - bits_b), 1);
-          const uint64_t multiple = a / b * b;
-          compare(a, b), compare(multiple, b);
-          if (multiple > 0) compare(multiple - 1, b);
-          compare(uint64_t{1} << (bits_a - 1), uint64_t{1} << (bits_b - 1));
-        }
-  CHECK(wrong == 0);
 }
 
 }  // namespace
