@@ -260,6 +260,26 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 )",
                      rows);
 }
+// The same with a mask that ends before the tensors do, and with sums that the loop carries along.
+inline constexpr const char* kGroupSums = R"(tile 1
+kernel group_sums(Q: f16[128, 64], K: f16[S, 64], V: f16[S, 64], O: out f16[128, 64], L: out f32[128])
+{
+  shared q: f16[128, 64], k: f16[32, 64], v: f16[32, 64]
+  fragment s: f32[128, 32], p: f16[128, 32], o: f32[128, 64] = 0, l: f32[128] = 1
+  q = Q
+  pipelined n < ceildiv(S, 32), 2 {
+    k = K[n*32 +: 32, :]
+    v = V[n*32 +: 32, :]
+    s = q @ k^T
+    parallel i < 128, j < 32 { s[i, j] = n*32 + j + 1 < S ? s[i, j] * 0.125 : 0 }
+    parallel i < 128 { l[i] = l[i] * 0.5 + sum[j < 32](s[i, j]) }
+    p = s
+    o += p @ v
+  }
+  O = o
+  L = l
+}
+)";
 // C = A B^T in blocks of 64 x 32: `further` parameters, `fragments` and `work` for `operand` in the loop, `end` behind
 // it.
 inline std::string product_of_blocks(const char* name, const char* further, const char* type, const char* end,

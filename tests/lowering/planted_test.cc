@@ -229,6 +229,9 @@ class Suite {
       groups.values = {{"M", rows}, {"N", 72}, {"K", 200}};
       add_program("pairs", kPairs, random, 24, groups);
     }
+    groups.cluster = 1;
+    groups.values = {{"S", 96}};  // a whole number of tiles, the last element of which is masked
+    add_program("group sums", kGroupSums, random, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
