@@ -84,6 +84,28 @@ TEST_CASE("clusters are launched whole") {
   CHECK(blocks(48, {.cluster = 2, .blocks = 4}) == 4);
 }
 
+TEST_CASE("a grid of more blocks than a device counts is an error that says so") {
+  auto module = ir::load(
+      "tile 1\nkernel k(x: f32[N, N], y: out f32[N, N])\ngrid i < N, j < N\n{\n  fragment t: f32[1, 1]\n"
+      "  t = x[i +: 1, j +: 1]\n  y[i +: 1, j +: 1] = t\n}\n");
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  auto model = KernelModel::create(module->kernels[0], {});
+  REQUIRE_MESSAGE(model.ok(), model.status().message());
+  auto grid = [&](int64_t n, uint64_t total) {
+    BoundArguments arguments{};
+    arguments.dims[0] = n;
+    LaunchGrid out;
+    return evaluate_grid((*model)->grid, arguments.inputs(), {.total = total}, out);
+  };
+  constexpr uint64_t kOfGpu = std::numeric_limits<int32_t>::max();
+  CHECK(grid(46340, kOfGpu).ok());  // 46340^2 < 2^31 <= 46341^2
+  const Status many = grid(46341, kOfGpu);
+  CHECK(many.code() == Code::kInvalid);
+  CHECK(many.message().find("more than 2147483647 blocks") != std::string::npos);
+  CHECK(grid(46341, BlockLimit().total).ok());
+  CHECK(grid(int64_t{1} << 33, BlockLimit().total).code() == Code::kInvalid);  // 2^66: counted by nothing
+}
+
 TEST_CASE("a plan that refers to nothing is refused") {
   auto model = scale_model();
   using Kind = lowering::Slot::Kind;
