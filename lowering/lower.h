@@ -14,7 +14,7 @@
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 26;
+inline constexpr uint32_t kLoweringVersion = 27;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
@@ -27,6 +27,9 @@ struct Target {
   int cluster = 1;             // neighbouring blocks that may share copies, where they can: 1 or 2, see clusters.h
   bool bounded_waits = false;  // to find a fault: who waits for 2 s at a barrier of phases traps
   int teams = 0;               // that compute tiles in turn, see teams.h; 0: the lowering's choice
+  // Where there is a producer, a block computes one tile and ends: for grids that the device takes at once. Right for
+  // any grid.
+  bool one_tile = false;
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors
   bool streaming_stores = true;      // CPU: large results go past the caches; else their lines are asked for ahead
@@ -81,7 +84,8 @@ struct Lowered {
   // A grid of at most this many tiles for each block that runs at once is better launched with no more blocks than
   // that, which go on to further tiles. 0: a block a tile.
   int32_t resident_tiles = 0;
-  bool deterministic = true;                // false: float atomics, the bits may differ between runs
+  bool one_tile = false;      // a block computes the tile of its own number only: never fewer blocks than tiles
+  bool deterministic = true;  // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.
   std::string tile_ir, loop_ir, notes;

@@ -170,10 +170,12 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     return lower_to_loops(concrete, of_groups, fact_mask, fetches);
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
+  const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
   if (!plain && target.cluster > 1) choose_clusters(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops, TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
+  lowering.loops.one_tile = one_tile;
   simplify(&lowering.loops);
   if (lowering.schedule.roles.size() > 1) {
     lowering.loops.registers = lowering.schedule.roles[0].registers;
@@ -185,6 +187,11 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
     return lower_to_loops(concrete, less, fact_mask, Fetches::kNothing);
+  }
+  if (one_tile && lowering.loops.workspace_bytes) {  // of which there is a slice for each block that runs at once
+    Target further = target;
+    further.one_tile = false;
+    return lower_to_loops(concrete, further, fact_mask, fetches);
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone =
@@ -198,7 +205,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing);
   }
   if (lowering.loops.cluster > 1) unswitch_copies(&lowering.loops);
-  lowering.loops.back_and_forth = !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
+  lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
   if (!plain) {
     narrow(&lowering.loops);
     hoist_invariants(&lowering.loops);
@@ -249,8 +256,10 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
   lowered.maps = loops.maps;
   // The producer runs ahead into the next tile. Many tiles of unequal length are better dealt out by the hardware.
-  if (!loops.producer.empty()) lowered.resident_tiles = loops.back_and_forth ? kEvenedTiles : kAlwaysResident;
+  if (!loops.producer.empty() && !loops.one_tile)
+    lowered.resident_tiles = loops.back_and_forth ? kEvenedTiles : kAlwaysResident;
   lowered.cluster = loops.cluster;
+  lowered.one_tile = loops.one_tile;
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;

@@ -97,7 +97,9 @@ class Emitter {
 
   void tiles(const LoopBlock& body) {
     const std::string &tile = name(kernel_.tile), &count = name(kernel_.tiles);
-    if (kernel_.back_and_forth) {
+    if (kernel_.one_tile) {
+      line(1, "if (const i64 {0} = blockIdx.x; {0} < {1}) {{", tile, count);
+    } else if (kernel_.back_and_forth) {
       line(1, "bool kachel_back = false;");
       line(1,
            "for (i64 kachel_round = 0; kachel_round + blockIdx.x < {}; kachel_round += gridDim.x, kachel_back = "

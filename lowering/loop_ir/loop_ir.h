@@ -283,6 +283,8 @@ struct LoopKernel {
   // `back_and_forth`: every second round of the blocks walks its tiles from the last one, so that a block whose tile
   // was among the longest of a round has one of the shortest of the next.
   bool back_and_forth = false;
+  // A block computes the tile of its own number only. What stages were in is free behind the last pipeline.
+  bool one_tile = false;
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
   ir::VarRef thread;       // I32, the thread's number in its team; null on the CPU
   ir::VarRef team;         // I32, the team's number; null where there is one

@@ -160,8 +160,10 @@ std::string print(const LoopKernel& kernel) {
                                  fmt::join(kernel.maps[i].box, ", "), kernel.maps[i].swizzle);
   for (const LoopPhases& phases : kernel.phases)
     printer.text_ += fmt::format("phases {}: {} of {} arrivals\n", phases.buffer->name, phases.count, phases.arrivals);
-  printer.text_ +=
-      fmt::format("for tile {}{} {{\n", kernel.tile->name, kernel.back_and_forth ? ", back and forth" : "");
+  printer.text_ += fmt::format("for tile {}{} {{\n", kernel.tile->name,
+                               kernel.one_tile         ? ", one a block"
+                               : kernel.back_and_forth ? ", back and forth"
+                                                       : "");
   printer.block(kernel.body, 1);
   if (kernel.teams > 1) {
     printer.text_ += "} of another team {\n";

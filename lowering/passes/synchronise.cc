@@ -47,7 +47,8 @@ class Synchroniser {
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
       const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
       if (pipeline && pipeline->bulk)
-        for (const ir::BufferRef& buffer : pipeline->buffers) bulk_.insert(buffer.get());
+        for (const ir::BufferRef& buffer : pipeline->buffers)
+          if (!neighbours_.count(buffer.get())) bulk_.insert(buffer.get());
     });
   }
 
@@ -119,7 +120,8 @@ class Synchroniser {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
     if (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kBulkStore) return;  // touches what nobody else does
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
-      if (buffer->scope != ir::Scope::kRegister && !of_warps_.count(buffer.get()))
+      const bool apart = of_warps_.count(buffer.get()) && !neighbours_.count(buffer.get());
+      if (buffer->scope != ir::Scope::kRegister && !apart)
         (write ? accesses->writes : accesses->reads).insert(buffer.get());
     });
   }
@@ -139,7 +141,7 @@ class Synchroniser {
 
   bool meets(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b) const {
     for (const ir::Buffer* buffer : a) {
-      if (b.count(buffer)) return true;
+      if (b.count(buffer) && !of_warps_.count(buffer)) return true;
       const auto found = neighbours_.find(buffer);
       if (found == neighbours_.end()) continue;
       for (const ir::Buffer* neighbour : found->second)
@@ -219,7 +221,7 @@ bool synchronise(LoopKernel* kernel) {
   if (!split_roles(kernel)) return false;
   Synchroniser pass(*kernel);
   LoopBlock body;
-  pass.nested(kernel->body, pass.around_tiles(kernel->body), &body);
+  pass.nested(kernel->body, kernel->one_tile ? Accesses() : pass.around_tiles(kernel->body), &body);
   kernel->body = std::move(body);
   const std::vector<LoopBuffer> further = pass.further_registers();
   kernel->buffers.insert(kernel->buffers.end(), further.begin(), further.end());

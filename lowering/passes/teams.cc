@@ -31,7 +31,8 @@ bool once_a_tile(const ir::Kernel& kernel, const Schedule& schedule) {
 int choose_teams(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
                  const Target& target) {
   // Tiles of unequal length find their blocks otherwise.
-  if (target.teams == 1 || !has_bulk_copies(schedule) || !once_a_tile(kernel, schedule) || !schedule.backwards.empty())
+  if (target.teams == 1 || target.one_tile || !has_bulk_copies(schedule) || !once_a_tile(kernel, schedule) ||
+      !schedule.backwards.empty())
     return 1;
   if (target.teams) return target.teams;
   if (target.threads || resident_by_shared(peak_bytes(kernel, schedule, placements, target), target.architecture) > 1)

@@ -18,18 +18,16 @@ constexpr int64_t kReserved = 1024;              // for barriers of phases and w
 
 // Calls fn on each copy outside of loops.
 template <class Fn>
-void for_each_copy(const ir::Block& body, const Fn& fn) {
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) fn(*copy);
-    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      for_each_copy(branch->then_body, fn);
-      for_each_copy(branch->else_body, fn);
-    }
-    // What is copied ahead of the rest of the body stands around it.
-    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
-        loop && loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1))
-      for_each_copy(loop->body, fn);
-  }
+void for_each_copy(const ir::Stmt& stmt, const Fn& fn) {
+  const auto within = [&](const ir::Block& body) {
+    for (const ir::Stmt& inner : body) for_each_copy(inner, fn);
+  };
+  if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) fn(*copy);
+  if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) within(branch->then_body), within(branch->else_body);
+  // What is copied ahead of the rest of the body stands around it.
+  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+      loop && loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1))
+    within(loop->body);
 }
 
 int64_t uses_of(const ir::Block& body, const ir::Buffer* buffer) {
@@ -99,24 +97,29 @@ void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Place
                        uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return;
   const Chooser chooser(kernel, *placements, fact_mask);
-  int64_t bytes = peak_bytes(kernel, schedule, *placements, target) + kReserved;
-  for_each_copy(kernel.body, [&](const ir::CopyStmt& copy) {
-    BoxStore box;
-    if (!chooser.choose(copy, &box)) return;
-    const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns * kBytes;
-    // Two, so that one is filled while the other one is read.
-    for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)
-      if (bytes + box.buffers * each <= target.shared_limit &&
-          resident_by_shared(bytes + box.buffers * each, target.architecture) >=
-              resident_by_shared(bytes, target.architecture))
-        break;
-    if (box.columns && !box.buffers) {
-      box.columns = 0;
-      box.reason = "shared memory has no room for its boxes";
-    }
-    bytes += box.buffers * each;
-    placements->boxes.emplace(&copy, std::move(box));
-  });
+  const int64_t peak = peak_bytes(kernel, schedule, *placements, target) + kReserved;
+  int64_t boxes = 0;
+  for (size_t at = 0; at < kernel.body.size(); ++at) {
+    // Where there is no next tile, boxes may lie where stages were.
+    const int64_t here = target.one_tile ? peak_bytes(kernel, schedule, *placements, target, at) + kReserved : peak;
+    for_each_copy(kernel.body[at], [&](const ir::CopyStmt& copy) {
+      BoxStore box;
+      if (!chooser.choose(copy, &box)) return;
+      const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns * kBytes;
+      const auto bytes = [&] { return std::max(peak, here + boxes + box.buffers * each); };
+      // Two, so that one is filled while the other one is read.
+      for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)
+        if (bytes() <= target.shared_limit && resident_by_shared(bytes(), target.architecture) >=
+                                                  resident_by_shared(std::max(peak, here + boxes), target.architecture))
+          break;
+      if (box.columns && !box.buffers) {
+        box.columns = 0;
+        box.reason = "shared memory has no room for its boxes";
+      }
+      boxes += box.buffers * each;
+      placements->boxes.emplace(&copy, std::move(box));
+    });
+  }
 }
 
 }  // namespace kachel::lowering

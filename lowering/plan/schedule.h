@@ -84,9 +84,9 @@ struct Placements;
 // Lowers depths until shared memory suffices, and gives each tile its number of stages.
 void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);
 
-// Bytes of shared memory at the statement that needs most.
+// Bytes of shared memory at the statement that needs most, of the body's from `from` on.
 int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
-                   const Target& target);
+                   const Target& target, size_t from = 0);
 
 // Leaves pipelines to the copy engine where the architecture has one, the facts allow its maps and the tiles lie in the
 // slabs that it fills. What it cannot copy of a pipeline, the producer's threads do; where it can copy nothing, those

@@ -192,14 +192,15 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
 }
 
 int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
-                   const Target& target) {
+                   const Target& target, size_t from) {
   LiveRanges ranges = live_ranges(kernel);
-  // What the copy engine may come to fill lives throughout.
+  // What the copy engine may come to fill lives from the beginning on, throughout if it goes on to further tiles.
   if (target.bulk_copies && has_group_mma(target.architecture))
     for (const Pipeline& pipeline : schedule.pipelines)
-      for (const ir::BufferRef& buffer : pipeline.buffers) ranges[buffer.get()] = {0, kernel.body.size()};
+      for (const ir::BufferRef& buffer : pipeline.buffers)
+        ranges[buffer.get()] = {0, target.one_tile ? ranges[buffer.get()].last : kernel.body.size()};
   int64_t most = 0;
-  for (size_t at = 0; at <= kernel.body.size(); ++at) {
+  for (size_t at = from; at <= kernel.body.size(); ++at) {
     int64_t bytes = 0;
     for (const auto& [tile, placement] : placements.tiles)
       if (placement.scope == ir::Scope::kShared && ranges.count(tile) && ranges.at(tile).meets({at, at}))

@@ -1,6 +1,7 @@
 #include "lowering/tile_ir/live_ranges.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "lowering/loop_ir/loop_build.h"
@@ -43,9 +44,16 @@ LiveRanges live_ranges(const LoopKernel& kernel) {
     });
     touch(used, at, &ranges);
   }
+  if (kernel.one_tile)
+    for (const ir::Buffer* filled : std::exchange(always, {})) ranges[filled].first = 0;
   for (const LoopPhases& phases : kernel.phases) always.insert(phases.buffer.get());
-  for (const LoopBuffer& buffer : kernel.buffers)
-    if (buffer.of_warps) always.insert(buffer.buffer.get());  // the copy engine reads it after its last use
+  for (const LoopBuffer& buffer : kernel.buffers) {
+    if (!buffer.of_warps) continue;  // the copy engine reads it after its last use
+    if (kernel.one_tile && ranges.count(buffer.buffer.get()))
+      ranges[buffer.buffer.get()].last = kernel.body.size();
+    else
+      always.insert(buffer.buffer.get());
+  }
   for (const ir::Buffer* buffer : always) ranges[buffer] = {0, kernel.body.size()};
   return ranges;
 }

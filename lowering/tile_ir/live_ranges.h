@@ -17,8 +17,8 @@ using LiveRanges = std::map<const ir::Buffer*, LiveRange>;  // what is absent is
 // Of tiles and fragments.
 LiveRanges live_ranges(const ir::Kernel& kernel);
 
-// Of buffers in shared memory and in registers. What the copy engine fills, and its barriers, live throughout: it runs
-// ahead into the next tile.
+// Of buffers in shared memory and in registers. What the copy engine fills, and its barriers, live throughout, since it
+// runs ahead into the next tile; where a block has one, from the beginning to their last use.
 LiveRanges live_ranges(const LoopKernel& kernel);
 
 // Registers of 32 bits for all arrays of a thread that live at the same time, where most do.

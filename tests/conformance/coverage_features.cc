@@ -179,6 +179,7 @@ std::set<std::string> required_features(const std::string& group) {
              "copies by the producer's threads",
              "copies from any address",
              "cluster",
+             "one tile a block",
              "bulk stores"};
   }
   return names;

@@ -126,6 +126,7 @@ void Coverage::add(const lowering::LoopKernel& loops) {
   features.block(loops.body);
   features.block(loops.producer);
   if (loops.teams > 1) features.names.insert("teams");
+  if (loops.one_tile) features.names.insert("one tile a block");
   if (loops.cluster > 1) features.names.insert("cluster");
   for (const lowering::LoopBuffer& buffer : loops.buffers)
     if (buffer.buffer->name == "partial" && features.names.count("shuffle"))

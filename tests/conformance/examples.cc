@@ -203,6 +203,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   test.architecture = wishes.architecture ? wishes.architecture : old ? 89 : 90;
   if (!test.bindings.tunables.count("cluster"))
     test.cluster = wishes.cluster ? wishes.cluster : 1 + static_cast<int>(test.seed % 2);
+  test.one_tile = wishes.one_tile >= 0 ? wishes.one_tile : test.seed / 2 % 3 == 0;
   return test;
 }
 

@@ -22,6 +22,7 @@ struct Wishes {
   int architecture = 0;       // of a simulated GPU; 0: any
   int teams = -1;             // of consumers, as lowering::Target has it; -1: any
   int cluster = 0;            // of blocks, if no tunable says; 0: any
+  int one_tile = -1;          // a block, as lowering::Target has it; -1: any
   int extremes_percent = 25;  // of cases whose other tensors hold kExtremes
 };
 

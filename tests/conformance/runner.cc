@@ -32,7 +32,8 @@ class Run {
     }
     KACHEL_ASSIGN(Prepared::Launch launch, prepared_.launch(lowered.slots, pointers, nullptr));
     const auto cluster = static_cast<uint32_t>(lowered.cluster);
-    uint32_t blocks = (prepared_.blocks(launch.tiles) + cluster - 1) / cluster * cluster;
+    const uint32_t wanted = lowered.one_tile ? static_cast<uint32_t>(launch.tiles) : prepared_.blocks(launch.tiles);
+    uint32_t blocks = (wanted + cluster - 1) / cluster * cluster;
     if (lowered.workspace_bytes) {
       blocks = std::min(blocks, 64u);
       KACHEL_ASSIGN(void* scratch, allocate(static_cast<size_t>(lowered.workspace_bytes) * blocks + 1));
@@ -81,9 +82,9 @@ class Run {
 }  // namespace
 
 std::string describe(const Case& test) {
-  std::string text =
-      fmt::format("  seed {}, {} threads, {} teams, facts {:#x}, shared limit {}, most blocks {}\n", test.seed,
-                  test.threads, test.teams, test.fact_mask, test.shared_limit, test.most_blocks);
+  std::string text = fmt::format("  seed {}, {} threads, {} teams{}, facts {:#x}, shared limit {}, most blocks {}\n",
+                                 test.seed, test.threads, test.teams, test.one_tile ? ", one tile a block" : "",
+                                 test.fact_mask, test.shared_limit, test.most_blocks);
   for (const auto& [name, type] : test.bindings.types) text += fmt::format("  {} = {}\n", name, ir::name(type));
   for (const auto& [name, value] : test.bindings.int_consts) text += fmt::format("  const {} = {}\n", name, value);
   for (const auto& [name, value] : test.bindings.tunables) text += fmt::format("  tune {} = {}\n", name, value);
@@ -114,6 +115,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.threads = test.threads;
   target.teams = test.teams;
   target.cluster = test.cluster;
+  target.one_tile = test.one_tile;
   target.bulk_copies = properties.tensor_maps;
   target.streaming_stores = properties.streaming_stores;
   runtime::describe_cpu(properties.architecture, &target);

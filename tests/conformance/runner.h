@@ -26,6 +26,7 @@ struct Case {
   int architecture = 90;              // of a simulated GPU
   int teams = 0;                      // lowering::Target::teams
   int cluster = 1;                    // lowering::Target::cluster
+  bool one_tile = false;              // lowering::Target::one_tile
 };
 
 struct Report {

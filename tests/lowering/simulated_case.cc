@@ -12,6 +12,7 @@ Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
   target.threads = prepared.test().threads;
   target.teams = prepared.test().teams;
   target.cluster = prepared.test().cluster;
+  target.one_tile = prepared.test().one_tile;
   if (prepared.test().shared_limit) target.shared_limit = prepared.test().shared_limit;
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(prepared.kernel(), target, prepared.facts()));
   return std::move(lowering.loops);
@@ -50,7 +51,9 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   }
   // Fewer blocks than tiles, so that blocks go on to further tiles.
   const auto cluster = static_cast<uint32_t>(kernel.cluster);
-  const uint32_t blocks = (std::min(prepared.blocks(launch->tiles), 3u) + cluster - 1) / cluster * cluster;
+  const uint32_t wanted =
+      kernel.one_tile ? static_cast<uint32_t>(launch->tiles) : std::min(prepared.blocks(launch->tiles), 3u);
+  const uint32_t blocks = (wanted + cluster - 1) / cluster * cluster;
   Simulation simulation = simulate(kernel, launch->params, memory, blocks, order, maps);
   if (counted) *counted = simulation;
   report = prepared.judge(tensors);
