@@ -66,6 +66,7 @@ enum class Planted {
   kGroupStep,             // wgmma reads the first k again and again
   kGroupSlab,             // slabs of an operand overlap
   kRunRestarts,           // a run of sums keeps its last step only
+  kRunsCollide,           // a run is issued to registers that are still to be added up
   kGroupDroppedWait,      // accumulators are read while wgmma writes them
   kGroupEarlyCopy,        // copies into a stage that wgmma may still read
   kBulkSlab,              // the copy engine fills every slab with the first one's columns

@@ -28,13 +28,13 @@ bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but
 }  // namespace
 
 BulkConsumer::BulkConsumer(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
-                           const Synchronised& synchronised, ExactRegisters* exact)
+                           const Synchronised& synchronised, FurtherRegisters* further)
     : node_(node),
       bulk_(*node.bulk),
       ranges_(ranges),
       batches_(*batches),
       synchronised_(synchronised),
-      exact_(*exact),
+      further_(*further),
       early_(planted(Planted::kPhaseEarlyRelease)) {}
 
 BulkConsumer::Shares BulkConsumer::shares(const LoopBlock& first, const LoopBlock* between,

@@ -10,16 +10,43 @@ class BulkConsumer {
  public:
   // `ranges`: of the kernel.
   BulkConsumer(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches, const Synchronised& synchronised,
-               ExactRegisters* exact);
+               FurtherRegisters* further);
 
   // The forms; expand_bulk.cc says what each is.
   void iterate(LoopBlock* out);
   void prepare(const Prepared& form, LoopBlock* out);  // bulk_prepared.cc
   void skew(const Skew& skew, LoopBlock* out);         // bulk_skewed.cc
+  void alternate(const Run& form, LoopBlock* out);     // bulk_runs.cc
 
  private:
   using Ring = LoopPipeline::Bulk::Ring;
   using Rings = std::vector<const Ring*>;
+
+  // Of a loop of runs, of which one is under way wherever one iteration follows another.
+  class AlternatingRuns {
+   public:
+    AlternatingRuns(BulkConsumer& consumer, const Run& form);
+    void expand(LoopBlock* out);
+
+   private:
+    struct Issued {
+      bool odd = false;  // its sums are in the other registers
+      ir::ExprRef stage, iteration;
+    };
+    LoopBlock placed(const LoopBlock& part, const Issued& run) const;
+    // An iteration's run; then finishes the one that was under way, if there was one.
+    void issue(bool odd, const ir::ExprRef& iteration, LoopBlock* out);
+    // Releases the stage of a run that is over, and does the work on its sums.
+    void finish(const Issued& run, LoopBlock* out);
+    void finish_last(LoopBlock* out);
+
+    BulkConsumer& consumer_;
+    const Run& form_;
+    const ir::BufferRef other_;
+    Rings rings_;
+    Issued under_way_;  // no stage: none
+  };
+
   // Those that the first part of an iteration alone reads, the second one alone, and the rest.
   struct Shares {
     Rings first, second, others;
@@ -56,7 +83,7 @@ class BulkConsumer {
   const Ranges& ranges_;
   GroupBatches& batches_;
   const Synchronised& synchronised_;
-  ExactRegisters& exact_;
+  FurtherRegisters& further_;
   const bool early_;
 };
 

@@ -15,7 +15,7 @@ void BulkConsumer::prepare(const Prepared& form, LoopBlock* out) {
   const Shares rings = shares(form.work, nullptr, form.products);
   // The work may leave some of an operand as it was.
   for (const ir::BufferRef& operand : form.operands) {
-    const LoopBuffer& exact = exact_.of(operand);
+    const LoopBuffer& exact = further_.exact(operand);
     for (int64_t i = 0; i < exact.elements; ++i)
       out->push_back({LoopStore{exact.buffer, int32(i), ir::make_load(operand, {int32(i)})}});
   }
@@ -60,7 +60,7 @@ void BulkConsumer::prepare(const Prepared& form, LoopBlock* out) {
 LoopBlock BulkConsumer::rounded(const Prepared& form) {
   LoopBlock out;
   for (const ir::BufferRef& operand : form.operands) {
-    const LoopBuffer& exact = exact_.of(operand);
+    const LoopBuffer& exact = further_.exact(operand);
     for (int64_t at = planted(Planted::kOperandNotRounded) ? 2 : 0; at < exact.elements; at += 2) {
       LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
       pair.type = operand->type.dtype;
@@ -85,7 +85,7 @@ LoopBlock BulkConsumer::exactly(const Prepared& form, const LoopBlock& work) {
       return std::find(form.operands.begin(), form.operands.end(), buffer) != form.operands.end();
     };
     if (auto* store = std::get_if<LoopStore>(&copy.node); store && made(store->buffer))
-      store->buffer = exact_.of(store->buffer).buffer;
+      store->buffer = further_.exact(store->buffer).buffer;
     const auto* pair = std::get_if<LoopIntrinsic>(&stmt.node);
     if (!pair || pair->operands.empty() || !made(pair->operands[0].buffer)) {
       out.push_back(std::move(copy));
@@ -96,7 +96,7 @@ LoopBlock BulkConsumer::exactly(const Prepared& form, const LoopBlock& work) {
       return i ? ir::make_typed(Op::kAdd, {first, ir::make_int(i, first->type)}) : first;
     };
     for (int64_t i = 0; i < 2; ++i)
-      out.push_back({LoopStore{exact_.of(pair->operands[0].buffer).buffer, number(0, i),
+      out.push_back({LoopStore{further_.exact(pair->operands[0].buffer).buffer, number(0, i),
                                ir::make_load(pair->operands[1].buffer, {number(1, i)})}});
   }
   return out;

@@ -1,4 +1,4 @@
-// With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Four
+// With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Five
 // forms, by what consuming is:
 //   products alone    one batch is left under way, and the next iteration releases the stage
 //   prepared          work that makes left operands in registers, products of those: an iteration issues the products
@@ -11,6 +11,11 @@
 //                     products, then the second ones of the iteration before, and does its work while those run. The
 //                     first iteration's first half stands in front of the loop, the last one's second half behind it.
 //                     Iterations without masks have a loop of their own, see mask_free.h
+//   runs              products that begin new sums, and work on those: the next iteration's products are issued, to
+//   other
+//                     registers, before the work. Two iterations make one of the loop. The first one's products stand
+//                     in front of it, the last one's work behind it. Of several runs an iteration, ptxas 13.0 would
+//                     serialise the products (C7514)
 //   plain             what is issued in an iteration ends in it
 //
 // Where threads themselves read a stage (ldmatrix, loads), a fence stands in front of its release. Arriving at a
@@ -35,6 +40,8 @@ constexpr double kMostWork = 16;
 // Of 32 bits, for what a loop holds in arrays: of some 230 that a thread may have, with addresses and values on their
 // way.
 constexpr int64_t kMostRegisters = 208;
+// And beside all arrays, where runs alternate. On an H200 192 in arrays of 232 do not spill.
+constexpr int64_t kBesideRuns = 32;
 
 // Of the values that the innermost loops make.
 double work_of(const LoopBlock& work) {
@@ -50,14 +57,14 @@ double work_of(const LoopBlock& work) {
 }
 
 // Of 32 bits, what an iteration of the prepared form holds; operands once more, exactly.
-int64_t registers_of(const LoopPipeline& node, const Prepared& form, const ExactRegisters& exact) {
+int64_t registers_of(const LoopPipeline& node, const Prepared& form, const FurtherRegisters& further) {
   std::set<const ir::Buffer*> seen;
   int64_t bits = 0;
-  for (const ir::BufferRef& operand : form.operands) bits += exact.elements(operand.get()) * 32;
+  for (const ir::BufferRef& operand : form.operands) bits += further.elements(operand.get()) * 32;
   for_each_statement(node.consume, [&](const LoopStmt& stmt) {
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) {
       if (buffer->scope == ir::Scope::kRegister && seen.insert(buffer.get()).second)
-        bits += exact.elements(buffer.get()) * ir::bits(buffer->type.dtype);
+        bits += further.elements(buffer.get()) * ir::bits(buffer->type.dtype);
     });
   });
   return bits / 32;
@@ -95,38 +102,17 @@ void BulkConsumer::iterate(LoopBlock* out) {
   out->push_back({LoopIf{runs(), std::move(rest), {}}});
 }
 
-const LoopBuffer& ExactRegisters::of(const ir::BufferRef& registers) {
-  auto [exact, made] = made_.try_emplace(registers.get());
-  if (!made) return exact->second;
-  ir::Buffer copy = *registers;
-  copy.name += "_exact";
-  copy.type = {ir::DType::F32, nullptr};
-  exact->second.buffer = std::make_shared<const ir::Buffer>(std::move(copy));
-  exact->second.elements = elements(registers.get());
-  return exact->second;
-}
-
-int64_t ExactRegisters::elements(const ir::Buffer* registers) const {
-  for (const LoopBuffer& buffer : kernel_.buffers)
-    if (buffer.buffer.get() == registers) return buffer.elements;
-  return 0;
-}
-
-std::vector<LoopBuffer> ExactRegisters::all() const {
-  std::vector<LoopBuffer> all;
-  for (const LoopBuffer& buffer : kernel_.buffers)
-    if (auto exact = made_.find(buffer.buffer.get()); exact != made_.end()) all.push_back(exact->second);
-  return all;
-}
-
 void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
-                 const Synchronised& synchronised, ExactRegisters* exact, LoopBlock* out) {
-  BulkConsumer consumer(node, ranges, batches, synchronised, exact);
+                 const Synchronised& synchronised, FurtherRegisters* further, LoopBlock* out) {
+  BulkConsumer consumer(node, ranges, batches, synchronised, further);
   if (const std::optional<Skew> form = skewed(node))
     consumer.skew(*form, out);
   else if (const std::optional<Prepared> form = prepared(node);
-           form && registers_of(node, *form, *exact) <= kMostRegisters && work_of(form->work) <= kMostWork)
+           form && registers_of(node, *form, *further) <= kMostRegisters && work_of(form->work) <= kMostWork)
     consumer.prepare(*form, out);
+  else if (const std::optional<Run> form = single_run(node);
+           form && further->elements(form->sums.get()) + kBesideRuns <= further->free())
+    consumer.alternate(*form, out);
   else
     consumer.iterate(out);
 }

@@ -1,35 +1,19 @@
 // Pipelines to loops with commits, waits and releases: part of synchronise().
 #pragma once
 #include <functional>
-#include <map>
 
+#include "lowering/passes/further_registers.h"
 #include "lowering/passes/group_batches.h"
 
 namespace kachel::lowering {
 
 // Writes a part of LoopPipeline::consume with its barriers and waits; parts may be asked for twice.
 using Synchronised = std::function<void(const LoopBlock& part, LoopBlock* out)>;
-// Further registers, of f32, for what is rounded to registers of a kernel.
-class ExactRegisters {
- public:
-  explicit ExactRegisters(const LoopKernel& kernel) : kernel_(kernel) {}
-  // The same ones for the same buffer.
-  const LoopBuffer& of(const ir::BufferRef& registers);
-  // Of a register buffer of the kernel.
-  int64_t elements(const ir::Buffer* registers) const;
-  // All, in the order of what they stand for.
-  std::vector<LoopBuffer> all() const;
-
- private:
-  const LoopKernel& kernel_;
-  std::map<const ir::Buffer*, LoopBuffer> made_;
-};
-
 // Of asynchronous copies.
 void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, LoopBlock* out);
 // The consumers' part of a pipeline that the copy engine fills. `ranges`: of the kernel.
 void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
-                 const Synchronised& synchronised, ExactRegisters* exact, LoopBlock* out);
+                 const Synchronised& synchronised, FurtherRegisters* further, LoopBlock* out);
 
 // Whether an iteration may leave its batch to the next one.
 bool overlaps(const LoopPipeline& node);

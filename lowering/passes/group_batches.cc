@@ -99,9 +99,10 @@ void GroupBatches::settle(LoopBlock* out) {
 
 LoopStmt GroupBatches::wait(int64_t groups, const std::set<const ir::Buffer*>& sums) const {
   LoopStmt wait = marker(Kind::kGroupWait, groups);
-  for (const LoopBuffer& buffer : kernel_.buffers)
-    if (sums.count(buffer.buffer.get()))
-      std::get<LoopIntrinsic>(wait.node).operands.push_back({buffer.buffer, int32(0), buffer.elements, true});
+  for (const std::vector<LoopBuffer>* buffers : {&kernel_.buffers, &further_})
+    for (const LoopBuffer& buffer : *buffers)
+      if (sums.count(buffer.buffer.get()))
+        std::get<LoopIntrinsic>(wait.node).operands.push_back({buffer.buffer, int32(0), buffer.elements, true});
   return wait;
 }
 

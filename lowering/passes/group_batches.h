@@ -4,6 +4,8 @@
 #pragma once
 #include <deque>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "lowering/loop_ir/loop_build.h"
 
@@ -26,17 +28,25 @@ class GroupBatches {
   void pin(LoopBlock* out) const;
   // All but the last batch are done after it. REQUIRES: no open batch.
   void leave_one(LoopBlock* out);
+  // Registers that are not among the kernel's yet.
+  void note(const LoopBuffer& further) { further_.push_back(further); }
 
- private:
   struct Batch {
     std::set<const ir::Buffer*> registers, sums;  // sums: the accumulators among them
   };
+  using UnderWay = std::deque<Batch>;  // oldest first
+  // Where control flow parts with batches under way, for the second way. REQUIRES: no open batch.
+  const UnderWay& under_way() const { return batches_; }
+  void resume(UnderWay batches) { batches_ = std::move(batches); }
+
+ private:
   bool touches(const ir::Buffer* buffer) const;
   LoopStmt wait(int64_t groups, const std::set<const ir::Buffer*>& sums) const;
 
   const LoopKernel& kernel_;
   std::set<const ir::Buffer*> operands_;  // in shared memory
-  std::deque<Batch> batches_;             // oldest first; the last may be open
+  std::vector<LoopBuffer> further_;
+  UnderWay batches_;  // the last may be open
   bool open_ = false;
 };
 

@@ -1,6 +1,9 @@
 #include "lowering/passes/product_forms.h"
 
 #include <set>
+#include <unordered_map>
+
+#include "lowering/passes/simplify.h"
 
 namespace kachel::lowering {
 
@@ -128,6 +131,46 @@ std::optional<Prepared> prepared(const LoopPipeline& node) {
   for (const ir::BufferRef& operand : form.operands)
     apart &= !read.count(operand.get()) && rounded_from_f32(form.work, operand);
   if (!apart) return std::nullopt;
+  return form;
+}
+
+std::optional<Run> single_run(const LoopPipeline& node) {
+  std::set<const ir::Buffer*> stages;
+  for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
+  Run form;
+  bool fits = node.depth >= 2;
+  auto product = [&](const LoopIntrinsic& mma) {
+    const bool begins = form.products.empty();
+    if (begins) form.sums = mma.operands[0].buffer;
+    fits &= mma.operands[0].buffer == form.sums && mma.accumulate != begins && form.work.empty();
+    for (size_t i : {1, 2}) fits &= stages.count(mma.operands[i].buffer.get()) != 0;
+  };
+  auto in_registers = [&](const LoopStmt& stmt) {
+    fits &= !std::holds_alternative<LoopBarrier>(stmt.node) && !std::holds_alternative<LoopPipeline>(stmt.node) &&
+            !group_mma(stmt);
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
+      fits &= buffer->scope == ir::Scope::kRegister && !(write && buffer == form.sums);
+    });
+  };
+  std::unordered_map<const ir::Var*, ExprRef> names;
+  for (const LoopStmt& stmt : node.consume) {
+    if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+      names[let->var.get()] = ir::rewrite(let->value, [&](const ExprRef& part) {
+        const auto found = part->kind == ir::ExprKind::kVar ? names.find(part->var.get()) : names.end();
+        return found == names.end() ? part : found->second;
+      });
+    } else if (const LoopIntrinsic* mma = group_mma(stmt)) {
+      product(*mma);
+      form.products.push_back(stmt);
+    } else if (!is_inert(stmt)) {
+      fits &= !form.products.empty();
+      for_each_statement({stmt}, in_registers);
+      form.work.push_back(stmt);
+    }
+  }
+  if (!fits || form.work.empty()) return std::nullopt;
+  form.products = substituted(form.products, names);
+  form.work = substituted(form.work, names);
   return form;
 }
 

@@ -23,4 +23,12 @@ struct Prepared {
 };
 std::optional<Prepared> prepared(const LoopPipeline& node);
 
+// Products that begin new sums, and what is done with those, which touches nothing but registers. Neither has names of
+// its own.
+struct Run {
+  LoopBlock products, work;
+  ir::BufferRef sums;
+};
+std::optional<Run> single_run(const LoopPipeline& node);
+
 }  // namespace kachel::lowering

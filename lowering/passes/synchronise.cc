@@ -41,7 +41,7 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
 class Synchroniser {
  public:
   explicit Synchroniser(const LoopKernel& kernel)
-      : ranges_(kernel.ranges), batches_(kernel), exact_(kernel), neighbours_(neighbours_of(kernel)) {
+      : ranges_(kernel.ranges), batches_(kernel), further_(kernel), neighbours_(neighbours_of(kernel)) {
     for (const LoopBuffer& buffer : kernel.buffers)
       if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
@@ -113,7 +113,7 @@ class Synchroniser {
   }
 
   // Registers that the expanded pipelines need beside the kernel's.
-  std::vector<LoopBuffer> further_registers() const { return exact_.all(); }
+  std::vector<LoopBuffer> further_registers() const { return further_.all(); }
 
  private:
   void note(const LoopStmt& stmt, Accesses* accesses) const {
@@ -185,7 +185,7 @@ class Synchroniser {
     Accesses exit = block(node.consume, entry, nullptr);
     exit.add(entry);
     const Synchronised synchronised = [&](const LoopBlock& part, LoopBlock* to) { block(part, entry, to); };
-    if (out) expand_bulk(node, ranges_, &batches_, synchronised, &exact_, out);
+    if (out) expand_bulk(node, ranges_, &batches_, synchronised, &further_, out);
     return exit;
   }
 
@@ -208,7 +208,7 @@ class Synchroniser {
 
   const Ranges& ranges_;
   GroupBatches batches_;
-  ExactRegisters exact_;
+  FurtherRegisters further_;
   const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
   std::set<const ir::Buffer*> of_warps_;

@@ -354,4 +354,25 @@ kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24,
 }
 )";
 
+// One run an iteration, and three.
+inline constexpr const char* kRuns = R"(tile 1
+kernel runs(A: f8e4m3[64, K], B: f8e4m3[32, K], C: out f32[64, 32], D: out f32[64, 32])
+{
+  shared a: f8e4m3[64, 128], b: f8e4m3[32, 128], d: f8e4m3[64, 384], e: f8e4m3[32, 384]
+  fragment c: f32[64, 32] = 0, f: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 128), 3 {
+    a = A[:, k*128 +: 128]
+    b = B[:, k*128 +: 128]
+    c += a @ b^T
+  }
+  pipelined k < ceildiv(K, 384), 2 {
+    d = A[:, k*384 +: 384]
+    e = B[:, k*384 +: 384]
+    f += d @ e^T
+  }
+  C = c
+  D = f
+}
+)";
+
 }  // namespace kachel::lowering

@@ -96,6 +96,7 @@ constexpr Row kRows[] = {
     {Planted::kGroupStep, "wgmma reads the first k again", OnCpu::kNotThere},
     {Planted::kGroupSlab, "slabs of an operand overlap", OnCpu::kNotThere},
     {Planted::kRunRestarts, "a run of sums keeps its last step only", OnCpu::kNotThere},
+    {Planted::kRunsCollide, "a run overwrites the one before it", OnCpu::kNotThere},
     {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
@@ -206,6 +207,10 @@ class Suite {
     groups.aligned.emplace("W"), groups.aligned.emplace("S");
     groups.values = {{"K", 96}};
     add_program("right", kRight, random, 24, groups);
+    for (const int64_t k : {1200, 1328}) {
+      groups.values = {{"K", k}};
+      add_program("runs", kRuns, random, 24, groups);
+    }
     groups.values = {{"K", 80}};
     for (int twice = 0; twice < 2; ++twice) add_program("shifted", kShifted, random, 24, groups);
     groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
