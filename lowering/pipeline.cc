@@ -94,6 +94,7 @@ std::string instruction_of(const GemmChoice& choice) {
 std::string notes_of(const Schedule& schedule, const Placements& placements, const ir::Kernel& kernel,
                      const LoopKernel& loops) {
   std::string text = schedule.print();
+  if (loops.one_tile) text += "tiles: one a block, since the device takes the grid at once\n";
   for (const ir::Stmt& stmt : kernel.body) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;

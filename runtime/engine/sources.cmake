@@ -44,6 +44,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/serve/served_task.cc
   engine/serve/synthesise.cc
   engine/specialise/configurations.cc
+  engine/specialise/grid_size.cc
   engine/specialise/keys.cc
   engine/specialise/plan_builder.cc
   engine/specialise/plan_predictions.cc

@@ -35,6 +35,12 @@ class HostProgram {
   bool mentions_scalars() const { return mentions_scalars_; }
   bool mentions_tunables() const { return mentions_tunables_; }
   bool mentions_dims() const { return mentions_dims_; }
+  // Calls fn(position) for each dimension that it mentions, as often as it does.
+  template <class Fn>
+  void for_each_dim(const Fn& fn) const {
+    for (const Instruction& instruction : code_)
+      if (instruction.kind == Kind::kDim) fn(static_cast<size_t>(instruction.value));
+  }
 
  private:
   enum class Kind : uint8_t {

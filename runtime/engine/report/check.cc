@@ -60,7 +60,7 @@ Result<CheckResult> check(const KernelModel& model, std::span<const Arg> before,
     KACHEL_ASSIGN(values, parse_configuration(model, *configuration));
   } else {
     // Derived values are those for a CPU, as which the interpreter runs here.
-    Point point{initial.types, initial.facts, {}};
+    Point point{initial.types, initial.facts, {}, {}};
     for (int dim : model.static_dims) point.static_dims.push_back(initial.dims[dim]);
     DeviceProperties host;
     host.name = "a CPU";

@@ -116,7 +116,7 @@ std::vector<TunableValues> derived(const KernelModel& model, const DevicePropert
   for (size_t i = 0; i < model.static_dims.size(); ++i)
     question.bindings.dims[model.dims[model.static_dims[i]]] = point.static_dims[i];
   add_key_dims(model, inputs, &question.bindings.dims);
-  question.target = target_of(device, model, TunableValues(model.tunables.size(), 1));
+  question.target = target_of(device, model, point, TunableValues(model.tunables.size(), 1));
   question.multiprocessors = device.multiprocessors;
   question.admitted = [&](const TunableValues& values) { return is_admitted(model, inputs, values); };
   return lowering::derive_space(question);

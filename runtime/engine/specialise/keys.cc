@@ -5,7 +5,9 @@
 #include <cstring>
 #include <span>
 
+#include "lowering/machine/machine.h"
 #include "runtime/engine/specialise/cpu_target.h"
+#include "runtime/engine/specialise/grid_size.h"
 
 namespace kachel::runtime {
 namespace {
@@ -33,9 +35,17 @@ void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values,
   key.u64s(kKeyField, words(key_values)).text("model", device.model).text("driver", device.driver);
 }
 
+// A block for each of its tiles fits the device.
+bool fits_at_once(const DeviceProperties& device, const KernelModel& model, const Point& point,
+                  const TunableValues& values) {
+  const std::optional<uint64_t> tiles = most_tiles(model, point, values);
+  return tiles && *tiles <= static_cast<uint64_t>(std::max(device.multiprocessors, 0));
+}
+
 }  // namespace
 
-lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values) {
+lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const Point& point,
+                           const TunableValues& values) {
   lowering::Target target;
   target.kind = device.compute_major > 0 ? lowering::Target::Kind::kCuda : lowering::Target::Kind::kCpu;
   target.architecture = device.instructions ? device.instructions : 10 * device.compute_major + device.compute_minor;
@@ -43,6 +53,8 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
   target.bulk_copies = device.tensor_maps;
   target.bounded_waits = device.bounded_waits;
   target.streaming_stores = device.streaming_stores;
+  target.one_tile =
+      lowering::has_group_mma(target.architecture) && target.bulk_copies && fits_at_once(device, model, point, values);
   describe_cpu(device.architecture, &target);
   if (model.threads_tunable >= 0)
     target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
@@ -53,7 +65,7 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
                     const DeviceProperties& device, bool generic) {
-  const lowering::Target target = target_of(device, model, values);
+  const lowering::Target target = target_of(device, model, point, values);
   cache::KeyBuilder key(cache::Kind::kPlan);
   add_program(key, model, point);
   key.u64s("configuration", words(values))
@@ -61,7 +73,8 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
       .text("flags", std::string(generic              ? "generic"
                                  : target.bulk_copies ? "maps"
                                                       : "") +
-                         (target.bounded_waits ? " bounded" : "") + (target.streaming_stores ? "" : " cached stores"))
+                         (target.one_tile ? " one tile" : "") + (target.bounded_waits ? " bounded" : "") +
+                         (target.streaming_stores ? "" : " cached stores"))
       .i64("instructions", target.architecture)
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)

@@ -18,11 +18,15 @@ struct Point {
   uint64_t types = 0;  // as in BoundArguments
   uint64_t facts = 0;
   std::vector<int64_t> static_dims;  // in the order of KernelModel::static_dims
+  // Of the program's `key`, in order: they select by the size of the grid alone, see target_of().
+  std::vector<int64_t> key_values;
   bool operator==(const Point&) const = default;
 };
 
-// What the lowering is told of the device and the configuration, apart from the architecture.
-lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const TunableValues& values);
+// What the lowering is told of the device, the configuration and, of the key, whether the grid is one that the device
+// takes at once; apart from the architecture.
+lowering::Target target_of(const DeviceProperties& device, const KernelModel& model, const Point& point,
+                           const TunableValues& values);
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
                     const DeviceProperties& device, bool generic = false);

@@ -220,7 +220,7 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   KACHEL_TRY(check_threads(request));
   KACHEL_TRY(check_cluster(request));
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
-  lowering::Target target = target_of(request.device.properties(), request.model, request.values);
+  lowering::Target target = target_of(request.device.properties(), request.model, request.point, request.values);
   target.generic = request.generic;
   KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));

@@ -23,7 +23,7 @@ bool is_barred(tuner::CandidateState state) {
 }  // namespace
 
 Point point_of(const KernelModel& model, const BoundArguments& arguments) {
-  Point point{arguments.types, arguments.facts, {}};
+  Point point{arguments.types, arguments.facts, {}, key_values_of(model, arguments)};
   for (int dim : model.static_dims) point.static_dims.push_back(arguments.dims[dim]);
   return point;
 }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "runtime/engine/specialise/configurations.h"
+#include "runtime/engine/specialise/grid_size.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
 namespace kachel::runtime {
@@ -125,12 +126,47 @@ TEST_CASE("each ingredient changes the keys that it must change, and no other") 
 
 TEST_CASE("the lowering's target follows device and configuration") {
   auto model = model_of(replaced(kText, "BN", "threads"));
-  lowering::Target target = target_of(device(), *model, {16, 256});
+  lowering::Target target = target_of(device(), *model, {}, {16, 256});
   CHECK(target.kind == lowering::Target::Kind::kCuda);
   CHECK(target.architecture == 90);
   CHECK(target.threads == 256);
   CHECK(target.shared_limit == 1 << 16);
-  CHECK(target_of(device(), *model_of(kText), {16, 8}).threads == lowering::Target{}.threads);
+  CHECK(target_of(device(), *model_of(kText), {}, {16, 8}).threads == lowering::Target{}.threads);
+}
+
+TEST_CASE("the size of a grid, and with it the binary, follows from the key") {
+  constexpr const char* kGrid = R"(tile 1
+kernel k(A: f32[M, N], scale: i32, C: out f32[M, N])
+key bucket(M), N
+tune BM = 64, BN = 64
+grid by < ceildiv(M, BM), bx < ceildiv(N, BN)
+{
+  fragment x: f32[BM, BN]
+  x = A[by*BM +: BM, bx*BN +: BN]
+  C[by*BM +: BM, bx*BN +: BN] = x
+}
+)";
+  auto model = model_of(kGrid, {});
+  const TunableValues values{64, 64};
+  auto at = [](int64_t m, int64_t n) { return Point{0, 0, {}, {m, n}}; };
+  CHECK(most_tiles(*model, at(256, 130), values) == 12u);
+  CHECK(most_tiles(*model, at(256, 0), values) == 0u);
+  CHECK(most_tiles(*model, at(int64_t{1} << 62, int64_t{1} << 62), values) == std::nullopt);
+  CHECK(most_tiles(*model, Point{}, values) == std::nullopt);
+  CHECK(most_tiles(*model_of(replaced(kGrid, "key bucket(M), N", "key N"), {}), Point{0, 0, {}, {130}}, values) ==
+        std::nullopt);
+  CHECK(most_tiles(*model_of(replaced(kGrid, "by < ceildiv(M, BM)", "by < scale"), {}), at(256, 130), values) ==
+        std::nullopt);
+
+  DeviceProperties machine = device();
+  machine.multiprocessors = 12;
+  machine.tensor_maps = true;
+  CHECK(target_of(machine, *model, at(256, 130), values).one_tile);
+  CHECK(!target_of(machine, *model, at(512, 130), values).one_tile);
+  CHECK(plan_key(*model, at(256, 130), values, machine).bytes == plan_key(*model, at(128, 64), values, machine).bytes);
+  CHECK(plan_key(*model, at(256, 130), values, machine).bytes != plan_key(*model, at(512, 130), values, machine).bytes);
+  machine.tensor_maps = false;
+  CHECK(!target_of(machine, *model, at(256, 130), values).one_tile);
 }
 
 TEST_CASE("configurations in their three forms") {
