@@ -7,7 +7,8 @@
 //   wave(n) = max(latency of a block, n * its largest demand on a unit)
 //
 // and a launch takes full waves, then one of the n blocks that are left over, a little longer than the memory needs for
-// every byte at the least. Every maximum here is a soft one: what comes second delays what comes first. Blocks of unequal length even out: there, whole waves count, and half of one in the end.
+// every byte at the least. Every maximum here is a soft one: what comes second delays what comes first. Blocks of
+// unequal length even out: there, whole waves count, and half of one in the end.
 //
 // The latency of a block has loops over stages that are filled ahead and the rest, which nothing overlaps but other
 // blocks. In the loops either computing or the memory sets the pace:

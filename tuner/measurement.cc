@@ -46,7 +46,7 @@ Status Measurement::warm_up() {
     for (const Trial& trial : live_) {
       late = env_.deadline.passed();  // the rounds find out whether a sample is still owed
       if (late) break;
-      KACHEL_ASSIGN(std::optional<double> ns, run_once(trial));
+      KACHEL_ASSIGN(std::optional<double> ns, run_once(trial, Caches::kEvicted));
       if (ns) taken.emplace_back(trial, *ns);
       if (ns) fastest = std::min(fastest, *ns);
       KACHEL_TRY(report(&trial.record->configuration, false));
@@ -177,19 +177,19 @@ Status Measurement::blocks() {
 Status Measurement::block(const Trial& trial, int samples, int64_t lead_in_ns) {
   auto goes_on = [&] { return !has_failed(trial) && !out_of_time(); };
   Deadline lead_in(env_.clock, env_.clock.now_ns(), lead_in_ns);
-  while (!lead_in.passed() && goes_on()) {
-    KACHEL_TRY(time(trial, false));
+  for (Caches caches = Caches::kEvicted; !lead_in.passed() && goes_on(); caches = Caches::kAsLeft) {
+    KACHEL_TRY(time(trial, false, caches));
     KACHEL_TRY(report(&trial.record->configuration, false));
   }
   for (int i = 0; i < samples && goes_on(); ++i) {
-    KACHEL_TRY(time(trial, true));
+    KACHEL_TRY(time(trial, true, Caches::kAsLeft));
     KACHEL_TRY(report(&trial.record->configuration, false));
   }
   return {};
 }
 
-Result<std::optional<double>> Measurement::run_once(const Trial& trial) {
-  env_.runner.flush();
+Result<std::optional<double>> Measurement::run_once(const Trial& trial, Caches caches) {
+  env_.runner.prepare_run(caches);
   Result<double> ns = env_.runner.time_once_ns(trial.index);
   ++timed_runs_;
   if (!ns.ok() && ends_tuning(ns.status().code())) return ns.status();
@@ -217,8 +217,8 @@ void Measurement::keep(const Trial& trial, double ns) {
   has_sample_ = true;
 }
 
-Status Measurement::time(const Trial& trial, bool keep_it) {
-  KACHEL_ASSIGN(std::optional<double> ns, run_once(trial));
+Status Measurement::time(const Trial& trial, bool keep_it, Caches caches) {
+  KACHEL_ASSIGN(std::optional<double> ns, run_once(trial, caches));
   if (ns && keep_it) keep(trial, *ns);
   return {};
 }

@@ -15,8 +15,9 @@
 //                  blocks, or the winner if none follow, are all that is left, and after 12 rounds or 200 ms at most.
 //   blocks         only where the best takes 200 us or more, but less than a block, since a run of that length is one
 //                  by itself: up to 3 finalists, each run for 100 ms at a stretch of which the last quarter is
-//                  recorded; 2 to 4 times around, back and forth. Up to 1.2 s, or twice that where few runs fill a
-//                  block, so a device that is not limited by power should have them turned off (block_ns = 0).
+//                  recorded; 2 to 4 times around, back and forth. Each run but a block's first one begins as the one
+//                  before it leaves the caches. Up to 1.2 s, or twice that where few runs fill a block, so a device
+//                  that is not limited by power should have them turned off (block_ns = 0).
 //
 // Other rounds that no blocks follow end, once they may, when each survivor has had 400 ms, settled or not.
 //
@@ -35,7 +36,9 @@
 // large model mostly not in the L2, while 100 runs on the same operands would be served from it and favour whoever
 // touches memory worst. The flush overwrites more bytes than the L2 holds, so what the kernel evicts must be written
 // back first, as the host's own traffic would have it; an L2 emptied clean picks other winners for streaming shapes.
-// One of the two has to be chosen for all candidates, and this is the one that happens outside of benchmarks.
+// One of the two has to be chosen for all candidates, and this is the one that happens outside of benchmarks. In blocks
+// a flush would be a rest for the chip, a fifth of the time of what takes 200 us: hungry candidates would borrow from
+// it. What takes that long finds little of its operands in the L2.
 //
 // Nothing that was measured is thrown away but warm-up and the lead-in of the blocks; the samples of pruned candidates
 // are kept, to be stored and learned from.
@@ -131,10 +134,10 @@ class Measurement {
   Status short_rounds();
   Status blocks();
   Status block(const Trial& trial, int samples, int64_t lead_in_ns);
-  // One flushed run in nanoseconds. A failure of the candidate alone is written to its record and gives nothing.
-  Result<std::optional<double>> run_once(const Trial& trial);
+  // One run in nanoseconds. A failure of the candidate alone is written to its record and gives nothing.
+  Result<std::optional<double>> run_once(const Trial& trial, Caches caches);
   void keep(const Trial& trial, double ns);
-  Status time(const Trial& trial, bool keep);
+  Status time(const Trial& trial, bool keep, Caches caches = Caches::kEvicted);
   Status report(const Configuration* configuration, bool always);
 
   // True if the deadline has passed and there is a sample to fall back on. Sets cut_short_.

@@ -26,6 +26,11 @@ enum class Verdict {
   kNotTried,  // nothing was found out of it, nor will be by this runner
 };
 
+enum class Caches {
+  kEvicted,  // the operands are in none, since more bytes were written than the last-level cache holds
+  kAsLeft,   // by whatever ran last
+};
+
 // kDeviceLost and kCancelled from any function end the whole tuning with that status; any other failure only ends the
 // candidate. The runner owes the time limits: a call that never returns is a tuning that never returns.
 class CandidateRunner {
@@ -51,10 +56,10 @@ class CandidateRunner {
   // Runs the candidate on private copies and compares what it wrote with the generic lowering's output. kLaunch and
   // kNoMemory say that it could not run; any other failure that its output is wrong, with where and by how much.
   virtual Status check(size_t index) = 0;
-  // Brings the device's caches into the state that every timed run starts from: the operands evicted, by writing more
-  // bytes than the last-level cache holds (see measurement.h). Called before every timed run.
-  virtual void flush() = 0;
-  // One launch; the device's own time for it in nanoseconds, without the flush.
+  // Called before every timed run: what the candidate reads is as the caller has it, and the device's caches are as
+  // they are asked for (see measurement.h).
+  virtual void prepare_run(Caches caches) = 0;
+  // One launch; the device's own time for it in nanoseconds, without what prepare_run() takes.
   virtual Result<double> time_once_ns(size_t index) = 0;
 
   // Of the latest failure of compile, check or time_once_ns of that candidate.

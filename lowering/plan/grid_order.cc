@@ -90,6 +90,7 @@ class Slopes {
 // Which of the grid's axes decide what the copies in the innermost pipelined loops read.
 class Readers {
  public:
+  explicit Readers(const ir::Kernel& kernel) : kernel_(kernel) {}
   std::set<const ir::Var*> decided_by;
   bool any = false;
   ExprRef bytes;  // of all of them in a tile; null if there are none, or their number is not known of the grid alone
@@ -101,7 +102,7 @@ class Readers {
         expansion_.define(let->var.get(), let->value);
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         const bool innermost = loop->pipelined && !encloses_pipeline(loop->body);
-        if (innermost) count(*loop);
+        if (innermost) count(*loop), parts(*loop);
         block(loop->body, pipelined || innermost);
       } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
         block(branch->then_body, pipelined);
@@ -131,6 +132,32 @@ class Readers {
     });
   }
 
+  // An axis that deals out the iterations decides too: a tile's begin where those of the tile before it end.
+  void parts(const ir::ForStmt& loop) {
+    if (expansion_.size(loop.begin) + expansion_.size(loop.end) > kMostInlined) return;
+    const ExprRef begin = inlined(loop.begin), end = inlined(loop.end);
+    for (const ir::IterVar& axis : kernel_.grid) {
+      const ExprRef next = ir::rewrite(begin, [&](const ExprRef& node) {
+        return node->kind == ExprKind::kVar && node->var == axis.var
+                   ? ir::make_typed(Op::kAdd, {node, ir::make_int(1, node->type)})
+                   : node;
+      });
+      if (!ir::same(next, begin) && ends_at(end, begin, next)) decided_by.insert(axis.var.get());
+    }
+  }
+  // Whether `end`, or what it is the least of, is `next`, or `begin` and one step more.
+  static bool ends_at(const ExprRef& end, const ExprRef& begin, const ExprRef& next) {
+    if (ir::same(end, next)) return true;
+    if (end->kind == ExprKind::kCast) return ends_at(end->args[0], begin, next);
+    if (end->kind != ExprKind::kApply) return false;
+    if (end->op == Op::kMin) return ends_at(end->args[0], begin, next) || ends_at(end->args[1], begin, next);
+    if (end->op != Op::kAdd || begin->kind != ExprKind::kApply || begin->op != Op::kMul) return false;
+    for (size_t i = 0; i < 2; ++i)
+      for (size_t j = 0; j < 2; ++j)
+        if (ir::same(end->args[i], begin) && ir::same(end->args[1 - i], begin->args[j])) return true;
+    return false;
+  }
+
   void count(const ir::ForStmt& loop) {
     countable_ &= expansion_.size(loop.begin) + expansion_.size(loop.end) <= kMostInlined;
     if (!countable_) return bytes.reset();
@@ -152,6 +179,7 @@ class Readers {
   }
 
   static constexpr uint64_t kMostInlined = 256;  // nodes of a loop's bounds
+  const ir::Kernel& kernel_;
   bool countable_ = true;
   ir::Expansion expansion_;
   std::unordered_map<const ir::Var*, ExprRef> lets_;
@@ -178,7 +206,7 @@ ExprRef at_last_tile(const ir::Kernel& kernel, const ExprRef& value, size_t axis
 }  // namespace
 
 void order_grid(const ir::Kernel& kernel, Schedule* schedule) {
-  Readers readers;
+  Readers readers(kernel);
   readers.block(kernel.body, false);
   if (!readers.any) return;
   std::vector<size_t> order, shared;

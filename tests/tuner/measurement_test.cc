@@ -150,6 +150,21 @@ TEST_CASE("a candidate that draws too much power wins the rounds and loses the b
   CHECK(winner(with_blocks) == 1);
 }
 
+TEST_CASE("within a block only the first run starts from flushed caches") {
+  Bench bench(bases({300e3, 305e3}));
+  REQUIRE(bench.measure().ok());
+  const auto& events = bench.device.events();
+  size_t last_flush = 0;
+  for (size_t i = 0; i < events.size(); ++i)
+    if (events[i].what == 'f') last_flush = i;
+  // What follows the last flush is a whole block of one candidate.
+  CHECK(events.size() - last_flush > 200);
+  for (size_t i = last_flush + 1; i < events.size(); ++i) {
+    CHECK(events[i].what == 'r');
+    CHECK(events[i].index == events[last_flush + 1].index);
+  }
+}
+
 TEST_CASE("of slow runs each is a sample, and few are taken") {
   Bench bench(bases({40e6, 20e6, 31e6, 20.3e6, 25e6}));
   bench.device.noise = 0.003;

@@ -50,7 +50,8 @@ Status SimulatedDevice::check(size_t index) {
   return candidates[index].check;
 }
 
-void SimulatedDevice::flush() {
+void SimulatedDevice::prepare_run(Caches caches) {
+  if (caches != Caches::kEvicted) return;
   log('f', 0);
   clock_.advance(flush_ns);
 }

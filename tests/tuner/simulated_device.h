@@ -65,7 +65,7 @@ class SimulatedDevice final : public CandidateRunner {
   std::string flaw(size_t index) override { return candidates[index].flaw; }
   Status prepare() override;
   Status check(size_t index) override;
-  void flush() override;
+  void prepare_run(Caches caches) override;
   Result<double> time_once_ns(size_t index) override;
   Verdict verdict(size_t index) const override {
     return turned_away_.count(index) ? Verdict::kNotTried : candidates[index].verdict;

@@ -119,14 +119,14 @@ Status ProgramSession::check(size_t index) {
   return outputs_.compare(narrowest(), configuration_text(program_.model(), candidates_[index]));
 }
 
-void ProgramSession::flush() {
-  flushed_ = outputs_.restore(true);
-  if (flushed_.ok()) flushed_ = device_.flush_cache(stream_);
+void ProgramSession::prepare_run(tuner::Caches caches) {
+  prepared_ = outputs_.restore(true);
+  if (prepared_.ok() && caches == tuner::Caches::kEvicted) prepared_ = device_.flush_cache(stream_);
 }
 
 Result<double> ProgramSession::time_once_ns(size_t index) {
   const EngineServices& services = program_.engine().services();
-  KACHEL_TRY(services.noticed(flushed_));
+  KACHEL_TRY(services.noticed(prepared_));
   const TuningHooks* hooks = hooks_of(program_.model(), settings_);
   if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), candidates_[index], stream_));
   KACHEL_TRY(services.noticed(timer_->start(stream_)));
@@ -144,8 +144,8 @@ Result<std::vector<double>> ProgramSession::benchmark(size_t index) {
   SessionTrial trial(stream_, {.restore = [&] { return outputs_.restore(true); },
                                .flush =
                                    [&] {
-                                     flush();
-                                     return flushed_;
+                                     prepare_run(tuner::Caches::kEvicted);
+                                     return prepared_;
                                    },
                                .run = [&] { return run(index); },
                                .synchronize = [&] { return device_.synchronize(stream_); }});

@@ -32,7 +32,7 @@ class ProgramSession final : public ReferencedRunner {
   size_t first_attempt() const override { return candidates_.size(); }
   Status make_reference(size_t attempt) override;
   Status check(size_t index) override;
-  void flush() override;
+  void prepare_run(tuner::Caches caches) override;
   Result<double> time_once_ns(size_t index) override;
   Result<std::vector<double>> benchmark(size_t index) override;
 
@@ -62,7 +62,7 @@ class ProgramSession final : public ReferencedRunner {
   std::unique_ptr<Device::Timer> timer_;
   void* stream_ = nullptr;
   bool opened_ = false, has_stream_ = false;
-  Status opening_, flushed_;
+  Status opening_, prepared_;
 };
 
 }  // namespace kachel::runtime

@@ -143,7 +143,7 @@ WorkerAnswer Server::step(WorkerCall what, std::string_view body) {
   ReferencedRunner& session = task_->session();
   if (what == WorkerCall::kRefer) return {session.make_reference(index), {}};
   if (what == WorkerCall::kCheck) return {session.check(index), {}};
-  session.flush();
+  session.prepare_run(what == WorkerCall::kMeasure ? tuner::Caches::kEvicted : tuner::Caches::kAsLeft);
   auto ns = session.time_once_ns(index);
   if (!ns.ok()) return {ns.status(), {}};
   ByteWriter out;
@@ -165,6 +165,7 @@ WorkerAnswer Server::answer(const Message& message) {
       case WorkerCall::kRefer:
       case WorkerCall::kCheck:
       case WorkerCall::kMeasure:
+      case WorkerCall::kMeasureAgain:
         return step(what, message.body);
       case WorkerCall::kClose:
         wait_for_compilers();

@@ -141,13 +141,13 @@ Status TuneSession::check(size_t index) {
   return same.code() == Code::kInvalid ? same : as_launch_failure(setup_.services.noticed(std::move(same)));
 }
 
-void TuneSession::flush() {
-  flushed_ = outputs_.restore(true);
-  if (flushed_.ok()) flushed_ = setup_.device.flush_cache(stream_);
+void TuneSession::prepare_run(tuner::Caches caches) {
+  prepared_ = outputs_.restore(true);
+  if (prepared_.ok() && caches == tuner::Caches::kEvicted) prepared_ = setup_.device.flush_cache(stream_);
 }
 
 Result<double> TuneSession::time_once_ns(size_t index) {
-  KACHEL_TRY(setup_.services.noticed(flushed_));
+  KACHEL_TRY(setup_.services.noticed(prepared_));
   KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
   const TuningHooks* hooks = setup_.hooks;
   if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), setup_.candidates[index], stream_));
@@ -167,8 +167,8 @@ Result<std::vector<double>> TuneSession::benchmark(size_t index) {
   SessionTrial trial(stream_, {.restore = [&] { return outputs_.restore(true); },
                                .flush =
                                    [&] {
-                                     flush();
-                                     return flushed_;
+                                     prepare_run(tuner::Caches::kEvicted);
+                                     return prepared_;
                                    },
                                .run = [&] { return run(*specialisation); },
                                .synchronize = [&] { return setup_.device.synchronize(stream_); }});

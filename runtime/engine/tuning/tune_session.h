@@ -42,7 +42,7 @@ class TuneSession final : public ReferencedRunner {
   std::string flaw(size_t index) override;
   Status prepare() override;
   Status check(size_t index) override;
-  void flush() override;
+  void prepare_run(tuner::Caches caches) override;
   Result<double> time_once_ns(size_t index) override;
   Result<std::vector<double>> benchmark(size_t index) override;
 
@@ -69,7 +69,7 @@ class TuneSession final : public ReferencedRunner {
   void* stream_ = nullptr;
   bool has_stream_ = false;
   std::optional<Status> opened_;
-  Status flushed_;  // of the last flush(), reported by the run that follows
+  Status prepared_;  // of the last prepare_run(), reported by the run that follows
 };
 
 }  // namespace kachel::runtime

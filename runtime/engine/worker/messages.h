@@ -8,7 +8,8 @@
 //                                             the host's store, and nothing in return
 //   kRefer     u64 attempt                    the reference is made
 //   kCheck     u64 index                      it computes what the reference does
-//   kMeasure   u64 index                      f64 nanoseconds of one flushed run
+//   kMeasure   u64 index                      f64 nanoseconds of one run on evicted caches
+//   kMeasureAgain   u64 index                 f64 nanoseconds of one run on caches as they are
 //   kClose                                    nothing is left of the task
 //
 // Several kCompile may be under way at once, anything else by itself.
@@ -25,7 +26,17 @@
 namespace kachel::runtime {
 
 // Types of messages; 0 and 1 are the process's own (worker.h).
-enum class WorkerCall : uint8_t { kOpen = 2, kContents, kStart, kCompile, kRefer, kCheck, kMeasure, kClose };
+enum class WorkerCall : uint8_t {
+  kOpen = 2,
+  kContents,
+  kStart,
+  kCompile,
+  kRefer,
+  kCheck,
+  kMeasure,
+  kMeasureAgain,
+  kClose
+};
 
 // A tensor without its contents. Its copy lies at the same place within an alignment, so that the same facts hold.
 struct WorkerTensor {

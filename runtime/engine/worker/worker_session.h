@@ -46,7 +46,7 @@ class WorkerSession final : public tuner::CandidateRunner {
   std::string flaw(size_t index) override;
   Status prepare() override;
   Status check(size_t index) override;
-  void flush() override {}  // a part of the timed run
+  void prepare_run(tuner::Caches caches) override { caches_ = caches; }  // the rest is a part of the timed run
   Result<double> time_once_ns(size_t index) override;
   tuner::Verdict verdict(size_t index) const override;
   std::vector<Harm> take_harms() override;
@@ -72,9 +72,10 @@ class WorkerSession final : public tuner::CandidateRunner {
   const std::unique_ptr<WorkerCargo> cargo_;
   const std::string name_;  // "kernel `f`", for the log
   WorkerRelay relay_;
-  std::shared_mutex compiling_;  // held alone while a suspect compiles
-  uint64_t reference_ = 0;       // the attempt that made it last
-  mutable std::mutex mutex_;     // guards what follows
+  std::shared_mutex compiling_;                     // held alone while a suspect compiles
+  uint64_t reference_ = 0;                          // the attempt that made it last
+  tuner::Caches caches_ = tuner::Caches::kEvicted;  // for the next run
+  mutable std::mutex mutex_;                        // guards what follows
   std::vector<Note> notes_;
   std::vector<Harm> harms_;  // nobody has taken yet
 };
