@@ -92,7 +92,7 @@ using MapExtent = unsigned long;
 enum class MapElements : int32_t { k8Bits = 0, k16Bits = 1, k32Bits = 2, k64Bits = 4 };
 enum class MapInterleave : int32_t { kNone = 0 };
 enum class MapSwizzle : int32_t { kNone = 0, k32Bytes = 1, k64Bytes = 2, k128Bytes = 3 };
-enum class MapPromotion : int32_t { kNone = 0, k256Bytes = 3 };
+enum class MapPromotion : int32_t { kNone = 0, k128Bytes = 2 };
 enum class MapFill : int32_t { kZeros = 0 };
 
 // Of cuLaunchKernelEx. The value is a union of 64 bytes, of which the first word alone is set.

@@ -84,6 +84,33 @@ TEST_CASE("tiles that read the same follow each other; from the end, as many row
   CHECK(has(causal.loop_ir, "let most_rows: "));
 }
 
+TEST_CASE("tiles that share a loop's iterations out read nothing alike") {
+  const std::string shares[] = {"p*share .. min(ceildiv(K, 64), (p + 1)*share)", "p*share .. p*share + share",
+                                "p*share .. ceildiv(K, 64)", "0 .. (p + 1)*share"};
+  for (const std::string& bounds : shares) {
+    const std::string text = R"(tile 1
+kernel parts(A: f16[M, K], B: f16[N, K], C: inout f32[M, N])
+grid p < 4, i < ceildiv(M, 128), j < ceildiv(N, 128)
+{
+  shared a: f16[128, 64], b: f16[128, 64]
+  fragment c: f32[128, 128] = 0
+  let share = ceildiv(ceildiv(K, 64), 4)
+  pipelined k in )" + bounds +
+                             R"(, 4 {
+    a = A[i*128 +: 128, k*64 +: 64]
+    b = B[j*128 +: 128, k*64 +: 64]
+    c += a @ b^T
+  }
+  atomic C[i*128 +: 128, j*128 +: 128] += c
+}
+)";
+    CAPTURE(bounds);
+    const bool parted = &bounds < &shares[2];
+    const std::string notes = on_hopper(text).notes;
+    CHECK(has(notes, "grid: axis 0 fastest") == !parted);
+  }
+}
+
 TEST_CASE("a name that the producer needs both for the outer pipeline and beyond it") {
   std::string text = attend(false);
   text.replace(text.find("  q = Q[b"), 2, "  let first = i*BM\n  ");

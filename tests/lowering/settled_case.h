@@ -11,7 +11,8 @@
 
 namespace kachel::lowering {
 
-// The only kernel of `text`, with all facts and the lowering's own number of threads.
+// The only kernel of `text`, with all facts and the lowering's own number of threads; blocks go on to further tiles
+// unless wished otherwise.
 inline conformance::Case settled_case(const std::string& text, int architecture, const conformance::Wishes& wishes,
                                       uint64_t seed) {
   auto module = ir::load(text, "settled");
@@ -23,6 +24,7 @@ inline conformance::Case settled_case(const std::string& text, int architecture,
   test->architecture = architecture;
   test->shared_limit = 0;
   test->fact_mask = ~uint64_t{0};
+  test->one_tile = wishes.one_tile > 0;
   return *std::move(test);
 }
 
