@@ -63,6 +63,7 @@ class ProgramSession final : public ReferencedRunner {
   void* stream_ = nullptr;
   bool opened_ = false, has_stream_ = false;
   Status opening_, prepared_;
+  tuner::Caches caches_ = tuner::Caches::kEvicted;
 };
 
 }  // namespace kachel::runtime

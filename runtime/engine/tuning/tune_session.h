@@ -70,6 +70,7 @@ class TuneSession final : public ReferencedRunner {
   bool has_stream_ = false;
   std::optional<Status> opened_;
   Status prepared_;  // of the last prepare_run(), reported by the run that follows
+  tuner::Caches caches_ = tuner::Caches::kEvicted;
 };
 
 }  // namespace kachel::runtime
