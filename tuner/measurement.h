@@ -14,9 +14,9 @@
 //                  whoever's fastest run is more than 10 % above the best's slowest. Ends when the finalists of the
 //                  blocks, or the winner if none follow, are all that is left, and after 12 rounds or 200 ms at most.
 //   blocks         only where the best takes 200 us or more, but less than a block, since a run of that length is one
-//                  by itself: up to 3 finalists, each run for 100 ms at a stretch of which the last quarter is
+//                  by itself: up to 4 finalists, each run for 80 ms at a stretch of which the last quarter is
 //                  recorded; 2 to 4 times around, back and forth. Each run but a block's first one begins as the one
-//                  before it leaves the caches. Up to 1.2 s, or twice that where few runs fill a block, so a device
+//                  before it leaves the caches. Up to 1.6 s, or twice that where few runs fill a block, so a device
 //                  that is not limited by power should have them turned off (block_ns = 0).
 //
 // Other rounds that no blocks follow end, once they may, when each survivor has had 400 ms, settled or not.
@@ -76,12 +76,12 @@ struct MeasurementLimits {
   double long_run_ns = 200e3;
   int long_run_rounds = 12;
   double long_run_margin = 0.10;
-  int64_t block_ns = 100'000'000;  // 0: no blocks
+  int64_t block_ns = 80'000'000;  // 0: no blocks
   double lead_in = 0.75;           // the share of a block that is not recorded
   int max_block_samples = 32;
   int min_blocks = 2;
   int max_blocks = 4;
-  size_t max_finalists = 3;
+  size_t max_finalists = 4;
 };
 
 // In which a failure leaves a candidate that was untried.

@@ -107,25 +107,25 @@ TEST_CASE("noisy candidates are measured longer, up to the limit") {
 }
 
 TEST_CASE("long kernels are decided in blocks, short ones are not") {
-  Bench bench(bases({1'000'000, 1'010'000, 1'020'000, 1'030'000, 1'300'000}));
+  Bench bench(bases({1'000'000, 1'010'000, 1'020'000, 1'030'000, 1'040'000, 1'300'000}));
   bench.device.noise = 0.001;
   REQUIRE(bench.measure().ok());
+  CHECK(bench.state(5) == CandidateState::kPruned);
   CHECK(bench.state(4) == CandidateState::kPruned);
-  CHECK(bench.state(3) == CandidateState::kPruned);
-  CHECK(bench.records[3].message.find("finalists") != std::string::npos);
-  for (size_t i = 0; i < 3; ++i) {
+  CHECK(bench.records[4].message.find("finalists") != std::string::npos);
+  for (size_t i = 0; i < 4; ++i) {
     CHECK(bench.state(i) == CandidateState::kMeasured);
     REQUIRE(bench.records[i].samples.size() == 2);
     CHECK(bench.records[i].samples[1].session == 2);
-    CHECK(bench.records[i].samples[1].ns.size() == 2 * 24);  // a quarter of 100 ms at 1 ms, twice around
+    CHECK(bench.records[i].samples[1].ns.size() == 2 * 19);  // a quarter of 80 ms at 1 ms, twice around
   }
   // After the rounds each finalist runs without a change for the length of a block; back and forth.
   std::vector<size_t> runs = bench.device.runs(), blocks;
-  for (size_t i = 50, length = 1; i < runs.size(); ++i) {
+  for (size_t i = 60, length = 1; i < runs.size(); ++i) {
     length = runs[i] == runs[i - 1] ? length + 1 : 1;
-    if (length == 90) blocks.push_back(runs[i]);
+    if (length == 70) blocks.push_back(runs[i]);
   }
-  CHECK(blocks == std::vector<size_t>{0, 1, 2, 1, 0});  // the two blocks of 2 follow each other
+  CHECK(blocks == std::vector<size_t>{0, 1, 2, 3, 2, 1, 0});  // the two blocks of 3 follow each other
 
   Bench quick(bases({10'000, 10'050}));
   REQUIRE(quick.measure().ok());
