@@ -59,7 +59,8 @@ class CandidateRunner {
   // Called before every timed run: what the candidate reads is as the caller has it, and the device's caches are as
   // they are asked for (see measurement.h).
   virtual void prepare_run(Caches caches) = 0;
-  // One launch; the device's own time for it in nanoseconds, without what prepare_run() takes.
+  // One launch; the device's own time for it in nanoseconds, without what prepare_run() takes. On caches as they are left
+  // another launch may run ahead of it.
   virtual Result<double> time_once_ns(size_t index) = 0;
 
   // Of the latest failure of compile, check or time_once_ns of that candidate.

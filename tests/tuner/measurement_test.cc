@@ -123,7 +123,7 @@ TEST_CASE("long kernels are decided in blocks, short ones are not") {
   std::vector<size_t> runs = bench.device.runs(), blocks;
   for (size_t i = 60, length = 1; i < runs.size(); ++i) {
     length = runs[i] == runs[i - 1] ? length + 1 : 1;
-    if (length == 70) blocks.push_back(runs[i]);
+    if (length == 45) blocks.push_back(runs[i]);
   }
   CHECK(blocks == std::vector<size_t>{0, 1, 2, 3, 2, 1, 0});  // the two blocks of 3 follow each other
 
@@ -158,7 +158,7 @@ TEST_CASE("within a block only the first run starts from flushed caches") {
   for (size_t i = 0; i < events.size(); ++i)
     if (events[i].what == 'f') last_flush = i;
   // What follows the last flush is a whole block of one candidate.
-  CHECK(events.size() - last_flush > 200);
+  CHECK(events.size() - last_flush > 120);
   for (size_t i = last_flush + 1; i < events.size(); ++i) {
     CHECK(events[i].what == 'r');
     CHECK(events[i].index == events[last_flush + 1].index);

@@ -51,7 +51,8 @@ Status SimulatedDevice::check(size_t index) {
 }
 
 void SimulatedDevice::prepare_run(Caches caches) {
-  if (caches != Caches::kEvicted) return;
+  runs_ahead_ = caches == Caches::kAsLeft;
+  if (runs_ahead_) return;
   log('f', 0);
   clock_.advance(flush_ns);
 }
@@ -65,9 +66,10 @@ Result<double> SimulatedDevice::time_once_ns(size_t index) {
   double ns = candidate.base_ns * (1 + noise * gaussian()) * (1 + heat_);
   if (slowdown) ns *= slowdown(clock_.now_ns());
   if (outlier_rate > 0 && std::uniform_real_distribution<double>()(random_) < outlier_rate) ns *= outlier_factor;
-  clock_.advance(static_cast<int64_t>(ns));
+  const double busy = runs_ahead_ ? 2 * ns : ns;
+  clock_.advance(static_cast<int64_t>(busy));
   // The clock follows the power drawn over the last 20 ms or so.
-  heat_ += (candidate.power - heat_) * (1 - std::exp(-ns / 20e6));
+  heat_ += (candidate.power - heat_) * (1 - std::exp(-busy / 20e6));
   return ns;
 }
 

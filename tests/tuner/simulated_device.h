@@ -91,7 +91,8 @@ class SimulatedDevice final : public CandidateRunner {
   FakeClock& clock_;
   std::mt19937_64 random_;
   double heat_ = 0;
-  std::mutex mutex_;  // for compile()
+  bool runs_ahead_ = false;  // of the next timed run
+  std::mutex mutex_;         // for compile()
   std::set<size_t> turned_away_;
   std::vector<Harm> harms_;
   std::vector<Event> events_;
