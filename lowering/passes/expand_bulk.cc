@@ -12,10 +12,9 @@
 //                     first iteration's first half stands in front of the loop, the last one's second half behind it.
 //                     Iterations without masks have a loop of their own, see mask_free.h
 //   runs              products that begin new sums, and work on those: the next iteration's products are issued, to
-//   other
-//                     registers, before the work. Two iterations make one of the loop. The first one's products stand
-//                     in front of it, the last one's work behind it. Of several runs an iteration, ptxas 13.0 would
-//                     serialise the products (C7514)
+//                     registers of their own, before the work. Two iterations make one of the loop. The first one's
+//                     products stand in front of it, the last one's work behind it. Of several runs an iteration, ptxas
+//                     13.0 would serialise the products (C7514)
 //   plain             what is issued in an iteration ends in it
 //
 // Where threads themselves read a stage (ldmatrix, loads), a fence stands in front of its release. Arriving at a
