@@ -73,7 +73,7 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
       .text("flags", std::string(generic              ? "generic"
                                  : target.bulk_copies ? "maps"
                                                       : "") +
-                         (target.one_tile ? " one tile" : "") + (target.bounded_waits ? " bounded" : "") +
+                         (target.one_tile && !generic ? " one tile" : "") + (target.bounded_waits ? " bounded" : "") +
                          (target.streaming_stores ? "" : " cached stores"))
       .i64("instructions", target.architecture)
       .u64("target", static_cast<uint64_t>(target.kind))
