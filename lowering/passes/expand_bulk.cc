@@ -110,7 +110,8 @@ void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* b
            form && registers_of(node, *form, *further) <= kMostRegisters && work_of(form->work) <= kMostWork)
     consumer.prepare(*form, out);
   else if (const std::optional<Run> form = single_run(node);
-           form && further->elements(form->sums.get()) + kBesideRuns <= further->free())
+           form && further->only_in(node.consume, form->sums.get()) &&
+           further->elements(form->sums.get()) + kBesideRuns <= further->free())
     consumer.alternate(*form, out);
   else
     consumer.iterate(out);

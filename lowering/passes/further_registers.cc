@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lowering/loop_ir/loop_build.h"
 #include "lowering/machine/machine.h"
 #include "lowering/tile_ir/live_ranges.h"
 
@@ -30,6 +31,17 @@ int64_t FurtherRegisters::elements(const ir::Buffer* registers) const {
   for (const LoopBuffer& buffer : kernel_.buffers)
     if (buffer.buffer.get() == registers) return buffer.elements;
   return 0;
+}
+
+bool FurtherRegisters::only_in(const LoopBlock& part, const ir::Buffer* registers) const {
+  const auto accesses = [&](const LoopBlock& block) {
+    size_t count = 0;
+    for_each_statement(block, [&](const LoopStmt& stmt) {
+      for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { count += buffer.get() == registers; });
+    });
+    return count;
+  };
+  return accesses(part) == accesses(kernel_.body);
 }
 
 int64_t FurtherRegisters::free() const {

@@ -17,6 +17,8 @@ class FurtherRegisters {
   const LoopBuffer& other(const ir::BufferRef& registers);
   // Of a register buffer of the kernel.
   int64_t elements(const ir::Buffer* registers) const;
+  // Whether nothing but these statements touches a register buffer of the kernel.
+  bool only_in(const LoopBlock& part, const ir::Buffer* registers) const;
   // Of 32 bits, that a thread has and its arrays leave over.
   int64_t free() const;
   // All, in the order of what they stand for.

@@ -3,6 +3,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "ir/expansion.h"
 #include "lowering/passes/simplify.h"
 
 namespace kachel::lowering {
@@ -31,6 +32,12 @@ bool stands_alone(const LoopBlock& part, std::initializer_list<const LoopBlock*>
       });
     });
   return alone;
+}
+
+bool loads(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kLoad; });
+  return found;
 }
 
 // Whether all that is stored to the registers is f32 that is rounded there.
@@ -152,9 +159,13 @@ std::optional<Run> single_run(const LoopPipeline& node) {
       fits &= buffer->scope == ir::Scope::kRegister && !(write && buffer == form.sums);
     });
   };
+  constexpr uint64_t kMostInlined = 64;  // nodes of a name, written out where it is used
+  ir::Expansion expansion;
   std::unordered_map<const ir::Var*, ExprRef> names;
   for (const LoopStmt& stmt : node.consume) {
     if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+      expansion.define(let->var.get(), let->value);
+      if (!form.products.empty() || loads(let->value) || expansion.size(let->value) > kMostInlined) return std::nullopt;
       names[let->var.get()] = ir::rewrite(let->value, [&](const ExprRef& part) {
         const auto found = part->kind == ir::ExprKind::kVar ? names.find(part->var.get()) : names.end();
         return found == names.end() ? part : found->second;

@@ -24,7 +24,7 @@ struct Prepared {
 std::optional<Prepared> prepared(const LoopPipeline& node);
 
 // Products that begin new sums, and what is done with those, which touches nothing but registers. Neither has names of
-// its own.
+// its own. Whether anything else wants the sums is for the caller to know.
 struct Run {
   LoopBlock products, work;
   ir::BufferRef sums;

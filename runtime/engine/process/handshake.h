@@ -9,7 +9,7 @@
 namespace kachel::runtime {
 
 // Raised with every change of what is said.
-inline constexpr uint32_t kWorkerProtocol = 2;
+inline constexpr uint32_t kWorkerProtocol = 3;
 
 struct Hello {
   uint32_t protocol = kWorkerProtocol;

@@ -129,9 +129,12 @@ Result<double> ProgramSession::time_once_ns(size_t index) {
   const EngineServices& services = program_.engine().services();
   KACHEL_TRY(services.noticed(prepared_));
   const TuningHooks* hooks = hooks_of(program_.model(), settings_);
-  if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), candidates_[index], stream_));
   // Something keeps the device busy while the host enqueues: a flush, or this.
-  if (caches_ == tuner::Caches::kAsLeft) KACHEL_TRY(services.noticed(run(index)));
+  if (caches_ == tuner::Caches::kAsLeft) {
+    KACHEL_TRY(services.noticed(run(index)));
+    KACHEL_TRY(services.noticed(outputs_.restore(true)));
+  }
+  if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), candidates_[index], stream_));
   KACHEL_TRY(services.noticed(timer_->start(stream_)));
   KACHEL_TRY(services.noticed(run(index)));
   KACHEL_TRY(services.noticed(timer_->stop(stream_)));

@@ -151,9 +151,12 @@ Result<double> TuneSession::time_once_ns(size_t index) {
   KACHEL_TRY(setup_.services.noticed(prepared_));
   KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
   const TuningHooks* hooks = setup_.hooks;
-  if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), setup_.candidates[index], stream_));
   // Something keeps the device busy while the host enqueues: a flush, or this.
-  if (caches_ == tuner::Caches::kAsLeft) KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
+  if (caches_ == tuner::Caches::kAsLeft) {
+    KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
+    KACHEL_TRY(setup_.services.noticed(outputs_.restore(true)));
+  }
+  if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), setup_.candidates[index], stream_));
   KACHEL_TRY(setup_.services.noticed(timer_->start(stream_)));
   KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
   KACHEL_TRY(setup_.services.noticed(timer_->stop(stream_)));

@@ -223,7 +223,7 @@ TEST_CASE("what is no worker is not used: here instead, or not at all where that
       {KACHEL_TEST_WORKER_PATH, "garbage", "does not speak as a worker does"},
       {KACHEL_TEST_WORKER_PATH, "leave", "exited with status 7"},
       {KACHEL_TEST_WORKER_PATH, "silent", "in time"},
-      {KACHEL_TEST_WORKER_PATH, "old", "is of another build: it has protocol 3 and lowering version 1"},
+      {KACHEL_TEST_WORKER_PATH, "old", "is of another build: it has protocol 4 and lowering version 1"},
       {"/bin/true", "", "does not speak as a worker does"}};
   for (const Case& each : cases)
     for (bool required : {false, true}) {
