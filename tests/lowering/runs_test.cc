@@ -43,7 +43,7 @@ void check_results(const std::string& text) {
   for (const int64_t k : {0, 64, 128, 192, 256, 328}) {
     CAPTURE(k);
     conformance::Wishes wishes;
-    wishes.values = {{"M", 72}, {"N", 136}, {"K", k}};
+    wishes.values = {{"M", 64}, {"N", 40}, {"K", k}};
     wishes.aligned = {"A", "B"};
     wishes.cluster = 1;
     const conformance::Case test = settled_case(text, 90, wishes, 7);
