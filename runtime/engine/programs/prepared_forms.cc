@@ -119,8 +119,7 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   if (layout.bytes > kAlwaysBytes && layout.bytes / kMostGrowth > sources) return false;
   const DeviceProperties& properties = device.properties();
   const Point point = point_of(*model_, arguments);
-  const std::vector<int64_t> key_values = key_values_of(*model_, arguments);
-  const auto decision = TuningStore(engine_->store(), {*model_, point, key_values, properties}).decision();
+  const auto decision = TuningStore(engine_->store(), {*model_, point, properties}).decision();
   if (properties.compute_major == 0 || !decision || decision->winner.ranked.empty()) return true;
   const lowering::Rates& rates = lowering::rates_of(10 * properties.compute_major + properties.compute_minor);
   const double bytes_a_ns = rates.dram_bytes * properties.multiprocessors * rates.clock_mhz / 1000;

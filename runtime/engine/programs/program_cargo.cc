@@ -23,18 +23,16 @@ Status add_step(const KernelHandle& step, Device& device, std::span<const Arg> a
   known.policy = tuner::Policy::kOff;
   KACHEL_ASSIGN(const Resolver::Outcome outcome, Resolver(engine, device, model, arguments, known, stream).run());
   if (!outcome.specialisation) return {};
-  const std::vector<int64_t> key_values = key_values_of(model, arguments);
   const DeviceProperties& properties = device.properties();
   auto add = [&](cache::Key key) {
     if (auto bytes = engine.store().get_here(key)) entries->push_back({std::move(key), *std::move(bytes)});
   };
-  add(tuning_key(model, point, key_values, properties));
+  add(tuning_key(model, point, properties));
   // Samples say which of the ranking may not serve.
-  if (const auto decision = TuningStore(engine.store(), {model, point, key_values, properties}).decision())
+  if (const auto decision = TuningStore(engine.store(), {model, point, properties}).decision())
     for (const auto& ranked : decision->winner.ranked) {
       TunableValues values;
-      if (from_configuration(model, ranked.configuration, values))
-        add(sample_key(model, point, values, key_values, properties));
+      if (from_configuration(model, ranked.configuration, values)) add(sample_key(model, point, values, properties));
     }
   const TunableValues& values = outcome.specialisation->values();
   if (auto plan = engine.plans().stored({device, model, point, values}))

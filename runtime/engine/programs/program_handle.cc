@@ -79,10 +79,9 @@ Result<Ranking::Runner> ProgramHandle::runner(Device& device, const Point& point
     engine_->workers().give_back(std::move(worker), patient);
     KACHEL_ASSIGN(std::unique_ptr<WorkerCargo> cargo,
                   ProgramCargo::create(*this, device, arguments, args, candidates, settings, stream));
-    KACHEL_ASSIGN(auto session,
-                  WorkerSession::open({*engine_, device, *model_, point, key_values_of(*model_, arguments), arguments,
-                                       candidates, stream, settings.share, settings.cancelled},
-                                      std::move(cargo)));
+    KACHEL_ASSIGN(auto session, WorkerSession::open({*engine_, device, *model_, point, arguments, candidates, stream,
+                                                     settings.share, settings.cancelled},
+                                                    std::move(cargo)));
     return std::unique_ptr<tuner::CandidateRunner>(std::move(session));
   };
   if (passes_integers(*program_, arguments)) return Ranking::Runner{here()};

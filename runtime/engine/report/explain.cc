@@ -37,8 +37,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   const KernelModel& model = kernel.model();
   const DeviceProperties& properties = device.properties();
   const Point point = point_of(model, arguments);
-  const std::vector<int64_t> key_values = key_values_of(model, arguments);
-  const TuningStore store(kernel.engine().store(), {model, point, key_values, properties});
+  const TuningStore store(kernel.engine().store(), {model, point, properties});
   auto admitted = admitted_configurations(model, properties, point, arguments.inputs());
   std::string text = fmt::format("kernel         {}\ndevice         {} ({})\n", model.kernel.name, properties.name,
                                  properties.architecture);
@@ -53,7 +52,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   if (!types.empty()) text += "types          " + types + "\n";
   if (!dims.empty()) text += "dimensions     " + dims + "\n";
   text += "facts          " + facts_text(model, arguments.facts) + "\n";
-  if (!model.keys.empty()) text += fmt::format("key            {}\n", fmt::join(key_values, ", "));
+  if (!model.keys.empty()) text += fmt::format("key            {}\n", fmt::join(point.key_values, ", "));
   text += fmt::format("configuration  {}: {}\n", values.empty() ? "(none)" : configuration_text(model, values),
                       reason(kernel, settings, admitted.ok() ? admitted->size() : 0, source, store));
   LaunchGrid grid;
@@ -85,8 +84,7 @@ std::string summary(const ProgramHandle& handle, const BoundArguments& arguments
   const KernelModel& model = handle.model();
   const ProgramModel& program = handle.program();
   const Point point = point_of(model, arguments);
-  const std::vector<int64_t> key_values = key_values_of(model, arguments);
-  const TuningStore store(handle.engine().store(), {model, point, key_values, device.properties()});
+  const TuningStore store(handle.engine().store(), {model, point, device.properties()});
   auto admitted = admitted_configurations(model, device.properties(), point, arguments.inputs());
   std::string text =
       fmt::format("program        {}\ndevice         {} ({})\nconfiguration  {}: {}\ntemporaries    {} bytes\n",

@@ -15,11 +15,10 @@ Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> ar
   const KernelModel& model = kernel.model();
   KACHEL_ASSIGN(Device * device, engine.devices().get(arguments.device));
   const Point point = point_of(model, arguments);
-  const std::vector<int64_t> key_values = key_values_of(model, arguments);
   const DeviceProperties& properties = device->properties();
   KACHEL_ASSIGN(std::vector<TunableValues> admitted,
                 admitted_configurations(model, properties, point, arguments.inputs()));
-  const TuningStore store(engine.store(), {model, point, key_values, properties});
+  const TuningStore store(engine.store(), {model, point, properties});
   const auto decision = store.decision();
   // Of one configuration nothing has to be decided.
   const bool alone = admitted.size() == 1;
@@ -30,7 +29,7 @@ Result<TuningView> read_tuning(const Launchable& kernel, std::span<const Arg> ar
                               model.kernel.name, properties.name));
   TuningView view;
   if (decision) view.total_ns = static_cast<double>(decision->winner.total_ns);
-  view.from_store = decision && !engine.tuned_here(tuning_key(model, point, key_values, properties));
+  view.from_store = decision && !engine.tuned_here(tuning_key(model, point, properties));
   for (const TunableValues& values : admitted) {
     TuningView::Candidate& candidate = view.candidates.emplace_back();
     candidate.configuration = configuration_text(model, values);

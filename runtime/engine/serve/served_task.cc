@@ -95,7 +95,7 @@ Result<std::string> ServedTask::start() {
     session_ = std::make_unique<TuneSession>(TuneSession::Setup{engine_->services(), engine_->plans(),
                                                                 engine_->options().scratch, device_, *model_, point_,
                                                                 arguments_, task_.candidates, nullptr});
-  return task_keys(*model_, point_, key_values_of(*model_, arguments_), task_.candidates[0], device_.properties());
+  return task_keys(*model_, point_, task_.candidates[0], device_.properties());
 }
 
 // By what the host has decided, which compile() has put into the store.

@@ -31,8 +31,8 @@ void add_program(cache::KeyBuilder& key, const KernelModel& model, const Point& 
       .i64("cluster_tunable", model.cluster_tunable);
 }
 
-void add_machine(cache::KeyBuilder& key, const std::vector<int64_t>& key_values, const DeviceProperties& device) {
-  key.u64s(kKeyField, words(key_values)).text("model", device.model).text("driver", device.driver);
+void add_machine(cache::KeyBuilder& key, const Point& point, const DeviceProperties& device) {
+  key.u64s(kKeyField, words(point.key_values)).text("model", device.model).text("driver", device.driver);
 }
 
 // A block for each of its tiles fits the device.
@@ -82,11 +82,10 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
   return key.finish();
 }
 
-cache::Key tuning_key(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
-                      const DeviceProperties& device) {
+cache::Key tuning_key(const KernelModel& model, const Point& point, const DeviceProperties& device) {
   cache::KeyBuilder key(cache::Kind::kTuning);
   add_program(key, model, point);
-  add_machine(key, key_values, device);
+  add_machine(key, point, device);
   return key.finish();
 }
 
@@ -109,11 +108,11 @@ std::optional<std::vector<int64_t>> key_values_of_relative(const cache::ParsedKe
 }
 
 cache::Key sample_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                      const std::vector<int64_t>& key_values, const DeviceProperties& device) {
+                      const DeviceProperties& device) {
   cache::KeyBuilder key(cache::Kind::kSample);
   add_program(key, model, point);
   key.u64s("configuration", words(values));
-  add_machine(key, key_values, device);
+  add_machine(key, point, device);
   return key.finish();
 }
 

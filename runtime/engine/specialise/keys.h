@@ -18,7 +18,8 @@ struct Point {
   uint64_t types = 0;  // as in BoundArguments
   uint64_t facts = 0;
   std::vector<int64_t> static_dims;  // in the order of KernelModel::static_dims
-  // Of the program's `key`, in order: they select by the size of the grid alone, see target_of().
+  // Of the program's `key`, in order, as HostProgram::run() gives them. Of a tuning they are part of the key; a binary
+  // they select by the size of the grid alone, see target_of().
   std::vector<int64_t> key_values;
   bool operator==(const Point&) const = default;
 };
@@ -30,12 +31,10 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
                     const DeviceProperties& device, bool generic = false);
-// key_values: of the program's `key`, in order, as HostProgram::run() gives them.
-cache::Key tuning_key(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
-                      const DeviceProperties& device);
+cache::Key tuning_key(const KernelModel& model, const Point& point, const DeviceProperties& device);
 // The key values of a stored tuning key, if that is `own` but for them.
 std::optional<std::vector<int64_t>> key_values_of_relative(const cache::ParsedKey& own, std::string_view stored);
 cache::Key sample_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                      const std::vector<int64_t>& key_values, const DeviceProperties& device);
+                      const DeviceProperties& device);
 
 }  // namespace kachel::runtime

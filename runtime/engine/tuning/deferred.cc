@@ -45,8 +45,7 @@ void Deferred::forget(const std::string& key) {
 
 void Deferred::add(Device& device, const BoundArguments& arguments, std::span<const Arg> args,
                    const LaunchSettings& settings, const Signature& signature, void* stream) {
-  const std::string key =
-      tuning_key(model_, point_of(model_, arguments), key_values_of(model_, arguments), device.properties()).hex();
+  const std::string key = tuning_key(model_, point_of(model_, arguments), device.properties()).hex();
   {
     std::lock_guard lock(mutex_);
     const auto [found, fresh] = keys_.try_emplace(key);

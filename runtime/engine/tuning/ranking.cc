@@ -23,15 +23,10 @@ bool is_barred(tuner::CandidateState state) {
 }  // namespace
 
 Point point_of(const KernelModel& model, const BoundArguments& arguments) {
-  Point point{arguments.types, arguments.facts, {}, key_values_of(model, arguments)};
+  Point point{arguments.types, arguments.facts, {}, {}};
   for (int dim : model.static_dims) point.static_dims.push_back(arguments.dims[dim]);
+  for (const HostProgram& key : model.keys) point.key_values.push_back(key.run(arguments.inputs()));
   return point;
-}
-
-std::vector<int64_t> key_values_of(const KernelModel& model, const BoundArguments& arguments) {
-  std::vector<int64_t> values;
-  for (const HostProgram& key : model.keys) values.push_back(key.run(arguments.inputs()));
-  return values;
 }
 
 Ranking::Ranking(Engine& engine, Device& device, const KernelModel& model, const BoundArguments& arguments,
@@ -43,8 +38,7 @@ Ranking::Ranking(Engine& engine, Device& device, const KernelModel& model, const
       settings_(settings),
       session_(std::move(session)),
       cause_(std::move(cause)),
-      point_(point_of(model, arguments)),
-      key_values_(key_values_of(model, arguments)) {}
+      point_(point_of(model, arguments)) {}
 
 Status Ranking::admit() {
   KACHEL_ASSIGN(candidates_, admitted_configurations(model_, device_.properties(), point_, arguments_.inputs()));
@@ -77,7 +71,7 @@ std::vector<TunableValues> Ranking::admitted_of(const TuningDecision& decision) 
 }
 
 TuningStore Ranking::records() const {
-  return {engine_.store(), {model_, point_, key_values_, device_.properties()}};
+  return {engine_.store(), {model_, point_, device_.properties()}};
 }
 
 bool Ranking::may_serve(const TunableValues& values) const {

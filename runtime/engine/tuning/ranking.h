@@ -21,7 +21,6 @@ inline constexpr size_t kMaxAttempts = 16;
 
 // What of the arguments selects a binary and a tuning.
 Point point_of(const KernelModel& model, const BoundArguments& arguments);
-std::vector<int64_t> key_values_of(const KernelModel& model, const BoundArguments& arguments);
 
 class Ranking {
  public:
@@ -68,7 +67,7 @@ class Ranking {
   enum class Source { kDecision, kNearestKey, kCostModel, kList };
   Source source() const { return source_; }
   // That of the tuning: what events about it name.
-  cache::Key key() const { return tuning_key(model_, point_, key_values_, device_.properties()); }
+  cache::Key key() const { return tuning_key(model_, point_, device_.properties()); }
 
  private:
   Status read_decision();
@@ -99,7 +98,6 @@ class Ranking {
   Session session_;
   Cause cause_;
   Point point_;
-  std::vector<int64_t> key_values_;
   std::vector<TunableValues> candidates_;
   // From the store: those of its ranking that are admitted now, best first, and whether it chose from all of them.
   std::vector<TunableValues> ranked_;

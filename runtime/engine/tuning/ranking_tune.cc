@@ -140,7 +140,7 @@ tuner::Progress Ranking::progress() const {
 
 Result<std::vector<TunableValues>> Ranking::tune() {
   const ProfileRange range("tune {}", model_.kernel.name);
-  const TuningSubject subject{model_, point_, key_values_, device_.properties()};
+  const TuningSubject subject{model_, point_, device_.properties()};
   const cache::Key key = this->key();
   // One tuning per key at a time; who waited looks into the store again.
   std::optional<tuner::SingleFlight::Ticket> ticket;

@@ -29,9 +29,8 @@ Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candi
   return choose_runner(
       engine_, hooks,
       [&]() -> Result<std::unique_ptr<tuner::CandidateRunner>> {
-        KACHEL_ASSIGN(auto session,
-                      WorkerSession::open({engine_, device_, model_, point_, key_values_of(model_, arguments_),
-                                           arguments_, candidates, stream_, settings_.share, settings_.cancelled}));
+        KACHEL_ASSIGN(auto session, WorkerSession::open({engine_, device_, model_, point_, arguments_, candidates,
+                                                         stream_, settings_.share, settings_.cancelled}));
         return std::unique_ptr<tuner::CandidateRunner>(std::move(session));
       },
       [&]() -> std::unique_ptr<tuner::CandidateRunner> {

@@ -53,12 +53,12 @@ bool TuningDecision::covers(const std::vector<TunableValues>& candidates) const 
 }
 
 std::optional<TuningDecision> TuningStore::decision() const {
-  const auto bytes = store_.get(tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device));
+  const auto bytes = store_.get(tuning_key(subject_.model, subject_.point, subject_.device));
   return bytes ? decode_decision(*bytes) : std::nullopt;
 }
 
 std::optional<TuningDecision> TuningStore::nearest_decision() const {
-  const cache::Key own = tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device);
+  const cache::Key own = tuning_key(subject_.model, subject_.point, subject_.device);
   const auto parsed = cache::parse_key(own.bytes);
   if (!parsed.ok()) return std::nullopt;
   std::optional<TuningDecision> nearest;
@@ -67,7 +67,7 @@ std::optional<TuningDecision> TuningStore::nearest_decision() const {
   (void)store_.iterate(cache::Kind::kTuning, [&](const cache::EntryView& entry) {
     const auto values = key_values_of_relative(*parsed, entry.key);
     if (values) {
-      const double apart = distance(*values, subject_.key_values);
+      const double apart = distance(*values, subject_.point.key_values);
       if (apart < least)
         if (auto decision = decode_decision(entry.payload)) nearest = std::move(decision), least = apart;
     }
@@ -94,7 +94,7 @@ std::optional<TuningDecision> decode_decision(std::string_view bytes) {
 }
 
 std::optional<tuner::CandidateRecord> TuningStore::sample(const TunableValues& values, bool here) const {
-  const cache::Key key = sample_key(subject_.model, subject_.point, values, subject_.key_values, subject_.device);
+  const cache::Key key = sample_key(subject_.model, subject_.point, values, subject_.device);
   const auto bytes = here ? store_.get_here(key) : store_.get(key);
   auto decoded = bytes ? decode_sample(*bytes) : std::nullopt;
   // The key says which configuration it is; a record that says otherwise is not ours.
@@ -122,8 +122,8 @@ std::vector<cache::Entry> TuningStore::samples_of(const std::vector<tuner::Candi
     ByteWriter sample;
     put_names(sample, label);
     sample.put_bytes(tuner::encode_candidate(record));
-    entries.push_back({sample_key(subject_.model, subject_.point, candidates[i], subject_.key_values, subject_.device),
-                       sample.take(), label, what});
+    entries.push_back(
+        {sample_key(subject_.model, subject_.point, candidates[i], subject_.device), sample.take(), label, what});
   }
   return entries;
 }
@@ -165,8 +165,7 @@ cache::Entry TuningStore::decision_of(const tuner::WinnerRecord& record, const s
   for (uint64_t digest : considered) decision.put(digest);
   decision.put_bytes(tuner::encode_winner(record));
   if (trials) decision.put(trials);
-  return {tuning_key(subject_.model, subject_.point, subject_.key_values, subject_.device), decision.take(),
-          std::move(label)};
+  return {tuning_key(subject_.model, subject_.point, subject_.device), decision.take(), std::move(label)};
 }
 
 Result<TuningSummary> summarise_tuning(std::string_view bytes) {

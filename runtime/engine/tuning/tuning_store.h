@@ -16,7 +16,6 @@ namespace kachel::runtime {
 struct TuningSubject {
   const KernelModel& model;
   const Point& point;
-  const std::vector<int64_t>& key_values;
   const DeviceProperties& device;
 };
 

@@ -55,9 +55,9 @@ int64_t task_bytes(const KernelModel& model, const BoundArguments& arguments) {
   return bytes;
 }
 
-std::string task_keys(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
-                      const TunableValues& first, const DeviceProperties& device) {
-  return tuning_key(model, point, key_values, device).hex() + plan_key(model, point, first, device).hex();
+std::string task_keys(const KernelModel& model, const Point& point, const TunableValues& first,
+                      const DeviceProperties& device) {
+  return tuning_key(model, point, device).hex() + plan_key(model, point, first, device).hex();
 }
 
 Status read_contents(Device& device, const BoundArguments& arguments, const WorkerTask& task, void* stream,

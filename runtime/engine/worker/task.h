@@ -15,8 +15,8 @@ int64_t task_bytes(const KernelModel& model, const BoundArguments& arguments);
 
 // What makes samples and binaries of both processes the same thing: where these are equal, so are program, facts, key
 // values, device, driver and lowering.
-std::string task_keys(const KernelModel& model, const Point& point, const std::vector<int64_t>& key_values,
-                      const TunableValues& first, const DeviceProperties& device);
+std::string task_keys(const KernelModel& model, const Point& point, const TunableValues& first,
+                      const DeviceProperties& device);
 
 // Hands out, piece by piece, the contents that the worker is to have. `stream`, which is waited for, is not captured.
 using ContentsSink = std::function<Status(uint64_t param, uint64_t offset, std::string_view bytes)>;

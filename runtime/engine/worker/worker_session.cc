@@ -66,7 +66,7 @@ WorkerSession::WorkerSession(const Setup& setup, std::unique_ptr<WorkerCargo> ca
       name_(fmt::format("{} `{}`", setup.model.is_program ? "program" : "kernel", setup.model.kernel.name)),
       relay_({setup.engine, setup.device, setup.arguments, setup.stream, setup.share < 1, setup.cancelled},
              task_of(setup, *cargo_),
-             task_keys(setup.model, setup.point, setup.key_values, setup.candidates[0], setup.device.properties())),
+             task_keys(setup.model, setup.point, setup.candidates[0], setup.device.properties())),
       notes_(setup.candidates.size()) {}
 
 Result<std::unique_ptr<WorkerSession>> WorkerSession::open(const Setup& setup, std::unique_ptr<WorkerCargo> cargo) {
@@ -89,7 +89,7 @@ Status WorkerSession::harmed(size_t index, const WorkerRelay::Reply& reply, int6
        .level = LogLevel::kWarning,
        .message = fmt::format("{}: configuration {} is not tried again: {}", name_, configuration, why),
        .kernel = setup_.model.kernel.name,
-       .key = tuning_key(setup_.model, setup_.point, setup_.key_values, setup_.device.properties()).hex(),
+       .key = tuning_key(setup_.model, setup_.point, setup_.device.properties()).hex(),
        .fields = {{"configuration", configuration}, {"limit_ns", late ? limit_ns : 0}, {"reason", why}}});
   std::lock_guard lock(mutex_);
   notes_[index].verdict = late ? Verdict::kTimedOut : Verdict::kCrashed;

@@ -30,7 +30,6 @@ class WorkerSession final : public tuner::CandidateRunner {
     Device& device;
     const KernelModel& model;
     const Point& point;
-    const std::vector<int64_t> key_values;
     const BoundArguments& arguments;
     const std::vector<TunableValues>& candidates;
     void* stream;      // the caller's; not captured

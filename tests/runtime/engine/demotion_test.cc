@@ -39,8 +39,7 @@ void store_state(const std::string& store, const std::string& configuration, Can
   auto device = scene.engine()->devices().get(kFakeRef);
   REQUIRE(device.ok());
   const Point point = point_of(kernel->model(), arguments);
-  const std::vector<int64_t> key_values = key_values_of(kernel->model(), arguments);
-  TuningStore records(scene.engine()->store(), {kernel->model(), point, key_values, (*device)->properties()});
+  TuningStore records(scene.engine()->store(), {kernel->model(), point, (*device)->properties()});
   auto values = parse_configuration(kernel->model(), configuration);
   REQUIRE(values.ok());
   tuner::CandidateRecord record{.configuration = to_configuration(*values), .state = state, .message = "stored"};

@@ -56,16 +56,13 @@ DeviceProperties device() {
 struct Inputs {
   std::string text = kText;
   int64_t c = 3;
-  Point point{0, 3, {64}};
+  Point point{0, 3, {64}, {128, 64}};
   TunableValues values{16, 8};
-  std::vector<int64_t> key_values{128, 64};
   DeviceProperties machine = device();
 
   std::string plan() const { return plan_key(*model_of(text, {{"c", c, 0}}), point, values, machine).bytes; }
-  std::string tuning() const { return tuning_key(*model_of(text, {{"c", c, 0}}), point, key_values, machine).bytes; }
-  std::string sample() const {
-    return sample_key(*model_of(text, {{"c", c, 0}}), point, values, key_values, machine).bytes;
-  }
+  std::string tuning() const { return tuning_key(*model_of(text, {{"c", c, 0}}), point, machine).bytes; }
+  std::string sample() const { return sample_key(*model_of(text, {{"c", c, 0}}), point, values, machine).bytes; }
 };
 
 TEST_CASE("each ingredient changes the keys that it must change, and no other") {
@@ -86,7 +83,7 @@ TEST_CASE("each ingredient changes the keys that it must change, and no other") 
       {"architecture", true, false, false, [](Inputs& in) { in.machine.architecture = "sm_80"; }},
       {"streaming stores", true, false, false, [](Inputs& in) { in.machine.streaming_stores = false; }},
       {"shared memory", true, false, false, [](Inputs& in) { in.machine.shared_bytes_per_block = 1; }},
-      {"key value", false, true, true, [](Inputs& in) { in.key_values = {129, 64}; }},
+      {"key value", false, true, true, [](Inputs& in) { in.point.key_values = {129, 64}; }},
       {"model", false, true, true, [](Inputs& in) { in.machine.model = "H100"; }},
       {"driver", false, true, true, [](Inputs& in) { in.machine.driver = "581"; }},
       {"name of the device", false, false, false,
