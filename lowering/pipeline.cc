@@ -16,6 +16,7 @@
 //            -> bulk copies       pipelines that the copy engine fills, for a producer
 //            -> teams             of consumers, which compute tiles in turn
 //            -> clusters          blocks that copy for each other
+//            -> L2 priorities     which of what the copy engine reads is to leave the L2 first, and last
 //            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles)
@@ -46,6 +47,7 @@
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
+#include "lowering/plan/l2_priority.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
 #include "lowering/plan/pipeline_tiles.h"
@@ -173,6 +175,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   part_roles(&lowering.schedule, lowering.placements, teams);
   const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
   if (!plain && target.cluster > 1) choose_clusters(kernel, &lowering.schedule);
+  choose_l2_priorities(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
   KACHEL_ASSIGN(lowering.loops, TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());

@@ -335,8 +335,8 @@ class Emitter {
       case Kind::kBulkCopy: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}{});", first_only(), node.multicast ? "multicast" : "copy",
-             at(0), node.immediate, at(2), coordinates);
+        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}, {}{});", first_only(), node.multicast ? "multicast" : "copy",
+             at(0), node.immediate, at(2), expr(node.l2_policy, false), coordinates);
         break;
       }
       case Kind::kPhaseExpect:

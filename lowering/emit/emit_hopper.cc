@@ -105,14 +105,14 @@ template <class T> KACHEL_DEVICE void kachel_store_shifted(T* to, const u32* x, 
 
 const char* const kBulkCopyPrelude = R"cuda(
 #define KACHEL_BULK_COPY(rank, types, places, values) \
-  KACHEL_DEVICE void kachel_bulk_copy(void* to, const kachel_map* map, u64* b, types) { \
-    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" places "}], [%2];" \
-                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), values : "memory"); \
+  KACHEL_DEVICE void kachel_bulk_copy(void* to, const kachel_map* map, u64* b, i64 policy, types) { \
+    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {" places "}], [%2], %3;" \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "l"(policy), values : "memory"); \
   }
-KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%3, %4", KACHEL_LIST("r"(x), "r"(y)))
-KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%3, %4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%4, %5", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
 // Two blocks. Their shared memory is laid out alike, so that an address in one names the same place in both; a copy to
@@ -134,14 +134,14 @@ KACHEL_DEVICE void kachel_phase_arrive_both(u64* b, bool neighbour) {
   }
 }
 #define KACHEL_BULK_MULTICAST(rank, types, places, values) \
-  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, types) { \
-    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {" places "}], [%2], %3;" \
-                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)3), values : "memory"); \
+  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, i64 policy, types) { \
+    asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {" places "}], [%2], %3, %4;" \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)3), "l"(policy), values : "memory"); \
   }
-KACHEL_BULK_MULTICAST(2, KACHEL_LIST(int x, int y), "%4, %5", KACHEL_LIST("r"(x), "r"(y)))
-KACHEL_BULK_MULTICAST(3, KACHEL_LIST(int x, int y, int z), "%4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_MULTICAST(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_MULTICAST(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+KACHEL_BULK_MULTICAST(2, KACHEL_LIST(int x, int y), "%5, %6", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_MULTICAST(3, KACHEL_LIST(int x, int y, int z), "%5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_MULTICAST(4, KACHEL_LIST(int x, int y, int z, int u), "%5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_MULTICAST(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%5, %6, %7, %8, %9", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
 // By the first lane, once the warp's writes can be seen by the copy engine.

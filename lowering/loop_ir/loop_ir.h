@@ -181,6 +181,7 @@ struct LoopIntrinsic {
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
   int64_t immediate = 0;                 // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;                // kLoadMatrix
+  ir::ExprRef l2_policy;                 // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
   bool multicast = false;           // kBulkCopy: to all blocks of the cluster, each of whose barriers counts the bytes
   bool accumulate = true;           // kGroupMma
   bool widened = false;             // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
@@ -263,8 +264,8 @@ struct LoopBuffer {
 struct LoopPhases {
   ir::BufferRef buffer;
   int64_t count = 0, arrivals = 0;
-  // Barrier i is waited for by warp group i alone, once a turn, and arrived at by the group before it alone, once a turn
-  // too; the first group's first wait is for no one. Barriers of the hardware's do for that, and are quicker.
+  // Barrier i is waited for by warp group i alone, once a turn, and arrived at by the group before it alone, once a
+  // turn too; the first group's first wait is for no one. Barriers of the hardware's do for that, and are quicker.
   bool turns = false;
 };
 
@@ -331,6 +332,7 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
     for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.index);
     for (const ir::ExprRef& coordinate : intrinsic->coordinates) fn(coordinate);
     if (intrinsic->guard) fn(intrinsic->guard);
+    if (intrinsic->l2_policy) fn(intrinsic->l2_policy);
   } else if (auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) {
     fn(shuffle->value);
   } else if (auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {

@@ -87,6 +87,7 @@ class Printer {
     for (const ir::ExprRef& coordinate : node.coordinates)
       text += fmt::format("{}{}", &coordinate == &node.coordinates.front() ? " at " : ", ", ir::print(coordinate));
     if (node.guard) text += " if " + ir::print(node.guard);
+    if (node.l2_policy) text += " kept by " + ir::print(node.l2_policy);
     line("{}", text);
   }
   static std::string print(const LoopIntrinsic::MatrixView& view) {

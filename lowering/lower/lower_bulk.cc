@@ -127,6 +127,7 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
       LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
       box.immediate = number;
       box.multicast = multicast;
+      box.l2_policy = l2_policies_.at(&copy);
       for (size_t axis = from->shape.size(); axis-- > 0;) {
         const bool of_rows = axis + 1 < from->shape.size() && copy.src.axes[axis].kind != AxisSpec::Kind::kIndex;
         box.coordinates.push_back(first && of_rows ? ir::make_typed(Op::kAdd, {starts[axis], first}) : starts[axis]);

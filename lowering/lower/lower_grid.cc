@@ -4,6 +4,7 @@
 
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
+#include "lowering/plan/l2_priority.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
@@ -125,7 +126,7 @@ void TileLowering::open_grid() {
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t axis = order[i];
     const bool in_raster = schedule_.raster > 1 && i + 2 >= order.size();
-    if (i == 0 && !in_raster && !schedule_.backwards.count(axis)) continue;  // nothing needs it
+    if (i == 0 && !in_raster && !schedule_.backwards.count(axis) && !counts_readers(axis)) continue;
     ir::VarRef extent = make_local(kernel_.grid[axis].var->name + "_extent", DType::I64, VarKind::kScalar);
     out_.ranges.set(extent, {1, kMaxDim});
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(axis), 0}, extent, nullptr});
@@ -142,6 +143,7 @@ void TileLowering::open_grid() {
     out_.ranges.set_limit(var, kernel_.grid[axis].extent);
   }
   if (schedule_.cluster > 1) compare_neighbours(order);
+  decide_l2_policies();
 }
 
 // Blocks of a cluster have neighbouring tiles.
@@ -152,6 +154,37 @@ void TileLowering::compare_neighbours(const std::vector<size_t>& order) {
   const std::vector<ExprRef> others = places_of(other, order);
   for (size_t axis = 0; axis < others.size(); ++axis)
     alike_.push_back(let("alike", apply(Op::kEq, ir::make_var(kernel_.grid[axis].var), others[axis])));
+}
+
+// Whether the number of tiles along the axis decides what the L2 keeps.
+bool TileLowering::counts_readers(size_t axis) const {
+  return std::any_of(schedule_.reread.begin(), schedule_.reread.end(), [axis](const Reread& reread) {
+    return std::count(reread.near.begin(), reread.near.end(), axis) ||
+           std::count(reread.far.begin(), reread.far.end(), axis);
+  });
+}
+
+// Policies of createpolicy.fractional with fraction 1, as CUTLASS's TMA::CacheHintSm90 has them: opaque to the PTX ISA.
+void TileLowering::decide_l2_policies() {
+  constexpr int64_t kEvictNormal = 0x1000000000000000, kEvictFirst = 0x12F0000000000000,
+                    kEvictLast = 0x14F0000000000000;
+  auto tiles = [this](const std::vector<size_t>& axes, const ExprRef& limit) -> ExprRef {
+    ExprRef all;
+    for (size_t axis : axes) all = all ? apply(Op::kMul, all, grid_extents_[axis]) : grid_extents_[axis];
+    return all ? apply(Op::kLe, all, limit) : nullptr;
+  };
+  std::vector<ExprRef> streams;
+  ExprRef any = ir::make_bool(false);
+  for (const Reread& reread : schedule_.reread) {
+    const ExprRef few = both(tiles(reread.near, int64(kMostReadersOfStream)), tiles(reread.far, int64(1)));
+    streams.push_back(few ? let("stream", few) : ir::make_bool(true));
+    any = apply(Op::kOr, any, streams.back());
+  }
+  if (streams.empty()) return;
+  const ExprRef others = let("others", ir::make_typed(Op::kSelect, {any, int64(kEvictLast), int64(kEvictNormal)}));
+  for (size_t i = 0; i < streams.size(); ++i)
+    l2_policies_[schedule_.reread[i].copy] =
+        let("policy", ir::make_typed(Op::kSelect, {streams[i], int64(kEvictFirst), others}));
 }
 
 }  // namespace kachel::lowering

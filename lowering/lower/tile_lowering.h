@@ -52,6 +52,8 @@ class TileLowering {
   ir::ExprRef place(const char* name, const ir::ExprRef& value, int64_t least = 0);
   std::vector<ir::ExprRef> places_of(const ir::ExprRef& tile, const std::vector<size_t>& order);
   void compare_neighbours(const std::vector<size_t>& order);
+  bool counts_readers(size_t axis) const;
+  void decide_l2_policies();
   std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
                                   ir::ExprRef* rest);
   void block(const ir::Block& body);
@@ -307,6 +309,7 @@ class TileLowering {
   // In a cluster: whether the other block has a tile, and by axis of the grid whether it is at the same place.
   ir::ExprRef neighbour_;
   std::vector<ir::ExprRef> alike_;
+  std::unordered_map<const ir::CopyStmt*, ir::ExprRef> l2_policies_;  // LoopIntrinsic::l2_policy
   std::vector<Ahead> ahead_;
   std::span<const ir::Stmt> following_;                     // the statements after the one at hand, in its block
   std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor

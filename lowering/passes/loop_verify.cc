@@ -175,6 +175,8 @@ class Verifier {
     if (copy && (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
                  node.operands[0].elements != node.operands[1].elements))
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
+    if ((node.kind == Kind::kBulkCopy) != (node.l2_policy != nullptr))
+      fail("a policy of the L2 that no box asks for, or a box without");
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
     if (node.guard && !copy && !shifted && node.kind != Kind::kPhaseArrive)

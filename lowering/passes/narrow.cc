@@ -146,6 +146,7 @@ class Narrower {
     for (LoopIntrinsic::Operand& operand : node.operands) operand.index = index(operand.index);
     node.guard = rewrite(node.guard);
     for (ExprRef& coordinate : node.coordinates) coordinate = rewrite(coordinate);
+    node.l2_policy = rewrite(node.l2_policy);
   }
   void statement(LoopShuffle& node) { node.value = rewrite(node.value); }
   void statement(LoopPipeline&) {}     // runs after synchronise()

@@ -179,6 +179,7 @@ class Producer final : public Slice {
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
       if (!copy) return;
       for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
+      if (copy->l2_policy) failed |= !known(copy->l2_policy);
       announce(copy->operands[2].buffer.get());
     };
     std::unordered_set<const ir::Var*> named;

@@ -93,6 +93,7 @@ class Simplifier {
     for (LoopIntrinsic::Operand& operand : copy.operands) operand.index = expr(operand.index);
     if (copy.guard) copy.guard = expr(copy.guard);
     for (ir::ExprRef& coordinate : copy.coordinates) coordinate = expr(coordinate);
+    if (copy.l2_policy) copy.l2_policy = expr(copy.l2_policy);
     out->push_back({std::move(copy)});
   }
   void statement(const LoopShuffle& node, LoopBlock* out) {

@@ -2,7 +2,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "ir/expansion.h"
+#include "lowering/plan/grid_reads.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
@@ -90,19 +90,21 @@ class Slopes {
 // Which of the grid's axes decide what the copies in the innermost pipelined loops read.
 class Readers {
  public:
-  explicit Readers(const ir::Kernel& kernel) : kernel_(kernel) {}
-  std::set<const ir::Var*> decided_by;
+  explicit Readers(const ir::Kernel& kernel) : reads_(kernel) {}
+  GridAxes decided_by;
   bool any = false;
   ExprRef bytes;  // of all of them in a tile; null if there are none, or their number is not known of the grid alone
 
   void block(const ir::Block& body, bool pipelined) {
     for (const ir::Stmt& stmt : body) {
       if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
-        lets_[let->var.get()] = let->value;
-        expansion_.define(let->var.get(), let->value);
+        reads_.define(*let);
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         const bool innermost = loop->pipelined && !encloses_pipeline(loop->body);
-        if (innermost) count(*loop), parts(*loop);
+        if (innermost) {
+          count(*loop);
+          decided_by.merge(reads_.dealt_out(*loop));
+        }
         block(loop->body, pipelined || innermost);
       } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
         block(branch->then_body, pipelined);
@@ -110,56 +112,14 @@ class Readers {
       } else if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
                  copy && pipelined && copy->src.buffer->scope == ir::Scope::kGlobal) {
         any = true;
-        tile(copy->src);
+        decided_by.merge(reads_.of(copy->src));
       }
     }
   }
 
  private:
-  void tile(const ir::TileRef& ref) {
-    for (const ir::AxisSpec& axis : ref.axes) {
-      expr(axis.start);
-      if (axis.gather) tile(*axis.gather);
-    }
-    expr(ref.within_first);
-    expr(ref.within_length);
-  }
-  void expr(const ExprRef& value) {
-    if (!value) return;
-    ir::visit(value, [&](const ExprRef& node) {
-      if (node->kind != ExprKind::kVar || !decided_by.insert(node->var.get()).second) return;
-      if (auto let = lets_.find(node->var.get()); let != lets_.end()) expr(let->second);
-    });
-  }
-
-  // An axis that deals out the iterations decides too: a tile's begin where those of the tile before it end.
-  void parts(const ir::ForStmt& loop) {
-    if (expansion_.size(loop.begin) + expansion_.size(loop.end) > kMostInlined) return;
-    const ExprRef begin = inlined(loop.begin), end = inlined(loop.end);
-    for (const ir::IterVar& axis : kernel_.grid) {
-      const ExprRef next = ir::rewrite(begin, [&](const ExprRef& node) {
-        return node->kind == ExprKind::kVar && node->var == axis.var
-                   ? ir::make_typed(Op::kAdd, {node, ir::make_int(1, node->type)})
-                   : node;
-      });
-      if (!ir::same(next, begin) && ends_at(end, begin, next)) decided_by.insert(axis.var.get());
-    }
-  }
-  // Whether `end`, or what it is the least of, is `next`, or `begin` and one step more.
-  static bool ends_at(const ExprRef& end, const ExprRef& begin, const ExprRef& next) {
-    if (ir::same(end, next)) return true;
-    if (end->kind == ExprKind::kCast) return ends_at(end->args[0], begin, next);
-    if (end->kind != ExprKind::kApply) return false;
-    if (end->op == Op::kMin) return ends_at(end->args[0], begin, next) || ends_at(end->args[1], begin, next);
-    if (end->op != Op::kAdd || begin->kind != ExprKind::kApply || begin->op != Op::kMul) return false;
-    for (size_t i = 0; i < 2; ++i)
-      for (size_t j = 0; j < 2; ++j)
-        if (ir::same(end->args[i], begin) && ir::same(end->args[1 - i], begin->args[j])) return true;
-    return false;
-  }
-
   void count(const ir::ForStmt& loop) {
-    countable_ &= expansion_.size(loop.begin) + expansion_.size(loop.end) <= kMostInlined;
+    countable_ &= reads_.writable(loop);
     if (!countable_) return bytes.reset();
     int64_t once = 0;
     for (const ir::Stmt& stmt : loop.body)
@@ -167,22 +127,13 @@ class Readers {
           copy && copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope != ir::Scope::kGlobal)
         once += product(tile_shape(copy->dst.buffer)) * ir::bits(copy->dst.buffer->type.dtype) / 8;
     auto wide = [](const ExprRef& value) { return ir::make_cast({ir::DType::I64, nullptr}, value); };
-    const ExprRef trips = ir::make_typed(Op::kSub, {wide(inlined(loop.end)), wide(inlined(loop.begin))});
+    const ExprRef trips = ir::make_typed(Op::kSub, {wide(reads_.inlined(loop.end)), wide(reads_.inlined(loop.begin))});
     const ExprRef all = ir::make_typed(Op::kMul, {trips, ir::make_int(once, ir::DType::I64)});
     bytes = bytes ? ir::make_typed(Op::kAdd, {bytes, all}) : all;
   }
-  ExprRef inlined(const ExprRef& value) const {
-    return ir::rewrite(value, [this](const ExprRef& node) {
-      auto let = node->kind == ExprKind::kVar ? lets_.find(node->var.get()) : lets_.end();
-      return let == lets_.end() ? node : inlined(let->second);
-    });
-  }
 
-  static constexpr uint64_t kMostInlined = 256;  // nodes of a loop's bounds
-  const ir::Kernel& kernel_;
   bool countable_ = true;
-  ir::Expansion expansion_;
-  std::unordered_map<const ir::Var*, ExprRef> lets_;
+  GridReads reads_;
 };
 
 // `value` for the last tile of an axis; null if it depends on more than that, dimensions and scalars.
@@ -210,8 +161,7 @@ void order_grid(const ir::Kernel& kernel, Schedule* schedule) {
   readers.block(kernel.body, false);
   if (!readers.any) return;
   std::vector<size_t> order, shared;
-  for (size_t i = 0; i < kernel.grid.size(); ++i)
-    (readers.decided_by.count(kernel.grid[i].var.get()) ? order : shared).push_back(i);
+  for (size_t i = 0; i < kernel.grid.size(); ++i) (readers.decided_by.count(i) ? order : shared).push_back(i);
   if (order.empty() || shared.empty()) return;
   const bool backwards = schedule->backwards.count(shared.back());
   order.insert(order.end(), shared.begin(), shared.end());

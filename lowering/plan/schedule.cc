@@ -48,6 +48,13 @@ std::string Schedule::print() const {
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
   if (raster > 1)
     text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");
+  for (const auto& [copy, near, far] : reread) {
+    std::vector<size_t> axes = near;
+    axes.insert(axes.end(), far.begin(), far.end());
+    text +=
+        fmt::format("copy {}: the first to leave the L2{}\n", copy->dst.buffer->name,
+                    axes.empty() ? "" : fmt::format(" where few tiles along axis {} read it", fmt::join(axes, ", ")));
+  }
   for (const Pipeline& pipeline : pipelines) {
     std::string names;
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;

@@ -38,6 +38,13 @@ struct Pipeline {
 // Most rows of tiles that are walked together. Of products, which need few: 4 to 16 make no difference.
 inline constexpr int64_t kRowsTogether = 8, kShortRowsTogether = 64;
 
+// Axes of the grid along which tiles read the same as a copy: on `near` ones they are side by side in the order of
+// tiles.
+struct Reread {
+  const ir::CopyStmt* copy = nullptr;
+  std::vector<size_t> near, far;
+};
+
 struct Schedule {
   std::vector<Role> roles;
   int teams = 1;    // of consumers, see teams.h
@@ -46,6 +53,7 @@ struct Schedule {
   // tiles are alike on these axes of the grid. See clusters.h.
   int cluster = 1;
   std::map<const ir::CopyStmt*, std::set<size_t>> shared;
+  std::vector<Reread> reread;       // of the pipelines' copies by the copy engine, see l2_priority.h
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
   std::set<size_t> backwards;

@@ -51,6 +51,7 @@ class Checked : public EngineFixture {
       REQUIRE(scale(kernel, 64, 64, policy).ok());
       REQUIRE(engine()->background().wait(kLong_ns));
     }
+    REQUIRE(engine()->background().wait(kLong_ns));  // a check that other threads brought about counts as it begins
   }
   std::string served() {
     std::lock_guard lock(mutex_);
