@@ -52,6 +52,8 @@ Status Measurement::warm_up() {
       KACHEL_TRY(report(&trial.record->configuration, false));
     }
     drop_failed();
+    if (run + 1 == env_.limits.warmup_runs && fastest < env_.limits.long_run_ns && env_.runner.rotate(fastest))
+      caches_ = Caches::kRotated;
     if (run > 0 || taken.empty() || fastest < env_.limits.slow_run_ns) continue;
     slow_ = true;
     for (const auto& [trial, ns] : taken) keep(trial, ns);
@@ -81,7 +83,7 @@ Status Measurement::short_rounds() {
   for (int round = static_cast<int>(rounds_done_); round < env_.limits.max_rounds && !live_.empty(); ++round) {
     for (size_t at : round_order(live_.size(), round)) {
       if (out_of_time()) return {};
-      KACHEL_TRY(time(live_[at], true));
+      KACHEL_TRY(time(live_[at], true, caches_));
       KACHEL_TRY(report(&live_[at].record->configuration, false));
     }
     drop_failed();

@@ -2,7 +2,8 @@
 //
 //   warm-up        2 runs of each candidate, thrown away: the first pays for lazy loading, cold instruction caches and
 //                  TLBs, and for a device that was asleep.
-//   short rounds   every live candidate once per round, every run after a flush; back and forth, so that a steady drift
+//   short rounds   every live candidate once per round, every run after a flush, or where runs are short, several that
+//                  follow each other on operands of their own; back and forth, so that a steady drift
 //                  weighs on all alike. From 3 rounds on whoever's fastest run takes more than 1.5 times the best's
 //                  median leaves: the fastest, since two disturbed runs of three are not that rare. From 8 rounds on
 //                  (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
@@ -39,6 +40,14 @@
 // One of the two has to be chosen for all candidates, and this is the one that happens outside of benchmarks. In blocks
 // a flush would be a rest for the chip, a fifth of the time of what takes 200 us: hungry candidates would borrow from
 // it. What takes that long finds little of its operands in the L2.
+//
+// Why short runs follow each other: what a single launch costs behind a flush is for a part its beginning on a device
+// that has been idle, and for a part the writing back of what the flush has left, which together take as long as a run
+// of 10 us. Both are alike for all candidates and hide by how much they differ; in a host's stream, where one launch
+// waits for the next, neither is there. So where the fastest warm-up says that no blocks will follow, a sample is the
+// mean of as many runs as take 100 us together, each on a set of operands that nothing has touched since the flush, but
+// for 1 to 4 in front of them whose time is not taken. Runners that cannot have the sets (memory, tensors that are read
+// and written, hooks around each run) measure one by one.
 //
 // Nothing that was measured is thrown away but warm-up and the lead-in of the blocks; the samples of pruned candidates
 // are kept, to be stored and learned from.
@@ -77,7 +86,7 @@ struct MeasurementLimits {
   int long_run_rounds = 12;
   double long_run_margin = 0.10;
   int64_t block_ns = 80'000'000;  // 0: no blocks
-  double lead_in = 0.75;           // the share of a block that is not recorded
+  double lead_in = 0.75;          // the share of a block that is not recorded
   int max_block_samples = 32;
   int min_blocks = 2;
   int max_blocks = 4;
@@ -162,7 +171,8 @@ class Measurement {
   uint64_t session_;
   bool has_sample_;
   bool cut_short_ = false;
-  bool slow_ = false;  // every run takes slow_run_ns or more
+  bool slow_ = false;                 // every run takes slow_run_ns or more
+  Caches caches_ = Caches::kEvicted;  // of the rounds
   uint64_t timed_runs_ = 0;
   size_t rounds_done_ = 0;
   double best_ns_ = 0;  // the smallest median at the last look, 0 before it

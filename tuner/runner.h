@@ -29,6 +29,7 @@ enum class Verdict {
 enum class Caches {
   kEvicted,  // the operands are in none, since more bytes were written than the last-level cache holds
   kAsLeft,   // by whatever ran last
+  kRotated,  // in none, although launches follow each other: each has operands of its own
 };
 
 // kDeviceLost and kCancelled from any function end the whole tuning with that status; any other failure only ends the
@@ -59,8 +60,11 @@ class CandidateRunner {
   // Called before every timed run: what the candidate reads is as the caller has it, and the device's caches are as
   // they are asked for (see measurement.h).
   virtual void prepare_run(Caches caches) = 0;
-  // One launch; the device's own time for it in nanoseconds, without what prepare_run() takes. On caches as they are left
-  // another launch may run ahead of it.
+  // Asked once in a series, before its rounds, where runs are as short as `run_ns`: whether Caches::kRotated can be had
+  // for them. A runner that has said so keeps to it.
+  virtual bool rotate([[maybe_unused]] double run_ns) { return false; }
+  // One launch; the device's own time for it in nanoseconds, without what prepare_run() takes. On caches as they are
+  // left another launch may run ahead of it. With rotated operands the mean of several that follow each other.
   virtual Result<double> time_once_ns(size_t index) = 0;
 
   // Of the latest failure of compile, check or time_once_ns of that candidate.

@@ -62,6 +62,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/tuning/ranking_drift.cc
   engine/tuning/ranking_tune.cc
   engine/tuning/resolver.cc
+  engine/tuning/rotation.cc
   engine/tuning/snapshot.cc
   engine/tuning/trials.cc
   engine/tuning/tune_session.cc

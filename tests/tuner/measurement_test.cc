@@ -64,6 +64,30 @@ TEST_CASE("runs are interleaved and each starts from flushed caches") {
   CHECK(bench.samples(0) == bench.device.count('r', 0) - 2);  // all kept but the warm-up
 }
 
+TEST_CASE("short runs follow each other where operands can rotate") {
+  Bench bench(bases({10'000, 10'050, 10'100}));
+  bench.device.rotates = true;
+  REQUIRE(bench.measure().ok());
+  CHECK(bench.device.count('a') == 1);
+  CHECK(bench.device.asked_to_rotate_ns == 10'000);
+  CHECK(bench.device.count('f') == 6);  // the warm-up's
+  CHECK(bench.device.count('o') == bench.device.count('r') - 6);
+  CHECK(bench.samples(0) == bench.device.count('r', 0) - 2);
+}
+
+TEST_CASE("who cannot rotate operands, and who has blocks to come, measures behind flushes") {
+  Bench unable(bases({10'000, 10'050}));
+  REQUIRE(unable.measure().ok());
+  CHECK(unable.device.count('a') == 1);
+  CHECK(unable.device.count('o') == 0);
+
+  Bench slow(bases({300e3, 305e3}));
+  slow.device.rotates = true;
+  REQUIRE(slow.measure().ok());
+  CHECK(slow.device.count('a') == 0);
+  CHECK(slow.device.count('o') == 0);
+}
+
 TEST_CASE("without noise ten rounds are enough") {
   Bench bench(bases({10'000, 10'050}));
   REQUIRE(bench.measure().ok());

@@ -51,10 +51,16 @@ Status SimulatedDevice::check(size_t index) {
 }
 
 void SimulatedDevice::prepare_run(Caches caches) {
-  runs_ahead_ = caches == Caches::kAsLeft;
-  if (runs_ahead_) return;
-  log('f', 0);
+  caches_ = caches;
+  if (caches == Caches::kAsLeft) return;
+  log(caches == Caches::kRotated ? 'o' : 'f', 0);
   clock_.advance(flush_ns);
+}
+
+bool SimulatedDevice::rotate(double run_ns) {
+  log('a', 0);
+  asked_to_rotate_ns = run_ns;
+  return rotates;
 }
 
 Result<double> SimulatedDevice::time_once_ns(size_t index) {
@@ -66,7 +72,7 @@ Result<double> SimulatedDevice::time_once_ns(size_t index) {
   double ns = candidate.base_ns * (1 + noise * gaussian()) * (1 + heat_);
   if (slowdown) ns *= slowdown(clock_.now_ns());
   if (outlier_rate > 0 && std::uniform_real_distribution<double>()(random_) < outlier_rate) ns *= outlier_factor;
-  const double busy = runs_ahead_ ? 2 * ns : ns;
+  const double busy = caches_ == Caches::kEvicted ? ns : caches_ == Caches::kAsLeft ? 2 * ns : 10 * ns;
   clock_.advance(static_cast<int64_t>(busy));
   // The clock follows the power drawn over the last 20 ms or so.
   heat_ += (candidate.power - heat_) * (1 - std::exp(-busy / 20e6));

@@ -40,7 +40,9 @@ struct SimulatedCandidate {
 class SimulatedDevice final : public CandidateRunner {
  public:
   struct Event {
-    char what;  // 'c' compile, 'p' prepare, 'k' check, 'f' flush, 'r' timed run, 'b' the host's benchmark
+    // 'c' compile, 'p' prepare, 'k' check, 'f' flush, 'o' flush before rotated operands, 'r' timed run, 'b' the host's
+    // benchmark, 'a' asked to rotate
+    char what;
     size_t index;
   };
 
@@ -54,6 +56,8 @@ class SimulatedDevice final : public CandidateRunner {
   std::function<double(int64_t now_ns)> slowdown;  // drift and throttling; 1 is nominal
   std::function<void(size_t index)> on_compile;    // called on the compile threads
   int64_t flush_ns = 30'000;
+  bool rotates = false;       // operands, where asked to
+  double asked_to_rotate_ns = 0;
   int64_t check_ns = 100'000;
   Status prepare_status;
   std::vector<Harm> harms_of_prepare;
@@ -66,6 +70,7 @@ class SimulatedDevice final : public CandidateRunner {
   Status prepare() override;
   Status check(size_t index) override;
   void prepare_run(Caches caches) override;
+  bool rotate(double run_ns) override;
   Result<double> time_once_ns(size_t index) override;
   Verdict verdict(size_t index) const override {
     return turned_away_.count(index) ? Verdict::kNotTried : candidates[index].verdict;
@@ -91,8 +96,8 @@ class SimulatedDevice final : public CandidateRunner {
   FakeClock& clock_;
   std::mt19937_64 random_;
   double heat_ = 0;
-  bool runs_ahead_ = false;  // of the next timed run
-  std::mutex mutex_;         // for compile()
+  Caches caches_ = Caches::kEvicted;  // of the next timed run
+  std::mutex mutex_;                  // for compile()
   std::set<size_t> turned_away_;
   std::vector<Harm> harms_;
   std::vector<Event> events_;

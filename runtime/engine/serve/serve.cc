@@ -42,6 +42,7 @@ class Server {
   WorkerAnswer contents(std::string_view body);
   WorkerAnswer start();
   WorkerAnswer compile(std::string_view body);
+  WorkerAnswer rotate(std::string_view body);
   WorkerAnswer step(WorkerCall what, std::string_view body);
   WorkerAnswer answer(const Message& message);
   void reply(uint64_t call, const WorkerAnswer& answer);
@@ -54,6 +55,7 @@ class Server {
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<ServedTask> task_;
   bool started_ = false;
+  bool rotates_ = false;
   std::mutex sending_;
   std::mutex mutex_;  // guards compilers_
   std::condition_variable changed_;
@@ -135,6 +137,16 @@ WorkerAnswer Server::compile(std::string_view body) {
   return {{}, out.take()};
 }
 
+WorkerAnswer Server::rotate(std::string_view body) {
+  ByteReader in(body);
+  const auto run_ns = in.get<double>();
+  if (!in.at_end() || !started_ || !(run_ns > 0)) return {invalid("there are no such runs"), {}};
+  rotates_ = task_->session().rotate(run_ns);
+  ByteWriter out;
+  out.put<uint8_t>(rotates_);
+  return {{}, out.take()};
+}
+
 WorkerAnswer Server::step(WorkerCall what, std::string_view body) {
   ByteReader in(body);
   const auto index = in.get<uint64_t>();
@@ -143,7 +155,10 @@ WorkerAnswer Server::step(WorkerCall what, std::string_view body) {
   ReferencedRunner& session = task_->session();
   if (what == WorkerCall::kRefer) return {session.make_reference(index), {}};
   if (what == WorkerCall::kCheck) return {session.check(index), {}};
-  session.prepare_run(what == WorkerCall::kMeasure ? tuner::Caches::kEvicted : tuner::Caches::kAsLeft);
+  if (what == WorkerCall::kMeasureRotated && !rotates_) return {invalid("operands do not rotate"), {}};
+  session.prepare_run(what == WorkerCall::kMeasure        ? tuner::Caches::kEvicted
+                      : what == WorkerCall::kMeasureAgain ? tuner::Caches::kAsLeft
+                                                          : tuner::Caches::kRotated);
   auto ns = session.time_once_ns(index);
   if (!ns.ok()) return {ns.status(), {}};
   ByteWriter out;
@@ -162,15 +177,18 @@ WorkerAnswer Server::answer(const Message& message) {
         return start();
       case WorkerCall::kCompile:
         return compile(message.body);
+      case WorkerCall::kRotate:
+        return rotate(message.body);
       case WorkerCall::kRefer:
       case WorkerCall::kCheck:
       case WorkerCall::kMeasure:
       case WorkerCall::kMeasureAgain:
+      case WorkerCall::kMeasureRotated:
         return step(what, message.body);
       case WorkerCall::kClose:
         wait_for_compilers();
         task_.reset();
-        started_ = false;
+        started_ = rotates_ = false;
         return {};
     }
     return {invalid(fmt::format("there is no call {}", message.type)), {}};

@@ -92,9 +92,9 @@ Result<std::string> ServedTask::start() {
     session_ =
         std::make_unique<ProgramSession>(*program_, device_, arguments_, args_, task_.candidates, settings(), nullptr);
   else
-    session_ = std::make_unique<TuneSession>(TuneSession::Setup{engine_->services(), engine_->plans(),
-                                                                engine_->options().scratch, device_, *model_, point_,
-                                                                arguments_, task_.candidates, nullptr});
+    session_ = std::make_unique<TuneSession>(
+        TuneSession::Setup{engine_->services(), engine_->plans(), engine_->options().scratch, device_, *model_, point_,
+                           arguments_, task_.candidates, nullptr, 1, nullptr, task_.spare_bytes});
   return task_keys(*model_, point_, task_.candidates[0], device_.properties());
 }
 

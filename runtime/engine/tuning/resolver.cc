@@ -36,7 +36,8 @@ Result<Ranking::Runner> Resolver::runner(const std::vector<TunableValues>& candi
       [&]() -> std::unique_ptr<tuner::CandidateRunner> {
         return std::make_unique<TuneSession>(
             TuneSession::Setup{engine_.services(), engine_.plans(), engine_.options().scratch, device_, model_, point_,
-                               arguments_, candidates, stream_, settings_.share, hooks});
+                               arguments_, candidates, stream_, settings_.share, hooks,
+                               engine_.background_bytes(device_) - engine_.background_taken()});
       });
 }
 

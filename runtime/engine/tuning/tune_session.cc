@@ -35,6 +35,7 @@ TuneSession::~TuneSession() {
     // Copies are given back in stream order, after the last run.
     workspace_.reset();
     outputs_.close();
+    rotation_.close();
     (void)setup_.device.synchronize(stream_);
     setup_.device.destroy_stream(stream_);
   }
@@ -90,16 +91,16 @@ Status TuneSession::open_once() {
   return {};
 }
 
-Status TuneSession::run(const Specialisation& specialisation) {
+Status TuneSession::run(const Specialisation& specialisation, const BoundArguments& arguments) {
   LaunchGrid grid;
-  KACHEL_TRY(specialisation.grid(arguments_.inputs(), grid));
+  KACHEL_TRY(specialisation.grid(arguments.inputs(), grid));
   const int64_t bytes = specialisation.workspace_bytes(grid);
   if (bytes > workspace_bytes_) {
     KACHEL_ASSIGN(workspace_, Workspace::allocate(setup_.device, setup_.scratch, bytes, stream_));
     workspace_bytes_ = bytes;
   }
   grid.workspace = workspace_.get();
-  return specialisation.launch(arguments_, grid, stream_);
+  return specialisation.launch(arguments, grid, stream_);
 }
 
 // The generic lowering of the first configuration for which it can be built, usually the first one listed; where a
@@ -144,28 +145,59 @@ Status TuneSession::check(size_t index) {
 void TuneSession::prepare_run(tuner::Caches caches) {
   caches_ = caches;
   prepared_ = outputs_.restore(true);
-  if (prepared_.ok() && caches == tuner::Caches::kEvicted) prepared_ = setup_.device.flush_cache(stream_);
+  if (prepared_.ok() && caches != tuner::Caches::kAsLeft) prepared_ = setup_.device.flush_cache(stream_);
+}
+
+// What a run reads and writes is the next one's input where a tensor is inout, and a hook may count on one launch. On
+// the CPU a launch ends before the next one begins, whatever is between them.
+bool TuneSession::rotate(double run_ns) {
+  if (launches_) return true;
+  const TuningHooks* hooks = setup_.hooks;
+  const DeviceProperties& properties = setup_.device.properties();
+  if (properties.kind == DeviceKind::kCpu || (hooks && (hooks->before_run || hooks->after_run))) return false;
+  const KernelModel& model = setup_.model;
+  if (std::any_of(model.tensors.begin(), model.tensors.end(), [&](int index) {
+        return model.params[static_cast<size_t>(index)].direction == ir::Direction::kInOut;
+      }))
+    return false;
+  const int64_t bytes = Rotation::bytes(model, arguments_);
+  const auto launches = Rotation::launches(run_ns, bytes, properties.l2_bytes);
+  if (bytes > setup_.spare_bytes / static_cast<int64_t>(launches.all())) return false;
+  if (!rotation_.open(setup_.device, setup_.scratch, model, arguments_, launches.all(), stream_).ok()) {
+    rotation_.close();
+    return false;
+  }
+  launches_ = launches;
+  return true;
+}
+
+// Keeps the device busy while the host enqueues what is timed.
+Status TuneSession::run_ahead(const Specialisation& specialisation) {
+  if (caches_ == tuner::Caches::kRotated)
+    for (size_t i = 0; i < launches_->ahead; ++i) KACHEL_TRY(run(specialisation, rotation_.next()));
+  if (caches_ != tuner::Caches::kAsLeft) return {};  // a flush does
+  KACHEL_TRY(run(specialisation));
+  return outputs_.restore(true);
 }
 
 Result<double> TuneSession::time_once_ns(size_t index) {
   KACHEL_TRY(setup_.services.noticed(prepared_));
   KACHEL_ASSIGN(const Specialisation* specialisation, build(index));
   const TuningHooks* hooks = setup_.hooks;
-  // Something keeps the device busy while the host enqueues: a flush, or this.
-  if (caches_ == tuner::Caches::kAsLeft) {
-    KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
-    KACHEL_TRY(setup_.services.noticed(outputs_.restore(true)));
-  }
+  KACHEL_TRY(setup_.services.noticed(run_ahead(*specialisation)));
   if (hooks && hooks->before_run) KACHEL_TRY(hooks->before_run(tuning(), setup_.candidates[index], stream_));
   KACHEL_TRY(setup_.services.noticed(timer_->start(stream_)));
-  KACHEL_TRY(setup_.services.noticed(run(*specialisation)));
+  const bool rotated = caches_ == tuner::Caches::kRotated;
+  const size_t count = rotated ? launches_->timed : 1;
+  for (size_t i = 0; i < count; ++i)
+    KACHEL_TRY(setup_.services.noticed(run(*specialisation, rotated ? rotation_.next() : arguments_)));
   KACHEL_TRY(setup_.services.noticed(timer_->stop(stream_)));
   if (hooks && hooks->after_run) KACHEL_TRY(hooks->after_run(tuning(), setup_.candidates[index], stream_));
   auto elapsed = timer_->elapsed_ns();
   setup_.services.counters.measurements.fetch_add(1, std::memory_order_relaxed);
   if (!elapsed.ok()) return setup_.services.noticed(elapsed.status());
   leave_room(*elapsed, setup_.share);
-  return elapsed;
+  return *elapsed / static_cast<double>(count);
 }
 
 Result<std::vector<double>> TuneSession::benchmark(size_t index) {

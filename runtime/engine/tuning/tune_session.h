@@ -13,6 +13,7 @@
 #include "runtime/engine/specialise/plan_builder.h"
 #include "runtime/engine/tuning/output_copies.h"
 #include "runtime/engine/tuning/referenced_runner.h"
+#include "runtime/engine/tuning/rotation.h"
 #include "runtime/engine/tuning_hooks.h"
 #include "runtime/engine/workspace.h"
 
@@ -32,6 +33,7 @@ class TuneSession final : public ReferencedRunner {
     void* stream;      // the caller's; not captured
     double share = 1;  // LaunchSettings::share
     const TuningHooks* hooks = nullptr;
+    int64_t spare_bytes = 0;  // of memory, for copies that only make measurements better
   };
   // Borrows everything in `setup`.
   explicit TuneSession(const Setup& setup);
@@ -43,6 +45,7 @@ class TuneSession final : public ReferencedRunner {
   Status prepare() override;
   Status check(size_t index) override;
   void prepare_run(tuner::Caches caches) override;
+  bool rotate(double run_ns) override;
   Result<double> time_once_ns(size_t index) override;
   Result<std::vector<double>> benchmark(size_t index) override;
 
@@ -54,7 +57,9 @@ class TuneSession final : public ReferencedRunner {
   Status open();
   Status open_once();
   TuningCase tuning() const { return {setup_.model, setup_.arguments.device, setup_.arguments.dims}; }
-  Status run(const Specialisation& specialisation);
+  Status run(const Specialisation& specialisation) { return run(specialisation, arguments_); }
+  Status run(const Specialisation& specialisation, const BoundArguments& arguments);
+  Status run_ahead(const Specialisation& specialisation);
   Result<const Specialisation*> build(size_t index);
   Result<const Specialisation*> build_generic(size_t index);
 
@@ -62,6 +67,8 @@ class TuneSession final : public ReferencedRunner {
   BoundArguments arguments_;  // the caller's, with outputs redirected to the copies
   std::vector<std::atomic<const Specialisation*>> loaded_;
   OutputCopies outputs_;
+  Rotation rotation_;
+  std::optional<Rotation::Launches> launches_;  // of one sample, where operands rotate
   Workspace workspace_;
   int64_t workspace_bytes_ = 0;
   ir::DType narrowest_ = ir::DType::F32;

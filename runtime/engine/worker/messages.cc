@@ -50,6 +50,7 @@ std::string encode_task(const WorkerTask& task) {
   out.put_bytes(task.devices.cpu_compiler_path);
   out.put(task.devices.cpu_threads);
   out.put(task.compile_limit_ns);
+  out.put(task.spare_bytes);
   out.put(task.device.type);
   out.put(task.device.id);
   out.put_bytes(task.text);
@@ -73,6 +74,7 @@ std::optional<WorkerTask> decode_task(std::string_view bytes) {
   task.devices.cpu_compiler_path = in.get_bytes();
   task.devices.cpu_threads = in.get<int32_t>();
   task.compile_limit_ns = in.get<int64_t>();
+  task.spare_bytes = in.get<int64_t>();
   task.device.type = in.get<int32_t>();
   task.device.id = in.get<int32_t>();
   task.text = in.get_bytes();

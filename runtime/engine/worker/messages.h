@@ -10,6 +10,8 @@
 //   kCheck     u64 index                      it computes what the reference does
 //   kMeasure   u64 index                      f64 nanoseconds of one run on evicted caches
 //   kMeasureAgain   u64 index                 f64 nanoseconds of one run on caches as they are
+//   kRotate    f64 nanoseconds of a run       u8: whether runs on rotated operands can be had
+//   kMeasureRotated   u64 index               f64 nanoseconds, the mean of several of these
 //   kClose                                    nothing is left of the task
 //
 // Several kCompile may be under way at once, anything else by itself.
@@ -35,6 +37,8 @@ enum class WorkerCall : uint8_t {
   kCheck,
   kMeasure,
   kMeasureAgain,
+  kRotate,
+  kMeasureRotated,
   kClose
 };
 
@@ -58,6 +62,7 @@ struct WorkerArgument {
 struct WorkerTask {
   DeviceOptions devices;
   int64_t compile_limit_ns = 0;
+  int64_t spare_bytes = 0;  // TuneSession::Setup
   DeviceRef device;
   std::string text;  // a module with the kernel alone, or with one program and its kernels
   std::vector<ConstValue> consts;

@@ -35,6 +35,7 @@ class WorkerRelay {
     std::vector<std::atomic<bool>> loaded;
     std::vector<bool> warm;  // have run
     bool prepared = false;   // there is a reference
+    bool rotates = false;    // its operands do
   };
   // An answer, as its status and what follows it, or why there is none.
   struct Reply {

@@ -57,6 +57,7 @@ WorkerTask WorkerSession::task_of(const Setup& setup, const WorkerCargo& cargo) 
   WorkerTask task = describe_task(setup.model, cargo.text(), setup.arguments, setup.candidates);
   task.devices = setup.engine.options().devices;
   task.compile_limit_ns = setup.engine.options().compile_limit_ns;
+  task.spare_bytes = setup.engine.worker_bytes(setup.device) - task_bytes(setup.model, setup.arguments);
   return task;
 }
 
@@ -209,7 +210,29 @@ Status WorkerSession::prepare() {
   return make_reference(relay_.first_attempt());
 }
 
-// A worker that has the reference and the candidate.
+Result<bool> WorkerSession::rotate_in(WorkerRelay::Turn& turn, double run_ns) {
+  ByteWriter body;
+  body.put(run_ns);
+  const int64_t limit_ns = setup_.engine.workers().options().run_limit_ns;
+  const WorkerRelay::Reply reply = relay_.call(turn, WorkerCall::kRotate, body.take(), limit_ns);
+  if (reply.end != End::kAnswered) return Status(Code::kLaunch, "no answer to where operands rotate");
+  KACHEL_TRY(reply.status);
+  ByteReader in(reply.body);
+  turn.rotates = in.get<uint8_t>() != 0;
+  return turn.rotates && in.at_end();
+}
+
+bool WorkerSession::rotate(double run_ns) {
+  auto turn = relay_.present();
+  if (!turn.ok() || !(*turn)->prepared) return false;
+  auto rotates = rotate_in(**turn, run_ns);
+  if (!rotates.ok()) relay_.lose(*turn);
+  if (!rotates.ok() || !*rotates) return false;
+  rotated_ns_ = run_ns;
+  return true;
+}
+
+// A worker that has the reference and the candidate, and whose operands rotate where those of the one before did.
 Result<std::shared_ptr<WorkerRelay::Turn>> WorkerSession::ready(size_t index) {
   for (;;) {
     KACHEL_ASSIGN(const std::shared_ptr<WorkerRelay::Turn> turn, relay_.present());
@@ -218,6 +241,12 @@ Result<std::shared_ptr<WorkerRelay::Turn>> WorkerSession::ready(size_t index) {
       if (made.ok()) continue;
       if (made.code() != Code::kCancelled) relay_.stop(made);
       return made;
+    }
+    if (rotated_ns_ > 0 && !turn->rotates) {
+      auto rotates = rotate_in(*turn, rotated_ns_);
+      if (!rotates.ok()) relay_.lose(turn);
+      if (rotates.ok() && !*rotates) relay_.stop({Code::kNoMemory, "a fresh worker has no room for rotated operands"});
+      continue;
     }
     if (turn->loaded[index]) return turn;
     KACHEL_TRY(compile_in(index, true, nullptr));
@@ -237,8 +266,7 @@ Status WorkerSession::run(size_t index, WorkerCall what, std::string* answer) {
     if (reply.end == End::kCancelled) return reply.status;
     if (reply.end == End::kAnswered) {
       // The first run in a worker pays for what the protocol's warm-up has paid for in the one before.
-      const bool cold = (what == WorkerCall::kMeasure || what == WorkerCall::kMeasureAgain) && !(*turn)->warm[index] &&
-                        !relay_.is_first();
+      const bool cold = what != WorkerCall::kCheck && !(*turn)->warm[index] && !relay_.is_first();
       (*turn)->warm[index] = true;
       if (cold && reply.status.ok()) continue;
       if (answer) *answer = std::move(reply.body);
@@ -255,8 +283,10 @@ Status WorkerSession::check(size_t index) {
 
 Result<double> WorkerSession::time_once_ns(size_t index) {
   std::string answer;
-  const bool evicted = caches_ == tuner::Caches::kEvicted;
-  KACHEL_TRY(run(index, evicted ? WorkerCall::kMeasure : WorkerCall::kMeasureAgain, &answer));
+  const WorkerCall what = caches_ == tuner::Caches::kEvicted  ? WorkerCall::kMeasure
+                          : caches_ == tuner::Caches::kAsLeft ? WorkerCall::kMeasureAgain
+                                                              : WorkerCall::kMeasureRotated;
+  KACHEL_TRY(run(index, what, &answer));
   setup_.engine.counters().measurements.fetch_add(1, std::memory_order_relaxed);
   ByteReader in(answer);
   const auto ns = in.get<double>();

@@ -46,6 +46,7 @@ class WorkerSession final : public tuner::CandidateRunner {
   Status prepare() override;
   Status check(size_t index) override;
   void prepare_run(tuner::Caches caches) override { caches_ = caches; }  // the rest is a part of the timed run
+  bool rotate(double run_ns) override;
   Result<double> time_once_ns(size_t index) override;
   tuner::Verdict verdict(size_t index) const override;
   std::vector<Harm> take_harms() override;
@@ -64,6 +65,7 @@ class WorkerSession final : public tuner::CandidateRunner {
   Status keep_made(size_t index, bool given, ByteReader& answer);
   Status refer(size_t attempt);
   Status make_reference(size_t first);
+  Result<bool> rotate_in(WorkerRelay::Turn& turn, double run_ns);
   Result<std::shared_ptr<WorkerRelay::Turn>> ready(size_t index);
   Status run(size_t index, WorkerCall what, std::string* answer);
 
@@ -74,6 +76,7 @@ class WorkerSession final : public tuner::CandidateRunner {
   std::shared_mutex compiling_;                     // held alone while a suspect compiles
   uint64_t reference_ = 0;                          // the attempt that made it last
   tuner::Caches caches_ = tuner::Caches::kEvicted;  // for the next run
+  double rotated_ns_ = 0;                           // of a run, where operands rotate
   mutable std::mutex mutex_;                        // guards what follows
   std::vector<Note> notes_;
   std::vector<Harm> harms_;  // nobody has taken yet

@@ -20,6 +20,7 @@ kachel_test(NAME engine_test SOURCES
   engine/prediction_test.cc
   engine/program_test.cc
   engine/remote_store_test.cc
+  engine/rotation_test.cc
   engine/trials_test.cc
   engine/trouble_test.cc
   engine/tunings_json_test.cc

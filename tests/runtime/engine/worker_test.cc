@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/engine/process/handshake.h"
 #include "runtime/engine/report/tuning_view.h"
 #include "tests/runtime/engine/worker_host.h"
 
@@ -216,15 +217,16 @@ TEST_CASE("what is no worker is not used: here instead, or not at all where that
   struct Case {
     const char *path, *orders, *message;
   };
-  const Case cases[] = {
-      {"/nonexistent/worker", "", "cannot be run: No such file"},
-      {"/tmp", "", "cannot be run: Permission denied"},
-      {"kachel-no-such-worker", "", "cannot be run"},
-      {KACHEL_TEST_WORKER_PATH, "garbage", "does not speak as a worker does"},
-      {KACHEL_TEST_WORKER_PATH, "leave", "exited with status 7"},
-      {KACHEL_TEST_WORKER_PATH, "silent", "in time"},
-      {KACHEL_TEST_WORKER_PATH, "old", "is of another build: it has protocol 4 and lowering version 1"},
-      {"/bin/true", "", "does not speak as a worker does"}};
+  const std::string old =
+      fmt::format("is of another build: it has protocol {} and lowering version 1", kWorkerProtocol + 1);
+  const Case cases[] = {{"/nonexistent/worker", "", "cannot be run: No such file"},
+                        {"/tmp", "", "cannot be run: Permission denied"},
+                        {"kachel-no-such-worker", "", "cannot be run"},
+                        {KACHEL_TEST_WORKER_PATH, "garbage", "does not speak as a worker does"},
+                        {KACHEL_TEST_WORKER_PATH, "leave", "exited with status 7"},
+                        {KACHEL_TEST_WORKER_PATH, "silent", "in time"},
+                        {KACHEL_TEST_WORKER_PATH, "old", old.c_str()},
+                        {"/bin/true", "", "does not speak as a worker does"}};
   for (const Case& each : cases)
     for (bool required : {false, true}) {
       CAPTURE(each.path);
