@@ -99,7 +99,6 @@ int64_t most_automatic(TunableRole role) {
     case TunableRole::kThreads:
       return 1024;
     case TunableRole::kCluster:
-      return 2;
     case TunableRole::kStages:
       return 8;
     case TunableRole::kProduct:

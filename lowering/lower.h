@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "ir/kernel.h"
+#include "lowering/cluster_shape.h"
 #include "lowering/slots.h"
 #include "support/status.h"
 
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 28;
+inline constexpr uint32_t kLoweringVersion = 29;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
@@ -24,7 +25,9 @@ struct Target {
   bool group_products = true;  // wgmma may be used where the architecture has it
   bool bulk_copies = true;     // so may the copy engine
   bool bulk_stores = true;     // and for stores
-  int cluster = 1;             // neighbouring blocks that may share copies, where they can: 1 or 2, see clusters.h
+  // Blocks that may copy for each other, where they can: a power of two, see clusters.h; of these, so many along the
+  // axis of the grid that changes fastest. 0: the lowering's choice.
+  int cluster = 1, cluster_columns = 0;
   bool bounded_waits = false;  // to find a fault: who waits for 2 s at a barrier of phases traps
   int teams = 0;               // that compute tiles in turn, see teams.h; 0: the lowering's choice
   // Where there is a producer, a block computes one tile and ends: for grids that the device takes at once. Right for
@@ -66,7 +69,7 @@ struct TensorMap {
 
 inline constexpr int32_t kAlwaysResident = std::numeric_limits<int32_t>::max();
 
-inline constexpr int kMostCluster = 2;
+inline constexpr int kMostCluster = 8;  // what every GPU with clusters can launch
 
 struct WorkProfile;
 
@@ -78,7 +81,7 @@ struct Lowered {
   std::string
       flaw;  // what the configuration costs that another might not: "acc is not in registers"; "" if nothing does
   int threads = 1;              // a block, those that only copy included
-  int cluster = 1;              // so many neighbouring blocks share copies: launched in multiples of that
+  ClusterShape cluster;         // tiles are numbered cluster by cluster, with each axis of the grid filled up
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   // A grid of at most this many tiles for each block that runs at once is better launched with no more blocks than

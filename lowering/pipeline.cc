@@ -20,7 +20,7 @@
 //            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles)
-//            -> unswitch copies   that blocks of a cluster make for each other
+//            -> spare tiles       what those must not store that fill a cluster up
 //            -> narrow
 //            -> hoist invariants -> simplify
 //            -> divide by invariants   on the CPU
@@ -41,9 +41,9 @@
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
 #include "lowering/passes/simplify.h"
+#include "lowering/passes/spare_tiles.h"
 #include "lowering/passes/synchronise.h"
 #include "lowering/passes/teams.h"
-#include "lowering/passes/unswitch_copies.h"
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
@@ -174,7 +174,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
   const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
-  if (!plain && target.cluster > 1) choose_clusters(kernel, &lowering.schedule);
+  if (!plain && target.cluster > 1) choose_clusters(kernel, target, &lowering.schedule);
   choose_l2_priorities(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
@@ -208,7 +208,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     together.bulk_copies = false;
     return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing);
   }
-  if (lowering.loops.cluster > 1) unswitch_copies(&lowering.loops);
+  if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
   lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
   if (!plain) {
     narrow(&lowering.loops);

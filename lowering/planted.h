@@ -101,11 +101,11 @@ enum class Planted {
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kTransposedIndex,       // a region reads a transposed tile or tensor as it was
   kTransposedStrides,     // strides of a transposed tensor are not exchanged
-  kClusterPart,           // both blocks of a cluster copy the same part for both
-  kClusterNotTold,        // a block tells itself twice that it has released a stage, the other one not at all
-  kClusterAlike,          // a block copies for a neighbour that reads from another place
-  kClusterLastTile,       // a block counts on a neighbour that has no tile left
-  kChoicesMixed,          // one choice of a producer's loop decides the others too
+  kClusterPart,           // all blocks of a cluster copy the same part for all
+  kClusterPeers,          // a block copies its part for itself alone
+  kClusterNotTold,        // a block tells itself that it has released a stage, the others not at all
+  kSpareTileStored,       // a tile that fills a cluster up is stored as if it were the grid's
+  kSpareTileFar,          // and is computed from beyond the edge
   kCount,
 };
 

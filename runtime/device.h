@@ -102,6 +102,9 @@ class DeviceFunction {
   virtual Status launch(const LaunchDims& dims, const void* params, size_t params_bytes, void* stream) const = 0;
   // Blocks that one multiprocessor holds at once; CPU: 1.
   virtual Result<int32_t> occupancy(uint32_t threads, uint32_t shared_bytes) const = 0;
+  // Clusters of `blocks` that the device runs at once: fewer than its multiprocessors would hold, since a cluster stays
+  // within a part of it. kUnsupported where there are none.
+  virtual Result<int32_t> resident_clusters(uint32_t threads, uint32_t shared_bytes, uint32_t blocks) const;
   virtual ResourceUsage usage() const = 0;
 };
 

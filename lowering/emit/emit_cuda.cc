@@ -27,14 +27,14 @@ class Emitter {
         fmt::format("\nstruct kachel_params {{ i64 v[{}];{} }};\n\n", std::max<size_t>(kernel_.params.size(), 1), maps);
     text_ += fmt::format(
         "extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
-        clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "",
+        clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_of(kernel_.cluster)) : "",
         consumers() + (has_producer() ? kernel_.producer_threads : 0), kernel_.alone ? ", 1" : "", kEntry);
     params();
     buffers();
     if (kernel_.thread) line(1, "const int {} = {};", name(kernel_.thread), thread());
     if (kernel_.team)
       line(1, "const int {} = {};", name(kernel_.team), of_warp(fmt::format("threadIdx.x / {}", kernel_.threads)));
-    if (kernel_.rank) line(1, "const int {} = blockIdx.x % {};", name(kernel_.rank), kernel_.cluster);
+    if (kernel_.rank) line(1, "const int {} = blockIdx.x % {};", name(kernel_.rank), blocks_of(kernel_.cluster));
     const size_t names = text_.size();
     if (has_producer()) {
       if (!kernel_.maps.empty())
@@ -88,7 +88,7 @@ class Emitter {
   std::string first_only() const {
     return kernel_.copiers == 1 ? "" : fmt::format("if (threadIdx.x == {}) ", consumers());
   }
-  bool clustered() const { return kernel_.cluster > 1; }
+  bool clustered() const { return !kernel_.cluster.empty(); }
   bool has_producer() const { return !kernel_.producer.empty(); }
   bool stores_boxes() const {
     return std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(),
@@ -128,6 +128,9 @@ class Emitter {
     line(1, "}}");
   }
   static std::string of_warp(const std::string& value) { return fmt::format("__shfl_sync(0xffffffffu, {}, 0)", value); }
+  std::string peers(const LoopIntrinsic& node) {
+    return fmt::format("(u32)({:#x}ull >> 8 * {}) & 0xff", node.peers, name(kernel_.rank));
+  }
   const LoopPhases* turns(const LoopIntrinsic& node) const {
     for (const LoopPhases& phases : kernel_.phases)
       if (phases.turns && phases.buffer == node.operands[0].buffer) return &phases;
@@ -335,8 +338,9 @@ class Emitter {
       case Kind::kBulkCopy: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}, {}{});", first_only(), node.multicast ? "multicast" : "copy",
-             at(0), node.immediate, at(2), expr(node.l2_policy, false), coordinates);
+        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}, {}{}{});", first_only(), node.peers ? "multicast" : "copy",
+             at(0), node.immediate, at(2), expr(node.l2_policy, false), node.peers ? ", " + peers(node) : "",
+             coordinates);
         break;
       }
       case Kind::kPhaseExpect:
@@ -351,10 +355,11 @@ class Emitter {
       case Kind::kPhaseArrive:
         if (turns(node))
           line(depth, "kachel_pass_turn({});", expr(node.operands[0].index, false));
-        else if (node.guard)
-          line(depth, "kachel_phase_arrive_both({}, {});", at(0), expr(node.guard, false));
+        else if (node.peers)
+          line(depth, "{}kachel_phase_tell<{}>({}, {});", node.by_group ? "" : "__syncwarp(), ",
+               node.by_group ? kGroupThreads : 32, at(0), peers(node));
         else
-          line(depth, "kachel_phase_arrive({});", at(0));
+          line(depth, "kachel_phase_arrive{}({});", node.by_group ? "_group" : "", at(0));
         break;
       case Kind::kPhaseCopied:
         line(depth, "kachel_phase_copied({});", at(0));

@@ -37,6 +37,9 @@ template <int kCount> KACHEL_DEVICE void kachel_fewer_registers() { asm volatile
 KACHEL_DEVICE void kachel_phase_init(u64* b, int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(arrivals) : "memory"); }
 KACHEL_DEVICE void kachel_phase_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 KACHEL_DEVICE void kachel_phase_expect(u64* b, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
+KACHEL_DEVICE void kachel_phase_arrive_group(u64* b) {
+  if ((threadIdx.x & 127) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
+}
 KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
   __syncwarp();
   if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
@@ -115,28 +118,23 @@ KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", K
 KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
-// Two blocks. Their shared memory is laid out alike, so that an address in one names the same place in both; a copy to
-// both counts at the barrier of each.
+// The shared memory of a cluster's blocks is laid out alike, so that an address in one names the same place in all; a copy
+// to several counts at the barrier of each. `blocks`: as bits, by their numbers, 8 at most. Without qualifiers the arrival
+// at another block's barrier is no fence of the whole device, which wgmma and the copy engine have no need of.
 const char* const kClusterPrelude = R"cuda(
 KACHEL_DEVICE void kachel_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
-KACHEL_DEVICE void kachel_phase_arrive_both(u64* b, bool neighbour) {
-  __syncwarp();
-  if ((threadIdx.x & 31) == 0) {
-    const u32 here = kachel_shared_address(b);
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(here) : "memory");
-    if (neighbour)
-      asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
-                   :: "r"(here), "r"(blockIdx.x & 1 ^ 1) : "memory");
-    else
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(here) : "memory");
-  }
+template <int kThreads> KACHEL_DEVICE void kachel_phase_tell(u64* b, u32 blocks) {
+  const u32 block = threadIdx.x & (kThreads - 1);
+  if (block < 8 && (blocks >> block & 1))
+    asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+                 :: "r"(kachel_shared_address(b)), "r"(block) : "memory");
 }
 #define KACHEL_BULK_MULTICAST(rank, types, places, values) \
-  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, i64 policy, types) { \
+  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, i64 policy, u32 blocks, types) { \
     asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {" places "}], [%2], %3, %4;" \
-                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)3), "l"(policy), values : "memory"); \
+                 :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)blocks), "l"(policy), values : "memory"); \
   }
 KACHEL_BULK_MULTICAST(2, KACHEL_LIST(int x, int y), "%5, %6", KACHEL_LIST("r"(x), "r"(y)))
 KACHEL_BULK_MULTICAST(3, KACHEL_LIST(int x, int y, int z), "%5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z)))

@@ -136,8 +136,8 @@ struct LoopIntrinsic {
     // produces.
     kPhaseExpect,
     kPhaseWait,  // until the phase of barrier operands[0] with parity `coordinates[0]` is over
-    // Each warp arrives once at barrier operands[0], when all its lanes are there; if there is a guard, and it holds,
-    // at that of the other block of the cluster too, else twice.
+    // Each warp arrives once at barrier operands[0], when all its lanes are there; with `by_group` [warp group] each
+    // group does, in whose place its first warp stands: what was waited for by all was.
     kPhaseArrive,
     kPhaseCopied,  // this thread arrives at barrier operands[0] when its asynchronous copies so far are there
     // [warp] operands[0], four pairs of 16-bit elements: pair j of lane q of four neighbouring lanes becomes pair q of
@@ -177,15 +177,18 @@ struct LoopIntrinsic {
     bool transpose = false;  // k goes down the rows
   };
   std::vector<Operand> operands;
-  ir::ExprRef guard;                     // copies; null: true. kPhaseArrive
+  ir::ExprRef guard;                     // copies; null: true
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
   int64_t immediate = 0;                 // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
   bool transpose = false;                // kLoadMatrix
   ir::ExprRef l2_policy;                 // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
-  bool multicast = false;           // kBulkCopy: to all blocks of the cluster, each of whose barriers counts the bytes
-  bool accumulate = true;           // kGroupMma
-  bool widened = false;             // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
-  ir::DType type = ir::DType::F32;  // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
+  // kBulkCopy, kPhaseArrive in clusters. Byte r: the blocks, as bits, to the same place in which block r copies, each
+  // of whose barriers counts the bytes; at whose barriers it arrives. 0: its own alone.
+  uint64_t peers = 0;
+  bool by_group = false;              // kPhaseArrive
+  bool accumulate = true;             // kGroupMma
+  bool widened = false;               // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
+  ir::DType type = ir::DType::F32;    // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
   ir::DType type_b = ir::DType::F32;  // of mma, kDot4: of B
   MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
 };
@@ -216,7 +219,8 @@ struct LoopPipeline {
       int64_t bytes = 0;        // of a stage, that come by kBulkCopy
       bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
       bool stored = false;      // and not so, but by kStoreShifted
-      bool across = false;      // the other block of the cluster fills a part of it: who releases it tells both
+      uint64_t peers = 0;       // of a cluster, who fills it, as in LoopIntrinsic: who releases it tells all of them
+      bool by_group = false;    // nothing but products of warp groups reads it: a group releases it as one
     };
     std::vector<Ring> rings;
     struct State {
@@ -230,7 +234,6 @@ struct LoopPipeline {
       bool whole = false;  // a turn is the whole loop, not an iteration
     };
     std::optional<Turns> turns;
-    ir::ExprRef neighbour;  // whether the other block of the cluster has a tile too; null: there are no clusters
   };
   std::optional<Bulk> bulk;
 };
@@ -289,10 +292,11 @@ struct LoopKernel {
   ir::VarRef tile, tiles;  // `tiles` is the parameter with Slot kBlocks
   ir::VarRef thread;       // I32, the thread's number in its team; null on the CPU
   ir::VarRef team;         // I32, the team's number; null where there is one
-  // Two neighbouring blocks that copy for each other: block 2 c and 2 c + 1 walk tiles side by side. No block begins
-  // before both have made their barriers, and none ends before the other. 1: there are none.
-  int cluster = 1;
+  // Blocks that copy for each other and walk tiles side by side. No block begins before all have made their barriers,
+  // and none ends before the others. Tiles are numbered cluster by cluster, with each axis of the grid filled up.
+  ClusterShape cluster;
   ir::VarRef rank;  // I32, the block's number in its cluster; null where there is one
+  ir::VarRef real;  // Bool, named in the body: the tile is one of the grid's, and not there to fill a cluster up
   LoopBlock body;
   LoopBlock passed_over;  // what a team does for a tile that another one computes
   // What further threads do meanwhile: `copiers` of them, tile by tile; thread loops are dealt out to those. Empty:

@@ -76,7 +76,7 @@ class Printer {
       text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
     if (group && !node.accumulate) text += " clear";
     if (node.widened) text += " widened";
-    if (node.multicast) text += " multicast";
+    if (node.by_group) text += " by group";
     if (node.view_a.swizzle) text += " a" + print(node.view_a);
     if (node.view_b.swizzle) text += " b" + print(node.view_b);
     if (node.transpose) text += " transpose";
@@ -87,6 +87,7 @@ class Printer {
     for (const ir::ExprRef& coordinate : node.coordinates)
       text += fmt::format("{}{}", &coordinate == &node.coordinates.front() ? " at " : ", ", ir::print(coordinate));
     if (node.guard) text += " if " + ir::print(node.guard);
+    if (node.peers) text += fmt::format(" peers {:x}", node.peers);
     if (node.l2_policy) text += " kept by " + ir::print(node.l2_policy);
     line("{}", text);
   }

@@ -1,6 +1,7 @@
 // Copies by the copy engine (TMA): boxes of a tensor to the slabs of a tile, described by maps that the launch makes.
 // See tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
 #include <algorithm>
+#include <bit>
 
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
@@ -13,6 +14,21 @@ using ir::AxisSpec;
 using ir::DType;
 using ir::ExprRef;
 using ir::Op;
+
+// Whether nothing in the loop but products of warp groups reads the tiles, and from where they are.
+bool TileLowering::of_products(const Pipeline& pipeline, const BufferSet& tiles) const {
+  for (const ir::Stmt& stmt : pipeline.loop->body) {
+    if (std::find(pipeline.producers.begin(), pipeline.producers.end(), &stmt) != pipeline.producers.end()) continue;
+    BufferSet used;
+    note_uses(stmt, &used);
+    if (std::none_of(used.begin(), used.end(), [&](const ir::Buffer* buffer) { return tiles.count(buffer); })) continue;
+    const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
+    if (!gemm) return false;
+    const GemmChoice& choice = placements_.gemms.at(gemm);
+    if (!choice.mma || !choice.group || (choice.a_in_registers && tiles.count(gemm->a.buffer.get()))) return false;
+  }
+  return true;
+}
 
 LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   LoopPipeline::Bulk bulk;
@@ -28,7 +44,6 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   };
   bulk.producer = {state("produced"), state("produced_parity")};
   bulk.consumer = {state("consumed"), state("consumed_parity")};
-  bulk.neighbour = neighbour_;
   // Products of what a product made, by way of registers: the work between them is what another group's products run
   // beside, and what they read is wanted later than what the others do.
   BufferSet early, late;
@@ -52,9 +67,11 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     copied.insert(std::get<ir::CopyStmt>(producer->node).dst.buffer.get());
   for (const bool later : {false, true}) {
     LoopPipeline::Bulk::Ring ring;
+    BufferSet tiles;
     for (const ir::BufferRef& buffer : pipeline.buffers) {
       if ((late.count(buffer.get()) && !early.count(buffer.get())) != later) continue;
       ring.buffers.push_back(storage(buffer));
+      tiles.insert(buffer.get());
       if (copied.count(buffer.get()))
         ring.by_threads = true;
       else
@@ -63,14 +80,15 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     }
     if (ring.buffers.empty()) continue;
     for (const auto& [copy, axes] : schedule_.shared)
-      ring.across |=
-          std::find(ring.buffers.begin(), ring.buffers.end(), storage(copy->dst.buffer)) != ring.buffers.end();
+      if (tiles.count(copy->dst.buffer.get())) ring.peers |= sharers(schedule_.cluster, axes);
     ring.stored = ring.by_threads && pipeline.stored;
     ring.full = phases("full", pipeline.depth,
                        1 + (ring.stored       ? out_.copiers / 32
                             : ring.by_threads ? out_.copiers
                                               : 0));
-    ring.empty = phases("empty", pipeline.depth, out_.threads / 32 * (ring.across ? schedule_.cluster : 1));
+    ring.by_group = of_products(pipeline, tiles);
+    const int64_t arrivals = out_.threads / (ring.by_group ? kGroupThreads : 32);
+    ring.empty = phases("empty", pipeline.depth, arrivals * (ring.peers ? std::popcount(ring.peers & 0xff) : 1));
     bulk.rings.push_back(std::move(ring));
   }
   return bulk;
@@ -121,12 +139,12 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
     return std::find(candidate.buffers.begin(), candidate.buffers.end(), tile) != candidate.buffers.end();
   });
   // `rows` of the tile from `first` (null: 0) on.
-  auto boxes = [&](int64_t rows, const ExprRef& first, bool multicast) {
+  auto boxes = [&](int64_t rows, const ExprRef& first, uint64_t peers) {
     const int64_t number = map_of(src, rows, width);
     for (int64_t slab = 0; slab * width < shape[1]; ++slab) {
       LoopIntrinsic box{LoopIntrinsic::Kind::kBulkCopy, {}, nullptr};
       box.immediate = number;
-      box.multicast = multicast;
+      box.peers = peers;
       box.l2_policy = l2_policies_.at(&copy);
       for (size_t axis = from->shape.size(); axis-- > 0;) {
         const bool of_rows = axis + 1 < from->shape.size() && copy.src.axes[axis].kind != AxisSpec::Kind::kIndex;
@@ -143,15 +161,20 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
     }
   };
   const auto shared = schedule_.shared.find(&copy);
-  if (shared == schedule_.shared.end()) return boxes(shape[0], nullptr, false);
-  ExprRef alike = neighbour_;
-  for (size_t axis : shared->second)
-    if (!planted(Planted::kClusterAlike)) alike = both(alike, alike_[axis]);
-  const int64_t part = shape[0] / schedule_.cluster;
-  const ExprRef own = planted(Planted::kClusterPart) ? int32(0) : ir::make_var(out_.rank);
-  const LoopBlock of_all = nested([&] { boxes(part, times(own, part), true); });
-  const LoopBlock alone = nested([&] { boxes(shape[0], nullptr, false); });
-  emit({LoopIf{alike, of_all, alone}});
+  if (shared == schedule_.shared.end()) return boxes(shape[0], nullptr, 0);
+  // Of so many parts the one that is this block's among those it shares with.
+  int64_t parts = 1;
+  ExprRef own;
+  for (size_t axis : shared->second) {
+    const int32_t along = schedule_.cluster[axis];
+    own = own ? ir::make_typed(Op::kAdd, {times(own, along), rank_along(axis)}) : rank_along(axis);
+    parts *= along;
+  }
+  if (planted(Planted::kClusterPart)) own = int32(0);
+  std::vector<size_t> peers = shared->second;
+  if (planted(Planted::kClusterPeers)) peers.clear();
+  const int64_t rows = shape[0] / parts;
+  boxes(rows, let("first", times(own, rows)), sharers(schedule_.cluster, peers));
 }
 
 }  // namespace kachel::lowering

@@ -92,11 +92,17 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   return places;
 }
 
-// Tile number `tile` counts grid points, the last axis of the order fastest. The places are I64.
+// Tile number `tile` counts grid points, or the clusters that cover the grid, the last axis of the order fastest. The
+// places are I64.
 std::vector<ExprRef> TileLowering::places_of(const ExprRef& tile, const std::vector<size_t>& order) {
   std::vector<ExprRef> extents(order.size());
-  for (size_t axis = 0; axis < order.size(); ++axis)
-    if (grid_extents_[axis]) extents[axis] = place("extent", grid_extents_[axis], 1);
+  for (size_t axis = 0; axis < order.size(); ++axis) {
+    if (!grid_extents_[axis]) continue;
+    extents[axis] = place("extent", grid_extents_[axis], 1);
+    if (!clusters_along(axis)) continue;
+    const ExprRef filled = apply(Op::kAdd, extents[axis], place_number(schedule_.cluster[axis] - 1));
+    extents[axis] = place("clusters", apply(Op::kDiv, filled, place_number(schedule_.cluster[axis])), 1);
+  }
   ExprRef rest = place("number", tile);
   std::vector<ExprRef> places(order.size()), together;  // by axis: its place, where tiles are walked in groups of rows
   if (schedule_.raster > 1) together = raster(extents, order, &rest);
@@ -126,13 +132,15 @@ void TileLowering::open_grid() {
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t axis = order[i];
     const bool in_raster = schedule_.raster > 1 && i + 2 >= order.size();
-    if (i == 0 && !in_raster && !schedule_.backwards.count(axis) && !counts_readers(axis)) continue;
+    if (i == 0 && !in_raster && !schedule_.backwards.count(axis) && !counts_readers(axis) && !clusters_along(axis))
+      continue;
     ir::VarRef extent = make_local(kernel_.grid[axis].var->name + "_extent", DType::I64, VarKind::kScalar);
     out_.ranges.set(extent, {1, kMaxDim});
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(axis), 0}, extent, nullptr});
     grid_extents_[axis] = ir::make_var(extent);
   }
-  const std::vector<ExprRef> places = places_of(ir::make_var(out_.tile), order);
+  const std::vector<ExprRef> places =
+      schedule_.cluster.empty() ? places_of(ir::make_var(out_.tile), order) : places_in_cluster(order);
   for (size_t i = order.size(); i-- > 0;) {
     const size_t axis = order[i];
     const ir::VarRef& var = kernel_.grid[axis].var;
@@ -142,18 +150,34 @@ void TileLowering::open_grid() {
     out_.ranges.set(var, {0, std::clamp<int64_t>(extent.hi, 1, kMaxDim) - 1});
     out_.ranges.set_limit(var, kernel_.grid[axis].extent);
   }
-  if (schedule_.cluster > 1) compare_neighbours(order);
   decide_l2_policies();
 }
 
-// Blocks of a cluster have neighbouring tiles.
-void TileLowering::compare_neighbours(const std::vector<size_t>& order) {
-  const ExprRef other = let("other_tile", apply(Op::kBitXor, ir::make_var(out_.tile), int64(1)));
-  const ExprRef limit = planted(Planted::kClusterLastTile) ? int64(int64_t{1} << 62) : ir::make_var(out_.tiles);
-  neighbour_ = let("neighbour", apply(Op::kLt, other, limit));
-  const std::vector<ExprRef> others = places_of(other, order);
-  for (size_t axis = 0; axis < others.size(); ++axis)
-    alike_.push_back(let("alike", apply(Op::kEq, ir::make_var(kernel_.grid[axis].var), others[axis])));
+// The block's place in its cluster along an axis, I32.
+ExprRef TileLowering::rank_along(size_t axis) const {
+  const ExprRef part = apply(Op::kDiv, ir::make_var(out_.rank), int32(rank_step(schedule_.cluster, axis)));
+  return apply(Op::kMod, part, int32(schedule_.cluster[axis]));
+}
+
+// A cluster's tiles are a rectangle of the grid. Beyond its edge stands the last tile once more.
+std::vector<ExprRef> TileLowering::places_in_cluster(const std::vector<size_t>& order) {
+  const ExprRef number = apply(Op::kDiv, ir::make_var(out_.tile), int64(blocks_of(schedule_.cluster)));
+  std::vector<ExprRef> places = places_of(number, order);
+  ExprRef real;
+  for (size_t axis = 0; axis < places.size(); ++axis) {
+    if (!clusters_along(axis)) continue;
+    const ExprRef first = apply(Op::kMul, places[axis], int64(schedule_.cluster[axis]));
+    const ExprRef rank = ir::make_cast({DType::I64, nullptr}, rank_along(axis));
+    const ExprRef at = let("at", apply(Op::kAdd, first, rank));
+    real = both(real, apply(Op::kLt, at, grid_extents_[axis]));
+    if (!planted(Planted::kSpareTileFar))
+      places[axis] = apply(Op::kMin, at, apply(Op::kSub, grid_extents_[axis], int64(1)));
+    else
+      places[axis] = at;
+  }
+  out_.real = make_local("real", DType::Bool, VarKind::kLoop);
+  emit({LoopLet{out_.real, real}});
+  return places;
 }
 
 // Whether the number of tiles along the axis decides what the L2 keeps.

@@ -47,9 +47,9 @@ Result<LoopKernel> TileLowering::run() {
     out_.ranges.set(out_.team, {0, out_.teams - 1});
   }
   out_.cluster = schedule_.cluster;
-  if (out_.cluster > 1) {
+  if (!out_.cluster.empty()) {
     out_.rank = make_local("rank", DType::I32, VarKind::kThread);
-    out_.ranges.set(out_.rank, {0, out_.cluster - 1});
+    out_.ranges.set(out_.rank, {0, blocks_of(out_.cluster) - 1});
   }
   current_ = &out_.body;
   declare_params();

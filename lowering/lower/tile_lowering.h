@@ -9,6 +9,7 @@
 
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/plan/placement.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::ir {
 struct ForwardedRegion;
@@ -51,7 +52,9 @@ class TileLowering {
   ir::ExprRef place_number(int64_t value) const;
   ir::ExprRef place(const char* name, const ir::ExprRef& value, int64_t least = 0);
   std::vector<ir::ExprRef> places_of(const ir::ExprRef& tile, const std::vector<size_t>& order);
-  void compare_neighbours(const std::vector<size_t>& order);
+  bool clusters_along(size_t axis) const { return !schedule_.cluster.empty() && schedule_.cluster[axis] > 1; }
+  ir::ExprRef rank_along(size_t axis) const;
+  std::vector<ir::ExprRef> places_in_cluster(const std::vector<size_t>& order);
   bool counts_readers(size_t axis) const;
   void decide_l2_policies();
   std::vector<ir::ExprRef> raster(const std::vector<ir::ExprRef>& extents, const std::vector<size_t>& order,
@@ -147,6 +150,7 @@ class TileLowering {
 
   // lower_bulk.cc
   LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
+  bool of_products(const Pipeline& pipeline, const BufferSet& tiles) const;
   void copy_bulk(const ir::CopyStmt& copy, const Slice& src);
   ir::ExprRef box_coordinate(const ir::ExprRef& start);
   int64_t map_of(const Slice& slice, int64_t rows, int64_t columns);
@@ -306,9 +310,6 @@ class TileLowering {
   bool runs_ahead_ = false;                                   // in the part of a pipeline that runs ahead
   int copiers_ = 0;                                           // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;
-  // In a cluster: whether the other block has a tile, and by axis of the grid whether it is at the same place.
-  ir::ExprRef neighbour_;
-  std::vector<ir::ExprRef> alike_;
   std::unordered_map<const ir::CopyStmt*, ir::ExprRef> l2_policies_;  // LoopIntrinsic::l2_policy
   std::vector<Ahead> ahead_;
   std::span<const ir::Stmt> following_;                     // the statements after the one at hand, in its block

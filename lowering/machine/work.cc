@@ -7,6 +7,7 @@
 #include "lowering/machine/work.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -184,10 +185,11 @@ class Summary {
       case Kind::kBulkCopy: {
         const bool box = node.kind == Kind::kBulkCopy;
         const double row = box ? kernel_.maps[static_cast<size_t>(node.immediate)].swizzle : kLineBytes;
-        const double all = runs.threads * bytes();
-        work(out).filled_bytes += all;
-        work(out).port_bytes += all * kLineBytes / row;
-        work(out).filled_port_bytes += all * kLineBytes / row;
+        // The block asks for its own part, and gets those of the others too.
+        const double all = runs.threads * bytes(), filled = all * std::max(std::popcount(node.peers & 0xff), 1);
+        work(out).filled_bytes += filled;
+        work(out).port_bytes += filled * kLineBytes / row;
+        work(out).filled_port_bytes += filled * kLineBytes / row;
         if (auto tensor = tensor_of_.find(operands[node.kind == Kind::kStoreShifted ? 2 : 1].buffer.get());
             tensor != tensor_of_.end()) {
           work(out).read_bytes[tensor->second] += all;
@@ -361,6 +363,8 @@ Releases releases_of(const LoopBlock& body) {
 WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete) {
   WorkProfile profile;
   profile.tile = kernel.tile;
+  profile.rank = kernel.rank;
+  profile.cluster = kernel.cluster;
   profile.threads = kernel.threads;
   profile.teams = kernel.teams;
   profile.shared_bytes = kernel.shared_bytes;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/kernel.h"
+#include "lowering/lower.h"
 #include "lowering/slots.h"
 
 namespace kachel::lowering {
@@ -79,7 +80,8 @@ struct WorkProfile {
   };
   std::vector<Input> inputs;
   std::vector<Tensor> tensors;
-  ir::VarRef tile;
+  ir::VarRef tile, rank;  // rank: null where there are no clusters
+  ClusterShape cluster;
   std::shared_ptr<const WorkNodes> nodes;  // null: nothing is known (the CPU)
   int threads = 1, producer_threads = 0;   // of a team; LoopKernel::teams
   int teams = 1;                           // each with a tile of its own

@@ -175,6 +175,7 @@ std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& i
   if (!profile.nodes) return std::nullopt;
   ir::HostEnv env = environment(profile, inputs);
   env[profile.tile.get()] = {.i = tile};
+  if (profile.rank) env[profile.rank.get()] = {.i = tile % blocks_of(profile.cluster)};
   Follower follower(std::move(env));
   follower.follow(*profile.nodes, 1, false);
   if (follower.unknown) return std::nullopt;

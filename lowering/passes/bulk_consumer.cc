@@ -13,6 +13,8 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
+constexpr uint64_t kThemselves = 0x8040201008040201;  // of LoopIntrinsic::peers: each block itself
+
 bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but_products) {
   std::set<const ir::Buffer*> stages;
   for (const ir::BufferRef& buffer : ring.buffers) stages.insert(buffer.get());
@@ -90,9 +92,9 @@ void BulkConsumer::release(const Rings& rings, const ExprRef& stage, LoopBlock* 
     if (reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced))
       to->push_back(marker(Kind::kProxyFence));
     to->push_back(phase_operation(Kind::kPhaseArrive, ring->empty, stage));
-    if (!ring->across) continue;
-    std::get<LoopIntrinsic>(to->back().node).guard =
-        planted(Planted::kClusterNotTold) ? ir::make_bool(false) : bulk_.neighbour;
+    auto& arrive = std::get<LoopIntrinsic>(to->back().node);
+    arrive.by_group = ring->by_group;
+    arrive.peers = planted(Planted::kClusterNotTold) ? ring->peers & kThemselves : ring->peers;
   }
 }
 

@@ -26,6 +26,7 @@ class Verifier {
     if (kernel.team) visible_.insert(kernel.team.get());
     if (kernel.rank) visible_.insert(kernel.rank.get());
     cpu_ = kernel.threads == 1;
+    clusters_ = !kernel.cluster.empty();
     threads_ = kernel.threads;
     block(kernel.body, false);
     block(kernel.producer, false);
@@ -179,13 +180,15 @@ class Verifier {
       fail("a policy of the L2 that no box asks for, or a box without");
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
-    if (node.guard && !copy && !shifted && node.kind != Kind::kPhaseArrive)
-      fail("a guard on an intrinsic that takes none");
+    if (node.guard && !copy && !shifted) fail("a guard on an intrinsic that takes none");
+    if (node.peers && (!clusters_ || (node.kind != Kind::kBulkCopy && node.kind != Kind::kPhaseArrive)))
+      fail("peers of what is no cluster's");
+    if (node.by_group && (node.kind != Kind::kPhaseArrive || threads_ % 128)) fail("arrivals of no warp group");
   }
 
   std::set<const ir::Var*> visible_;
   std::set<const ir::Buffer*> buffers_;
-  bool cpu_ = false;
+  bool cpu_ = false, clusters_ = false;
   int threads_ = 1;
   std::string message_;
 };

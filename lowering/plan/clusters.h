@@ -1,17 +1,19 @@
-// Clusters of two blocks with neighbouring tiles. What both read of a tensor each of them copies a half of, to the
-// shared memory of both: the L2 is asked once, where it was asked twice.
+// Clusters: blocks that compute a rectangle of neighbouring tiles and copy for each other. What the tiles of a row, a
+// column or all of them read alike is copied by their blocks in parts, each to the shared memory of all (TMA
+// multicast): the L2 is asked once where it was asked by each.
 //
-// Both run through the same stages: a stage is filled when the bytes of both have come, and free when the consumers of
-// both have released it, which therefore tell both producers. Whether two tiles read the same is worked out tile by
-// tile from their places in the grid; where they do not, each copies for itself, and so does a block whose neighbour
-// has no tile left.
+// All blocks of a cluster run through the same stages: a stage is filled when the parts of all have come, and free when
+// those who read it have told all that fill it. So a cluster's tiles are computed together, one a block, and where the
+// grid ends in the middle of a rectangle, the blocks beyond its edge compute the last tile once more and store nothing
+// (passes/spare_tiles.h).
 #pragma once
 #include "lowering/plan/schedule.h"
 
 namespace kachel::lowering {
 
-// Sets Schedule::cluster and shared, where all blocks walk equally many stages a tile and some copy does not depend on
-// all axes of the grid. REQUIRES: part_roles().
-void choose_clusters(const ir::Kernel& kernel, Schedule* schedule);
+// Sets Schedule::cluster and shared for Target::cluster blocks, where some copy can be shared: of the rectangles along
+// the last two axes of the walk the one by which a block copies least, or that with Target::cluster_columns. No axis is
+// taken by which the number of a tile's stages changes. REQUIRES: part_roles().
+void choose_clusters(const ir::Kernel& kernel, const Target& target, Schedule* schedule);
 
 }  // namespace kachel::lowering

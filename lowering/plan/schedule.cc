@@ -39,11 +39,10 @@ std::string Schedule::print() const {
     text += fmt::format("role {}: threads {}..{}{}\n", role.name, role.first_thread, role.first_thread + role.threads,
                         role.registers ? fmt::format(", {} registers", role.registers) : "");
   if (teams > 1) text += fmt::format("consumers: {} teams, which compute tiles in turn\n", teams);
-  if (cluster > 1) {
-    std::string names;
-    for (const auto& [copy, axes] : shared) names += (names.empty() ? "" : ", ") + copy->dst.buffer->name;
-    text += fmt::format("cluster: {} blocks, which copy {} for each other\n", cluster, names);
-  }
+  if (!cluster.empty()) text += fmt::format("cluster: {} blocks of the grid\n", fmt::join(cluster, " x "));
+  for (const auto& [copy, axes] : shared)
+    text += fmt::format("copy {}: in parts, for the blocks of a cluster along axis {}\n", copy->dst.buffer->name,
+                        fmt::join(axes, ", "));
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
   if (raster > 1)

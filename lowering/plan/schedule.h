@@ -49,10 +49,10 @@ struct Schedule {
   std::vector<Role> roles;
   int teams = 1;    // of consumers, see teams.h
   int copiers = 0;  // threads of the producer that copy something themselves
-  // Neighbouring blocks that are launched as a cluster, and the copies of which each makes a part for all where their
-  // tiles are alike on these axes of the grid. See clusters.h.
-  int cluster = 1;
-  std::map<const ir::CopyStmt*, std::set<size_t>> shared;
+  // What blocks form a cluster, and the copies of
+  // which blocks that differ along these axes make a part each, for all of them. See clusters.h.
+  ClusterShape cluster;
+  std::map<const ir::CopyStmt*, std::vector<size_t>> shared;
   std::vector<Reread> reread;       // of the pipelines' copies by the copy engine, see l2_priority.h
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
   // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.

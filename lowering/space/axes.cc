@@ -47,7 +47,8 @@ Values values_of(const Outline& outline, size_t tunable) {
     case ir::TunableRole::kThreads:
       return cpu ? Values{kGroupThreads} : Values{128, 256, 64, 512};
     case ir::TunableRole::kCluster:
-      return !cpu && has_group_mma(outline.question().target.architecture) ? Values{1, kMostCluster} : Values{1};
+      if (cpu || !has_group_mma(outline.question().target.architecture)) return {1};
+      return outline.rows_straddle() ? powers(1, kMostCluster) : Values{1, 2};
     case ir::TunableRole::kStages:
       return cpu ? Values{2} : Values{4, 3, 2, 6, 8, 5};
     case ir::TunableRole::kProduct:

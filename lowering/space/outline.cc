@@ -16,8 +16,9 @@ namespace {
 
 // Of the registers of a multiprocessor, what fragments may take: the rest holds operands, addresses and indices.
 constexpr int kFragmentShare = 8;  // all but an eighth
-// Elements of a block's product from which on neighbours gain by copying for each other; smaller ones lose by waiting.
-constexpr int64_t kLargeProduct = 128 * 256;
+// Elements of a block's product from which on a pair gains by copying for each other; smaller ones lose by waiting. And
+// those with which clusters of four and eight do, where lines are asked for twice.
+constexpr double kLargeProduct = 128 * 256, kLeastShared = 64 * 64, kMostShared = 128 * 128;
 
 // A tile shape without the axes that an index drops.
 std::vector<ExprRef> shape_of(const ir::TileRef& tile) {
@@ -152,18 +153,31 @@ std::optional<int64_t> Outline::elements(const TileOutline& tile) const {
   return count;
 }
 
-bool Outline::shares_copies() const {
+int64_t Outline::cluster() const {
   for (size_t i = 0; i < roles_.size(); ++i) {
     const ir::Tunable& tunable = question_.kernel.tunables[i];
-    if (tunable.automatic && roles_[i] == ir::TunableRole::kCluster && env_.at(tunable.var.get()).i > 1) return true;
+    if (tunable.automatic && roles_[i] == ir::TunableRole::kCluster) return env_.at(tunable.var.get()).i;
   }
-  return false;
+  return 1;
 }
 
-bool Outline::waits_for_l2() const {
+bool Outline::rows_straddle() const {
+  constexpr int64_t kLineBits = 128 * 8;
+  return std::any_of(products_.begin(), products_.end(), [&](const ProductOutline& product) {
+    return std::any_of(covers_.begin(), covers_.end(), [&](const CoverOutline& cover) {
+      const auto total = ir::same(cover.extent.expr, product.k.expr) ? value(cover.total) : std::nullopt;
+      return total && *total % (kLineBits / product.bits);
+    });
+  });
+}
+
+bool Outline::gains_by(int64_t cluster) const {
+  if (cluster == 1) return true;
   return std::any_of(products_.begin(), products_.end(), [&](const ProductOutline& product) {
     const auto m = value(product.m), n = value(product.n);
-    return m && n && static_cast<double>(*m) * static_cast<double>(*n) >= static_cast<double>(kLargeProduct);
+    if (!m || !n) return false;
+    const double elements = static_cast<double>(*m) * static_cast<double>(*n);
+    return cluster == 2 ? elements >= kLargeProduct : elements >= kLeastShared && elements <= kMostShared;
   });
 }
 
@@ -203,7 +217,7 @@ bool fits(const Outline& outline, const Footprint& footprint) {
     const auto value = extent.tuned ? outline.value(extent) : std::nullopt;
     return !value || *value % unit == 0;
   };
-  if (outline.shares_copies() && !outline.waits_for_l2()) return false;
+  if (!outline.gains_by(outline.cluster())) return false;
   return std::all_of(outline.products().begin(), outline.products().end(), [&](const ProductOutline& product) {
     return usable(product.m, kMmaRows) && usable(product.n, kMmaColumns) &&
            usable(product.k, std::max(kMmaBytes * 8 / product.bits, 1));

@@ -58,8 +58,10 @@ class Outline {
   // Nothing where it cannot be evaluated.
   std::optional<int64_t> value(const Extent& extent) const;
   std::optional<int64_t> elements(const TileOutline& tile) const;
-  bool shares_copies() const;  // by a derived tunable
-  bool waits_for_l2() const;
+  int64_t cluster() const;  // that of a derived tunable; 1 where there is none
+  // Whether rows of operands that go along k begin between lines of the cache, as far as dimensions are known.
+  bool rows_straddle() const;
+  bool gains_by(int64_t cluster) const;
 
  private:
   Extent extent_of(const ir::ExprRef& expr);
@@ -87,8 +89,8 @@ struct Footprint {
 };
 Footprint footprint_of(const Outline& outline);
 
-// Whether the machine can use the tile extents of products, and has room for the tiles. Blocks share copies only where
-// a product is so large that the L2 is what it waits for.
+// Whether the machine can use the tile extents of products, and has room for the tiles. Blocks form clusters only where
+// the L2 is what they wait for: pairs of large tiles, and where lines are asked for twice, more of smaller ones.
 bool fits(const Outline& outline, const Footprint& footprint);
 
 // Blocks that a multiprocessor has shared memory for, at most kMostResident; 1 on a CPU.

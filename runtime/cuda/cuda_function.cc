@@ -56,4 +56,16 @@ Result<int32_t> CudaFunction::occupancy(uint32_t threads, uint32_t shared_bytes)
   return blocks;
 }
 
+Result<int32_t> CudaFunction::resident_clusters(uint32_t threads, uint32_t shared_bytes, uint32_t blocks) const {
+  const DriverApi& api = context_.api();
+  if (!api.occupancy_of_clusters) return unsupported("the driver is too old for clusters; update it to 520 or later");
+  CudaContext::Current current(context_);
+  KACHEL_TRY(current.status());
+  LaunchAttributeValue attribute{LaunchAttribute::kClusterDimension, 0, {static_cast<int32_t>(blocks), 1, 1}};
+  const LaunchConfig config{blocks, 1, 1, threads, 1, 1, shared_bytes, nullptr, &attribute, 1};
+  int clusters = 0;
+  KACHEL_DRIVER_TRY(api, api.occupancy_of_clusters(&clusters, function_, &config), "cuOccupancyMaxActiveClusters");
+  return clusters;
+}
+
 }  // namespace kachel::runtime::cuda

@@ -18,6 +18,7 @@ class CudaFunction : public DeviceFunction {
 
   Status launch(const LaunchDims& dims, const void* params, size_t params_bytes, void* stream) const override;
   Result<int32_t> occupancy(uint32_t threads, uint32_t shared_bytes) const override;
+  Result<int32_t> resident_clusters(uint32_t threads, uint32_t shared_bytes, uint32_t blocks) const override;
   // As the driver counts; spill_bytes is local memory a thread, thus also holds arrays indexed at run time.
   ResourceUsage usage() const override { return usage_; }
 

@@ -95,8 +95,8 @@ enum class MapSwizzle : int32_t { kNone = 0, k32Bytes = 1, k64Bytes = 2, k128Byt
 enum class MapPromotion : int32_t { kNone = 0, k128Bytes = 2 };
 enum class MapFill : int32_t { kZeros = 0 };
 
-// Of cuLaunchKernelEx. The value is a union of 64 bytes, of which the first word alone is set.
-enum class LaunchAttribute : int32_t { kProgrammaticStreamSerialization = 6 };
+// Of cuLaunchKernelEx. The value is a union of 64 bytes, of which the first words alone are set.
+enum class LaunchAttribute : int32_t { kClusterDimension = 4, kProgrammaticStreamSerialization = 6 };
 struct LaunchAttributeValue {
   LaunchAttribute attribute;
   int32_t padding;
@@ -165,7 +165,7 @@ constexpr unsigned kEventDefault = 0;
   X(event_synchronize, cuEventSynchronize, (EventRef event))                                                      \
   X(event_elapsed_time, cuEventElapsedTime, (float* milliseconds, EventRef start, EventRef end))
 
-// Null where the driver is older: pools 11.2, launch attributes 11.8, libraries and tensor maps 12.0, parameter
+// Null where the driver is older: pools 11.2, launch attributes and clusters 11.8, libraries and tensor maps 12.0, parameter
 // reflection and eager loading 12.4. The void* parameters of cuLibraryLoadData are option arrays that we never pass.
 #define KACHEL_DRIVER_OPTIONAL(X)                                                                                      \
   X(mem_pool_create, cuMemPoolCreate, (PoolRef * pool, const PoolProperties* properties))                              \
@@ -182,6 +182,8 @@ constexpr unsigned kEventDefault = 0;
   X(kernel_get_function, cuKernelGetFunction, (FunctionRef * function, KernelRef kernel))                              \
   X(launch_kernel_ex, cuLaunchKernelEx,                                                                                \
     (const LaunchConfig* config, FunctionRef function, void** params, void** extra))                                   \
+  X(occupancy_of_clusters, cuOccupancyMaxActiveClusters,                                                               \
+    (int* clusters, FunctionRef function, const LaunchConfig* config))                                                 \
   X(func_load, cuFuncLoad, (FunctionRef function))                                                                     \
   X(func_get_param_info, cuFuncGetParamInfo, (FunctionRef function, size_t index, size_t* offset, size_t* bytes))      \
   X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \

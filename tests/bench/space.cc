@@ -84,6 +84,7 @@ Candidate candidate_of(const Options& options, const ir::Kernel& kernel, ir::Bin
     candidate.text += fmt::format("{}{}={}", i ? "," : "", name, values[i]);
     if (name == "threads") target.threads = static_cast<int>(values[i]);
     if (name == "cluster") target.cluster = static_cast<int>(values[i]);
+    if (name == "cluster_columns") target.cluster_columns = static_cast<int>(values[i]);
   }
   const auto concrete = ir::instantiate(kernel, bindings);
   auto lowered = concrete.ok() ? lowering::lower(*concrete, target, ~uint64_t{0}) : concrete.status();

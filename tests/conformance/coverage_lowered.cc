@@ -127,7 +127,7 @@ void Coverage::add(const lowering::LoopKernel& loops) {
   features.block(loops.producer);
   if (loops.teams > 1) features.names.insert("teams");
   if (loops.one_tile) features.names.insert("one tile a block");
-  if (loops.cluster > 1) features.names.insert("cluster");
+  if (!loops.cluster.empty()) features.names.insert("cluster");
   for (const lowering::LoopBuffer& buffer : loops.buffers)
     if (buffer.buffer->name == "partial" && features.names.count("shuffle"))
       features.names.insert("reduction across warps");

@@ -72,7 +72,7 @@ int64_t random_value(ir::TunableRole role, Random& random) {
     case ir::TunableRole::kThreads:
       return one_of({32, 64, 128, 256});
     case ir::TunableRole::kCluster:
-      return one_of({1, 2});
+      return one_of({1, 2, 4, 8});
     case ir::TunableRole::kStages:
       return one_of({1, 2, 3, 4});
     case ir::TunableRole::kProduct:
@@ -116,6 +116,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     test.bindings.tunables[tunable.var->name] = value;
     if (tunable.var->name == "threads") test.threads = static_cast<int>(value);
     if (tunable.var->name == "cluster") test.cluster = static_cast<int>(value);
+    if (tunable.var->name == "cluster_columns") test.cluster_columns = static_cast<int>(value);
     env[tunable.var.get()] = {false, value, 0};
   }
   for (const ir::VarRef& dim : kernel.dims)
@@ -201,8 +202,10 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   const bool old = random() % 2;  // mma where 90 has wgmma
   test.teams = wishes.teams >= 0 ? wishes.teams : random() % 3 ? 0 : 2;
   test.architecture = wishes.architecture ? wishes.architecture : old ? 89 : 90;
-  if (!test.bindings.tunables.count("cluster"))
-    test.cluster = wishes.cluster ? wishes.cluster : 1 + static_cast<int>(test.seed % 2);
+  if (!test.bindings.tunables.count("cluster")) {
+    test.cluster = wishes.cluster ? wishes.cluster : 1 << test.seed % 4;
+    test.cluster_columns = test.seed / 16 % 2 ? 0 : std::min(test.cluster, 1 << test.seed / 32 % 4);
+  }
   test.one_tile = wishes.one_tile >= 0 ? wishes.one_tile : test.seed / 2 % 3 == 0;
   return test;
 }

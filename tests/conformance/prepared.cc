@@ -98,16 +98,16 @@ uint32_t Prepared::blocks(int64_t tiles) const {
   return test_.most_blocks ? std::min(blocks, test_.most_blocks) : blocks;
 }
 
-Result<Prepared::Launch> Prepared::launch(const std::vector<Slot>& slots, const std::vector<void*>& pointers,
-                                          void* workspace) const {
+Result<Prepared::Launch> Prepared::launch(const std::vector<Slot>& slots, const lowering::ClusterShape& cluster,
+                                          const std::vector<void*>& pointers, void* workspace) const {
   ir::HostEnv env = dims_of(concrete_, test_.args);
   Launch launch;
   std::vector<int64_t> grid;
   for (const ir::IterVar& axis : concrete_.grid) {
     KACHEL_ASSIGN(int64_t extent, ir::evaluate_int(axis.extent, env));
     grid.push_back(std::max<int64_t>(extent, 0));
-    launch.tiles *= grid.back();
   }
+  launch.tiles = lowering::filled_tiles(cluster, grid);
   for (const Slot& slot : slots) {
     const auto index = static_cast<size_t>(slot.index);
     switch (slot.kind) {

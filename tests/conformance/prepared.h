@@ -26,8 +26,8 @@ class Prepared {
     int64_t tiles = 1;
   };
   // `pointers`: to the first element of each tensor, by parameter.
-  Result<Launch> launch(const std::vector<lowering::Slot>& slots, const std::vector<void*>& pointers,
-                        void* workspace) const;
+  Result<Launch> launch(const std::vector<lowering::Slot>& slots, const lowering::ClusterShape& cluster,
+                        const std::vector<void*>& pointers, void* workspace) const;
   // Blocks to launch for that many tiles.
   uint32_t blocks(int64_t tiles) const;
   // Compares the tensors after the launch.

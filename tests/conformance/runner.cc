@@ -30,14 +30,14 @@ class Run {
       KACHEL_TRY(device_.copy(memory[i], tensor.bytes().data(), tensor.bytes().size(), nullptr));
       pointers[i] = static_cast<uint8_t*>(memory[i]) + tensor.offset();
     }
-    KACHEL_ASSIGN(Prepared::Launch launch, prepared_.launch(lowered.slots, pointers, nullptr));
-    const auto cluster = static_cast<uint32_t>(lowered.cluster);
+    KACHEL_ASSIGN(Prepared::Launch launch, prepared_.launch(lowered.slots, lowered.cluster, pointers, nullptr));
+    const auto cluster = static_cast<uint32_t>(lowering::blocks_of(lowered.cluster));
     const uint32_t wanted = lowered.one_tile ? static_cast<uint32_t>(launch.tiles) : prepared_.blocks(launch.tiles);
     uint32_t blocks = (wanted + cluster - 1) / cluster * cluster;
     if (lowered.workspace_bytes) {
       blocks = std::min(blocks, 64u);
       KACHEL_ASSIGN(void* scratch, allocate(static_cast<size_t>(lowered.workspace_bytes) * blocks + 1));
-      KACHEL_ASSIGN(launch, prepared_.launch(lowered.slots, pointers, scratch));
+      KACHEL_ASSIGN(launch, prepared_.launch(lowered.slots, lowered.cluster, pointers, scratch));
     }
     KACHEL_TRY(add_maps(lowered, tensors, pointers, &launch.params));
     runtime::LaunchDims dims{blocks, static_cast<uint32_t>(lowered.threads), shared};
@@ -115,6 +115,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.threads = test.threads;
   target.teams = test.teams;
   target.cluster = test.cluster;
+  target.cluster_columns = test.cluster_columns;
   target.one_tile = test.one_tile;
   target.bulk_copies = properties.tensor_maps;
   target.streaming_stores = properties.streaming_stores;

@@ -19,14 +19,14 @@ struct Case {
   ir::Bindings bindings;  // types, consts, tunables; static dimensions are taken from the shapes
   std::vector<ArgumentSpec> args;
   uint64_t seed = 1;
-  int threads = 128;                  // a block, on a GPU; 0: the lowering's choice
-  uint64_t fact_mask = ~uint64_t{0};  // facts that may be used where they hold
-  int64_t shared_limit = 0;           // 0: the device's
-  uint32_t most_blocks = 0;           // launch fewer blocks than tiles; 0: one a tile
-  int architecture = 90;              // of a simulated GPU
-  int teams = 0;                      // lowering::Target::teams
-  int cluster = 1;                    // lowering::Target::cluster
-  bool one_tile = false;              // lowering::Target::one_tile
+  int threads = 128;                     // a block, on a GPU; 0: the lowering's choice
+  uint64_t fact_mask = ~uint64_t{0};     // facts that may be used where they hold
+  int64_t shared_limit = 0;              // 0: the device's
+  uint32_t most_blocks = 0;              // launch fewer blocks than tiles; 0: one a tile
+  int architecture = 90;                 // of a simulated GPU
+  int teams = 0;                         // lowering::Target::teams
+  int cluster = 1, cluster_columns = 0;  // of lowering::Target
+  bool one_tile = false;                 // lowering::Target::one_tile
 };
 
 struct Report {

@@ -60,7 +60,7 @@ TEST_CASE("matmul") {
     Bindings b;
     b.types = {{"T", type}, {"O", out}};
     b.int_consts = {{"tf32", 0}, {"fast", 0}};
-    b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}, {"cluster", 1}};
+    b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}, {"cluster", 1}, {"cluster_columns", 1}};
     auto expected = output_of(concrete_kernel(text, b), {A, B, C}, 2);
     std::vector<double> reference;
     for (int64_t i = 0; i < M; ++i)
@@ -78,7 +78,7 @@ TEST_CASE("all orientations of matmul agree") {
   int64_t M = 65, N = 33, K = 70;
   Bindings b;
   b.types = {{"T", DType::F32}, {"O", DType::F32}};
-  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}, {"cluster", 1}};
+  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 32}, {"stages", 3}, {"cluster", 1}, {"cluster_columns", 1}};
   for (std::string orientation : {"nn", "tn", "tt"}) {
     CAPTURE(orientation);
     bool a_t = orientation[0] == 't', b_t = orientation[1] == 't';
@@ -107,7 +107,7 @@ TEST_CASE("integer matmul is exact") {
   Bindings b;
   b.types = {{"T", DType::I8}, {"O", DType::I32}};
   b.int_consts = {{"tf32", 0}, {"fast", 0}};
-  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 64}, {"stages", 3}, {"cluster", 1}};
+  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 64}, {"stages", 3}, {"cluster", 1}, {"cluster_columns", 1}};
   auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul"), {A, B, C}, 2);
   int wrong = 0;
   for (int64_t i = 0; i < M; ++i)
@@ -131,7 +131,7 @@ void check_precision(DType type, const char* precision, int64_t K, const Sum& su
   b.types = {{"T", type}, {"O", DType::F32}};
   b.int_consts = {{"tf32", 0}, {"fast", 0}};
   if (*precision) b.int_consts[precision] = 1;
-  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 128}, {"stages", 3}, {"cluster", 1}};
+  b.tunables = {{"BM", 64}, {"BN", 64}, {"BK", 128}, {"stages", 3}, {"cluster", 1}, {"cluster_columns", 1}};
   auto expected = output_of(concrete_kernel(read_example("matmul"), b, "matmul"), {A, B, C}, 2);
   int outside = 0;
   for (int64_t i = 0; i < M; ++i)

@@ -205,7 +205,7 @@ grid i < ceildiv(M, BM), j < ceildiv(N, BN)
   REQUIRE(bulk.maps.size() == 2);
   CHECK(bulk.maps[1].box == std::vector<int32_t>{256, 64});
   CHECK(has(bulk.loop_ir, "phase_wait empty[into +: 1] at parity ^ 1\n    phase_expect 49152 full[into +: 1]"));
-  CHECK(has(bulk.loop_ir, "group_wait 1\n    if 0 < k {\n      phase_arrive empty"));
+  CHECK(has(bulk.loop_ir, "group_wait 1\n    if 0 < k {\n      phase_arrive by group empty"));
   Request unaligned{plain};
   unaligned.target.architecture = 90;
   unaligned.facts = 0b11;  // offsets in 32 bits, a unit stride of A

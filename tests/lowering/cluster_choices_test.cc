@@ -1,4 +1,4 @@
-// Which copies two blocks make for each other, and what they have to tell each other then.
+// Which copies the blocks of a cluster make for each other, and what they have to tell each other then.
 #include <doctest/doctest.h>
 
 #include "tests/lowering/lowered_text.h"
@@ -30,59 +30,86 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 256)
 TEST_CASE("two blocks copy halves of what both read, and tell both when it is released") {
   const Lowered pair = product("ceildiv(K, 64)");
   CAPTURE(pair.loop_ir);
-  CHECK(pair.cluster == 2);
-  CHECK(has(pair.notes, "cluster: 2 blocks"));
-  CHECK(has(pair.loop_ir, "bulk_copy multicast 2 b[into * 16384 + rank * 128 * 64 +: 8192]"));
-  CHECK(has(pair.loop_ir, "bulk_copy multicast a[into * 8192 + rank * 64 * 64 +: 4096]"));
-  // Whole boxes where the tiles do not meet, and for whom there is no neighbour.
-  CHECK(has(pair.loop_ir, "let neighbour: bool = other_tile < tiles"));
-  CHECK(has(pair.loop_ir, "if neighbour && alike {"));
-  CHECK(has(pair.loop_ir, "b[into * 16384 +: 16384]"));
-  CHECK(has(pair.loop_ir, "phase_arrive empty[before +: 1] if neighbour"));
-  // Which it is, is decided before the loop over stages: once for each way of copying both.
-  const std::string producer = pair.loop_ir.substr(pair.loop_ir.find("producer, for tile"));
-  size_t loops = 0, ifs_within = 0;
-  for (size_t at = producer.find("for k_ahead"); at != producer.npos; at = producer.find("for k_ahead", at + 1)) {
-    ++loops;
-    const std::string body = producer.substr(at, producer.find("phase_expect", at + 1) - at);
-    ifs_within += has(body, "if neighbour");
-  }
-  CHECK(loops == 4);
-  CHECK(ifs_within == 0);
-  CHECK(has(pair.loop_ir, "phases empty: 4 of 16 arrivals"));
+  // The wider tile is shared, along the axis on which it does not depend.
+  CHECK(pair.cluster == ClusterShape{2, 1});
+  CHECK(has(pair.notes, "cluster: 2 x 1 blocks of the grid"));
+  CHECK(has(pair.notes, "copy b: in parts, for the blocks of a cluster along axis 0"));
+  CHECK(has(pair.loop_ir, "b[into * 16384 + first * 64 +: 8192]"));
+  CHECK(has(pair.loop_ir, "peers 303"));
+  CHECK(has(pair.loop_ir, "a[into * 8192 +: 8192]"));
+  // A release by a warp group of each of the two blocks; nothing is asked of tiles on the way.
+  CHECK(has(pair.loop_ir, "phase_arrive by group empty[before +: 1] peers 303"));
+  CHECK(has(pair.loop_ir, "phases empty: 4 of 4 arrivals"));
   CHECK(has(pair.loop_ir, "phases full: 4 of 1 arrivals"));
   CHECK(has(pair.text, "__cluster_dims__(2, 1, 1)"));
   // Neither begins before both have barriers, nor ends before the other.
   const size_t first = pair.text.find("  kachel_cluster_barrier();"),
                last = pair.text.rfind("  kachel_cluster_barrier();");
-  CHECK(first < pair.text.find("kachel_bulk_multicast(a_"));
+  CHECK(first < pair.text.find("kachel_bulk_multicast(b_"));
   CHECK(last > pair.text.rfind("kachel_phase_wait("));
 }
 
-TEST_CASE("there is no cluster where it is not asked for, or blocks walk unequally many stages") {
-  CHECK(product("ceildiv(K, 64)", 1).cluster == 1);
-  const Lowered unequal = product("ceildiv(K, 64) - i % 2");
-  CHECK(unequal.cluster == 1);
-  CHECK(!has(unequal.loop_ir, "neighbour"));
+TEST_CASE("of more blocks a rectangle is taken by which each copies least") {
+  const Lowered four = product("ceildiv(K, 64)", 4), eight = product("ceildiv(K, 64)", 8);
+  // Of a (128 rows) and b (256): 128 / 2 + 256 / 2 = 192 where 128 + 256 / 4 is as much; 128 / 2 + 256 / 4 = 128.
+  CHECK(four.cluster == ClusterShape{4, 1});
+  CHECK(eight.cluster == ClusterShape{4, 2});
+  CAPTURE(eight.loop_ir);
+  CHECK(has(eight.loop_ir, "a[into * 8192 + first * 64 +: 4096]"));
+  CHECK(has(eight.loop_ir, "peers c0c030300c0c0303"));
+  CHECK(has(eight.loop_ir, "b[into * 16384 + first * 64 +: 4096]"));
+  CHECK(has(eight.loop_ir, "peers aa55aa55aa55aa55"));
+  CHECK(has(eight.loop_ir, "phases empty: 4 of 10 arrivals"));  // two groups of each of five blocks
+}
+
+TEST_CASE("what fills a cluster up computes the last tile and stores nothing") {
+  const Lowered pair = product("ceildiv(K, 64)");
+  CAPTURE(pair.loop_ir);
+  CHECK(has(pair.loop_ir, "let real: bool = at < i_extent"));
+  CHECK(has(pair.loop_ir, "let i: i64 = min(at, i_extent - 1)"));
+  const size_t store = pair.loop_ir.find("bulk_store 2");
+  REQUIRE(store != std::string::npos);
+  const size_t guard = pair.loop_ir.rfind("if real {", store);
+  REQUIRE(guard != std::string::npos);
+  CHECK(pair.loop_ir.find('}', guard) > store);
+  CHECK(pair.loop_ir.find("phase_arrive", guard) > store);
+}
+
+TEST_CASE("stages that threads read are released by warps") {
+  // f32 is multiplied by fma, and so is what cannot have its sums in registers; a region reads a beside the product.
+  for (const char* body :
+       {"c += a @ b^T", "c += a @ b^T\n    parallel r < 64, s < 32 { d[r, s] = d[r, s] + c[s, r / 2] }",
+        "parallel r < 64, s < 32 { d[r, s] = d[r, s] + f32(a[r, s]) }\n    c += a @ b^T"}) {
+    const std::string type = std::string(body) == "c += a @ b^T" ? "f32" : "f16";
+    Request request{
+        "tile 1\nkernel product(A: " + type + "[M, K], B: " + type +
+        "[N, K], C: out f32[M, N], D: out f32[M, N])\ngrid i < ceildiv(M, 64), j < ceildiv(N, 32)\n{\n  shared a: " +
+        type + "[64, 32], b: " + type + "[32, 32]\n  fragment c: f32[64, 32] = 0, d: f32[64, 32] = 0\n" +
+        "  pipelined k < ceildiv(K, 32), 3 {\n    a = A[i*64 +: 64, k*32 +: 32]\n    b = B[j*32 +: 32, k*32 +: 32]\n   "
+        " " +
+        body + "\n  }\n  C[i*64 +: 64, j*32 +: 32] = c\n  D[i*64 +: 64, j*32 +: 32] = d\n}\n"};
+    request.target.architecture = 90;
+    request.target.threads = 128;
+    const Lowered lowering = lowered(request);
+    CAPTURE(lowering.loop_ir);
+    CHECK(has(lowering.loop_ir, "phase_arrive empty"));
+    CHECK(!has(lowering.loop_ir, "by group"));
+  }
+}
+
+TEST_CASE("there is no cluster where it is not asked for, or its blocks would walk unequally many stages") {
+  CHECK(product("ceildiv(K, 64)", 1).cluster.empty());
+  // Along j the stages are as many for all, and tiles there share a.
+  CHECK(product("ceildiv(K, 64) - i % 2").cluster == ClusterShape{1, 2});
+  const Lowered unequal = product("ceildiv(K, 64) - i % 2 - j % 2");
+  CHECK(unequal.cluster.empty());
+  CHECK(!has(unequal.loop_ir, "real"));
   Request request{
       "tile 1\nkernel copy(A: f32[M], B: out f32[M])\ngrid i < ceildiv(M, 64)\n{\n  fragment a: f32[64]\n"
       "  a = A[i*64 +: 64]\n  B[i*64 +: 64] = a\n}\n"};
   request.target.architecture = 90;
   request.target.cluster = 2;
-  CHECK(lowered(request).cluster == 1);
-}
-
-TEST_CASE("an operand that one axis alone decides is shared along the other") {
-  const std::string text = product("ceildiv(K, 64)").text;
-  CAPTURE(text);
-  // By place in the grid: `a` where i is the same, `b` where j is.
-  size_t at = 0;
-  for (const char* next : {"bool alike_ = (i_ ==", "bool alike_2 = (j_ ==", "if ((neighbour_ && alike_))",
-                           "kachel_bulk_multicast(a_", "if ((neighbour_ && alike_2))", "kachel_bulk_multicast(b_"}) {
-    CAPTURE(next);
-    at = text.find(next, at);
-    REQUIRE(at != std::string::npos);
-  }
+  CHECK(lowered(request).cluster.empty());
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST_CASE("teams compute tiles in turn where a block is alone and a warp group c
   CHECK(has(teams.notes, "role consumer: threads 0..256, 232 registers"));
   CHECK(teams.threads == 384);
   CHECK(has(teams.loop_ir, "phases turn: 2 of 4 arrivals"));
-  CHECK(has(teams.loop_ir, "phases empty: 6 of 4 arrivals"));
+  CHECK(has(teams.loop_ir, "phases empty: 6 of 1 arrivals"));
   // The others' stages are stepped over: by as many as the loop has iterations.
   const size_t over = teams.loop_ir.find("} of another team {");
   REQUIRE(over != std::string::npos);

@@ -225,7 +225,7 @@ TEST_CASE("what the first and the second products of a skewed loop read has barr
   const size_t loop = text.find("for n in 1 .. "), first = text.find("group_wait 1", loop),
                work = text.find("shuffle_xor", loop);
   REQUIRE(work != std::string::npos);
-  const size_t released = text.find("phase_arrive empty", first);
+  const size_t released = text.find("phase_arrive by group empty", first);
   CHECK(first < released);
   CHECK(released < work);  // k, in front of the work on its product
 }

@@ -306,6 +306,24 @@ inline const std::string kTeams = product_of_blocks(
     "  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) + R[i*64 + r, j*32 + s] }\n");
 // Blocks that copy for each other: of neighbours some read the same rows of A, some the same of B.
 inline const std::string kPairs = product_of_blocks("pairs", "", "f32", "");
+// Three batches of one right operand: a fourth fills a cluster of two up, whose gain is beyond the last one's.
+inline constexpr const char* kBatches = R"(tile 1
+kernel batches(A: f16[Z, M, K], B: f16[N, K], G: i32[Z], H: f32[N], C: inout f32[Z, M, N])
+grid j < ceildiv(N, 32), z < Z
+{
+  shared a: f16[64, 64], b: f16[32, 64]
+  fragment c: f32[64, 32] = 0, d: f32[64, 32]
+  let gain = G[z]
+  pipelined k < ceildiv(K, 64), 2 {
+    a = A[z, 0 +: 64, k*64 +: 64]
+    b = B[j*32 +: 32, k*64 +: 64]
+    c += a @ b^T
+  }
+  d = C[z, 0 +: 64, j*32 +: 32]
+  parallel r < 64, s < 32 { c[r, s] = d[r, s] + f32(gain) * c[r, s] + H[j*32 + s] }
+  C[z, 0 +: 64, j*32 +: 32] = c
+}
+)";
 // Rows that an index names beside boxes, and a row that a region reads in every iteration.
 inline constexpr const char* kGathered = R"(tile 1
 kernel gathered(A: f16[R, K], index: i32[M], B: f16[N, K], D: f16[K], C: out f32[M, N])

@@ -131,11 +131,11 @@ constexpr Row kRows[] = {
     {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
     {Planted::kTransposedIndex, "a transposed tile is read as it was", OnCpu::kNotThere},
     {Planted::kTransposedStrides, "strides of a transposed tensor kept", OnCpu::kNotThere},
-    {Planted::kClusterPart, "both blocks copy the same half", OnCpu::kNotThere},
+    {Planted::kClusterPart, "all blocks copy the same part", OnCpu::kNotThere},
+    {Planted::kClusterPeers, "a part is copied to one block", OnCpu::kNotThere},
     {Planted::kClusterNotTold, "a neighbour is not told of a release", OnCpu::kNotThere},
-    {Planted::kClusterAlike, "copies for one that reads elsewhere", OnCpu::kNotThere},
-    {Planted::kClusterLastTile, "a neighbour without a tile is awaited", OnCpu::kNotThere},
-    {Planted::kChoicesMixed, "one choice decides for all copies", OnCpu::kNotThere},
+    {Planted::kSpareTileStored, "what fills a cluster up is stored", OnCpu::kNotThere},
+    {Planted::kSpareTileFar, "it reads beyond the edge", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -229,11 +229,14 @@ class Suite {
     groups.transposed = {"A", "B", "R"};
     add_program("transposed", kTransposed, random, 24, groups);
     groups.transposed.clear();
-    groups.cluster = 2;
-    for (const int64_t rows : {150, 50}) {
-      groups.values = {{"M", rows}, {"N", 72}, {"K", 200}};
+    for (const int cluster : {2, 4, 8}) {
+      groups.cluster = cluster;
+      groups.values = {{"M", 50 * cluster}, {"N", 72}, {"K", 200}};
       add_program("pairs", kPairs, random, 24, groups);
     }
+    groups.cluster = 2;
+    groups.values = {{"Z", 3}, {"M", 64}, {"N", 40}, {"K", 200}};
+    add_program("batches", kBatches, random, 24, groups);
     groups.cluster = 1;
     groups.values = {{"S", 96}};  // a whole number of tiles, the last element of which is masked
     add_program("group sums", kGroupSums, random, 24, groups);

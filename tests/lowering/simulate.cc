@@ -32,22 +32,27 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
       value.i = ir::wrap_integer(type, params_[i]);
   }
   set(thread, program_.first_tile, {DType::I64, block, 0});
-  if (program_.rank >= 0) set(thread, program_.rank, {DType::I32, block % static_cast<uint32_t>(kernel_.cluster), 0});
+  if (program_.rank >= 0) set(thread, program_.rank, {DType::I32, block % static_cast<uint32_t>(blocks_of(kernel_.cluster)), 0});
   if (program_.thread >= 0) set(thread, program_.thread, {DType::I32, number % kernel_.threads, 0});
   if (program_.team >= 0) set(thread, program_.team, {DType::I32, number / kernel_.threads, 0});
+}
+
+bool Machine::is_over(const SimStmt& wait, Thread& thread) {
+  return wait.kind == SimStmt::Kind::kGroupWait ? group_ready(wait, thread) : phase_over(wait, thread);
 }
 
 // True if it went on; `reached`: a barrier of the block, or null where it is done.
 bool Machine::step(Runner& runner, const SimStmt** reached) {
   *reached = nullptr;
-  if (runner.waits && !phase_over(*runner.waits, runner.warp[0])) return false;
+  if (runner.waits && !is_over(*runner.waits, runner.warp[0])) return false;
+  if (runner.waits && runner.waits->kind == SimStmt::Kind::kGroupWait) group_wait(*runner.waits, runner.warp);
   runner.waits = nullptr;
   const SimStmt* at = run_lanes(runner.warp);
   if (stopped()) return true;
   if (!at || at->kind == SimStmt::Kind::kBarrier) {
     runner.done = true;
     *reached = at;
-  } else if (at->kind == SimStmt::Kind::kPhaseWait) {
+  } else if (at->kind == SimStmt::Kind::kPhaseWait || at->kind == SimStmt::Kind::kGroupWait) {
     runner.waits = at;
   } else if (at->kind == SimStmt::Kind::kPhaseArrive) {
     arrive(*at, runner.warp);
@@ -208,7 +213,7 @@ Simulation simulate(const LoopKernel& kernel, const std::vector<int64_t>& params
   Simulation result;
   std::mt19937 random{2};
   const SimProgram program = compile(kernel, blocks);
-  const auto size = static_cast<uint32_t>(kernel.cluster), clusters = blocks / size;
+  const auto size = static_cast<uint32_t>(blocks_of(kernel.cluster)), clusters = blocks / size;
   std::deque<Machine> machines;
   for (uint32_t i = 0; i < size; ++i)
     machines.emplace_back(kernel, program, params, memory, maps, machines, order, &result);

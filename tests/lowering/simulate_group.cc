@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "tests/lowering/simulated_machine.h"
 #include "tests/lowering/tensor_sums.h"
@@ -129,10 +130,27 @@ void Machine::finish_products(const std::vector<GroupProduct>& products, Group& 
   }
 }
 
+// A product is its group's: it has been issued when all four warps have, and is over for all of them when it is for
+// one.
+bool Machine::group_ready(const SimStmt& stmt, const Thread& thread) const {
+  const size_t warp = static_cast<size_t>(thread.number) / kLanes, first = warp / kWarpsOfGroup * kWarpsOfGroup;
+  const int64_t wanted = groups_[warp].committed - stmt.immediate;
+  for (size_t i = first; i < std::min(first + kWarpsOfGroup, groups_.size()); ++i)
+    if (groups_[i].committed < wanted) return false;
+  return true;
+}
+
 void Machine::group_wait(const SimStmt& stmt, Warp warp) {
-  Group& group = groups_[static_cast<size_t>(warp[0].number) / kLanes];
+  const size_t number = static_cast<size_t>(warp[0].number) / kLanes, first = number / kWarpsOfGroup * kWarpsOfGroup;
+  Group& group = groups_[number];
+  for (size_t i = first; i < std::min(first + kWarpsOfGroup, groups_.size()); ++i) {
+    Group& each = groups_[i];
+    int64_t batch = each.committed - static_cast<int64_t>(each.batches.size());
+    for (std::vector<GroupProduct>& products : each.batches)
+      if (batch++ < group.committed - stmt.immediate)
+        for (GroupProduct& product : products) reread(product, threads_[i * kLanes]);
+  }
   while (group.batches.size() > static_cast<size_t>(stmt.immediate) && !stopped()) {
-    for (const GroupProduct& product : group.batches.front()) reread(product, warp);
     finish_products(group.batches.front(), group);
     group.batches.pop_front();
   }
@@ -156,7 +174,8 @@ void Machine::group_wait(const SimStmt& stmt, Warp warp) {
 }
 
 // Its operands in shared memory once more: whoever has written to them meanwhile is noticed.
-void Machine::reread(const GroupProduct& product, Warp warp) {
+void Machine::reread(GroupProduct& product, const Thread& thread) {
+  if (std::exchange(product.over, true)) return;
   const SimStmt& stmt = *product.stmt;
   const auto width = static_cast<size_t>(ir::bits(stmt.type) / 8), depth = kStepBytes / width;
   auto same = [&](const SimStmt::Operand& operand, const LoopIntrinsic::MatrixView& view, int64_t base, int64_t first,
@@ -164,12 +183,12 @@ void Machine::reread(const GroupProduct& product, Warp warp) {
     for (size_t mn = 0; mn < seen.size() / kStepBytes && !stopped(); ++mn)
       for (size_t k = 0; k < depth && !stopped(); ++k) {
         const uint8_t* now =
-            matrix_element(operand, base, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), warp[0]);
+            matrix_element(operand, base, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), thread);
         if (now && std::memcmp(now, seen.data() + mn * kStepBytes + k * width, width) && result_.races++ == 0)
           result_.first_race = fmt::format("`{}` changes while wgmma reads it", buffer(operand.buffer).name);
       }
   };
-  const auto warp_row = static_cast<int64_t>(static_cast<size_t>(warp[0].number) / kLanes % 4 * kRows);
+  const auto warp_row = static_cast<int64_t>(static_cast<size_t>(thread.number) / kLanes % 4 * kRows);
   if (stmt.view_a.swizzle) same(stmt.operands[1], stmt.view_a, product.base_a, warp_row, product.a);
   same(stmt.operands[2], stmt.view_b, product.base_b, 0, product.b);
 }
@@ -183,10 +202,8 @@ void Machine::group_operation(const SimStmt& stmt, Warp warp) {
     case SimStmt::Kind::kGroupCommit:
       group.batches.push_back(std::move(group.open));
       group.open.clear();
+      ++group.committed;
       group.fenced = false;
-      break;
-    case SimStmt::Kind::kGroupWait:
-      group_wait(stmt, warp);
       break;
     default:
       group_mma(stmt, warp);

@@ -71,20 +71,31 @@ void Machine::phase_operation(const SimStmt& stmt, Thread& thread) {
   end_phase_if_complete(*phase);
 }
 
-// A cluster is of two blocks; one that has come to its end stays until the other has.
+// The machines of the blocks that a block of the cluster copies to or tells, itself alone where it says nothing. One
+// that has come to its end stays until the others have.
+std::vector<Machine*> Machine::peers_of(const SimStmt& stmt) {
+  size_t rank = 0;
+  while (&cluster_[rank] != this) ++rank;
+  const uint64_t peers = stmt.peers ? stmt.peers >> (8 * rank) & 0xff : uint64_t{1} << rank;
+  std::vector<Machine*> machines;
+  for (size_t i = 0; i < 8; ++i) {
+    if (!(peers >> i & 1)) continue;
+    if (i < cluster_.size())
+      machines.push_back(&cluster_[i]);
+    else
+      fail("a peer that is no block of the cluster");
+  }
+  return machines;
+}
+
 void Machine::arrive(const SimStmt& stmt, Warp warp) {
-  phase_operation(stmt, warp[0]);
-  if (stmt.a < 0 || stopped()) return;
-  const bool tell = guarded(stmt, warp[0]);
-  for (Thread& lane : warp)
-    if (guarded(stmt, lane) != tell) return fail("the lanes of a warp arrive at barriers of different blocks");
-  if (!tell) return phase_operation(stmt, warp[0]);
-  const int64_t number = eval(stmt.operands[0].index, warp[0]).i;
-  for (Machine& block : cluster_) {
-    if (&block == this) continue;
-    Phase& phase = block.phases_.at({stmt.operands[0].buffer, number});
+  if (stmt.by_group && static_cast<size_t>(warp[0].number) / kLanes % kWarpsOfGroup) return;
+  if (!phase_of(stmt.operands[0], warp[0])) return;
+  const std::pair place(stmt.operands[0].buffer, eval(stmt.operands[0].index, warp[0]).i);
+  for (Machine* block : peers_of(stmt)) {
+    Phase& phase = block->phases_.at(place);
     --phase.awaited;
-    block.end_phase_if_complete(phase);
+    block->end_phase_if_complete(phase);
   }
 }
 
@@ -107,15 +118,14 @@ bool Machine::is_box(const SimStmt& stmt, int64_t elements, const std::vector<in
   return !stopped();
 }
 
-// A copy to all blocks of the cluster goes to the same place in each and counts at the barrier of each.
+// A copy to several blocks of the cluster goes to the same place in each and counts at the barrier of each.
 void Machine::bulk_copy(const SimStmt& stmt, Thread& thread) {
   const SimStmt::Operand &to = stmt.operands[0], &barrier = stmt.operands[2];
   Box box{&stmt, eval(to.index, thread).i, {}, nullptr};
   for (int coordinate : stmt.coordinates) box.coordinates.push_back(eval(coordinate, thread).i);
   if (!is_box(stmt, to.elements, box.coordinates)) return;
   const std::pair phase(barrier.buffer, eval(barrier.index, thread).i);
-  for (Machine& block : cluster_)
-    if (stmt.multicast || &block == this) block.expect(box, phase, thread.number);
+  for (Machine* block : peers_of(stmt)) block->expect(box, phase, thread.number);
 }
 
 // The target is written at any time from here to the end of the phase.

@@ -12,6 +12,7 @@ Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
   target.threads = prepared.test().threads;
   target.teams = prepared.test().teams;
   target.cluster = prepared.test().cluster;
+  target.cluster_columns = prepared.test().cluster_columns;
   target.one_tile = prepared.test().one_tile;
   if (prepared.test().shared_limit) target.shared_limit = prepared.test().shared_limit;
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(prepared.kernel(), target, prepared.facts()));
@@ -44,13 +45,13 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   }
   std::vector<Slot> slots;
   for (const LoopParam& param : kernel.params) slots.push_back(param.slot);
-  auto launch = prepared.launch(slots, pointers, nullptr);
+  auto launch = prepared.launch(slots, kernel.cluster, pointers, nullptr);
   if (!launch.ok()) {
     report.status = launch.status();
     return report;
   }
   // Fewer blocks than tiles, so that blocks go on to further tiles.
-  const auto cluster = static_cast<uint32_t>(kernel.cluster);
+  const auto cluster = static_cast<uint32_t>(blocks_of(kernel.cluster));
   const uint32_t wanted =
       kernel.one_tile ? static_cast<uint32_t>(launch->tiles) : std::min(prepared.blocks(launch->tiles), 3u);
   const uint32_t blocks = (wanted + cluster - 1) / cluster * cluster;

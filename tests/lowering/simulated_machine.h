@@ -16,7 +16,7 @@
 
 namespace kachel::lowering {
 
-inline constexpr size_t kLanes = 32;
+inline constexpr size_t kLanes = 32, kWarpsOfGroup = 4;
 
 // Adds up the extra rounds of accesses to shared memory by a warp. `addresses`: in bytes, -1 for a lane that takes no
 // part; `bytes`: each.
@@ -39,7 +39,7 @@ class Machine {
 
   void begin(uint32_t block);
   bool ended() const { return ended_; }
-  // A step of one of the warps; false if all wait for what only a copy or the other block can bring.
+  // A step of one of the warps; false if all wait for what only a copy or another block can bring.
   bool advance();
   // The copy engine brings the oldest copy that is under way; false if there is none.
   bool bring() {
@@ -130,18 +130,21 @@ class Machine {
     const SimStmt* stmt;
     int64_t at, base_a, base_b;  // first accumulator; addresses in shared memory
     std::vector<uint8_t> a, b;   // the operands at issue, 32 bytes a row of A or column of B
+    bool over = false;           // another warp of its group has waited for it
   };
   struct Group {  // a warp's part of its warp group's work
     bool fenced = false;
+    int64_t committed = 0;  // batches so far
     std::vector<GroupProduct> open;
     std::deque<std::vector<GroupProduct>> batches;                           // oldest first
     std::map<std::tuple<int, int64_t, int32_t>, std::vector<uint8_t>> sums;  // by buffer, first register, lane
   };
   void group_operation(const SimStmt& stmt, Warp warp);
   void group_mma(const SimStmt& stmt, Warp warp);
+  bool group_ready(const SimStmt& stmt, const Thread& thread) const;
   void group_wait(const SimStmt& stmt, Warp warp);
   void finish_products(const std::vector<GroupProduct>& products, Group& group);
-  void reread(const GroupProduct& product, Warp warp);
+  void reread(GroupProduct& product, const Thread& thread);
   const uint8_t* matrix_element(const SimStmt::Operand& operand, int64_t base, const LoopIntrinsic::MatrixView& view,
                                 int64_t mn, int64_t k, const Thread& thread);
 
@@ -161,6 +164,7 @@ class Machine {
   Phase* phase_of(const SimStmt::Operand& operand, Thread& thread);
   void arrive(const SimStmt& stmt, Warp warp);
   void end_phase_if_complete(Phase& phase);
+  std::vector<Machine*> peers_of(const SimStmt& stmt);
   void phase_operation(const SimStmt& stmt, Thread& thread);
   bool phase_over(const SimStmt& stmt, Thread& thread);
   void phase_copied(const SimStmt& stmt, Thread& thread);
@@ -183,6 +187,7 @@ class Machine {
     const SimStmt* waits = nullptr;
     bool producer = false, done = false;
   };
+  bool is_over(const SimStmt& wait, Thread& thread);
   bool step(Runner& runner, const SimStmt** reached);
   void meet();
 

@@ -181,7 +181,8 @@ class Compiler {
     stmt.type_b = intrinsic.type_b;
     stmt.accumulate = intrinsic.accumulate;
     stmt.widened = intrinsic.widened;
-    stmt.multicast = intrinsic.multicast;
+    stmt.peers = intrinsic.peers;
+    stmt.by_group = intrinsic.by_group;
     stmt.view_a = intrinsic.view_a;
     stmt.view_b = intrinsic.view_b;
     stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kStoreMatrix || stmt.kind == Kind::kMma ||

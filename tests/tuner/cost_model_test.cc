@@ -122,7 +122,7 @@ TEST_CASE("more of anything never takes less time") {
           for (auto field :
                {&PartCost::products, &PartCost::operands, &PartCost::shared, &PartCost::scalar, &PartCost::special,
                 &PartCost::l2, &PartCost::thread, &PartCost::barriers, &PartCost::rounds, &PartCost::transfer})
-            for (PartCost LaunchCost::* part : {&LaunchCost::loops, &LaunchCost::rest}) {
+            for (PartCost LaunchCost::*part : {&LaunchCost::loops, &LaunchCost::rest}) {
               LaunchCost more = base;
               (more.*part).*field += 777;
               CHECK(predict(more).ns >= ns);

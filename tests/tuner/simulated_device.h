@@ -56,7 +56,7 @@ class SimulatedDevice final : public CandidateRunner {
   std::function<double(int64_t now_ns)> slowdown;  // drift and throttling; 1 is nominal
   std::function<void(size_t index)> on_compile;    // called on the compile threads
   int64_t flush_ns = 30'000;
-  bool rotates = false;       // operands, where asked to
+  bool rotates = false;  // operands, where asked to
   double asked_to_rotate_ns = 0;
   int64_t check_ns = 100'000;
   Status prepare_status;

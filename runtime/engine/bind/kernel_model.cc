@@ -129,6 +129,7 @@ class Builder {
       model_->scope.tunables[tunable.var.get()] = index;
       if (tunable.var->name == "threads") model_->threads_tunable = index;
       if (tunable.var->name == "cluster") model_->cluster_tunable = index;
+      if (tunable.var->name == "cluster_columns") model_->columns_tunable = index;
       TunableModel& model = model_->tunables.emplace_back(TunableModel{tunable.var->name, tunable.values});
       if (tunable.automatic) {
         const ir::TunableRole role = roles[static_cast<size_t>(index)];

@@ -95,7 +95,8 @@ struct KernelModel {
   std::vector<int> condition_dims, condition_scalars;
   std::vector<TunableModel> tunables;
   int threads_tunable = -1;   // the one named `threads`, which sets the threads of a block
-  int cluster_tunable = -1;   // the one named `cluster`: blocks that may copy for each other, 1 or 2
+  int cluster_tunable = -1;   // the one named `cluster`: blocks that may copy for each other
+  int columns_tunable = -1;   // the one named `cluster_columns`: of these, along the axis that changes fastest
   bool automatic = false;     // values of some tunable are derived from the device
   size_t configurations = 1;  // points of the listed space before any pruning, saturating
 

@@ -28,7 +28,8 @@ void add_program(cache::KeyBuilder& key, const KernelModel& model, const Point& 
       .u64("lowering", lowering::kLoweringVersion)
       // Tunables of these names mean something to the lowering although the body does not show names.
       .i64("threads_tunable", model.threads_tunable)
-      .i64("cluster_tunable", model.cluster_tunable);
+      .i64("cluster_tunable", model.cluster_tunable)
+      .i64("cluster_columns_tunable", model.columns_tunable);
 }
 
 void add_machine(cache::KeyBuilder& key, const Point& point, const DeviceProperties& device) {
@@ -60,6 +61,9 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
     target.threads = static_cast<int>(std::clamp<int64_t>(values[model.threads_tunable], 0, 1 << 20));
   if (model.cluster_tunable >= 0)
     target.cluster = static_cast<int>(std::clamp<int64_t>(values[model.cluster_tunable], 1, lowering::kMostCluster));
+  if (model.columns_tunable >= 0)
+    target.cluster_columns =
+        static_cast<int>(std::clamp<int64_t>(values[model.columns_tunable], 1, lowering::kMostCluster));
   return target;
 }
 

@@ -74,11 +74,17 @@ Status check_threads(const PlanBuilder::Request& request) {
 }
 
 Status check_cluster(const PlanBuilder::Request& request) {
-  if (request.model.cluster_tunable < 0) return {};
-  const int64_t blocks = request.values[request.model.cluster_tunable];
-  if (blocks >= 1 && blocks <= lowering::kMostCluster) return {};
-  return unsupported(fmt::format("cluster={} is no number of blocks that can copy for each other; use 1 or {}", blocks,
-                                 lowering::kMostCluster));
+  const int all = request.model.cluster_tunable, along = request.model.columns_tunable;
+  const int64_t blocks = all < 0 ? 1 : request.values[all], columns = along < 0 ? 1 : request.values[along];
+  if (blocks < 1 || blocks > lowering::kMostCluster || (blocks & (blocks - 1)))
+    return unsupported(fmt::format("cluster={} is no number of blocks that can copy for each other; use 1, 2, 4 or {}",
+                                   blocks, lowering::kMostCluster));
+  if (columns < 1 || blocks % columns)
+    return unsupported(
+        fmt::format("cluster_columns={} does not divide cluster={}; use a divisor, or say with `where` "
+                    "which belong together",
+                    columns, blocks));
+  return {};
 }
 
 }  // namespace

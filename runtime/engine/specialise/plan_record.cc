@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -49,6 +49,16 @@ bool map_is_valid(const lowering::TensorMap& map, const KernelModel& model) {
   return map.swizzle == 32 || map.swizzle == 64 || map.swizzle == 128;
 }
 
+bool is_cluster(const std::vector<int32_t>& cluster, const KernelModel& model) {
+  if (cluster.empty()) return true;
+  int64_t blocks = 1;
+  for (int32_t along : cluster) {
+    if (along < 1 || along > lowering::kMostCluster || (along & (along - 1))) return false;
+    blocks *= along;
+  }
+  return cluster.size() == model.grid.size() && blocks > 1 && blocks <= lowering::kMostCluster;
+}
+
 void put_step(ByteWriter& out, const PlanStep& step) {
   out.put_bytes(step.entry);
   out.put(step.threads);
@@ -69,7 +79,8 @@ void put_step(ByteWriter& out, const PlanStep& step) {
     for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
   out.put(step.resident_tiles);
-  out.put(step.cluster);
+  out.put<uint64_t>(step.cluster.size());
+  for (int32_t along : step.cluster) out.put(along);
   out.put(step.usage.registers);
   out.put(step.usage.spill_bytes);
   out.put(step.usage.shared_bytes);
@@ -110,8 +121,9 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
   }
   step.resident_tiles = in.get<int32_t>();
   if (step.resident_tiles < 0) return damaged("its tiles a block");
-  step.cluster = in.get<int32_t>();
-  if (step.cluster < 1 || step.cluster > lowering::kMostCluster) return damaged("the size of its clusters");
+  step.cluster.resize(in.get_count(4));
+  for (int32_t& along : step.cluster) along = in.get<int32_t>();
+  if (in.ok() && !is_cluster(step.cluster, model)) return damaged("the shape of its clusters");
   step.usage.registers = in.get<int32_t>();
   step.usage.spill_bytes = in.get<int64_t>();
   step.usage.shared_bytes = in.get<int64_t>();

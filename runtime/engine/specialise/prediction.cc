@@ -72,7 +72,9 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   if (fills > 0) launch.longest = longest / fills;
   launch.blocks = inputs.tiles;
   launch.resident = prediction.residency.blocks * profile.teams;
-  launch.multiprocessors = std::max(multiprocessors, 1);
+  const int together = lowering::blocks_of(lowered.cluster);
+  const double reached = together > 2 ? lowering::kReachedByClusters : 1;
+  launch.multiprocessors = std::max(static_cast<int>(multiprocessors * reached), 1);
   launch.persistent = profile.resident;
   launch.warp_groups = multiply_adds(ProductKind::kGroup16) + multiply_adds(ProductKind::kGroup8) +
                            multiply_adds(ProductKind::kGroup32) >
@@ -83,7 +85,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   double bytes = 0;
   for (size_t tensor = 0; tensor < profile.tensors.size(); ++tensor) {
     const double all = lowering::tensor_bytes(profile, tensor, inputs), tiles = static_cast<double>(inputs.tiles);
-    auto moved = [&](std::vector<double> lowering::Work::* by) {
+    auto moved = [&](std::vector<double> lowering::Work::*by) {
       double each = 0;
       for (const lowering::Work* part : {&mean.loops, &mean.rest})
         if (tensor < (part->*by).size()) each += (part->*by)[tensor];
@@ -91,9 +93,9 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
     };
     bytes += moved(&lowering::Work::read_bytes) + moved(&lowering::Work::written_bytes);
   }
-  launch.memory = bytes / (rates.dram_bytes * launch.multiprocessors);
+  launch.memory = bytes / (rates.dram_bytes * std::max(multiprocessors, 1));
   launch.latency = rates.latency_clocks;
-  launch.launch = lowering::kLaunchClocks;
+  launch.launch = lowering::kLaunchClocks + (together > 1 ? lowering::kClusterClocks : 0);
   launch.clock_mhz = rates.clock_mhz;
   prediction.time = tuner::predict(launch);
   return prediction;
@@ -120,6 +122,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
     if (grid.back() <= 0 || tiles > INT32_MAX / grid.back()) return std::nullopt;
     tiles *= grid.back();
   }
+  tiles = lowering::filled_tiles(lowered.cluster, grid);
   return predict_launch(lowered, 10 * properties.compute_major + properties.compute_minor, properties.multiprocessors,
                         {dims, scalars, grid, tiles});
 }

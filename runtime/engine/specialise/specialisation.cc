@@ -24,11 +24,12 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
     const int64_t extent = extents[i].run(inputs);
     out.extents[i] = extent;
     empty |= extent <= 0;
-    overflow |= __builtin_mul_overflow(total, static_cast<uint64_t>(extent), &total);
+    const uint64_t fill = limit.fill[i], filled = (static_cast<uint64_t>(extent) + fill) & ~fill;
+    overflow |= __builtin_mul_overflow(total, filled, &total);
   }
   out.total = empty ? 0 : total;
   const uint64_t most = out.total <= limit.tiles ? limit.blocks : BlockLimit().blocks;
-  out.blocks = static_cast<uint32_t>((std::min(out.total, most) + limit.cluster - 1) & ~(limit.cluster - 1));
+  out.blocks = static_cast<uint32_t>(std::min(out.total, most));
   return empty || !(overflow || total > limit.total);
 }
 
@@ -79,15 +80,20 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
-  made->hot_.limit.cluster = static_cast<uint64_t>(step.cluster);
+  uint32_t cluster = 1;
+  for (size_t axis = 0; axis < step.cluster.size(); ++axis) {
+    cluster *= static_cast<uint32_t>(step.cluster[axis]);
+    made->hot_.limit.fill[axis] = static_cast<uint8_t>(step.cluster[axis] - 1);
+  }
   if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
   if (step.workspace_bytes > 0 || step.resident_tiles > 0) {
     // Scratch is per launched block, so no more are launched than can run at once.
-    KACHEL_ASSIGN(int32_t resident, made->function_->occupancy(static_cast<uint32_t>(step.threads),
-                                                               static_cast<uint32_t>(step.shared_bytes)));
-    const uint64_t blocks =
-        static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(std::max(properties.multiprocessors, 1));
-    made->hot_.limit.blocks = std::max(blocks & ~(made->hot_.limit.cluster - 1), made->hot_.limit.cluster);
+    const auto threads = static_cast<uint32_t>(step.threads), shared = static_cast<uint32_t>(step.shared_bytes);
+    KACHEL_ASSIGN(const int32_t resident, cluster > 1 ? made->function_->resident_clusters(threads, shared, cluster)
+                                                      : made->function_->occupancy(threads, shared));
+    const int32_t times = cluster > 1 ? static_cast<int32_t>(cluster) : std::max(properties.multiprocessors, 1);
+    const uint64_t blocks = static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(times);
+    made->hot_.limit.blocks = blocks;
     if (step.workspace_bytes == 0 && step.resident_tiles != lowering::kAlwaysResident)
       made->hot_.limit.tiles = blocks * static_cast<uint64_t>(step.resident_tiles);
   }

@@ -17,16 +17,17 @@ inline constexpr size_t kMaxSlots = 512;
 // The grid of one launch.
 struct LaunchGrid {
   int64_t extents[kMaxGrid];
-  uint64_t total = 0;         // product of the extents; 0 where one of them is not positive
+  uint64_t total = 0;         // tiles, those that fill clusters up among them; 0 where an extent is not positive
   uint32_t blocks = 0;        // how many are launched; each walks the grid in steps of this
   void* workspace = nullptr;  // scratch of that launch, 256-byte aligned
   bool overlaps = false;      // LaunchDims::overlaps
 };
 
-// Of a grid of at most `tiles`, no more than `blocks` blocks are launched; always a multiple of `cluster`, as `blocks`
-// is: 1 or 2. A grid may not have more than `total`: on a GPU what 32 bits count, with which kernels find their place.
+// Each axis is filled up to a multiple of fill[axis] + 1, a power of two. Of a grid of at most `tiles`, no more than
+// `blocks` blocks are launched, a multiple of the product of those. A grid may not have more than `total`: on a GPU
+// what 32 bits count, with which kernels find their place.
 struct BlockLimit {
-  uint64_t cluster = 1;
+  uint8_t fill[kMaxGrid] = {};
   uint64_t total = std::numeric_limits<int64_t>::max();
   uint64_t blocks = std::numeric_limits<int32_t>::max() - 1, tiles = std::numeric_limits<uint64_t>::max();
 };

@@ -7,7 +7,7 @@ import time
 import traceback
 
 from . import machine, report, svg, table
-from .row import select
+from .row import only_peers, select
 
 
 def parser():
@@ -25,6 +25,7 @@ def parser():
     p.add_argument("--library", metavar="PATH", help="libkachel.so; default $KACHEL_LIBRARY, then build/")
     p.add_argument("--store", default="", metavar="PATH", help="keep binaries and decisions there; default: in memory")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--peers", default="", help="comma-separated globs: only those peers that one takes")
     p.add_argument("--deadline", type=float, metavar="SECONDS", help="begin no row after that long; says what is left")
     p.add_argument("--openblas-coretype", metavar="NAME", help="OPENBLAS_CORETYPE, for example SKYLAKEX")
     return p
@@ -109,6 +110,7 @@ def main(argv=None):
     device = options.device or ("cuda" if have_cuda() else "cpu")
     try:
         rows = select(table.rows(), device, [p for p in options.rows.split(",") if p], options.quick)
+        rows = only_peers(rows, [p for p in options.peers.split(",") if p])
     except ValueError as error:
         say(str(error))
         return 2

@@ -57,6 +57,17 @@ class Row:
         return "TFLOP/s" if self.flops else "TB/s"
 
 
+def only_peers(rows, patterns):
+    """The rows beside those peers alone that a glob takes; all without patterns. Raises ValueError where none is left."""
+    if not patterns:
+        return rows
+    kept = [dataclasses.replace(row, peers=tuple(
+        peer for peer in row.peers if any(fnmatch.fnmatch(peer, pattern) for pattern in patterns))) for row in rows]
+    if not any(row.peers for row in kept):
+        raise ValueError(f"no row has a peer that matches {','.join(patterns)!r}")
+    return kept
+
+
 def select(rows, device, patterns=(), quick=False):
     """The rows of a device that a pattern (a group, or a glob over names) takes; all without patterns. Raises
     ValueError for a pattern that takes none, so that a misspelt one is not an empty result."""

@@ -75,6 +75,7 @@ void use_everything(const FakeSetup& setup, ContextRef expected) {
   CHECK(setup.fake->launches[1].stream == nullptr);
   CHECK(current_context(setup) == expected);
   CHECK(value_of(function->occupancy(256, 0)) == 8);
+  CHECK(value_of(function->resident_clusters(256, 0, 4)) == 16);
   CHECK(function->usage().registers == 40);
   CHECK(function->usage().spill_bytes == 8);
   CHECK(function->usage().shared_bytes == 256);

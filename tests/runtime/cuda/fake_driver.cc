@@ -196,6 +196,14 @@ EXPORTED DriverResult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F
   *blocks = 2048 / threads;
   return DriverResult::kSuccess;
 }
+EXPORTED DriverResult cuOccupancyMaxActiveClusters(int* clusters, FunctionRef, const LaunchConfig* config) {
+  FAKE_CALL_IN_CONTEXT("cuOccupancyMaxActiveClusters");
+  const LaunchAttributeValue& attribute = config->attributes[0];
+  if (config->attribute_count != 1 || attribute.attribute != LaunchAttribute::kClusterDimension)
+    return DriverResult::kInvalidValue;
+  *clusters = 64 / attribute.value[0];
+  return DriverResult::kSuccess;
+}
 EXPORTED DriverResult cuLaunchKernel(FunctionRef, unsigned x, unsigned y, unsigned z, unsigned block_x,
                                      unsigned block_y, unsigned block_z, unsigned shared_bytes, StreamRef stream,
                                      void** params, void**) {

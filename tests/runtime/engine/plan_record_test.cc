@@ -32,7 +32,7 @@ PlanRecord plan() {
                            {Slot::Kind::kWorkspace, 0, 0}},
                           {{0, {64, 32}, 64}},
                           8,
-                          2,
+                          {2, 1},
                           {42, 0, 4096},
                           "spills",
                           std::string("bin\0ary", 7)});
@@ -50,7 +50,7 @@ TEST_CASE("a plan survives its encoding") {
   CHECK(read->steps[0].maps[0].box == std::vector<int32_t>{64, 32});
   CHECK(read->steps[0].maps[0].swizzle == 64);
   CHECK(read->steps[0].resident_tiles == 8);
-  CHECK(read->steps[0].cluster == 2);
+  CHECK(read->steps[0].cluster == std::vector<int32_t>{2, 1});
   CHECK(read->steps[0].usage.registers == 42);
   CHECK(read->steps[0].flaw == "spills");
   CHECK(read->steps[0].binary.size() == 7);
@@ -73,15 +73,18 @@ TEST_CASE("clusters are launched whole") {
     arguments.dims[0] = n;
     LaunchGrid grid;
     CHECK(evaluate_grid((*model)->grid, arguments.inputs(), limit, grid).ok());
-    CHECK(grid.total == static_cast<uint64_t>((n + 15) / 16));
+    CHECK(grid.extents[0] == (n + 15) / 16);
+    CHECK(grid.total ==
+          (static_cast<uint64_t>(grid.extents[0]) + limit.fill[0]) / (limit.fill[0] + 1) * (limit.fill[0] + 1));
     return grid.blocks;
   };
   CHECK(blocks(80, {}) == 5);
-  CHECK(blocks(80, {.cluster = 2}) == 6);
-  CHECK(blocks(96, {.cluster = 2}) == 6);
-  CHECK(blocks(0, {.cluster = 2}) == 0);
-  CHECK(blocks(160, {.cluster = 2, .blocks = 4}) == 4);
-  CHECK(blocks(48, {.cluster = 2, .blocks = 4}) == 4);
+  CHECK(blocks(80, {.fill = {1}}) == 6);
+  CHECK(blocks(96, {.fill = {1}}) == 6);
+  CHECK(blocks(80, {.fill = {7}}) == 8);
+  CHECK(blocks(0, {.fill = {1}}) == 0);
+  CHECK(blocks(160, {.fill = {1}, .blocks = 4}) == 4);
+  CHECK(blocks(48, {.fill = {3}, .blocks = 4}) == 4);
 }
 
 TEST_CASE("a grid of more blocks than a device counts is an error that says so") {
@@ -124,8 +127,9 @@ TEST_CASE("a plan that refers to nothing is refused") {
     return !read.ok() && read.status().code() == Code::kStore;
   };
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = 2; }));
-  CHECK(refused([](PlanRecord& r) { r.steps[0].cluster = 3; }));
-  CHECK(refused([](PlanRecord& r) { r.steps[0].cluster = 0; }));
+  for (const std::vector<int32_t>& cluster :
+       {std::vector<int32_t>{1, 3}, {2, 0}, {2}, {1, 1}, {4, 4}, {2, 1, 1}, {-2, -1}, {1, 16}})
+    CHECK(refused([&](PlanRecord& r) { r.steps[0].cluster = cluster; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = -1; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64}; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64, 257}; }));

@@ -28,6 +28,13 @@ class Rows(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no row for cuda matches 'matmull'; groups: matmul, "):
             row.select(rows, "cuda", ["matmull"])
 
+    def test_peers_are_left_out(self):
+        rows = row.select(table.rows(), "cuda", ["matmul"])
+        self.assertEqual({peer for each in row.only_peers(rows, ["cu*"]) for peer in each.peers}, {"cuBLAS"})
+        self.assertEqual(row.only_peers(rows, []), rows)
+        with self.assertRaises(ValueError):
+            row.only_peers(rows, ["nobody"])
+
     def test_rates(self):
         one, = row.select(table.rows(), "cuda", ["matmul 4096^3 f16"])
         self.assertAlmostEqual(one.rate(183.25), 750.0, delta=0.1)
