@@ -107,6 +107,11 @@ std::optional<runtime::LaunchPrediction> predict(const Options& options, const i
   lowering::Target target;
   target.architecture = options.architecture;
   target.shared_limit = lowering::machine_of(options.architecture).shared_per_block;
+  for (const ir::Tunable& tunable : kernel.tunables) {
+    const int value = static_cast<int>(bindings.tunables[tunable.var->name]);
+    if (tunable.var->name == "cluster") target.cluster = value;
+    if (tunable.var->name == "cluster_columns") target.cluster_columns = value;
+  }
   const auto start = std::chrono::steady_clock::now();
   const auto lowered = lowering::lower(*concrete, target, ~uint64_t{0});
   ir::HostEnv env;

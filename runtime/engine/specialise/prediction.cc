@@ -36,9 +36,12 @@ tuner::PartCost cost_of(const lowering::Work& work, const lowering::Rates& rates
 }  // namespace
 
 std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered, int architecture, int multiprocessors,
-                                               const lowering::WorkInputs& inputs) {
-  if (!lowered.work || inputs.tiles <= 0) return std::nullopt;
+                                               const lowering::WorkInputs& given) {
+  if (!lowered.work || given.tiles <= 0) return std::nullopt;
   const lowering::WorkProfile& profile = *lowered.work;
+  lowering::WorkInputs inputs = given;
+  if (!profile.cluster.empty())
+    inputs.tiles = lowering::filled_tiles(profile.cluster, {given.grid.begin(), given.grid.end()});
   const lowering::Rates& rates = lowering::rates_of(architecture);
   lowering::BlockWork mean;
   double longest = 0, fills = 0;
@@ -72,7 +75,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   if (fills > 0) launch.longest = longest / fills;
   launch.blocks = inputs.tiles;
   launch.resident = prediction.residency.blocks * profile.teams;
-  const int together = lowering::blocks_of(lowered.cluster);
+  const int together = lowering::blocks_of(profile.cluster);
   const double reached = together > 2 ? lowering::kReachedByClusters : 1;
   launch.multiprocessors = std::max(static_cast<int>(multiprocessors * reached), 1);
   launch.persistent = profile.resident;
@@ -122,7 +125,6 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
     if (grid.back() <= 0 || tiles > INT32_MAX / grid.back()) return std::nullopt;
     tiles *= grid.back();
   }
-  tiles = lowering::filled_tiles(lowered.cluster, grid);
   return predict_launch(lowered, 10 * properties.compute_major + properties.compute_minor, properties.multiprocessors,
                         {dims, scalars, grid, tiles});
 }

@@ -66,6 +66,43 @@ TEST_CASE("dimensions by name, grid extents by tunable, scalars by parameter") {
   CHECK(predict(four, 4, {3, 4096, 131072}, 1 << 20)->time.ns > 1.8 * first->time.ns);
 }
 
+TEST_CASE("what fills clusters up takes its time, and a profile alone knows of it") {
+  const std::string text = R"(tile 1
+kernel product(A: f16[M, K], B: f16[N, K], C: out f16[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 64)
+{
+  shared a: f16[64, 64], b: f16[64, 64]
+  fragment c: f32[64, 64] = 0
+  pipelined k < ceildiv(K, 64), 4 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[j*64 +: 64, k*64 +: 64]
+    c += a @ b^T
+  }
+  C[i*64 +: 64, j*64 +: 64] = c
+}
+)";
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  auto model = KernelModel::create(module->kernels[0], {});
+  REQUIRE(model.ok());
+  auto concrete = ir::instantiate(module->kernels[0], {});
+  REQUIRE_MESSAGE(concrete.ok(), concrete.status().message());
+  auto predicted = [&](int cluster, int64_t rows) {
+    auto whole = lowering::lower(
+        *concrete,
+        {.architecture = 90, .cluster = cluster, .cluster_columns = 1, .one_tile = true, .shared_limit = 227 * 1024},
+        ~uint64_t{0});
+    REQUIRE_MESSAGE(whole.ok(), whole.status().message());
+    Lowering kernel{*model, {}};
+    kernel.lowered.work = whole->work;  // as it is kept
+    return *predict(kernel, 0, {rows, 4096, 4096}, 0);
+  };
+  CHECK(predicted(1, 64).blocks == 64);
+  CHECK(predicted(8, 64).blocks == 8 * 64);
+  CHECK(predicted(8, 64).time.ns > 2 * predicted(1, 64).time.ns);
+  CHECK(predicted(8, 512).blocks == 8 * 64);
+}
+
 TEST_CASE("nothing is predicted for an empty grid, a device without rates, and a lowering without a profile") {
   Lowering kernel = lowered(4);
   CHECK(!predict(kernel, 4, {3, 0, 65536}, 8));
