@@ -242,7 +242,9 @@ class Emitter {
     line(depth, "#pragma unroll{}", loop.unroll ? "" : " 1");
     line(depth, "for ({3} {0} = {1}; {0} < {2}; ++{0}) {{", name(loop.var), expr(loop.begin, false),
          expr(loop.end, false), value_type(loop.var->type.dtype));
-    if (loop.apart) line(depth + 1, "__syncwarp();");
+    if (loop.apart)
+      line(depth + 1, "{}__syncwarp();",
+           loop.apart > 1 ? fmt::format("if ({} % {} == 0) ", name(loop.var), loop.apart) : "");
     block(loop.body, depth + 1);
     line(depth, "}}");
   }

@@ -41,15 +41,15 @@ struct LoopAtomic {
 };
 // for var in [begin, end): the same trip count in every thread of the block. `unroll`: the body needs var to be a
 // constant (register arrays are indexed by it). `reassociate`: f32 sums in the body may be reordered and contracted.
-// `apart`: all lanes of a warp come here, and the compiler is to keep what an iteration loads out of the ones before
-// it: where registers are short, it would load ahead until they do not suffice.
+// `apart`: all lanes of a warp come here, and the compiler is to keep what so many iterations load out of the ones
+// before them: where registers are short, it would load ahead until they do not suffice. 0: it may do so.
 struct LoopFor {
   ir::VarRef var;
   ir::ExprRef begin, end;
   bool unroll = false;
   bool reassociate = false;
   LoopBlock body;
-  bool apart = false;
+  int64_t apart = 0;
 };
 // The iterations [0, extent) dealt out to the block's threads: thread t runs index = slot * threads + t for
 // slot = 0, 1, ... while index < extent. Barriers cannot stand inside. `unroll`: slot is needed as a constant.

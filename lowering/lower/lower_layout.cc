@@ -29,7 +29,7 @@ void TileLowering::unrolled(const std::string& name, int64_t count, const std::f
   loop.begin = int64(0);
   loop.end = int64(count);
   loop.unroll = count <= kMostUnrolled;
-  loop.apart = std::exchange(apart_, false);
+  loop.apart = std::exchange(apart_, 0);
   out_.ranges.set(loop.var, {0, count - 1});
   loop.body = nested([&] { body(ir::make_cast({DType::I32, nullptr}, ir::make_var(loop.var))); });
   emit({std::move(loop)});
@@ -56,7 +56,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
     int64_t stride, radix, scale;
   };
   std::vector<Walk> walks;
-  const bool apart = std::exchange(apart_, false);
+  const int64_t together = std::exchange(apart_, 0);
   std::vector<ExprRef> base(rank);
   std::vector<std::vector<int64_t>> scales(rank);
 
@@ -83,11 +83,16 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
     // Registers in order: the slowest digit outermost.
     std::sort(walks.begin(), walks.end(), [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
 
+    // The loop whose iterations, as many as stay together, are that number of innermost ones or fewer.
+    size_t apart_at = walks.size();
+    int64_t apart = together;
+    while (apart > 0 && apart_at-- > 1 && walks[apart_at].radix < apart) apart /= walks[apart_at].radix;
+
     std::vector<ExprRef> offsets = base;
     std::function<void(size_t)> nest = [&](size_t depth) {
       if (depth < walks.size()) {
         const Walk& walk = walks[depth];
-        apart_ = apart && depth + 1 == walks.size();
+        apart_ = depth == apart_at ? apart : 0;
         return unrolled(name_of(walk.axis) + "_r", walk.radix, [&](ExprRef value) {
           const bool part = walk.axis + 1 == rank && walk.place == 0 && vector > 1;
           site.digits[walk.axis][walk.place] = part ? times(value, vector) : value;

@@ -5,11 +5,13 @@
 // region, and not again for every i. A tile of 16-bit elements of which each iteration reads its own is loaded by
 // ldmatrix.
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "ir/parallel.h"
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/lower/tile_lowering.h"
+#include "lowering/machine/machine.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/planted.h"
 
@@ -46,6 +48,23 @@ bool as_it_lies(const RegionIndexes& indexes, const ir::Expr& load, size_t rank)
 }
 
 }  // namespace
+
+// Iterations whose loads are under way together, a power of two: as many as registers have room for beside the sums.
+// Each waits for the L2 or the memory, one after the other if alone.
+int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const {
+  constexpr int64_t kMost = 8, kMostOfThread = 255;
+  constexpr int64_t kBeside = 56;  // registers of a thread: addresses, and what an element's value takes
+  int threads = 0;
+  for (const Role& role : schedule_.roles) threads += role.threads;
+  const int64_t alike = machine_of(target_.architecture).registers_per_sm / std::max(threads, out_.threads);
+  const int given = schedule_.roles[0].registers;
+  const int64_t registers = given ? given : std::min(alike, kMostOfThread);
+  int64_t each = 0;
+  for (const RegionRead* read : reads)
+    each += std::max<int64_t>(width * ir::bits(read->load->buffer->type.dtype) / 32, 1);
+  const int64_t room = (registers - fragment_registers(placements_) - kBeside) / std::max<int64_t>(each, 1);
+  return std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(room, 1, kMost)));
+}
 
 std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region,
                                                              const std::unordered_map<const ir::Var*, ExprRef>& lets,
@@ -162,7 +181,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   }
   bool ragged = false;
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
-  apart_ = width > 1 && !ragged && fragment_registers(placements_) > kFew;
+  if (width > 1 && !ragged && fragment_registers(placements_) > kFew) apart_ = loads_together(with_neighbours, width);
   each_in(layout, names, width, [&](const Site& first) {
     if (width == 1) return body(first);
     for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];

@@ -258,6 +258,7 @@ class TileLowering {
     bool once = false;                 // in front of the region
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
   };
+  int64_t loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const;
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
                                    const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
                                    const FragmentLayout& layout);
@@ -319,7 +320,7 @@ class TileLowering {
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a lane
-  bool apart_ = false;                       // LoopFor::apart of the innermost loop of the next each_in()
+  int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
   bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction
   int loop_depth_ = 0;                       // of `for`, `pipelined` and `if` of the program
   Status status_;

@@ -1,4 +1,6 @@
 // What sm_90a's schedule makes of what comes behind the products, read off its printed values.
+#include <fmt/format.h>
+
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -88,6 +90,32 @@ TEST_CASE("what a region reads beside sums is fetched ahead where there is room,
        {"(i < 3 ? R[i*128 + r, j*128 + d] : 0)", "R[i*128 + d, j*128 + r]", "R[i*128 + r, j*128 + 2*d]"})
     CHECK(!has(lowered(product(std::string("parallel r < 128, d < 128 { c[r, d] += ") + other + " }", 4)).notes,
                "pipeline fetched"));
+}
+
+TEST_CASE("loads beside sums are under way together as far as registers go") {
+  auto loops = [](int columns) {
+    Request request{fmt::format(R"(tile 1
+kernel product(A: f16[M, K], B: f16[N, K], R: f16[M, N], C: out f16[M, N])
+grid i < ceildiv(M, 128), j < ceildiv(N, {0})
+{{
+  shared a: f16[128, 64], b: f16[{0}, 64]
+  fragment c: f32[128, {0}] = 0
+  pipelined k < ceildiv(K, 64), 6 {{
+    a = A[i*128 +: 128, k*64 +: 64]
+    b = B[j*{0} +: {0}, k*64 +: 64]
+    c += a @ b^T
+  }}
+  parallel m < 128, n < {0} {{ c[m, n] += R[i*128 + m, j*{0} + n] }}
+  C[i*128 +: 128, j*{0} +: {0}] = c
+}}
+)",
+                                columns)};
+    request.target.architecture = 90;
+    return lowered(request).loop_ir;
+  };
+  // Two rows a step: eight loads of a pair of 16 bits, in place of one after the other.
+  CHECK(has(loops(128), "for n_r in 0 .. 16 unroll apart by 4 {"));
+  CHECK(!has(loops(32), "apart"));  // few sums: the compiler loads ahead as it likes
 }
 
 }  // namespace
