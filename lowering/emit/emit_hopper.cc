@@ -118,9 +118,9 @@ KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", K
 KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 )cuda";
 
-// The shared memory of a cluster's blocks is laid out alike, so that an address in one names the same place in all; a copy
-// to several counts at the barrier of each. `blocks`: as bits, by their numbers, 8 at most. Without qualifiers the arrival
-// at another block's barrier is no fence of the whole device, which wgmma and the copy engine have no need of.
+// The shared memory of a cluster's blocks is laid out alike, so that an address in one names the same place in all; a
+// copy to several counts at the barrier of each. `blocks`: as bits, by their numbers, 8 at most. Without qualifiers the
+// arrival at another block's barrier is no fence of the whole device, which wgmma and the copy engine have no need of.
 const char* const kClusterPrelude = R"cuda(
 KACHEL_DEVICE void kachel_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");

@@ -49,7 +49,8 @@ class Printer {
   }
   void statement(const LoopFor& loop, int depth) {
     line("for {} in {} .. {}{}{}{} {{", loop.var->name, ir::print(loop.begin), ir::print(loop.end),
-         loop.unroll ? " unroll" : "", loop.reassociate ? " reassociate" : "", loop.apart ? fmt::format(" apart by {}", loop.apart) : "");
+         loop.unroll ? " unroll" : "", loop.reassociate ? " reassociate" : "",
+         loop.apart ? fmt::format(" apart by {}", loop.apart) : "");
     block(loop.body, depth + 1);
     close(depth);
   }

@@ -49,8 +49,8 @@ struct Schedule {
   std::vector<Role> roles;
   int teams = 1;    // of consumers, see teams.h
   int copiers = 0;  // threads of the producer that copy something themselves
-  // What blocks form a cluster, and the copies of
-  // which blocks that differ along these axes make a part each, for all of them. See clusters.h.
+  // Which blocks form a cluster, and the copies of which those that differ along these axes make a part each, for all
+  // of them. See clusters.h.
   ClusterShape cluster;
   std::map<const ir::CopyStmt*, std::vector<size_t>> shared;
   std::vector<Reread> reread;       // of the pipelines' copies by the copy engine, see l2_priority.h

@@ -165,8 +165,9 @@ constexpr unsigned kEventDefault = 0;
   X(event_synchronize, cuEventSynchronize, (EventRef event))                                                      \
   X(event_elapsed_time, cuEventElapsedTime, (float* milliseconds, EventRef start, EventRef end))
 
-// Null where the driver is older: pools 11.2, launch attributes and clusters 11.8, libraries and tensor maps 12.0, parameter
-// reflection and eager loading 12.4. The void* parameters of cuLibraryLoadData are option arrays that we never pass.
+// Null where the driver is older: pools 11.2, launch attributes and clusters 11.8, libraries and tensor maps 12.0,
+// parameter reflection and eager loading 12.4. The void* parameters of cuLibraryLoadData are option arrays that we
+// never pass.
 #define KACHEL_DRIVER_OPTIONAL(X)                                                                                      \
   X(mem_pool_create, cuMemPoolCreate, (PoolRef * pool, const PoolProperties* properties))                              \
   X(mem_pool_destroy, cuMemPoolDestroy, (PoolRef pool))                                                                \

@@ -32,7 +32,8 @@ void Machine::start(Thread& thread, int32_t number, uint32_t block) {
       value.i = ir::wrap_integer(type, params_[i]);
   }
   set(thread, program_.first_tile, {DType::I64, block, 0});
-  if (program_.rank >= 0) set(thread, program_.rank, {DType::I32, block % static_cast<uint32_t>(blocks_of(kernel_.cluster)), 0});
+  if (program_.rank >= 0)
+    set(thread, program_.rank, {DType::I32, block % static_cast<uint32_t>(blocks_of(kernel_.cluster)), 0});
   if (program_.thread >= 0) set(thread, program_.thread, {DType::I32, number % kernel_.threads, 0});
   if (program_.team >= 0) set(thread, program_.team, {DType::I32, number / kernel_.threads, 0});
 }

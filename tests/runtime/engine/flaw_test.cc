@@ -60,18 +60,20 @@ TEST_CASE("spills and serialised instructions reject a configuration, in later p
   }
 }
 
+// kScale with further tunables.
+Status launched(const std::string& further) {
+  EngineFixture fixture;
+  std::string text = kScale;
+  const std::string last = "BN = 16 | 32";
+  text.replace(text.find(last), last.size(), last + ", " + further);
+  return fixture.scale(*fixture.kernel(text), 64, 64, Policy::kOff);
+}
+
 TEST_CASE("a tunable named cluster is a power of two, 8 at most") {
-  auto launched = [](const std::string& values) {
-    EngineFixture fixture;
-    std::string text = kScale;
-    const std::string last = "BN = 16 | 32";
-    text.replace(text.find(last), last.size(), last + ", cluster = " + values);
-    return fixture.scale(*fixture.kernel(text), 64, 64, Policy::kOff);
-  };
-  CHECK(launched("1 | 2 | 4 | 8").ok());
-  CHECK(launched("2").ok());
+  CHECK(launched("cluster = 1 | 2 | 4 | 8").ok());
+  CHECK(launched("cluster = 2").ok());
   for (const std::string blocks : {"0", "3", "6", "16", "2147483647"}) {
-    const Status status = launched(blocks);
+    const Status status = launched("cluster = " + blocks);
     CAPTURE(status.message());
     CHECK(status.code() == Code::kUnsupported);
     CHECK(status.message().find("cluster=" + blocks) != std::string::npos);
@@ -80,16 +82,9 @@ TEST_CASE("a tunable named cluster is a power of two, 8 at most") {
 }
 
 TEST_CASE("columns of a cluster divide it") {
-  auto launched = [](const std::string& values) {
-    EngineFixture fixture;
-    std::string text = kScale;
-    const std::string last = "BN = 16 | 32";
-    text.replace(text.find(last), last.size(), last + ", cluster = 4, cluster_columns = " + values);
-    return fixture.scale(*fixture.kernel(text), 64, 64, Policy::kOff);
-  };
-  CHECK(launched("1 | 2 | 4").ok());
+  CHECK(launched("cluster = 4, cluster_columns = 1 | 2 | 4").ok());
   for (const std::string columns : {"0", "3", "8"}) {
-    const Status status = launched(columns);
+    const Status status = launched("cluster = 4, cluster_columns = " + columns);
     CAPTURE(status.message());
     CHECK(status.code() == Code::kUnsupported);
     CHECK(status.message().find("cluster_columns=" + columns + " does not divide cluster=4") != std::string::npos);

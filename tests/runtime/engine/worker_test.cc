@@ -268,8 +268,8 @@ TEST_CASE("tensors that are too large are left where they are, which is said onc
 }
 
 TEST_CASE("signals of the host's are its own, and no process is left") {
-  struct sigaction before{};
-  struct sigaction ignore{};
+  struct sigaction before {};
+  struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   for (bool ignored : {true, false}) {
     if (ignored) REQUIRE(::sigaction(SIGCHLD, &ignore, &before) == 0);
@@ -278,7 +278,7 @@ TEST_CASE("signals of the host's are its own, and no process is left") {
       Host host;
       REQUIRE(host.go().ok());
       CHECK(host.view().candidates[5].state == CandidateState::kCrashed);
-      struct sigaction now{};
+      struct sigaction now {};
       REQUIRE(::sigaction(SIGCHLD, nullptr, &now) == 0);
       CHECK((now.sa_handler == SIG_IGN) == ignored);
     }
