@@ -56,8 +56,9 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   text += fmt::format("configuration  {}: {}\n", values.empty() ? "(none)" : configuration_text(model, values),
                       reason(kernel, settings, admitted.ok() ? admitted->size() : 0, source, store));
   LaunchGrid grid;
-  if (evaluate_grid(model.grid, arguments.inputs(values.data()), {}, grid).ok())
-    text += fmt::format("grid           {} blocks of {} threads\n", grid.total, lowered.threads);
+  if (evaluate_grid(model.grid, arguments.inputs(values.data()), BlockLimit::of(lowered.cluster), grid).ok())
+    text += fmt::format("grid           {} blocks of {} threads{}\n", grid.total, lowered.threads,
+                        lowered.cluster.empty() ? "" : ", those that fill clusters up included");
   if (const auto predicted = predict_launch(lowered, model, properties, arguments.inputs(values.data()))) {
     const tuner::Prediction& time = predicted->time;
     text += fmt::format("occupancy      {} blocks a multiprocessor, {:.2f} waves\n", predicted->residency.blocks,

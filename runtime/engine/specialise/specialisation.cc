@@ -40,6 +40,12 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
 
 }  // namespace
 
+BlockLimit BlockLimit::of(const std::vector<int32_t>& cluster) {
+  BlockLimit limit;
+  for (size_t axis = 0; axis < cluster.size(); ++axis) limit.fill[axis] = static_cast<uint8_t>(cluster[axis] - 1);
+  return limit;
+}
+
 Status evaluate_grid(const std::vector<HostProgram>& extents, const HostInputs& inputs, const BlockLimit& limit,
                      LaunchGrid& out) {
   HostForm forms[kMaxGrid];
@@ -80,11 +86,9 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
+  made->hot_.limit = BlockLimit::of(step.cluster);
   uint32_t cluster = 1;
-  for (size_t axis = 0; axis < step.cluster.size(); ++axis) {
-    cluster *= static_cast<uint32_t>(step.cluster[axis]);
-    made->hot_.limit.fill[axis] = static_cast<uint8_t>(step.cluster[axis] - 1);
-  }
+  for (int32_t along : step.cluster) cluster *= static_cast<uint32_t>(along);
   if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
   if (step.workspace_bytes > 0 || step.resident_tiles > 0) {
     // Scratch is per launched block, so no more are launched than can run at once.

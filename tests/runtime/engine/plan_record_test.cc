@@ -80,6 +80,8 @@ TEST_CASE("clusters are launched whole") {
   };
   CHECK(blocks(80, {}) == 5);
   CHECK(blocks(80, {.fill = {1}}) == 6);
+  CHECK(blocks(80, BlockLimit::of({2})) == 6);
+  CHECK(blocks(80, BlockLimit::of({})) == 5);
   CHECK(blocks(96, {.fill = {1}}) == 6);
   CHECK(blocks(80, {.fill = {7}}) == 8);
   CHECK(blocks(0, {.fill = {1}}) == 0);
