@@ -6,18 +6,25 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace kachel::tuner {
 namespace {
 
 class Pool {
  public:
-  Pool(const std::vector<size_t>& order, CandidateRunner& runner, Clock& clock, const Deadline& deadline)
-      : order_(order), runner_(runner), clock_(clock), deadline_(deadline), outcomes_(order.size()) {}
+  Pool(const std::vector<size_t>& order, CandidateRunner& runner, Clock& clock, const Deadline& deadline,
+       bool reference)
+      : order_(order),
+        runner_(runner),
+        clock_(clock),
+        deadline_(deadline),
+        outcomes_(order.size()),
+        reference_(reference) {}
 
   Result<std::vector<CompileOutcome>> run(unsigned workers, const OnCompiled& on_compiled) {
     std::vector<std::thread> threads;
-    size_t wanted = std::min<size_t>(workers, order_.size());
+    size_t wanted = std::min<size_t>(workers, order_.size() + reference_);
     active_ = wanted;
     for (size_t i = 0; i < wanted; ++i) {
       try {
@@ -48,7 +55,13 @@ class Pool {
     return true;
   }
 
+  bool take_reference() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(reference_, false);
+  }
+
   void work() {
+    if (take_reference()) runner_.compile_reference();
     size_t at = 0;
     while (take(at)) {
       CompileOutcome outcome{.tried = true};
@@ -99,6 +112,7 @@ class Pool {
   std::deque<size_t> finished_;
   size_t next_ = 0;
   size_t active_ = 0;
+  bool reference_;  // is still to be compiled
   bool succeeded_ = false;
   bool stop_ = false;
 };
@@ -107,8 +121,8 @@ class Pool {
 
 Result<std::vector<CompileOutcome>> compile_candidates(const std::vector<size_t>& order, CandidateRunner& runner,
                                                        Clock& clock, const Deadline& deadline, unsigned workers,
-                                                       const OnCompiled& on_compiled) {
-  return Pool(order, runner, clock, deadline).run(std::max(workers, 1u), on_compiled);
+                                                       bool reference, const OnCompiled& on_compiled) {
+  return Pool(order, runner, clock, deadline, reference).run(std::max(workers, 1u), on_compiled);
 }
 
 }  // namespace kachel::tuner

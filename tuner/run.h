@@ -30,6 +30,7 @@ class TuningRun {
         beyond_(request.candidates.size(), false),
         twin_(request.candidates.size(), false),
         compiled_(request.candidates.size(), false),
+        checked_(request.candidates.size(), false),
         passed_(request.candidates.size(), false),
         sampled_(request.candidates.size(), false) {}
 
@@ -70,6 +71,7 @@ class TuningRun {
   Status contest();
   Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
   Status check(const std::vector<size_t>& indices);
+  Status check_one(size_t index);
   Status measure(const std::vector<size_t>& indices, bool may_stop_empty);
   Status benchmark(const std::vector<Trial>& trials);
   std::vector<Standing> standings(const std::vector<size_t>& indices) const;
@@ -91,12 +93,14 @@ class TuningRun {
   std::vector<bool> beyond_;         // the others
   std::vector<bool> twin_;           // comes to the same code as a candidate listed before it, and is left untried
   std::vector<bool> compiled_;
+  std::vector<bool> checked_;
   std::vector<bool> passed_;
   std::vector<bool> sampled_;               // by this call
   std::vector<size_t> known_;               // whose samples came with the request and stand
   std::map<size_t, CandidateState> aside_;  // for their flaws; the state to which each would return
   bool flaws_count_ = true;
   uint64_t next_session_ = 0;
+  bool reference_compiled_ = false;
   bool prepared_ = false;
 };
 

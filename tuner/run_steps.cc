@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 
 #include "tuner/compile_pool.h"
 #include "tuner/run.h"
@@ -42,6 +43,7 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
     result_.budget_exhausted = true;
     return {};
   }
+  const bool checks = workers() > 1 && runner_.checks_beside_compiling();
   size_t done = 0;
   auto on_compiled = [&](size_t at, const CompileOutcome& outcome) -> Status {
     CandidateRecord& mine = record(order[at]);
@@ -58,10 +60,13 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
       note_failure(order[at], CandidateState::kCompileFailed, outcome.status.message());
       ++result_.counters.compile_failed;
     }
-    return reporter_.report(
-        {.phase = Phase::kCompiling, .done = ++done, .total = order.size(), .configuration = &mine.configuration});
+    KACHEL_TRY(reporter_.report(
+        {.phase = Phase::kCompiling, .done = ++done, .total = order.size(), .configuration = &mine.configuration}));
+    const bool now = checks && compiled_[order[at]] && !aside_.count(order[at]) && !deadline.passed();
+    return now ? check_one(order[at]) : Status();
   };
-  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, workers(), on_compiled));
+  const bool reference = !std::exchange(reference_compiled_, true);
+  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, workers(), reference, on_compiled));
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i].tried) continue;
     result_.budget_exhausted = true;
@@ -74,40 +79,45 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
 Status TuningRun::check(const std::vector<size_t>& indices) {
   std::vector<size_t> todo;
   for (size_t index : indices)
-    if (compiled_[index] && !passed_[index] && !aside_.count(index)) todo.push_back(index);
-  bool any_passed = !known_.empty();
+    if (compiled_[index] && !checked_[index] && !aside_.count(index)) todo.push_back(index);
   size_t done = 0;
   const Deadline deadline(clock_, clock_.now_ns(), share_of(options_.check_share, left_ns()));
   for (size_t index : todo) {
     CandidateRecord& mine = record(index);
-    if (any_passed && deadline.passed()) {
+    const bool any_passed = std::any_of(indices.begin(), indices.end(), [this](size_t i) {
+      return passed_[i] && (record(i).state == CandidateState::kUntried || is_served(record(i)));
+    });
+    if ((any_passed || !known_.empty()) && deadline.passed()) {
       result_.budget_exhausted = true;
       if (mine.state == CandidateState::kUntried) mine.message = "the budget ended before it was checked";
       continue;
     }
-    if (!prepared_) {
-      Status prepared = runner_.prepare();
-      note_harms();
-      KACHEL_TRY(std::move(prepared));
-    }
-    prepared_ = true;
-    if (is_harmful(mine.state)) continue;
-    Status status = runner_.check(index);
-    Code code = status.code();
-    if (code == Code::kDeviceLost || code == Code::kCancelled) return status;
-    ++result_.counters.checked;
-    if (status.ok()) {
-      passed_[index] = any_passed = true;
-    } else {
-      bool could_not_run = code == Code::kLaunch || code == Code::kNoMemory;
-      note_failure(index, could_not_run ? CandidateState::kLaunchFailed : CandidateState::kRejectedWrong,
-                   status.message());
-      if (!could_not_run) ++result_.counters.rejected;
-    }
+    KACHEL_TRY(check_one(index));
     KACHEL_TRY(reporter_.report(
         {.phase = Phase::kChecking, .done = ++done, .total = todo.size(), .configuration = &mine.configuration}));
   }
   note_harms();
+  return {};
+}
+
+Status TuningRun::check_one(size_t index) {
+  if (!prepared_) {
+    Status prepared = runner_.prepare();
+    note_harms();
+    KACHEL_TRY(std::move(prepared));
+  }
+  prepared_ = true;
+  if (is_harmful(record(index).state)) return {};
+  Status status = runner_.check(index);
+  const Code code = status.code();
+  if (code == Code::kDeviceLost || code == Code::kCancelled) return status;
+  ++result_.counters.checked;
+  checked_[index] = true;
+  passed_[index] = status.ok();
+  if (status.ok()) return {};
+  const bool could_not_run = code == Code::kLaunch || code == Code::kNoMemory;
+  note_failure(index, could_not_run ? CandidateState::kLaunchFailed : CandidateState::kRejectedWrong, status.message());
+  if (!could_not_run) ++result_.counters.rejected;
   return {};
 }
 

@@ -44,9 +44,14 @@ class CandidateRunner {
   // Makes the candidate ready to launch, from the store or by compiling. Called from several threads at once, for
   // different candidates. May be called for a candidate whose samples are known and that is to be measured again.
   virtual Status compile(size_t index) = 0;
+  // What prepare() will want compiled, made beside the candidates; prepare() makes what is missing, and reports what
+  // fails. Called once at most, from any thread, before prepare().
+  virtual void compile_reference() {}
 
   // The remaining functions are called from the thread that called tune(), one at a time, after compile() has returned
-  // ok for that candidate.
+  // ok for that candidate. While other candidates are being compiled, prepare() and check() alone are, and only where
+  // the runner allows it.
+  virtual bool checks_beside_compiling() const { return false; }
 
   // What the compiler holds against the candidate, a few words; "" if nothing. A candidate with a flaw is served only
   // if every one that works has one.

@@ -1,6 +1,7 @@
 #include "lowering/plan/placement.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "lowering/plan/cpu_placement.h"
 
@@ -8,8 +9,21 @@ namespace kachel::lowering {
 namespace {
 
 // Registers of 32 bits that fragments may take per thread before the largest of them move to shared memory: half of
-// the 255 that a thread can have, the rest being for addresses and temporaries.
-constexpr int64_t kFragmentRegisters = 128;
+// what a thread can have, the rest being for addresses and temporaries.
+int64_t fragment_registers(int threads) {
+  constexpr int64_t kRegisterFile = 65536, kMostOfThread = 256;
+  return std::min(kRegisterFile / threads, kMostOfThread) / 2;
+}
+
+// 32 elements of the largest tile a thread. What is in registers is written out element by element, so that few of them
+// also make a text that compiles quickly.
+int plain_threads(const ir::Kernel& kernel) {
+  int64_t largest = 1;
+  for (const ir::Stmt& stmt : kernel.body)
+    if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
+      largest = std::max(largest, product(tile_shape(decl->buffer)));
+  return static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest)) / 32, 128, 512));
+}
 
 // Shared memory has 32 banks of 4 bytes. Rows an odd number of words apart put a column in 32 different banks, so that
 // threads that walk a tile across its rows do not wait for each other.
@@ -173,7 +187,7 @@ void limit_registers(const ir::Kernel& kernel, const Target& target, Placements*
       if (!largest || registers > largest->layout.registers() * (ir::bits(largest->storage) == 64 ? 2 : 1))
         largest = &placement;
     }
-    if (total <= kFragmentRegisters) return;
+    if (total <= fragment_registers(placements->threads)) return;
     largest->scope = ir::Scope::kShared;
     largest->layout = memory_layout(largest->layout.shape(), largest->storage, target);
     largest->reason = "the fragments need more registers than a thread has to spare";
@@ -241,9 +255,8 @@ bool has_unit_stride(const ir::Kernel& kernel, uint64_t fact_mask, const ir::Buf
 }
 
 Placements plain_placements(const ir::Kernel& kernel, const Target& target) {
-  constexpr int kThreads = 128;
   Placements placements;
-  placements.threads = target.kind == Target::Kind::kCpu ? 1 : target.threads ? target.threads : kThreads;
+  placements.threads = target.kind == Target::Kind::kCpu ? 1 : target.threads ? target.threads : plain_threads(kernel);
   collect_tiles(kernel.body, target, &placements);
   Analysis(&placements, target).block(kernel.body);
   limit_registers(kernel, target, &placements);

@@ -177,7 +177,8 @@ TEST_CASE("where all are measured, forecasts change no winner") {
       CHECK(!result.budget_exhausted);
       std::string phases;  // together, as without a budget
       for (const auto& event : device.events())
-        if (event.what != 'f' && (phases.empty() || phases.back() != event.what)) phases += event.what;
+        if (event.what != 'f' && event.what != 'g' && (phases.empty() || phases.back() != event.what))
+          phases += event.what;
       CHECK(phases == "cpkrar");  // asked to rotate between warm-up and rounds
     }
 }

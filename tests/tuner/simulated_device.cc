@@ -86,11 +86,13 @@ double SimulatedDevice::gaussian() {
 }
 
 size_t SimulatedDevice::count(char what, size_t index) const {
+  std::lock_guard lock(mutex_);
   return std::count_if(events_.begin(), events_.end(),
                        [&](const Event& e) { return e.what == what && e.index == index; });
 }
 
 size_t SimulatedDevice::count(char what) const {
+  std::lock_guard lock(mutex_);
   return std::count_if(events_.begin(), events_.end(), [&](const Event& e) { return e.what == what; });
 }
 

@@ -40,8 +40,8 @@ struct SimulatedCandidate {
 class SimulatedDevice final : public CandidateRunner {
  public:
   struct Event {
-    // 'c' compile, 'p' prepare, 'k' check, 'f' flush, 'o' flush before rotated operands, 'r' timed run, 'b' the host's
-    // benchmark, 'a' asked to rotate
+    // 'c' compile, 'g' compile the reference, 'p' prepare, 'k' check, 'f' flush, 'o' flush before rotated operands, 'r'
+    // timed run, 'b' the host's benchmark, 'a' asked to rotate
     char what;
     size_t index;
   };
@@ -59,6 +59,7 @@ class SimulatedDevice final : public CandidateRunner {
   bool rotates = false;  // operands, where asked to
   double asked_to_rotate_ns = 0;
   int64_t check_ns = 100'000;
+  bool checks_beside = false;  // the compilations of others
   Status prepare_status;
   std::vector<Harm> harms_of_prepare;
   int calls_left = -1;  // of compile, check and time_once_ns together, until nothing can be tried; -1: no end
@@ -66,6 +67,8 @@ class SimulatedDevice final : public CandidateRunner {
 
   Forecast forecast(size_t index) override { return candidates[index].forecast; }
   Status compile(size_t index) override;
+  void compile_reference() override { log('g', 0); }
+  bool checks_beside_compiling() const override { return checks_beside; }
   std::string flaw(size_t index) override { return candidates[index].flaw; }
   Status prepare() override;
   Status check(size_t index) override;
@@ -97,7 +100,7 @@ class SimulatedDevice final : public CandidateRunner {
   std::mt19937_64 random_;
   double heat_ = 0;
   Caches caches_ = Caches::kEvicted;  // of the next timed run
-  std::mutex mutex_;                  // for compile()
+  mutable std::mutex mutex_;          // for compile()
   std::set<size_t> turned_away_;
   std::vector<Harm> harms_;
   std::vector<Event> events_;

@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "simulated_device.h"
 
@@ -48,7 +50,8 @@ TEST_CASE("the phases come in order: all compiled, then one oracle, each checked
   winner_of(device, clock);
   std::string phases;
   for (const auto& event : device.events())
-    if (event.what != 'f' && (phases.empty() || phases.back() != event.what)) phases.push_back(event.what);
+    if (event.what != 'f' && event.what != 'g' && (phases.empty() || phases.back() != event.what))
+      phases.push_back(event.what);
   CHECK(phases == "cpkrar");  // asked to rotate between warm-up and rounds
   CHECK(device.count('c') == 4);
   CHECK(device.count('p') == 1);
@@ -164,6 +167,57 @@ TEST_CASE("candidates compile in parallel, each once") {
   REQUIRE(result.ok());
   for (size_t i = 0; i < 64; ++i) CHECK(device.count('c', i) == 1);
   CHECK(device.most_compiling_at_once() <= 8);
+}
+
+TEST_CASE("the reference compiles once, ahead of the candidates and of what else there is in later batches") {
+  for (unsigned workers : {1u, 3u}) {
+    FakeClock clock;
+    SimulatedDevice device(clock, bases(std::vector<double>(30, 10'000)));
+    for (SimulatedCandidate& candidate : device.candidates) candidate.compile_ns = 100'000'000;
+    TuneRequest request = request_for(30);
+    request.workers = workers;
+    request.budget_ns = 2'500'000'000;
+    REQUIRE(Tuner().tune(request, device, clock).ok());
+    CHECK(device.count('g') == 1);
+    CHECK(device.count('c') > 0);
+    size_t ahead = 0;
+    while (device.events()[ahead].what != 'g') ++ahead;
+    CHECK(ahead <= workers - 1);
+  }
+}
+
+TEST_CASE("candidates are checked while others compile, where runner and threads allow it") {
+  for (const bool beside : {false, true}) {
+    FakeClock clock;
+    SimulatedDevice device(clock, bases({10'000, 9'000, 11'000}));
+    device.checks_beside = beside;
+    device.candidates[1].check = {Code::kInternal, "differs"};
+    // The last one is not ready before the others have been looked at, or before long.
+    bool looked_at = false;
+    device.on_compile = [&](size_t index) {
+      using namespace std::chrono;
+      const auto end = steady_clock::now() + (beside ? seconds(30) : milliseconds(0));
+      while (index == 2 && device.count('k') < 2 && steady_clock::now() < end) std::this_thread::yield();
+      if (index == 2) looked_at = device.count('k') == 2;
+    };
+    const auto result = Tuner().tune(request_for(3), device, clock);
+    REQUIRE(result.ok());
+    CHECK(result->winner == 0);
+    CHECK(result->counters.checked == 3);
+    CHECK(result->counters.rejected == 1);
+    for (size_t index : {0, 1, 2}) CHECK(device.count('k', index) == 1);
+    CHECK(device.count('p') == 1);
+    CHECK(looked_at == beside);
+  }
+  FakeClock clock;
+  SimulatedDevice device(clock, bases({10'000, 9'000, 11'000}));
+  device.checks_beside = true;
+  TuneRequest request = request_for(3);
+  request.workers = 1;
+  std::string phases;
+  REQUIRE(Tuner().tune(request, device, clock).ok());
+  for (const auto& event : device.events()) phases.push_back(event.what);
+  CHECK(phases.substr(0, 8) == "gcccpkkk");
 }
 
 TEST_CASE("progress tells the phases, how far they are, and the best so far") {

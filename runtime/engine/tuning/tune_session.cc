@@ -70,6 +70,10 @@ Status TuneSession::compile(size_t index) {
   return build(index).status();
 }
 
+void TuneSession::compile_reference() {
+  if (first_attempt() < setup_.candidates.size()) (void)build_generic(first_attempt());
+}
+
 std::string TuneSession::flaw(size_t index) {
   return loaded_[index].load(std::memory_order_acquire)->step().flaw;
 }

@@ -41,6 +41,8 @@ class TuneSession final : public ReferencedRunner {
 
   tuner::Forecast forecast(size_t index) override;
   Status compile(size_t index) override;
+  void compile_reference() override;
+  bool checks_beside_compiling() const override { return true; }
   std::string flaw(size_t index) override;
   Status prepare() override;
   Status check(size_t index) override;
