@@ -43,6 +43,14 @@ double latency_of(const LaunchCost& launch, double* first_fill) {
 
 }  // namespace
 
+bool alike(const Effort& a, const Effort& b) {
+  constexpr double kApart = 0.05;
+  auto sum = [](const Effort& effort) { return effort.operands + effort.shared + effort.scalar + effort.l2; };
+  const double most = kApart * std::max(sum(a), sum(b));
+  return most > 0 && std::abs(a.operands - b.operands) <= most && std::abs(a.shared - b.shared) <= most &&
+         std::abs(a.scalar - b.scalar) <= most && std::abs(a.l2 - b.l2) <= most;
+}
+
 Prediction predict(const LaunchCost& launch) {
   const PartCost &loops = launch.loops, &rest = launch.rest;
   const std::pair<std::string_view, double> demands[] = {
@@ -62,6 +70,12 @@ Prediction predict(const LaunchCost& launch) {
   const int64_t resident = std::max(launch.resident, 1), places = resident * std::max(launch.multiprocessors, 1);
   const double blocks = static_cast<double>(launch.blocks), full_wave = wave(static_cast<double>(resident));
   Prediction prediction;
+  prediction.effort = {
+      .operands = blocks * (loops.operands + rest.operands),
+      .shared = blocks * (loops.shared + rest.shared),
+      .scalar = blocks * (loops.scalar + rest.scalar),
+      .l2 = blocks * (loops.l2 + loops.transfer + rest.l2 + rest.transfer),
+  };
   prediction.waves = blocks / static_cast<double>(places);
   double clocks = 0;
   if (launch.longest > kEvenBlocks) {

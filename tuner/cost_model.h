@@ -53,8 +53,19 @@ struct LaunchCost {
   double clock_mhz = 1000;
 };
 
+// What a launch takes of the multiprocessors' units beside its products, in clocks of all blocks. Its power follows
+// from that: products are the same for all configurations.
+struct Effort {
+  double operands = 0, shared = 0, scalar = 0, l2 = 0;
+};
+
+// Whether two launches will be slowed down alike by what they draw: each unit's clocks differ by 5 % of all at most. No
+// for efforts of which nothing is known, which are 0.
+bool alike(const Effort& a, const Effort& b);
+
 struct Prediction {
   double ns = 0;
+  Effort effort;
   double waves = 0;
   // What sets the time: "products", "operands", "shared memory", "instructions", "special functions", "L2", "memory",
   // or "latency" where no unit is busy all the time.

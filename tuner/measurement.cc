@@ -137,14 +137,24 @@ bool Measurement::settled(const std::vector<Standing>& standings) const {
 
 // The fastest by its samples, the one that a tie would go to, then by rank. More than the fastest alone would let noise
 // choose; more than a few would make the blocks too dear.
+const Effort& Measurement::effort_of(size_t index) const {
+  return std::find_if(live_.begin(), live_.end(), [&](const Trial& trial) { return trial.index == index; })->effort;
+}
+
 void Measurement::choose_finalists() {
   std::vector<Standing> ranked = standings();
   auto fastest = std::min_element(ranked.begin(), ranked.end(), [](const Standing& a, const Standing& b) {
     return std::make_pair(a.ratio, a.index) < std::make_pair(b.ratio, b.index);
   });
   std::vector<size_t> chosen{fastest->index};
-  for (const Standing& standing : ranked)
-    if (chosen.size() < env_.limits.max_finalists && standing.index != fastest->index) chosen.push_back(standing.index);
+  for (const bool of_any_kind : {false, true})
+    for (const Standing& standing : ranked) {
+      if (chosen.size() >= env_.limits.max_finalists) break;
+      const bool is_like_one = std::any_of(chosen.begin(), chosen.end(), [&](size_t other) {
+        return other == standing.index || (!of_any_kind && alike(effort_of(other), effort_of(standing.index)));
+      });
+      if (!is_like_one) chosen.push_back(standing.index);
+    }
   std::vector<Trial> kept;
   for (const Trial& trial : live_) {
     if (std::find(chosen.begin(), chosen.end(), trial.index) != chosen.end())

@@ -15,10 +15,11 @@
 //                  whoever's fastest run is more than 10 % above the best's slowest. Ends when the finalists of the
 //                  blocks, or the winner if none follow, are all that is left, and after 12 rounds or 200 ms at most.
 //   blocks         only where the best takes 200 us or more, but less than a block, since a run of that length is one
-//                  by itself: up to 4 finalists, each run for 80 ms at a stretch of which the last quarter is
-//                  recorded; 2 to 4 times around, back and forth. Each run but a block's first one begins as the one
-//                  before it leaves the caches. Up to 1.6 s, or twice that where few runs fill a block, so a device
-//                  that is not limited by power should have them turned off (block_ns = 0).
+//                  by itself: up to 4 finalists, the best of each kind first (of efforts that are alike, power makes
+//                  as much, so that blocks would tell nothing new), each run for 80 ms at a stretch of which the last
+//                  quarter is recorded; 2 to 4 times around, back and forth. Each run but a block's first one begins as
+//                  the one before it leaves the caches. Up to 1.6 s, or twice that where few runs fill a block, so a
+//                  device that is not limited by power should have them turned off (block_ns = 0).
 //
 // Other rounds that no blocks follow end, once they may, when each survivor has had 400 ms, settled or not.
 //
@@ -112,6 +113,7 @@ inline CandidateState state_after(Verdict verdict, CandidateState otherwise) {
 struct Trial {
   size_t index = 0;
   CandidateRecord* record = nullptr;
+  Effort effort;
 };
 
 // One series of measurements. Single thread.
@@ -160,6 +162,7 @@ class Measurement {
   // Whether they end here, settled or not.
   bool rounds_suffice(int rounds) const;
   void choose_finalists();
+  const Effort& effort_of(size_t index) const;
   std::vector<Standing> standings() const;
   bool settled(const std::vector<Standing>& standings) const;
   void lose(const Trial& trial, std::string why);

@@ -15,6 +15,9 @@ inline bool is_served(const CandidateRecord& record) {
   return record.state == CandidateState::kMeasured || record.state == CandidateState::kPruned;
 }
 
+// Of a candidate that others are compared with. Fewer are what a budget left over.
+inline constexpr size_t kFewestSamples = 3;
+
 class TuningRun {
  public:
   TuningRun(const TunerOptions& options, const TuneRequest& request, CandidateRunner& runner, Clock& clock,
@@ -68,6 +71,8 @@ class TuningRun {
   Status try_missing();
   Status try_first(const std::vector<size_t>& todo, size_t count);
   size_t next_batch(size_t tried, int64_t pass_start_ns) const;
+  std::vector<size_t> leaders_so_far() const;
+  std::vector<size_t> leaders_of(const std::vector<size_t>& indices) const;
   Status contest();
   Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
   Status check(const std::vector<size_t>& indices);

@@ -5,13 +5,10 @@
 namespace kachel::tuner {
 namespace {
 
-// Fewer are what a budget left over. Where a candidate was pruned, the protocol had seen enough.
-constexpr size_t kMinKnownSamples = 3;
-
-// Whether what is known of a candidate may take part in a decision.
+// Whether what is known of a candidate may take part in a decision. Where one was pruned, the protocol had seen enough.
 bool stands(const CandidateRecord& known, const std::vector<SampleSet>& samples) {
   if (!is_served(known) || samples.empty()) return false;
-  return known.state == CandidateState::kPruned || samples.back().ns.size() >= kMinKnownSamples;
+  return known.state == CandidateState::kPruned || samples.back().ns.size() >= kFewestSamples;
 }
 
 }  // namespace
@@ -86,6 +83,17 @@ void TuningRun::take_up_again() {
   admit_known();
 }
 
+// The one that their tie goes to and, last, the fastest, which may be the same.
+std::vector<size_t> TuningRun::leaders_of(const std::vector<size_t>& indices) const {
+  const std::vector<Standing> ranked = standings(indices);
+  if (ranked.empty()) return {};
+  const auto fastest = std::min_element(ranked.begin(), ranked.end(),
+                                        [](const Standing& a, const Standing& b) { return a.ratio < b.ratio; });
+  if (fastest->index == ranked[0].index) return {ranked[0].index};
+  return {ranked[0].index, fastest->index};
+}
+
+// Between those whose samples came with the request and those that were sampled since, where no series has both.
 Status TuningRun::contest() {
   std::vector<size_t> fresh, old;
   for (size_t i = 0; i < result_.candidates.size(); ++i) {
@@ -94,17 +102,11 @@ Status TuningRun::contest() {
     (is_known ? old : fresh).push_back(i);
   }
   if (fresh.empty() || old.empty()) return {};
-  // Each side is represented by the one that its own tie goes to and by its fastest.
-  std::vector<size_t> leaders;
-  double best_ns[2];
-  for (int side = 0; side < 2; ++side) {
-    std::vector<Standing> ranked = standings(side == 0 ? old : fresh);
-    auto fastest = std::min_element(ranked.begin(), ranked.end(),
-                                    [](const Standing& a, const Standing& b) { return a.ratio < b.ratio; });
-    best_ns[side] = median(record(fastest->index).samples.back().ns);
-    leaders.push_back(ranked[0].index);
-    if (fastest->index != ranked[0].index) leaders.push_back(fastest->index);
-  }
+  std::vector<size_t> leaders = leaders_of(old), newer = leaders_of(fresh);
+  const auto last = [this](size_t index) -> const SampleSet& { return record(index).samples.back(); };
+  if (last(leaders.back()).session == last(newer.back()).session) return {};
+  const double best_ns[] = {median(last(leaders.back()).ns), median(last(newer.back()).ns)};
+  leaders.insert(leaders.end(), newer.begin(), newer.end());
   double gap = best_ns[0] > best_ns[1] ? best_ns[0] / best_ns[1] : best_ns[1] / best_ns[0];
   if (gap > 1 + options_.contest_band) return {};
   if (deadline_.passed()) {

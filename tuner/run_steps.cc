@@ -127,7 +127,7 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
   for (size_t index : indices) {
     const CandidateState state = record(index).state;
     if (!passed_[index] || state == CandidateState::kLaunchFailed || is_harmful(state)) continue;
-    trials.push_back({index, &record(index)});
+    trials.push_back({index, &record(index), forecasts_.empty() ? Effort() : forecasts_[index].effort});
     sets_before.push_back(record(index).samples.size());
   }
   if (trials.empty()) return {};
@@ -141,7 +141,13 @@ Status TuningRun::measure(const std::vector<size_t>& indices, bool may_stop_empt
   for (size_t i = 0; i < trials.size(); ++i) {
     CandidateRecord& mine = *trials[i].record;
     if (is_harmful(mine.state) || mine.state == CandidateState::kLaunchFailed) tell_dropped(trials[i].index);
-    if (mine.samples.size() == sets_before[i]) {
+    // Too few to be compared by.
+    const bool cut_off = measurement.cut_short() && !known_.empty() && mine.samples.size() == sets_before[i] + 1 &&
+                         mine.samples.back().ns.size() < kFewestSamples && !sampled_[trials[i].index];
+    if (cut_off && is_served(mine)) {
+      mine.state = CandidateState::kUntried;
+      mine.message = "the budget ended while it was measured";
+    } else if (mine.samples.size() == sets_before[i]) {
       if (mine.state == CandidateState::kUntried && mine.message.empty())
         mine.message = "the budget ended before it was measured";
     } else if (!sampled_[trials[i].index] && std::binary_search(known_.begin(), known_.end(), trials[i].index)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/status.h"
+#include "tuner/cost_model.h"
 
 namespace kachel::tuner {
 
@@ -16,6 +17,7 @@ struct Forecast {
   double ns = std::numeric_limits<double>::quiet_NaN();  // NaN: nothing is known
   bool flawed = false;                                   // likely to have a flaw
   uint64_t code = 0;  // equal for candidates that come to the same code and launch; 0: not known
+  Effort effort;
 };
 
 // What a failure of a candidate means beyond the call that failed.

@@ -173,7 +173,20 @@ Status TuningRun::try_first(const std::vector<size_t>& todo, size_t count) {
   }
   for (size_t i = batch.size(); i < todo.size(); ++i) record(todo[i]).message = "the budget ended before its turn";
   KACHEL_TRY(check(batch));
-  return measure(batch, !known_.empty());
+  std::vector<size_t> together = leaders_so_far();
+  for (size_t index : batch)
+    if (std::find(together.begin(), together.end(), index) == together.end()) together.push_back(index);
+  return measure(together, !known_.empty());
+}
+
+// Of those that this call has sampled, the one that a tie goes to and the fastest. They run beside the next ones, so
+// that these are compared with the best there is.
+std::vector<size_t> TuningRun::leaders_so_far() const {
+  std::vector<size_t> sampled;
+  for (size_t index : known_)
+    if (sampled_[index] && passed_[index] && result_.candidates[index].state == CandidateState::kMeasured)
+      sampled.push_back(index);
+  return leaders_of(sampled);
 }
 
 // How many candidates there is time for, after a pass over `tried`.

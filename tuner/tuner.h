@@ -27,7 +27,7 @@
 // A budget that is large enough has all of them compiled, checked and measured together, whatever the order. Compiling
 // may take half of it, checking half of what that leaves. Where the first batch shows that compiling all would take
 // longer, that batch is checked and measured by itself, and as long as there is time for more, the next ones are
-// compiled, with what was measured before among the known. So a short budget is spent on those candidates from which
+// compiled; the leaders so far run beside these, so that one series has both whenever the budget ends. So a short budget is spent on those candidates from which
 // the cost model (cost_model.h) expects most. Without forecasts the default configuration comes first, then the others
 // as they are listed. Of candidates that come to the same code the first alone is tried.
 #pragma once

@@ -17,7 +17,8 @@ struct Bench {
 
   Status measure(int64_t budget_ns = Deadline::kNever) {
     std::vector<Trial> trials;
-    for (size_t i = 0; i < records.size(); ++i) trials.push_back({i, &records[i]});
+    for (size_t i = 0; i < records.size(); ++i)
+      trials.push_back({i, &records[i], device.candidates[i].forecast.effort});
     Deadline deadline(clock, clock.now_ns(), budget_ns);
     Measurement measurement({device, clock, reporter, limits, rules, deadline}, trials, 1, false);
     Status status = measurement.run();
@@ -154,6 +155,35 @@ TEST_CASE("long kernels are decided in blocks, short ones are not") {
   Bench quick(bases({10'000, 10'050}));
   REQUIRE(quick.measure().ok());
   CHECK(quick.records[0].samples.size() == 1);
+}
+
+TEST_CASE("finalists are the best of each kind, then the best of all") {
+  const Effort hungry{.operands = 100, .l2 = 100}, thrifty{.operands = 80, .l2 = 90};
+  auto bench_of = [&](bool known) {
+    std::vector<SimulatedCandidate> candidates =
+        bases({1'000'000, 1'010'000, 1'020'000, 1'030'000, 1'040'000, 1'050'000});
+    for (size_t i = 0; i < 6; ++i) {
+      candidates[i].power = i == 4 ? 0 : 0.10;
+      if (known) candidates[i].forecast.effort = i == 4 ? thrifty : hungry;
+    }
+    return Bench(candidates);
+  };
+  Bench unknown = bench_of(false), known = bench_of(true);
+  for (Bench* bench : {&unknown, &known}) REQUIRE(bench->measure().ok());
+  auto finalists = [](const Bench& bench) {
+    std::string text;
+    for (size_t i = 0; i < 6; ++i) text += bench.records[i].samples.size() == 2 ? std::to_string(i) : "";
+    return text;
+  };
+  CHECK(finalists(unknown) == "0123");
+  CHECK(finalists(known) == "0124");  // and 4, being thrifty, has the fastest blocks
+  double fastest = 1e9;
+  for (size_t i : {0, 1, 2}) fastest = std::min(fastest, known.records[i].samples[1].ns[0]);
+  CHECK(known.records[4].samples[1].ns[0] < fastest);
+
+  CHECK(alike(hungry, {.operands = 95, .l2 = 105}));
+  CHECK_FALSE(alike(hungry, thrifty));
+  CHECK_FALSE(alike({}, {}));
 }
 
 TEST_CASE("a candidate that draws too much power wins the rounds and loses the blocks") {

@@ -1,6 +1,8 @@
 // Tuning with samples from earlier: what is measured again, and what is not.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "simulated_device.h"
 #include "tuner/tuner.h"
 
@@ -119,6 +121,28 @@ TEST_CASE("asked whether it still holds, what is known stands for nothing and is
   wary.request.remeasure = true;
   CHECK(wary.tune().winner == 2);
   CHECK(wary.device.count('c', 1) == 0);
+}
+
+TEST_CASE("later batches are compared with the best so far in series of their own, however the budget ends") {
+  int later = 0;
+  for (int64_t budget_ms = 1000; budget_ms < 8000; budget_ms += 50) {
+    std::vector<double> base_ns(24, 1'050'000);
+    std::fill(base_ns.begin(), base_ns.begin() + 12, 1'000'000);
+    FakeClock clock;
+    SimulatedDevice device(clock, bases(base_ns));
+    bool recovered = false;  // the device's clock, when the second batch compiles: slower candidates look faster
+    device.on_compile = [&](size_t index) { recovered |= index >= 12; };
+    device.slowdown = [&](int64_t) { return recovered ? 1.0 : 1.2; };
+    for (SimulatedCandidate& candidate : device.candidates) candidate.compile_ns = 100'000'000;
+    TuneRequest request = request_for(24);
+    request.workers = 1;
+    request.budget_ns = budget_ms * 1'000'000;
+    const auto result = Tuner().tune(request, device, clock);
+    REQUIRE(result.ok());
+    CHECK_MESSAGE(result->winner < 12, "with ", budget_ms, " ms");
+    later += recovered && !result->candidates[12].samples.empty();
+  }
+  CHECK(later > 10);
 }
 
 TEST_CASE("without budget for a contest the stored samples decide") {

@@ -7,7 +7,7 @@
 #include "lowering/machine/rates.h"
 #include "runtime/device.h"
 #include "runtime/engine/bind/kernel_model.h"
-#include "tuner/cost_model.h"
+#include "tuner/runner.h"
 
 namespace kachel::runtime {
 
@@ -17,6 +17,8 @@ struct LaunchPrediction {
   int64_t blocks = 0;
   bool flawed = false;  // lowering has found a flaw, or the compiler is likely to find one
   uint64_t code = 0;    // of what is compiled and launched
+
+  tuner::Forecast forecast() const { return {time.ns, flawed, code, time.effort}; }
 };
 
 // Nothing on a device without rates (the CPU), for an empty grid, and where what a block does depends on what only the

@@ -62,8 +62,7 @@ Result<const Specialisation*> TuneSession::build_generic(size_t index) {
 tuner::Forecast TuneSession::forecast(size_t index) {
   const auto predicted =
       setup_.plans.predict({setup_.device, setup_.model, setup_.point, setup_.candidates[index]}, setup_.arguments);
-  if (!predicted) return {};
-  return {predicted->time.ns, predicted->flawed, predicted->code};
+  return predicted ? predicted->forecast() : tuner::Forecast();
 }
 
 Status TuneSession::compile(size_t index) {

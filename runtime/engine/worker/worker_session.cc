@@ -31,8 +31,7 @@ class KernelCargo final : public WorkerCargo {
   std::string text() const override { return "tile 1\n" + ir::print(setup_.model.kernel); }
   tuner::Forecast forecast(size_t index) override {
     const auto predicted = setup_.engine.plans().predict(request(index), setup_.arguments);
-    if (!predicted) return {};
-    return {predicted->time.ns, predicted->flawed, predicted->code};
+    return predicted ? predicted->forecast() : tuner::Forecast();
   }
   Result<std::string> outgoing(size_t index) override {
     return setup_.engine.plans().stored(request(index)).value_or("");
