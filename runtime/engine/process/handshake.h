@@ -9,7 +9,7 @@
 namespace kachel::runtime {
 
 // Raised with every change of what is said.
-inline constexpr uint32_t kWorkerProtocol = 4;
+inline constexpr uint32_t kWorkerProtocol = 5;
 
 struct Hello {
   uint32_t protocol = kWorkerProtocol;

@@ -42,6 +42,7 @@ class Server {
   WorkerAnswer contents(std::string_view body);
   WorkerAnswer start();
   WorkerAnswer compile(std::string_view body);
+  WorkerAnswer compile_reference();
   WorkerAnswer rotate(std::string_view body);
   WorkerAnswer step(WorkerCall what, std::string_view body);
   WorkerAnswer answer(const Message& message);
@@ -137,6 +138,12 @@ WorkerAnswer Server::compile(std::string_view body) {
   return {{}, out.take()};
 }
 
+WorkerAnswer Server::compile_reference() {
+  if (!started_) return {invalid("there is no task"), {}};
+  task_->session().compile_reference();
+  return {};
+}
+
 WorkerAnswer Server::rotate(std::string_view body) {
   ByteReader in(body);
   const auto run_ns = in.get<double>();
@@ -177,6 +184,8 @@ WorkerAnswer Server::answer(const Message& message) {
         return start();
       case WorkerCall::kCompile:
         return compile(message.body);
+      case WorkerCall::kCompileReference:
+        return compile_reference();
       case WorkerCall::kRotate:
         return rotate(message.body);
       case WorkerCall::kRefer:
@@ -222,6 +231,10 @@ void Server::wait_for_compilers() {
   changed_.wait(lock, [this] { return compilers_ == 0; });
 }
 
+bool is_compilation(WorkerCall what) {
+  return what == WorkerCall::kCompile || what == WorkerCall::kCompileReference;
+}
+
 void Server::run() {
   for (;;) {
     const auto deadline = task_ || !engine_ ? Channel::kNever : std::chrono::steady_clock::now() + kIdle;
@@ -229,7 +242,7 @@ void Server::run() {
     if (!message.ok()) return;  // the host is gone
     if (!*message)
       engine_.reset();
-    else if ((*message)->type == static_cast<uint8_t>(WorkerCall::kCompile))
+    else if (is_compilation(static_cast<WorkerCall>((*message)->type)))
       compile_aside(**std::move(message));
     else
       reply((*message)->call, answer(**message));

@@ -6,6 +6,7 @@
 //                                             at a reference (TuneSession), of which the first is worth a try
 //   kCompile   u64 index, plan or ""          the flaw, and the plan where it was given none; of a program, entries of
 //                                             the host's store, and nothing in return
+//   kCompileReference                         what the first attempt at a reference needs is compiled, if it can be
 //   kRefer     u64 attempt                    the reference is made
 //   kCheck     u64 index                      it computes what the reference does
 //   kMeasure   u64 index                      f64 nanoseconds of one run on evicted caches
@@ -14,7 +15,7 @@
 //   kMeasureRotated   u64 index               f64 nanoseconds, the mean of several of these
 //   kClose                                    nothing is left of the task
 //
-// Several kCompile may be under way at once, anything else by itself.
+// Several kCompile and kCompileReference may be under way at once, anything else by itself.
 #pragma once
 #include <optional>
 #include <string>
@@ -33,6 +34,7 @@ enum class WorkerCall : uint8_t {
   kContents,
   kStart,
   kCompile,
+  kCompileReference,
   kRefer,
   kCheck,
   kMeasure,

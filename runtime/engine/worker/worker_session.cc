@@ -134,6 +134,16 @@ Status WorkerSession::compile(size_t index) {
   return compile_in(index, true, &suspect);
 }
 
+// Whatever becomes of it, prepare() finds out. One that has no end costs its worker.
+void WorkerSession::compile_reference() {
+  std::shared_lock lock(compiling_);
+  const auto turn = relay_.present();
+  if (!turn.ok()) return;
+  const int64_t limit_ns = relay_.task().compile_limit_ns + kGrace_ns;
+  const WorkerRelay::Reply reply = relay_.call(**turn, WorkerCall::kCompileReference, {}, limit_ns);
+  if (reply.end != End::kAnswered && reply.end != End::kCancelled) relay_.lose(*turn);
+}
+
 // `suspect`: the worker died of this or of another one; nothing is settled then.
 Status WorkerSession::compile_in(size_t index, bool alone, bool* suspect) {
   const int64_t limit_ns = relay_.task().compile_limit_ns + kGrace_ns;

@@ -42,6 +42,7 @@ class WorkerSession final : public tuner::CandidateRunner {
 
   tuner::Forecast forecast(size_t index) override;
   Status compile(size_t index) override;
+  void compile_reference() override;
   std::string flaw(size_t index) override;
   Status prepare() override;
   Status check(size_t index) override;

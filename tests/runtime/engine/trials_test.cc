@@ -2,9 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "runtime/engine/report/tuning_view.h"
 #include "runtime/engine/specialise/configurations.h"
@@ -54,6 +57,26 @@ struct Tuned : EngineFixture {
     return texts;
   }
 };
+
+TEST_CASE("what outputs are compared with is compiled beside the candidates") {
+  Tuned fixture;
+  std::atomic<int> candidates = 0;
+  bool beside = false;
+  fixture.options.compile_threads = 2;
+  fixture.options.lower = [&, own = fixture.options.lower](const ir::Kernel& kernel, const lowering::Target& target,
+                                                           uint64_t facts, const lowering::LowerOptions& how) {
+    using namespace std::chrono;
+    const int before = target.generic ? candidates.load() : candidates++;
+    const auto end = steady_clock::now() + seconds(20);
+    while (target.generic && !beside && steady_clock::now() < end) {
+      std::this_thread::yield();
+      beside = candidates > before;
+    }
+    return own(kernel, target, facts, how);
+  };
+  REQUIRE(fixture.tune(*fixture.kernel()).ok());
+  CHECK(beside);
+}
 
 TEST_CASE("so many of a list are measured as the launch asks for, and more add to fewer") {
   TempDir dir;
