@@ -15,7 +15,7 @@
 namespace kachel::lowering {
 
 // Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 31;
+inline constexpr uint32_t kLoweringVersion = 32;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;

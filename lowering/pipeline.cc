@@ -53,6 +53,7 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/split_tiles.h"
 #include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/unswitch.h"
 
@@ -144,7 +145,7 @@ bool is_plain(const Target& target) {
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches) {
   Lowering lowering;
   const bool plain = is_plain(target);
-  lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(concrete)), fact_mask);
+  lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(split_tiles(concrete))), fact_mask);
   if (!plain) {
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = staged_operands(operands_in_registers(lowering.kernel, left));

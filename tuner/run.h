@@ -28,6 +28,7 @@ class TuningRun {
         clock_(clock),
         reporter_(progress, clock),
         start_ns_(clock.now_ns()),
+        budget_ns_(request.budget_ns),
         deadline_(clock, start_ns_, request.budget_ns),
         forecasts_(request.forecasts),
         beyond_(request.candidates.size(), false),
@@ -45,7 +46,11 @@ class TuningRun {
   bool unlimited() const { return request_.budget_ns == Deadline::kNever; }
   // What is left of the budget, at least 0.
   int64_t left_ns() const {
-    return unlimited() ? Deadline::kNever : std::max<int64_t>(start_ns_ + request_.budget_ns - clock_.now_ns(), 0);
+    return unlimited() ? Deadline::kNever : std::max<int64_t>(start_ns_ + budget_ns_ - clock_.now_ns(), 0);
+  }
+  void set_budget(int64_t ns) {
+    budget_ns_ = ns;
+    deadline_ = Deadline(clock_, start_ns_, ns);
   }
   int64_t share_of(double share, int64_t ns) const {
     return unlimited() ? Deadline::kNever : static_cast<int64_t>(share * static_cast<double>(ns));
@@ -75,6 +80,7 @@ class TuningRun {
   std::vector<size_t> leaders_of(const std::vector<size_t>& indices) const;
   Status contest();
   Status compile(const std::vector<size_t>& indices, const Deadline& deadline);
+  void allow_a_look(const std::vector<size_t>& indices);
   Status check(const std::vector<size_t>& indices);
   Status check_one(size_t index);
   Status measure(const std::vector<size_t>& indices, bool may_stop_empty);
@@ -89,7 +95,8 @@ class TuningRun {
   Clock& clock_;
   Reporter reporter_;
   const int64_t start_ns_;
-  const Deadline deadline_;
+  int64_t budget_ns_;  // the request's, unless compilers ran over it
+  Deadline deadline_;
 
   TuningResult result_;
   std::vector<Forecast> forecasts_;  // of all candidates, once they were asked for

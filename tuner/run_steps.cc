@@ -62,7 +62,9 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
     }
     KACHEL_TRY(reporter_.report(
         {.phase = Phase::kCompiling, .done = ++done, .total = order.size(), .configuration = &mine.configuration}));
-    const bool now = checks && compiled_[order[at]] && !aside_.count(order[at]) && !deadline.passed();
+    // As long as others compile it costs no time.
+    const bool now =
+        checks && compiled_[order[at]] && !aside_.count(order[at]) && (done < order.size() || !deadline.passed());
     return now ? check_one(order[at]) : Status();
   };
   const bool reference = !std::exchange(reference_compiled_, true);
@@ -74,6 +76,17 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
       record(order[i]).message = "the budget ended before its turn";
   }
   return {};
+}
+
+// Compilations that have begun run to their end. What they made is worth a look where that took all of the budget, and
+// there is nothing else to decide by.
+void TuningRun::allow_a_look(const std::vector<size_t>& indices) {
+  const bool any = std::any_of(indices.begin(), indices.end(),
+                               [this](size_t index) { return compiled_[index] && !aside_.count(index); });
+  if (unlimited() || !known_.empty() || !any) return;
+  const int64_t least_ns = share_of(options_.late_share, request_.budget_ns);
+  if (left_ns() >= least_ns) return;
+  set_budget(clock_.now_ns() - start_ns_ + least_ns);
 }
 
 Status TuningRun::check(const std::vector<size_t>& indices) {

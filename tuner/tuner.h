@@ -25,11 +25,13 @@
 // fast.
 //
 // A budget that is large enough has all of them compiled, checked and measured together, whatever the order. Compiling
-// may take half of it, checking half of what that leaves. Where the first batch shows that compiling all would take
+// may take half of it, checking half of what that leaves; where compilations that have begun take longer than all of
+// it, what they made is still looked at for a tenth of it. Where the first batch shows that compiling all would take
 // longer, that batch is checked and measured by itself, and as long as there is time for more, the next ones are
-// compiled; the leaders so far run beside these, so that one series has both whenever the budget ends. So a short budget is spent on those candidates from which
-// the cost model (cost_model.h) expects most. Without forecasts the default configuration comes first, then the others
-// as they are listed. Of candidates that come to the same code the first alone is tried.
+// compiled; the leaders so far run beside these, so that one series has both whenever the budget ends. So a short
+// budget is spent on those candidates from which the cost model (cost_model.h) expects most. Without forecasts the
+// default configuration comes first, then the others as they are listed. Of candidates that come to the same code the
+// first alone is tried.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -53,6 +55,7 @@ struct TunerOptions {
   double compile_share = 0.5;   // of the budget, or of what is left of it
   double forecast_share = 0.1;  // of the budget
   double check_share = 0.5;     // of what compiling leaves: the rest is for measuring
+  double late_share = 0.1;      // for checking and measuring at least, where compiling took longer than it may
   size_t batch = 12;            // candidates, or as many as there are compile threads if these are more
 };
 

@@ -203,7 +203,8 @@ class Inference {
       layouts_[largest] = FragmentLayout::blocked(shape, free_vector(largest, shape.back()), threads_);
       if (!propagate()) return false;
     }
-    // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the largest one in them.
+    // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the one in them that has
+    // most axes, and of these most elements.
     for (Space& space : spaces_) {
       if (space.layout) continue;
       if (space.uses.empty()) {
@@ -211,7 +212,8 @@ class Inference {
         continue;
       }
       const Space::Use& use = *std::max_element(space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) {
-        return a.axes.size() < b.axes.size();
+        return std::make_pair(a.axes.size(), product(tile_shape(a.buffer))) <
+               std::make_pair(b.axes.size(), product(tile_shape(b.buffer)));
       });
       space.layout = extended(layouts_.at(use.buffer.get()), use.axes, space.shape);
       if (!propagate()) return false;

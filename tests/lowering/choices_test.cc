@@ -257,6 +257,56 @@ grid r < ceildiv(N, rows)
   CHECK(!has(loops(16), "shared partial"));
 }
 
+TEST_CASE("rows of one axis keep their wide accesses when they are reduced to one element") {
+  const std::string notes = lowered({R"(tile 1
+kernel k(X: f16[N, D], Y: out f16[N, D])
+tune BD = 2048
+grid r < N
+{
+  fragment x: f32[BD], m: f32[1] = -1e30
+  for k < ceildiv(D, BD) {
+    x = X[r, k*BD +: BD] pad -inf
+    parallel i < 1 { m[i] = max(m[i], max[j < BD](x[j])) }
+  }
+  for k < ceildiv(D, BD) {
+    x = X[r, k*BD +: BD]
+    parallel j < BD { x[j] = x[j] - m[0] }
+    Y[r, k*BD +: BD] = x
+  }
+}
+)"})
+                                .notes;
+  CHECK(has(notes, "tile x: f32 in registers, layout [2048] on 128 threads: 8 r1 128 t1 2 r8"));
+}
+
+TEST_CASE("a fragment that is accessed in halves is two, where nothing needs it whole") {
+  auto notes = [](const std::string& region, const std::string& after = "") {
+    return lowered({fmt::format(R"(tile 1
+kernel k(X: inout f16[S, H, 128], C: f32[S, 64])
+grid s < ceildiv(S, 4), h < H
+{{
+  fragment x: f32[4, 128], y: f32[4] = 0
+  x = X[s*4 +: 4, h, :]
+  parallel i < 4, d < 64 {{ {} }}
+  {}
+  X[s*4 +: 4, h, :] = x
+}}
+)",
+                                region, after)})
+        .notes;
+  };
+  const std::string turned = "let a = x[i, d], b = x[i, 64 + d] x[i, d] = a * C[s*4 + i, d] - b x[i, d + 64] = a + b";
+  const std::string halves = notes(turned);
+  CHECK(has(halves, "tile x: f32 in registers, layout [4, 64]"));
+  CHECK(!has(halves, "[4, 128]"));
+  CHECK(has(notes("x[i, d] = x[i, d + 64]"), "tile x: f32 in registers, layout [4, 64]"));
+  // Whole, in pieces that overlap, with neighbours, in one half alone read as a column.
+  CHECK(has(notes(turned, "parallel i < 4 { y[i] = sum[e < 128](x[i, e]) }"), "layout [4, 128]"));
+  CHECK(has(notes("x[i, d] = x[i, d + 32]"), "layout [4, 128]"));
+  CHECK(has(notes("x[i, 2 * d] = x[i, 2 * d + 1]"), "layout [4, 128]"));
+  CHECK(has(notes(turned, "let z = x[0, 1] X[s*4, h, 0 +: 4] = y"), "layout [4, 128]"));
+}
+
 TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64") {
   const std::string text = product("f16", "f32", "a @ b^T");
   Request wide{text};

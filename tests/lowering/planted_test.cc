@@ -129,6 +129,7 @@ constexpr Row kRows[] = {
     {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
     {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
     {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
+    {Planted::kSplitPart, "parts are copied from one place", OnCpu::kNotThere},
     {Planted::kTransposedIndex, "a transposed tile is read as it was", OnCpu::kNotThere},
     {Planted::kTransposedStrides, "strides of a transposed tensor kept", OnCpu::kNotThere},
     {Planted::kClusterPart, "all blocks copy the same part", OnCpu::kNotThere},

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "simulated_device.h"
 #include "tuner/tuner.h"
@@ -121,6 +122,25 @@ TEST_CASE("asked whether it still holds, what is known stands for nothing and is
   wary.request.remeasure = true;
   CHECK(wary.tune().winner == 2);
   CHECK(wary.device.count('c', 1) == 0);
+}
+
+TEST_CASE("what compilers made that ran over the budget is looked at before it is chosen from") {
+  for (const int64_t compile_ms : {60, 400}) {
+    FakeClock clock;
+    SimulatedDevice device(clock, bases({1'400'000, 1'000'000, 1'200'000, 1'300'000}));
+    for (SimulatedCandidate& candidate : device.candidates) candidate.compile_ns = compile_ms * 1'000'000;
+    // All have begun when the time is up.
+    device.on_compile = [&](size_t) {
+      while (device.count('c') < 4) std::this_thread::yield();
+    };
+    TuneRequest request = request_for(4);
+    request.workers = 4;
+    request.budget_ns = 200'000'000;
+    const auto result = Tuner().tune(request, device, clock);
+    REQUIRE(result.ok());
+    CHECK(result->winner == 1);
+    CHECK(result->total_ns <= 4 * compile_ms * 1'000'000 + 30'000'000);
+  }
 }
 
 TEST_CASE("later batches are compared with the best so far in series of their own, however the budget ends") {
