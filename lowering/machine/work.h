@@ -61,6 +61,7 @@ struct Work {
 struct BlockWork {
   Work loops;  // of loops over stages that are filled ahead
   Work rest;
+  bool assumed = false;  // integers that memory holds bound a loop, and count as 4096
 };
 
 inline constexpr int64_t kLineBytes = 128;  // of a GPU's caches
@@ -105,7 +106,7 @@ struct WorkInputs {
 // REQUIRES: `kernel` is what lower() emits. `concrete`: the kernel it came from.
 WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete);
 
-// What the block does for tile `tile`. Nothing where a trip count is known to the device alone.
+// What the block does for tile `tile`. Nothing where a trip count is neither known nor a length in memory.
 std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& inputs, int64_t tile);
 
 // Bytes of a tensor of the profile; 0 if its shape is unknown.

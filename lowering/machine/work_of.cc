@@ -1,5 +1,6 @@
 // From a profile to the work of one tile, for given values of a launch.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "ir/instantiate.h"
@@ -13,6 +14,17 @@ using Kind = WorkNode::Kind;
 
 // Iterations of a loop, most, whose work is looked at one by one; of longer ones some stand for all.
 constexpr int64_t kSampledIterations = 8;
+
+// What only the device knows, where it bounds a loop: the length of a sequence or of a list, mostly. Configurations are
+// compared by how they cut it up, which hardly depends on how long it is.
+constexpr int64_t kLengthFromMemory = 4096;
+
+ExprRef with_lengths(const ExprRef& expr) {
+  return ir::rewrite(expr, [](const ExprRef& node) {
+    const bool loads = node->kind == ir::ExprKind::kLoad && ir::is_integer(node->type) && ir::bits(node->type) >= 16;
+    return loads ? ir::make_int(kLengthFromMemory, node->type) : node;
+  });
+}
 
 void need(const ExprRef& expr, std::set<const ir::Var*>* needed) {
   ir::visit(expr, [&](const ExprRef& part) {
@@ -62,7 +74,7 @@ void prune(WorkNodes* nodes, std::set<const ir::Var*>* needed) {
 
 class Follower {
  public:
-  explicit Follower(ir::HostEnv env) : env_(std::move(env)) {}
+  explicit Follower(ir::HostEnv env) : env_(std::move(env)), assumed_(env_) {}
 
   bool unknown = false;
   BlockWork total;
@@ -74,10 +86,7 @@ class Follower {
           (ahead ? total.loops : total.rest).add(node.work, times);
           break;
         case Kind::kLet:
-          if (auto value = ir::evaluate(node.value, env_); value.ok())
-            env_[node.var.get()] = *value;
-          else
-            env_.erase(node.var.get());
+          let(node);
           break;
         case Kind::kLoop:
           loop(node, times, ahead || node.filled_ahead);
@@ -94,24 +103,36 @@ class Follower {
   }
 
  private:
+  void let(const WorkNode& node) {
+    const ir::Var* var = node.var.get();
+    env_.erase(var), assumed_.erase(var);
+    if (auto value = ir::evaluate(node.value, env_); value.ok())
+      env_[var] = assumed_[var] = *value;
+    else if (auto length = ir::evaluate(with_lengths(node.value), assumed_); length.ok())
+      assumed_[var] = *length;
+  }
+  std::optional<int64_t> bound(const ExprRef& expr) {
+    if (const auto value = ir::evaluate_int(expr, env_); value.ok()) return *value;
+    const auto length = ir::evaluate_int(with_lengths(expr), assumed_);
+    (length.ok() ? total.assumed : unknown) = true;
+    return length.ok() ? std::optional(*length) : std::nullopt;
+  }
+
   void loop(const WorkNode& node, double times, bool ahead) {
-    const auto first = ir::evaluate_int(node.value, env_), end = ir::evaluate_int(node.end, env_);
-    if (!first.ok() || !end.ok()) {
-      unknown = true;
-      return;
-    }
+    const std::optional<int64_t> first = bound(node.value), end = bound(node.end);
+    if (!first || !end) return;
     const int64_t trips = *end - *first;
     if (trips <= 0) return;
     const int64_t samples = node.varies ? std::min(trips, kSampledIterations) : 1;
     for (int64_t i = 0; i < samples; ++i) {
       // The first and the last one are among them.
       const int64_t step = samples > 1 ? i * (trips - 1) / (samples - 1) : 0;
-      env_[node.var.get()] = {.i = *first + step};
+      env_[node.var.get()] = assumed_[node.var.get()] = {.i = *first + step};
       follow(node.body, times * static_cast<double>(trips) / static_cast<double>(samples), ahead);
     }
   }
 
-  ir::HostEnv env_;
+  ir::HostEnv env_, assumed_;  // what is known, and what may bound loops
 };
 
 ir::HostEnv environment(const WorkProfile& profile, const WorkInputs& inputs) {

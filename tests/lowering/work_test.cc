@@ -1,5 +1,7 @@
 #include "lowering/machine/work.h"
 
+#include <fmt/format.h>
+
 #include "lowered_text.h"
 #include "lowering/machine/rates.h"
 
@@ -195,18 +197,38 @@ TEST_CASE("an attention: trips that depend on the tile") {
   }
 }
 
-TEST_CASE("trips that only the device knows, values that are missing, and the CPU: nothing is claimed") {
-  Request request{R"(tile 1
-kernel gathered(X: f32[N], first: i32[G], Y: out f32[G])
+TEST_CASE("lengths that memory holds are taken for 4096, and for less where the launch bounds them") {
+  auto gathered = [](const std::string& length) {
+    return lowering::lowered({fmt::format(R"(tile 1
+kernel gathered(X: f32[N], first: i32[G], scale: f32[G], Y: out f32[G])
 grid g < G
-{
+{{
   fragment total: f32[1] = 0
-  for n < i64(first[g]) { parallel i < 1 { total[i] += X[n] } }
-  parallel i < 1 { Y[g] = total[i] }
+  let length = {}
+  for n < ceildiv(length, 8) {{ parallel i < 1 {{ total[i] += X[n] }} }}
+  parallel i < 1 {{ Y[g] = total[i] }}
+}}
+)",
+                                          length)});
+  };
+  auto at = [](const Lowered& lowered, int64_t n) {
+    return work_of(*lowered.work, {std::vector<int64_t>{n, 8}, {}, std::vector<int64_t>{8}, 8}, 0);
+  };
+  auto reads = [&](const Lowered& lowered, int64_t n) {
+    Work all = at(lowered, n)->loops;
+    all.add(at(lowered, n)->rest);
+    return all.read_bytes[0];
+  };
+  const Lowered free = gathered("first[g]"), bounded = gathered("min(first[g], i32(N))"), known = gathered("i32(N)");
+  CHECK(reads(free, 64) == reads(known, 4096));
+  CHECK(reads(bounded, 64) == reads(known, 64));
+  CHECK(reads(bounded, 100'000) == reads(known, 4096));
+  CHECK(at(free, 64)->assumed);
+  CHECK(!at(known, 64)->assumed);
+  CHECK(!at(gathered("i32(scale[g])"), 64));  // no length
 }
-)"};
-  const Lowered gathered = lowering::lowered(request);
-  CHECK(!work_of(*gathered.work, {std::vector<int64_t>{64, 8}, {}, std::vector<int64_t>{8}, 8}, 0));
+
+TEST_CASE("values that are missing, and the CPU: nothing is claimed") {
   Request matmul{kMatmul};
   const Lowered lowered = lowering::lowered(matmul);
   CHECK(!work_of(*lowered.work, {std::vector<int64_t>{64}, {}, std::vector<int64_t>{1, 1}, 1}, 0));

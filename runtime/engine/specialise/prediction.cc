@@ -53,6 +53,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
     if (!work) return std::nullopt;
     mean.loops.add(work->loops, 1.0 / static_cast<double>(samples));
     mean.rest.add(work->rest, 1.0 / static_cast<double>(samples));
+    mean.assumed |= work->assumed;
     longest = std::max(longest, work->loops.fills);
     fills += work->loops.fills / static_cast<double>(samples);
   }
@@ -65,6 +66,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   LaunchPrediction prediction;
   prediction.residency = lowering::residency_of(profile, architecture);
   prediction.blocks = inputs.tiles;
+  prediction.assumed = mean.assumed;
   prediction.flawed = prediction.residency.spills || !lowered.flaw.empty();
 
   using lowering::ProductKind;

@@ -15,14 +15,15 @@ struct LaunchPrediction {
   tuner::Prediction time;
   lowering::Residency residency;
   int64_t blocks = 0;
-  bool flawed = false;  // lowering has found a flaw, or the compiler is likely to find one
-  uint64_t code = 0;    // of what is compiled and launched
+  bool assumed = false;  // lengths that memory holds are taken for 4096
+  bool flawed = false;   // lowering has found a flaw, or the compiler is likely to find one
+  uint64_t code = 0;     // of what is compiled and launched
 
   tuner::Forecast forecast() const { return {time.ns, flawed, code, time.effort}; }
 };
 
-// Nothing on a device without rates (the CPU), for an empty grid, and where what a block does depends on what only the
-// device knows. `inputs` belong to the kernel that was lowered.
+// Nothing on a device without rates (the CPU), for an empty grid, and where what a block does cannot be worked out from
+// the launch, or from lengths of which something may be assumed. `inputs` belong to the kernel that was lowered.
 std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered, int architecture, int multiprocessors,
                                                const lowering::WorkInputs& inputs);
 
