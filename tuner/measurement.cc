@@ -135,12 +135,12 @@ bool Measurement::settled(const std::vector<Standing>& standings) const {
   });
 }
 
-// The fastest by its samples, the one that a tie would go to, then by rank. More than the fastest alone would let noise
-// choose; more than a few would make the blocks too dear.
 const Effort& Measurement::effort_of(size_t index) const {
   return std::find_if(live_.begin(), live_.end(), [&](const Trial& trial) { return trial.index == index; })->effort;
 }
 
+// The fastest by its samples, the one that a tie would go to, then by rank, kinds that are not there yet first. More
+// than the fastest alone would let noise choose; more than a few would make the blocks too dear.
 void Measurement::choose_finalists() {
   std::vector<Standing> ranked = standings();
   auto fastest = std::min_element(ranked.begin(), ranked.end(), [](const Standing& a, const Standing& b) {

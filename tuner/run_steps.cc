@@ -90,12 +90,12 @@ void TuningRun::allow_a_look(const std::vector<size_t>& indices) {
 }
 
 Status TuningRun::check(const std::vector<size_t>& indices) {
-  std::vector<size_t> todo;
+  std::vector<size_t> unchecked;
   for (size_t index : indices)
-    if (compiled_[index] && !checked_[index] && !aside_.count(index)) todo.push_back(index);
+    if (compiled_[index] && !checked_[index] && !aside_.count(index)) unchecked.push_back(index);
   size_t done = 0;
   const Deadline deadline(clock_, clock_.now_ns(), share_of(options_.check_share, left_ns()));
-  for (size_t index : todo) {
+  for (size_t index : unchecked) {
     CandidateRecord& mine = record(index);
     const bool any_passed = std::any_of(indices.begin(), indices.end(), [this](size_t i) {
       return passed_[i] && (record(i).state == CandidateState::kUntried || is_served(record(i)));
@@ -107,7 +107,7 @@ Status TuningRun::check(const std::vector<size_t>& indices) {
     }
     KACHEL_TRY(check_one(index));
     KACHEL_TRY(reporter_.report(
-        {.phase = Phase::kChecking, .done = ++done, .total = todo.size(), .configuration = &mine.configuration}));
+        {.phase = Phase::kChecking, .done = ++done, .total = unchecked.size(), .configuration = &mine.configuration}));
   }
   note_harms();
   return {};

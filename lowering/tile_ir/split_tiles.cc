@@ -64,7 +64,7 @@ class Splits {
   explicit Splits(const ir::Kernel& kernel) {
     block(kernel.body);
     for (const auto& [buffer, extents] : parts_)
-      if (!refused_.count(buffer)) decide(buffer, extents);
+      if (!refused_.count(buffer.get())) decide(buffer, extents);
     for (const ir::CopyStmt* copy : copies_)
       for (const auto& [tile, slice] : {std::pair(&copy->dst, &copy->src), std::pair(&copy->src, &copy->dst)})
         if (const Split* split = find(tile->buffer); split && !can_part(*slice, *tile, *split))
@@ -120,7 +120,7 @@ class Splits {
 
   void access(const BufferRef& buffer, const std::vector<ExprRef>& indices) {
     if (buffer->scope != ir::Scope::kFragment) return;
-    std::vector<int64_t>& parts = parts_.try_emplace(buffer.get(), indices.size()).first->second;
+    std::vector<int64_t>& parts = parts_.try_emplace(buffer, indices.size()).first->second;
     for (size_t axis = 0; axis < indices.size(); ++axis) {
       const std::optional<Place> place = place_of(indices[axis]);
       const auto found = place ? extents_.find(place->var.get()) : extents_.end();
@@ -131,18 +131,17 @@ class Splits {
       if (!fits || (parts[axis] && parts[axis] != extent)) refused_.insert(buffer.get());
       parts[axis] = extent;
     }
-    tiles_[buffer.get()] = buffer;
   }
 
-  void decide(const ir::Buffer* buffer, const std::vector<int64_t>& extents) {
+  void decide(const BufferRef& buffer, const std::vector<int64_t>& extents) {
     std::optional<Split> split;
     for (size_t axis = 0; axis < extents.size(); ++axis) {
-      const int64_t whole = extent_of(tiles_.at(buffer), axis);
+      const int64_t whole = extent_of(buffer, axis);
       if (extents[axis] == whole) continue;
       if (split || whole / extents[axis] > kMostParts) return;
       split = Split{axis, extents[axis]};
     }
-    if (split) splits_[buffer] = *split;
+    if (split) splits_[buffer.get()] = *split;
   }
 
   static bool can_part(const ir::TileRef& slice, const ir::TileRef& tile, const Split& split) {
@@ -153,9 +152,8 @@ class Splits {
     return !bounded && slice.axes[axis].kind != AxisSpec::Kind::kGather;
   }
 
-  std::map<const ir::Var*, int64_t> extents_;                // of the region's variables
-  std::map<const ir::Buffer*, std::vector<int64_t>> parts_;  // by axis: what is accessed at once
-  std::map<const ir::Buffer*, BufferRef> tiles_;
+  std::map<const ir::Var*, int64_t> extents_;        // of the region's variables
+  std::map<BufferRef, std::vector<int64_t>> parts_;  // by axis: what is accessed at once
   std::set<const ir::Buffer*> refused_;
   std::vector<const ir::CopyStmt*> copies_;
   std::map<const ir::Buffer*, Split> splits_;

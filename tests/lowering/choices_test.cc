@@ -300,7 +300,7 @@ grid s < ceildiv(S, 4), h < H
   CHECK(has(halves, "tile x: f32 in registers, layout [4, 64]"));
   CHECK(!has(halves, "[4, 128]"));
   CHECK(has(notes("x[i, d] = x[i, d + 64]"), "tile x: f32 in registers, layout [4, 64]"));
-  // Whole, in pieces that overlap, with neighbours, in one half alone read as a column.
+  // Whole in another region, in pieces that overlap, with neighbours, an element outside of regions.
   CHECK(has(notes(turned, "parallel i < 4 { y[i] = sum[e < 128](x[i, e]) }"), "layout [4, 128]"));
   CHECK(has(notes("x[i, d] = x[i, d + 32]"), "layout [4, 128]"));
   CHECK(has(notes("x[i, 2 * d] = x[i, 2 * d + 1]"), "layout [4, 128]"));
