@@ -2,7 +2,6 @@
 // lowering/pipeline.cc holds the order of the passes.
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,9 +12,6 @@
 #include "support/status.h"
 
 namespace kachel::lowering {
-
-// Part of every binary's key: raise it whenever the emitted code of any program may change.
-inline constexpr uint32_t kLoweringVersion = 32;
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
@@ -67,8 +63,6 @@ struct TensorMap {
   bool transposed = false;  // the tensor and the box have the parameter's last two axes in the other order
 };
 
-inline constexpr int32_t kAlwaysResident = std::numeric_limits<int32_t>::max();
-
 inline constexpr int kMostCluster = 8;  // what every GPU with clusters can launch
 
 struct WorkProfile;
@@ -84,9 +78,7 @@ struct Lowered {
   ClusterShape cluster;         // tiles are numbered cluster by cluster, with each axis of the grid filled up
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
-  // A grid of at most this many tiles for each block that runs at once is better launched with no more blocks than
-  // that, which go on to further tiles. 0: a block a tile.
-  int32_t resident_tiles = 0;
+  bool resident = false;      // no more blocks than run at once, which go on to further tiles; else a block a tile
   bool one_tile = false;      // a block computes the tile of its own number only: never fewer blocks than tiles
   bool deterministic = true;  // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU

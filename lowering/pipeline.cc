@@ -241,10 +241,6 @@ std::string flaw_of(const Lowering& lowering) {
   return bytes ? fmt::format("{} bytes of tiles in global memory", bytes) : "";
 }
 
-// Of unequal length, walked back and forth: as many as a block takes before those of one multiprocessor come to differ
-// more from another's than a last block does. Found on an H200.
-constexpr int32_t kEvenedTiles = 8;
-
 }  // namespace
 
 Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
@@ -260,9 +256,11 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
   lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
   lowered.maps = loops.maps;
-  // The producer runs ahead into the next tile. Many tiles of unequal length are better dealt out by the hardware.
-  if (!loops.producer.empty() && !loops.one_tile)
-    lowered.resident_tiles = loops.back_and_forth ? kEvenedTiles : kAlwaysResident;
+  // The producer runs ahead into the next tile. Tiles of unequal length whose numbers say nothing of it are better dealt
+  // out by the hardware.
+  const Schedule& schedule = lowering.schedule;
+  lowered.resident =
+      !loops.producer.empty() && !loops.one_tile && (schedule.backwards.empty() || tiles_by_length(schedule));
   lowered.cluster = loops.cluster;
   lowered.one_tile = loops.one_tile;
   lowered.shared_bytes = loops.shared_bytes;
@@ -270,7 +268,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.deterministic = !loops.float_atomics;
   if (!cpu) {
     WorkProfile work = profile_of(loops, concrete);
-    work.resident = lowered.resident_tiles == kAlwaysResident;
+    work.resident = lowered.resident;
     lowered.work = std::make_shared<const WorkProfile>(std::move(work));
   }
   if (options.keep_stages) {

@@ -19,6 +19,12 @@ namespace {
 ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
   return ir::make_typed(op, {a, b});
 }
+ExprRef round_up_div(const ExprRef& a, const ExprRef& b) {
+  return apply(Op::kDiv, apply(Op::kSub, apply(Op::kAdd, a, b), ir::make_int(1, a->type)), b);
+}
+ExprRef from_end(const ExprRef& extent, const ExprRef& place) {
+  return apply(Op::kSub, apply(Op::kSub, extent, ir::make_int(1, extent->type)), place);
+}
 ExprRef as_float(const ExprRef& value) {
   return ir::make_cast({DType::F32, nullptr}, value);
 }
@@ -49,7 +55,9 @@ TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b)
 }
 
 // Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where
-// the grid has an order of its own, all axes but the last make the rows, and `rest` is the row.
+// the grid has an order of its own, all axes but the last make the rows, and `rest` is the row: columns go backwards
+// there because their tiles are of unequal length. Groups are even then, and every second one goes forwards, the last
+// one backwards, so that tiles near each other are of like length across groups too.
 std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, const std::vector<size_t>& order,
                                           ExprRef* rest) {
   const size_t x = order.back(), y = order[order.size() - 2];
@@ -71,6 +79,7 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
     const ExprRef fit = apply(Op::kMax, ir::make_cast({DType::I32, nullptr}, rows), int32(1));
     most = place("most_rows", apply(Op::kMin, fit, int32(schedule_.raster)), 1);
   }
+  if (all) most = place("even_rows", round_up_div(all_rows, place("groups", round_up_div(all_rows, most), 1)), 1);
   const ExprRef together = apply(Op::kMin, most, all_rows);  // so that their tiles are as few as all
   const ExprRef group = place("group_tiles", apply(Op::kMul, extents[x], together), 1);
   const Division groups = divided(plane, group);
@@ -84,11 +93,15 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   column = place("column", column);
   const ExprRef row = apply(Op::kAdd, first, apply(Op::kSub, in_group, apply(Op::kMul, column, rows)));
   std::vector<ExprRef> places(extents.size());
-  places[x] = column;
-  if (all)
-    *rest = place("row", row);
-  else
+  if (!all) {
+    places[x] = column;
     places[y] = row;
+    return places;
+  }
+  *rest = place("row", row);
+  const ExprRef groups_after = apply(Op::kDiv, apply(Op::kSub, all_rows, apply(Op::kAdd, first, place_number(1))), most);
+  const ExprRef forwards = apply(Op::kEq, apply(Op::kMod, groups_after, place_number(2)), place_number(1));
+  places[x] = ir::make_typed(Op::kSelect, {forwards, column, from_end(extents[x], column)});
   return places;
 }
 
@@ -112,8 +125,7 @@ std::vector<ExprRef> TileLowering::places_of(const ExprRef& tile, const std::vec
     const bool last = i == 0 || placed;  // of those that count `rest`
     const Division parts = last ? Division{nullptr, placed ? together[axis] : rest} : divided(rest, extents[axis]);
     ExprRef value = parts.rest;
-    if (schedule_.backwards.count(axis))
-      value = apply(Op::kSub, apply(Op::kSub, extents[axis], place_number(1)), value);
+    if (schedule_.backwards.count(axis) && !placed) value = from_end(extents[axis], value);
     if (planted(Planted::kGridOrder) && i > 0) value = apply(Op::kDiv, rest, extents[axis]);
     places[axis] = value->type == DType::I64 ? value : ir::make_cast({DType::I64, nullptr}, value);
     if (!last) rest = parts.quotient;

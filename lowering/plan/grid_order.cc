@@ -171,6 +171,13 @@ void order_grid(const ir::Kernel& kernel, Schedule* schedule) {
   schedule->raster = schedule->row_bytes ? kShortRowsTogether : kRowsTogether;
 }
 
+bool tiles_by_length(const Schedule& schedule) {
+  const size_t axis = *schedule.backwards.begin();
+  if (schedule.backwards.size() > 1) return false;
+  if (schedule.order.empty()) return axis == 0;
+  return schedule.raster > 1 ? schedule.order.back() == axis : schedule.order.front() == axis;
+}
+
 std::set<size_t> rising_axes(const ir::Kernel& kernel) {
   std::set<size_t> axes;
   for (size_t i = 0; i < kernel.grid.size(); ++i) {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 
-#include "lowering/lower.h"
+#include "lowering/version.h"
 
 namespace kachel::runtime {
 

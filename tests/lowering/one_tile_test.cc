@@ -41,8 +41,8 @@ TEST_CASE("no second team, no loop over tiles, and results are stored from where
   CHECK(has(one.loop_ir, "for tile tile, one a block"));
   CHECK(has(one.notes, "tiles: one a block"));
   CHECK(one.one_tile);
-  CHECK(one.resident_tiles == 0);
-  CHECK(many.resident_tiles == kAlwaysResident);
+  CHECK_FALSE(one.resident);
+  CHECK(many.resident);
   CHECK(one.shared_bytes <= 8 * (64 + 128) * 64 * 2 + 1024);
   CHECK(many.shared_bytes > 8 * (64 + 128) * 64 * 2 + 1024);
   // Nine stages leave no room beside them, but afterwards.

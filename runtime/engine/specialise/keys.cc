@@ -6,6 +6,7 @@
 #include <span>
 
 #include "lowering/machine/machine.h"
+#include "lowering/version.h"
 #include "runtime/engine/specialise/cpu_target.h"
 #include "runtime/engine/specialise/grid_size.h"
 

@@ -280,7 +280,7 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
                         .workspace_bytes = lowered.workspace_bytes,
                         .slots = std::move(lowered.slots),
                         .maps = std::move(lowered.maps),
-                        .resident_tiles = lowered.resident_tiles,
+                        .resident = lowered.resident,
                         .cluster = lowered.cluster,
                         .usage = compiled.usage,
                         .flaw = flaw_of(lowered, compiled),

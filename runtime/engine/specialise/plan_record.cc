@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -78,7 +78,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
     out.put<uint64_t>(map.box.size());
     for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
-  out.put(step.resident_tiles);
+  out.put<uint8_t>(step.resident);
   out.put<uint64_t>(step.cluster.size());
   for (int32_t along : step.cluster) out.put(along);
   out.put(step.usage.registers);
@@ -119,8 +119,9 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
     if (in.ok() && !map_is_valid(map, model)) return damaged("a tensor map describes nothing");
     step.maps.push_back(std::move(map));
   }
-  step.resident_tiles = in.get<int32_t>();
-  if (step.resident_tiles < 0) return damaged("its tiles a block");
+  const auto resident = in.get<uint8_t>();
+  if (resident > 1) return damaged("whether its blocks are resident");
+  step.resident = resident == 1;
   step.cluster.resize(in.get_count(4));
   for (int32_t& along : step.cluster) along = in.get<int32_t>();
   if (in.ok() && !is_cluster(step.cluster, model)) return damaged("the shape of its clusters");

@@ -21,7 +21,7 @@ struct PlanStep {
   int64_t workspace_bytes = 0;  // per launched block
   std::vector<lowering::Slot> slots;
   std::vector<lowering::TensorMap> maps;
-  int32_t resident_tiles = 0;    // see lowering::Lowered
+  bool resident = false;         // see lowering::Lowered
   std::vector<int32_t> cluster;  // the same
   ResourceUsage usage;
   std::string flaw;  // what the compiler holds against it, for the tuner (tuner/runner.h)

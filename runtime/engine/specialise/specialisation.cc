@@ -28,8 +28,7 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
     overflow |= __builtin_mul_overflow(total, filled, &total);
   }
   out.total = empty ? 0 : total;
-  const uint64_t most = out.total <= limit.tiles ? limit.blocks : BlockLimit().blocks;
-  out.blocks = static_cast<uint32_t>(std::min(out.total, most));
+  out.blocks = static_cast<uint32_t>(std::min(out.total, limit.blocks));
   return empty || !(overflow || total > limit.total);
 }
 
@@ -90,7 +89,7 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   uint32_t cluster = 1;
   for (int32_t along : step.cluster) cluster *= static_cast<uint32_t>(along);
   if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
-  if (step.workspace_bytes > 0 || step.resident_tiles > 0) {
+  if (step.workspace_bytes > 0 || step.resident) {
     // Scratch is per launched block, so no more are launched than can run at once.
     const auto threads = static_cast<uint32_t>(step.threads), shared = static_cast<uint32_t>(step.shared_bytes);
     KACHEL_ASSIGN(const int32_t resident, cluster > 1 ? made->function_->resident_clusters(threads, shared, cluster)
@@ -98,8 +97,6 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
     const int32_t times = cluster > 1 ? static_cast<int32_t>(cluster) : std::max(properties.multiprocessors, 1);
     const uint64_t blocks = static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(times);
     made->hot_.limit.blocks = blocks;
-    if (step.workspace_bytes == 0 && step.resident_tiles != lowering::kAlwaysResident)
-      made->hot_.limit.tiles = blocks * static_cast<uint64_t>(step.resident_tiles);
   }
   return made;
 }

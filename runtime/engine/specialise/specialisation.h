@@ -29,7 +29,7 @@ struct LaunchGrid {
 struct BlockLimit {
   uint8_t fill[kMaxGrid] = {};
   uint64_t total = std::numeric_limits<int64_t>::max();
-  uint64_t blocks = std::numeric_limits<int32_t>::max() - 1, tiles = std::numeric_limits<uint64_t>::max();
+  uint64_t blocks = std::numeric_limits<int32_t>::max() - 1;
 
   static BlockLimit of(const std::vector<int32_t>& cluster);  // lowering::Lowered::cluster
 };

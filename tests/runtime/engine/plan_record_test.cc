@@ -31,7 +31,7 @@ PlanRecord plan() {
                            {Slot::Kind::kBlocks, 0, 0},
                            {Slot::Kind::kWorkspace, 0, 0}},
                           {{0, {64, 32}, 64}},
-                          8,
+                          true,
                           {2, 1},
                           {42, 0, 4096},
                           "spills",
@@ -49,7 +49,7 @@ TEST_CASE("a plan survives its encoding") {
   REQUIRE(read->steps[0].maps.size() == 1);
   CHECK(read->steps[0].maps[0].box == std::vector<int32_t>{64, 32});
   CHECK(read->steps[0].maps[0].swizzle == 64);
-  CHECK(read->steps[0].resident_tiles == 8);
+  CHECK(read->steps[0].resident);
   CHECK(read->steps[0].cluster == std::vector<int32_t>{2, 1});
   CHECK(read->steps[0].usage.registers == 42);
   CHECK(read->steps[0].flaw == "spills");
