@@ -24,6 +24,7 @@
 //            -> narrow
 //            -> hoist invariants -> simplify
 //            -> divide by invariants   on the CPU
+//            -> pass places       of tiles, from who copies ahead to who computes
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
@@ -40,6 +41,7 @@
 #include "lowering/passes/hoist_invariants.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
+#include "lowering/passes/pass_places.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/passes/spare_tiles.h"
 #include "lowering/passes/synchronise.h"
@@ -217,8 +219,6 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     simplify(&lowering.loops);
   }
   if (target.kind == Target::Kind::kCpu) divide_by_invariants(&lowering.loops);
-  if (std::string broken = verify(lowering.loops); !broken.empty())
-    return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
   return lowering;
 }
 
@@ -226,9 +226,16 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
 
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
   KACHEL_TRY(check_target(target));
-  if (is_plain(target)) return lower_to_loops(concrete, target, fact_mask, Fetches::kTiles);
-  const ir::Kernel kernel = transposed_views(concrete, &fact_mask);
-  return lower_to_loops(kernel, target, fact_mask, Fetches::kTiles);
+  const bool plain = is_plain(target);
+  uint64_t facts = fact_mask;
+  const ir::Kernel kernel = plain ? concrete : transposed_views(concrete, &facts);
+  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles));
+  if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
+  // Behind the profile, for which a tile's place is a matter of its number.
+  if (!plain) pass_places(&lowering.loops, target);
+  if (std::string broken = verify(lowering.loops); !broken.empty())
+    return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
+  return lowering;
 }
 
 namespace {
@@ -256,8 +263,8 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
   lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
   lowered.maps = loops.maps;
-  // The producer runs ahead into the next tile. Tiles of unequal length whose numbers say nothing of it are better dealt
-  // out by the hardware.
+  // The producer runs ahead into the next tile. Tiles of unequal length whose numbers say nothing of it are better
+  // dealt out by the hardware.
   const Schedule& schedule = lowering.schedule;
   lowered.resident =
       !loops.producer.empty() && !loops.one_tile && (schedule.backwards.empty() || tiles_by_length(schedule));
@@ -267,7 +274,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;
   if (!cpu) {
-    WorkProfile work = profile_of(loops, concrete);
+    WorkProfile work = lowering.work;
     work.resident = lowered.resident;
     lowered.work = std::make_shared<const WorkProfile>(std::move(work));
   }

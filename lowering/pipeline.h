@@ -1,6 +1,7 @@
 // lower() up to the text. For tests that execute or inspect loop IR.
 #pragma once
 #include "lowering/loop_ir/loop_ir.h"
+#include "lowering/machine/work.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
 
@@ -11,6 +12,7 @@ struct Lowering {
   Schedule schedule;
   Placements placements;
   LoopKernel loops;
+  WorkProfile work;  // empty on the CPU
 };
 
 // Arguments and errors as those of lower(). The result borrows nothing but the buffers and variables of `concrete`.

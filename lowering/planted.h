@@ -107,6 +107,8 @@ enum class Planted {
   kClusterNotTold,        // a block tells itself that it has released a stage, the others not at all
   kSpareTileStored,       // a tile that fills a cluster up is stored as if it were the grid's
   kSpareTileFar,          // and is computed from beyond the edge
+  kPlaceNotAwaited,       // a tile's place is said to be there before it is
+  kPlaceTakenEarly,       // and to be read before it has been
   kCount,
 };
 

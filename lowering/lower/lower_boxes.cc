@@ -76,11 +76,9 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
     if (!planted(Planted::kBoxNotAwaited)) emit(marker(Kind::kBulkStoreWait, copies));
   };
   const int64_t count = layout.registers() / (groups * kNeighbours);
-  if (count % buffers) await((count - 1) % buffers);
-  unrolled("number", count, [&](ExprRef number) {
+  auto fill = [&](const ExprRef& number) {
     const ExprRef first = times(number, groups * kNeighbours);
     const ExprRef box = plus(first_box, times(apply(Op::kMod, number, buffers), elements));
-    await(buffers - 1);
     for (int64_t pair = 0; converts && pair < groups * kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
       two.type = type;
@@ -96,6 +94,10 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
                         {packed, plus(converts ? int32(0) : first, int32(group * kNeighbours)), kNeighbours, false}};
       emit({std::move(write)});
     }
+  };
+  auto send = [&](const ExprRef& number) {
+    const ExprRef first = times(number, groups * kNeighbours);
+    const ExprRef box = plus(first_box, times(apply(Op::kMod, number, buffers), elements));
     LoopIntrinsic store{Kind::kBulkStore, {}, nullptr};
     store.immediate = map;
     store.operands = {{storage(to), int32(0), elements, true}, {boxes, box, elements, false}};
@@ -116,6 +118,18 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
     }
     store.coordinates.assign(coordinates.rbegin(), coordinates.rend());
     emit({std::move(store)});
+  };
+  if (count == buffers) {  // one fence is waited for, not one after another
+    await(0);
+    unrolled("number", count, fill);
+    unrolled("number", count, send);
+    return true;
+  }
+  if (count % buffers) await((count - 1) % buffers);
+  unrolled("number", count, [&](const ExprRef& number) {
+    await(buffers - 1);
+    fill(number);
+    send(number);
   });
   return true;
 }

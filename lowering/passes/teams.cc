@@ -51,6 +51,7 @@ bool keeps_to_teams(const LoopKernel& kernel) {
     if (buffer.buffer->scope == ir::Scope::kShared && !buffer.of_warps) shared.insert(buffer.buffer.get());
   for (const LoopPhases& phases : kernel.phases) shared.erase(phases.buffer.get());
   for_each_statement(kernel.producer, [&](const LoopStmt& stmt) {
+    if (const auto* store = std::get_if<LoopStore>(&stmt.node)) shared.erase(store->buffer.get());
     const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
     if (copy && (copy->kind == LoopIntrinsic::Kind::kBulkCopy || copy->kind == LoopIntrinsic::Kind::kCopyAsync))
       shared.erase(copy->operands[0].buffer.get());

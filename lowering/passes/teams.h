@@ -14,7 +14,7 @@ namespace kachel::lowering {
 int choose_teams(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,
                  const Target& target);
 
-// Whether the teams of a synchronised kernel neither meet at barriers nor share memory but for the pipelines' stages.
+// Whether the teams of a synchronised kernel neither meet at barriers nor share memory but for what the producer writes.
 bool keeps_to_teams(const LoopKernel& kernel);
 
 }  // namespace kachel::lowering

@@ -83,6 +83,26 @@ TEST_CASE("tiles that read the same follow each other; from the end, as many row
   CHECK(has(causal.loop_ir, "let most_rows: "));
 }
 
+TEST_CASE("the producer works out where a tile lies, if that takes a division") {
+  const std::string causal = on_hopper(attend(true)).loop_ir;
+  const std::string consumers =
+      causal.substr(causal.find("for tile"), causal.find("producer") - causal.find("for tile"));
+  CHECK(has(causal, "shared places: i64[8]"));
+  CHECK(has(consumers, "let i: i64 = places["));
+  CHECK(has(consumers, "let b: i64 = places["));
+  CHECK(!has(consumers, "group_tiles"));
+  CHECK(has(causal, "phases given: 4 of 1 arrivals"));
+  // One tile a block is worked out by all at once.
+  Request request{attend(true)};
+  request.target.architecture = 90;
+  request.target.one_tile = true;
+  CHECK(!has(lowered(request).loop_ir, "places"));
+  // And where there is no memory left for it.
+  request.target.one_tile = false;
+  request.target.shared_limit = on_hopper(attend(true)).shared_bytes - 1;
+  CHECK(!has(lowered(request).loop_ir, "places"));
+}
+
 TEST_CASE("tiles that share a loop's iterations out read nothing alike") {
   const std::string shares[] = {"p*share .. min(ceildiv(K, 64), (p + 1)*share)", "p*share .. p*share + share",
                                 "p*share .. ceildiv(K, 64)", "0 .. (p + 1)*share"};

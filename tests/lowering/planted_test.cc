@@ -137,6 +137,8 @@ constexpr Row kRows[] = {
     {Planted::kClusterNotTold, "a neighbour is not told of a release", OnCpu::kNotThere},
     {Planted::kSpareTileStored, "what fills a cluster up is stored", OnCpu::kNotThere},
     {Planted::kSpareTileFar, "it reads beyond the edge", OnCpu::kNotThere},
+    {Planted::kPlaceNotAwaited, "a tile's place is not there yet", OnCpu::kNotThere},
+    {Planted::kPlaceTakenEarly, "and is overwritten before it is read", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 

@@ -83,7 +83,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kStore: {
       const int64_t at = eval(stmt.a, thread).i;
       const Scalar value = eval(stmt.b, thread);
-      if (uint8_t* base = element(stmt.buffer, at, thread, Access::kWrite))
+      if (uint8_t* base = element(stmt.buffer, at, thread, produces(thread) ? Access::kMake : Access::kWrite))
         ir::store_element(type_of(stmt.buffer), base, at, value);
       break;
     }
