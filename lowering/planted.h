@@ -100,6 +100,7 @@ enum class Planted {
   kBoxNotAwaited,         // a box is filled again while the copy engine reads it
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kSplitPart,             // all parts of a split fragment are copied from and to the first one's place
+  kPairPart,              // both of a pair of neighbours in registers are the first one
   kTransposedIndex,       // a region reads a transposed tile or tensor as it was
   kTransposedStrides,     // strides of a transposed tensor are not exchanged
   kClusterPart,           // all blocks of a cluster copy the same part for all

@@ -7,6 +7,29 @@ namespace kachel::lowering {
 using ir::ExprKind;
 using ir::ExprRef;
 
+std::optional<PairIndex> pair_index(const ExprRef& index) {
+  auto unwrapped = [](ExprRef expr) {
+    while (expr->kind == ExprKind::kCast && !ir::is_float(expr->args[0]->type) && ir::bits(expr->type) >= 32)
+      expr = expr->args[0];
+    return expr;
+  };
+  ExprRef doubled = unwrapped(index);
+  PairIndex pair;
+  for (size_t i = 0; i < 2; ++i)
+    if (doubled->kind == ExprKind::kApply && doubled->op == ir::Op::kAdd && ir::is_int(doubled->args[i], 1)) {
+      pair.part = 1;
+      doubled = unwrapped(doubled->args[1 - i]);
+    }
+  if (doubled->kind != ExprKind::kApply || doubled->op != ir::Op::kMul) return std::nullopt;
+  for (size_t i = 0; i < 2; ++i) {
+    const ExprRef var = unwrapped(doubled->args[1 - i]);
+    if (!ir::is_int(doubled->args[i], 2) || var->kind != ExprKind::kVar) continue;
+    pair.var = var->var;
+    return pair;
+  }
+  return std::nullopt;
+}
+
 ExprRef RegionIndexes::inlined(const ExprRef& expr) const {
   return ir::rewrite(expr, [&](const ExprRef& node) {
     if (node->kind != ExprKind::kVar) return node;

@@ -15,6 +15,14 @@ struct RegionIndex {
   ir::ExprRef base;     // null: 0
 };
 
+// 2 * var + part of an axis whose neighbours are taken in pairs; part is 0 or 1.
+struct PairIndex {
+  ir::VarRef var;
+  int part = 0;
+};
+// Nothing if a folded index is of another form.
+std::optional<PairIndex> pair_index(const ir::ExprRef& index);
+
 class RegionIndexes {
  public:
   // `lets`: the region's names and what they stand for, without names of their own. Both outlive this.

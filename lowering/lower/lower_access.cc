@@ -32,7 +32,9 @@ ExprRef TileLowering::convert(const ExprRef& value, DType to) const {
 ExprRef TileLowering::index(const ExprRef& expr, const Site* site) {
   ExprRef value = scalar(expr, site);
   if (value->type != DType::I64) value = ir::make_cast({DType::I64, nullptr}, value);
-  return let("ix", value);
+  value = let("ix", value);
+  if (const auto pair = pair_index(expr); pair && value->kind == ExprKind::kVar) pairs_[value->var.get()] = *pair;
+  return value;
 }
 
 // A cast of integers that all are numbers of the narrow type: rounding changes none.

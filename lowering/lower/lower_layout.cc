@@ -160,13 +160,18 @@ ExprRef TileLowering::register_of(const FragmentLayout& fragment, const std::vec
 }
 
 ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site& site) {
-  const FragmentLayout& fragment = *placements_.at(buffer.get()).fragment;
+  const ExprRef& last = indices.back();
+  const auto pair = last->kind == ir::ExprKind::kVar ? pairs_.find(last->var.get()) : pairs_.end();
+  const FragmentLayout& whole = *placements_.at(buffer.get()).fragment;
+  const FragmentLayout fragment = pair == pairs_.end() ? whole : whole.pairs().value_or(whole);
   std::vector<size_t> axes;
   for (size_t i = 0; i < indices.size(); ++i) {
+    const bool paired = pair != pairs_.end() && i + 1 == indices.size();
+    const ExprRef& coordinate = paired ? values_.at(pair->second.var.get()) : indices[i];
     size_t axis = 0;
     // Inference has seen to it that the index is a coordinate; an axis of one element may be anywhere.
     while (axis < site.coords.size() &&
-           !(ir::same(indices[i], site.coords[axis]) && site.digits[axis].size() == fragment.axes()[i].size()))
+           !(ir::same(coordinate, site.coords[axis]) && site.digits[axis].size() == fragment.axes()[i].size()))
       ++axis;
     if (axis == site.coords.size()) {
       status_ = internal("a fragment is accessed outside of its layout: " + buffer->name);
@@ -174,7 +179,9 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
     }
     axes.push_back(axis);
   }
-  return register_of(fragment, axes, site);
+  const ExprRef held = register_of(fragment, axes, site);
+  if (pair == pairs_.end()) return held;
+  return plus(times(held, 2), int32(planted(Planted::kPairPart) ? 0 : pair->second.part));
 }
 
 }  // namespace kachel::lowering

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "lowering/loop_ir/loop_build.h"
+#include "lowering/loop_ir/region_index.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -305,6 +306,7 @@ class TileLowering {
   std::unordered_map<const ir::Buffer*, ir::DType> widened_;      // loop buffer -> what its values are rounded to
   std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;   // 4-bit tensor -> its bytes
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
+  std::unordered_map<const ir::Var*, PairIndex> pairs_;                      // what names of indices stand for
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
   const LoopPipeline* bulk_ = nullptr;                        // in the part that the copy engine does: its pipeline

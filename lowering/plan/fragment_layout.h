@@ -56,6 +56,11 @@ class FragmentLayout {
   // The layout of the tile that has the axes `kept`, in that order: registers are numbered anew without gaps, threads
   // of the axes left out become replicas.
   FragmentLayout keep(const std::vector<size_t>& kept) const;
+  // Of a tile with one element for each pair of neighbours along the last axis: a pair's two registers, which are
+  // neighbours too, become one. Nothing where a thread does not hold both.
+  std::optional<FragmentLayout> pairs() const;
+  // The other way round.
+  FragmentLayout of_pairs() const;
   // Thread digits that no axis uses, with stride and radix. They and the used ones cover the thread number.
   std::vector<Digit> replicas() const;
   // Elements in consecutive registers of one thread that are neighbours along the last axis.

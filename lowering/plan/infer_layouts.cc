@@ -163,17 +163,26 @@ class Inference {
                                          strip(!gemm.transpose_b, shape[1]), threads_);
   }
 
+  // The layout of what a use takes as one element. Nothing, and inference starts over, if a pair is parted.
+  std::optional<FragmentLayout> held_in(const Space::Use& use) {
+    const FragmentLayout& layout = layouts_.at(use.buffer.get());
+    std::optional<FragmentLayout> held = use.pairs ? layout.pairs() : layout;
+    if (!held) demote(use.buffer, "neighbours that are used together are in different threads");
+    return held;
+  }
+
   bool propagate() {
     for (bool changed = true; changed;) {
       changed = false;
       for (Space& space : spaces_) {
         if (!space.layout) {
           for (const Space::Use& use : space.uses) {
-            auto it = layouts_.find(use.buffer.get());
-            if (it == layouts_.end() || use.axes.size() != space.shape.size()) continue;
+            if (!layouts_.count(use.buffer.get()) || use.axes.size() != space.shape.size()) continue;
+            const std::optional<FragmentLayout> held = held_in(use);
+            if (!held) return false;
             std::vector<size_t> inverse(use.axes.size());
             for (size_t i = 0; i < use.axes.size(); ++i) inverse[use.axes[i]] = i;
-            space.layout = it->second.keep(inverse);
+            space.layout = held->keep(inverse);
             changed = true;
             break;
           }
@@ -181,7 +190,9 @@ class Inference {
         if (!space.layout) continue;
         for (const Space::Use& use : space.uses) {
           const size_t before = layouts_.size();
-          if (!assign(use.buffer, space.layout->keep(use.axes), "it is used in two different layouts")) return false;
+          const FragmentLayout part = space.layout->keep(use.axes);
+          if (!assign(use.buffer, use.pairs ? part.of_pairs() : part, "it is used in two different layouts"))
+            return false;
           changed |= layouts_.size() != before;
         }
       }
@@ -215,7 +226,9 @@ class Inference {
         return std::make_pair(a.axes.size(), product(tile_shape(a.buffer))) <
                std::make_pair(b.axes.size(), product(tile_shape(b.buffer)));
       });
-      space.layout = extended(layouts_.at(use.buffer.get()), use.axes, space.shape);
+      const std::optional<FragmentLayout> held = held_in(use);
+      if (!held) return false;
+      space.layout = extended(*held, use.axes, space.shape);
       if (!propagate()) return false;
     }
     return true;
@@ -260,6 +273,9 @@ class Inference {
       vector = std::max(vector, bytes / element);
       (void)whole;
     }
+    for (const Space& space : spaces_)
+      for (const Space::Use& use : space.uses)
+        if (use.pairs && use.buffer.get() == fragment) vector = std::max<int64_t>(vector, 2);
     if (!vector) vector = 1;
     while (extent % vector) vector /= 2;
     return std::max<int64_t>(vector, 1);

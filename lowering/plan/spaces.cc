@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "lowering/loop_ir/region_index.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 
@@ -121,20 +122,23 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
   if (buffer->scope != ir::Scope::kFragment) return;
   const std::vector<int64_t> shape = tile_shape(buffer);
   std::vector<size_t> axes;
+  bool pairs = false;
   for (size_t i = 0; i < indices.size(); ++i) {
-    size_t axis = vars.size();
-    for (size_t j = 0; j < vars.size(); ++j)
-      if (indices[i]->kind == ExprKind::kVar && indices[i]->var == vars[j]) axis = j;
-    if (axis == vars.size() || space->shape[axis] != shape[i] || std::count(axes.begin(), axes.end(), axis))
+    const std::optional<PairIndex> pair = i + 1 == indices.size() ? pair_index(indices[i]) : std::nullopt;
+    const ir::VarRef& var = pair ? pair->var : indices[i]->kind == ExprKind::kVar ? indices[i]->var : nullptr;
+    const size_t axis = static_cast<size_t>(std::find(vars.begin(), vars.end(), var) - vars.begin());
+    pairs = pair.has_value();
+    if (axis == vars.size() || space->shape[axis] * (pairs ? 2 : 1) != shape[i] ||
+        std::count(axes.begin(), axes.end(), axis))
       return demote(buffer, "it is accessed in another order than it is held");
     axes.push_back(axis);
   }
   for (const Space::Use& use : space->uses)
     if (use.buffer == buffer) {
-      if (use.axes != axes) demote(buffer, "it is accessed in two orders in one region");
+      if (use.axes != axes || use.pairs != pairs) demote(buffer, "it is accessed in two orders in one region");
       return;
     }
-  space->uses.push_back({buffer, std::move(axes)});
+  space->uses.push_back({buffer, std::move(axes), pairs});
 }
 
 void SpaceCollector::loads(Space* space, const std::vector<ir::VarRef>& vars, const ExprRef& expr) {

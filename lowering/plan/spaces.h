@@ -13,10 +13,12 @@
 namespace kachel::lowering {
 
 struct Space {
-  // Element [.., i_a, ..] of the fragment is accessed in iteration [.., i_axes[a], ..].
+  // Element [.., i_a, ..] of the fragment is accessed in iteration [.., i_axes[a], ..]; with `pairs`, of its last axis
+  // elements 2 * i and 2 * i + 1.
   struct Use {
     ir::BufferRef buffer;
     std::vector<size_t> axes;
+    bool pairs = false;
   };
   std::vector<int64_t> shape;
   std::vector<Use> uses;

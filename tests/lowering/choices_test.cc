@@ -307,6 +307,35 @@ grid s < ceildiv(S, 4), h < H
   CHECK(has(notes(turned, "let z = x[0, 1] X[s*4, h, 0 +: 4] = y"), "layout [4, 128]"));
 }
 
+TEST_CASE("pairs of neighbours are used where they are held") {
+  auto notes = [](const std::string& first, const std::string& second, int64_t width, uint64_t facts = ~uint64_t{0}) {
+    return lowered({fmt::format(R"(tile 1
+kernel k(X: f32[M, 32, {2}], Y: out f32[M, 32, {2}])
+grid m < M
+{{
+  fragment x: f32[1, 32, {2}]
+  x = X[m +: 1, :, :]
+  parallel i < 1, h < 32, d < {3} {{
+    let a = x[i, h, {0}], b = x[i, h, {1}]
+    x[i, h, {0}] = a - b
+    x[i, h, {1}] = a + b
+  }}
+  Y[m +: 1, :, :] = x
+}}
+)",
+                                first, second, width, width / 2),
+                    {},
+                    {.kind = Target::Kind::kCuda, .architecture = 89, .threads = 128, .shared_limit = 227 * 1024},
+                    facts})
+        .notes;
+  };
+  CHECK(has(notes("2*d", "2*d + 1", 64), "tile x: f32 in registers, layout [1, 32, 64] on 128 threads"));
+  CHECK(has(notes("d*2", "1 + d*2", 80), "tile x: f32 in registers"));
+  CHECK(has(notes("2*d", "2*d + 1", 34, 1), "tile x: f32 in registers"));  // nothing known of rows: pairs all the same
+  CHECK(has(notes("2*d", "2*d + 2", 64), "accessed in another order than it is held"));
+  CHECK(has(notes("3*d", "3*d + 1", 64), "accessed in another order than it is held"));
+}
+
 TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64") {
   const std::string text = product("f16", "f32", "a @ b^T");
   Request wide{text};

@@ -141,6 +141,29 @@ int conflicts(const Layout& layout, int64_t element_bytes, const std::vector<Ele
   return static_cast<int>(most) - 1;
 }
 
+TEST_CASE("pairs of neighbours in a thread become one element") {
+  const FragmentLayout layouts[] = {
+      FragmentLayout::accumulator(32, 64, 2, 2), FragmentLayout::group_accumulator(128, 80, 2, 1),
+      FragmentLayout::blocked({4, 6, 80}, 8, 128), FragmentLayout::blocked({5, 48}, 2, 64)};
+  for (const FragmentLayout& layout : layouts) {
+    CAPTURE(layout.print());
+    const std::optional<FragmentLayout> pairs = layout.pairs();
+    REQUIRE(pairs);
+    CAPTURE(pairs->print());
+    CHECK(pairs->of_pairs() == layout);
+    CHECK(pairs->registers() * 2 == layout.registers());
+    CHECK(pairs->shape().back() * 2 == layout.shape().back());
+    for (int64_t thread = 0; thread < layout.threads(); ++thread)
+      for (int64_t reg = 0; reg < layout.registers(); ++reg) {
+        std::vector<int64_t> at = pairs->coordinates(thread, reg / 2);
+        at.back() = 2 * at.back() + reg % 2;
+        CHECK(layout.coordinates(thread, reg) == at);
+      }
+  }
+  CHECK_FALSE(FragmentLayout::blocked({4, 80}, 1, 64).pairs());  // neighbours in two threads
+  CHECK_FALSE(FragmentLayout::blocked({4, 81}, 1, 64).pairs());
+}
+
 TEST_CASE("shared tiles serve 16-byte accesses along rows and columns without bank conflicts") {
   for (int64_t bytes : {1, 2, 4})
     for (int64_t chunks : {1, 2, 4, 8, 11, 16, 22, 32}) {

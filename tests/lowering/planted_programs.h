@@ -239,6 +239,31 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// Neighbours along the last axis, of a copied fragment and of accumulators.
+inline constexpr const char* kNeighbours = R"(tile 1
+kernel neighbours(A: f16[32, K], B: f16[64, K], X: f32[M, 48], Y: out f32[M, 48], G: out f32[32, 32])
+grid i < ceildiv(M, 8)
+{
+  shared a: f16[32, 16], b: f16[64, 16]
+  fragment x: f32[8, 48], c: f32[32, 64] = 0, g: f32[32, 32]
+  x = X[i*8 +: 8, :]
+  parallel m < 8, n < 24 {
+    let even = x[m, 2*n], odd = x[m, 1 + n*2]
+    x[m, 2*n] = even - 3 * odd
+    x[m, 2*n + 1] = odd + 2 * even
+  }
+  Y[i*8 +: 8, :] = x
+  if i == 0 {
+    pipelined k < ceildiv(K, 16), 2 {
+      a = A[:, k*16 +: 16]
+      b = B[:, k*16 +: 16]
+      c += a @ b^T
+    }
+    parallel m < 32, n < 32 { g[m, n] = c[m, 2*n] * 2 - c[m, 2*n + 1] }
+    G = g
+  }
+}
+)";
 // A warp group for each 64 rows.
 inline std::string group_chain(int rows) {
   return fmt::format(R"(tile 1
@@ -304,6 +329,22 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
 inline const std::string kTeams = product_of_blocks(
     "teams", ", D: f16[N], R: f16[M, N]", "f16",
     "  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25 + D[j*32 + s], 0) + R[i*64 + r, j*32 + s] }\n");
+// The same where a tile's place takes no division: nobody hands it on.
+inline constexpr const char* kTeamsOfRows = R"(tile 1
+kernel rows_in_teams(A: f16[M, K], B: f16[32, K], C: out f16[M, 32])
+grid i < ceildiv(M, 64)
+{
+  shared a: f16[64, 64], b: f16[32, 64]
+  fragment c: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[:, k*64 +: 64]
+    c += a @ b^T
+  }
+  parallel r < 64, s < 32 { c[r, s] = max(c[r, s] * 0.25, 0) }
+  C[i*64 +: 64, :] = c
+}
+)";
 // Blocks that copy for each other: of neighbours some read the same rows of A, some the same of B.
 inline const std::string kPairs = product_of_blocks("pairs", "", "f32", "");
 // Three batches of one right operand: a fourth fills a cluster of two up, whose gain is beyond the last one's.
