@@ -19,12 +19,12 @@
 //            -> L2 priorities     which of what the copy engine reads is to leave the L2 first, and last
 //            -> box stores        accumulators that it writes to tensors
 //            -> TileLowering      loop IR with guarded accesses
-//   loop IR  -> simplify -> memory plan -> synchronise (the one pass that emits waits and barriers, and parts roles)
+//   loop IR  -> simplify -> memory plan -> synchronise (emits waits and barriers, and parts roles)
 //            -> spare tiles       what those must not store that fill a cluster up
 //            -> narrow
 //            -> hoist invariants -> simplify
 //            -> divide by invariants   on the CPU
-//            -> pass places       of tiles, from who copies ahead to who computes
+//            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 

@@ -85,8 +85,8 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
 // end, as many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
 void order_grid(const ir::Kernel& kernel, Schedule* schedule);
 
-// REQUIRES: some axis goes backwards. Whether tiles that are near each other in the order are of like length: then blocks
-// that walk them in rounds, back and forth, have as much to do as each other.
+// REQUIRES: some axis goes backwards. Whether tiles that are near each other in the order are of like length: then
+// blocks that walk them in rounds, back and forth, have as much to do as each other.
 bool tiles_by_length(const Schedule& schedule);
 
 // The axes for Schedule::backwards: those along which no loop's bound falls and some loop's bound rises.

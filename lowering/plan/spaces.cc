@@ -128,7 +128,8 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
     const ir::VarRef& var = pair ? pair->var : indices[i]->kind == ExprKind::kVar ? indices[i]->var : nullptr;
     const size_t axis = static_cast<size_t>(std::find(vars.begin(), vars.end(), var) - vars.begin());
     pairs = pair.has_value();
-    if (axis == vars.size() || space->shape[axis] * (pairs ? 2 : 1) != shape[i] ||
+    // The one pair of an axis has no coordinate by which an access could be told from another one's.
+    if (axis == vars.size() || space->shape[axis] * (pairs ? 2 : 1) != shape[i] || (pairs && shape[i] == 2) ||
         std::count(axes.begin(), axes.end(), axis))
       return demote(buffer, "it is accessed in another order than it is held");
     axes.push_back(axis);

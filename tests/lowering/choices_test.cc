@@ -332,6 +332,7 @@ grid m < M
   CHECK(has(notes("2*d", "2*d + 1", 64), "tile x: f32 in registers, layout [1, 32, 64] on 128 threads"));
   CHECK(has(notes("d*2", "1 + d*2", 80), "tile x: f32 in registers"));
   CHECK(has(notes("2*d", "2*d + 1", 34, 1), "tile x: f32 in registers"));  // nothing known of rows: pairs all the same
+  CHECK(has(notes("2*d", "2*d + 1", 2), "accessed in another order than it is held"));  // one pair
   CHECK(has(notes("2*d", "2*d + 2", 64), "accessed in another order than it is held"));
   CHECK(has(notes("3*d", "3*d + 1", 64), "accessed in another order than it is held"));
 }
