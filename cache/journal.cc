@@ -13,6 +13,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "cache/byte_lock.h"
 #include "cache/checksum.h"
@@ -100,9 +101,11 @@ std::string_view change_name(ChangeKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// -1 where there can be none. Of several that find it full at once, one renames it.
+// -1 where there can be none. Of several that find it full at once, one renames it, and the others wait for that, but
+// not for ever: it may have been stopped.
 int Journal::open_to_append() const {
-  for (bool renamed = false;; renamed = true) {
+  constexpr int kMostTries = 20;
+  for (int tries = 0;; ++tries) {
     const int descriptor =
         ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     struct stat own, there;
@@ -111,11 +114,12 @@ int Journal::open_to_append() const {
       ::close(descriptor);
       return -1;
     }
-    if (renamed || static_cast<uint64_t>(own.st_size) < most_bytes_) return descriptor;
-    if (set_byte_lock(descriptor, 0, ByteLock::kExclusive) && ::stat(path_.c_str(), &there) == 0 &&
-        there.st_ino == own.st_ino && there.st_dev == own.st_dev)
+    if (tries == kMostTries || static_cast<uint64_t>(own.st_size) < most_bytes_) return descriptor;
+    const bool ours = set_byte_lock(descriptor, 0, ByteLock::kExclusive);
+    if (ours && ::stat(path_.c_str(), &there) == 0 && there.st_ino == own.st_ino && there.st_dev == own.st_dev)
       (void)::rename(path_.c_str(), (path_ + ".old").c_str());
     ::close(descriptor);
+    if (!ours) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
