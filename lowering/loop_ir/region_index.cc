@@ -7,12 +7,20 @@ namespace kachel::lowering {
 using ir::ExprKind;
 using ir::ExprRef;
 
+namespace {
+
+// Between types that hold any index.
+bool is_index_cast(const ir::Expr& expr) {
+  return expr.kind == ExprKind::kCast && !ir::is_float(expr.args[0]->type) && ir::bits(expr.type) >= 32;
+}
+ExprRef unwrapped(ExprRef expr) {
+  while (is_index_cast(*expr)) expr = expr->args[0];
+  return expr;
+}
+
+}  // namespace
+
 std::optional<PairIndex> pair_index(const ExprRef& index) {
-  auto unwrapped = [](ExprRef expr) {
-    while (expr->kind == ExprKind::kCast && !ir::is_float(expr->args[0]->type) && ir::bits(expr->type) >= 32)
-      expr = expr->args[0];
-    return expr;
-  };
   ExprRef doubled = unwrapped(index);
   PairIndex pair;
   for (size_t i = 0; i < 2; ++i)
@@ -41,8 +49,7 @@ ExprRef RegionIndexes::inlined(const ExprRef& expr) const {
 std::optional<RegionIndex> RegionIndexes::split(const ExprRef& index) const {
   if (is_shared(index)) return RegionIndex{RegionIndex::kNone, index};
   if (index->kind == ExprKind::kVar) return RegionIndex{axis_of(*index), nullptr};
-  if (index->kind == ExprKind::kCast && !ir::is_float(index->args[0]->type) && ir::bits(index->type) >= 32)
-    return split(index->args[0]);
+  if (is_index_cast(*index)) return split(index->args[0]);
   if (index->kind != ExprKind::kApply || index->op != ir::Op::kAdd) return std::nullopt;
   const bool first = is_shared(index->args[0]);
   if (!first && !is_shared(index->args[1])) return std::nullopt;

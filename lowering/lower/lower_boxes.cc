@@ -76,9 +76,12 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
     if (!planted(Planted::kBoxNotAwaited)) emit(marker(Kind::kBulkStoreWait, copies));
   };
   const int64_t count = layout.registers() / (groups * kNeighbours);
+  auto first_of = [&](const ExprRef& number) { return times(number, groups * kNeighbours); };
+  auto box_of = [&](const ExprRef& number) {
+    return plus(first_box, times(apply(Op::kMod, number, buffers), elements));
+  };
   auto fill = [&](const ExprRef& number) {
-    const ExprRef first = times(number, groups * kNeighbours);
-    const ExprRef box = plus(first_box, times(apply(Op::kMod, number, buffers), elements));
+    const ExprRef first = first_of(number), box = box_of(number);
     for (int64_t pair = 0; converts && pair < groups * kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
       two.type = type;
@@ -96,8 +99,7 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
     }
   };
   auto send = [&](const ExprRef& number) {
-    const ExprRef first = times(number, groups * kNeighbours);
-    const ExprRef box = plus(first_box, times(apply(Op::kMod, number, buffers), elements));
+    const ExprRef first = first_of(number), box = box_of(number);
     LoopIntrinsic store{Kind::kBulkStore, {}, nullptr};
     store.immediate = map;
     store.operands = {{storage(to), int32(0), elements, true}, {boxes, box, elements, false}};

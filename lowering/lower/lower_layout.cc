@@ -163,7 +163,9 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
   const ExprRef& last = indices.back();
   const auto pair = last->kind == ir::ExprKind::kVar ? pairs_.find(last->var.get()) : pairs_.end();
   const FragmentLayout& whole = *placements_.at(buffer.get()).fragment;
-  const FragmentLayout fragment = pair == pairs_.end() ? whole : whole.pairs().value_or(whole);
+  std::optional<FragmentLayout> of_pairs;
+  if (pair != pairs_.end()) of_pairs = whole.pairs();
+  const FragmentLayout& fragment = of_pairs ? *of_pairs : whole;
   std::vector<size_t> axes;
   for (size_t i = 0; i < indices.size(); ++i) {
     const bool paired = pair != pairs_.end() && i + 1 == indices.size();

@@ -1,5 +1,5 @@
-// A tile's place in the grid takes one division after another, a thousand clocks in which a warp group does nothing
-// else: as long as an eighth of the tile of a short attention. The producer is some tiles ahead and has that time.
+// A tile's place in the grid takes one division after another, in which a warp group does nothing else. The producer is
+// some tiles ahead and has that time.
 //
 // There are kPlaces of them in a ring. Its barriers of phases: `given`, at which the producer arrives once its first
 // thread has stored, and `taken`, at which each warp arrives that has loaded. Tile number i of a block uses place
