@@ -85,6 +85,7 @@ enum class Planted {
   kOperandNotRounded,     // a pair of a left operand is not rounded for the products that wait for it
   kCopiesNotFenced,       // wgmma reads what they have copied without a fence
   kMaskTooLate,           // a loop goes on without masks for one element too many
+  kMaskEndsEarly,         // a loop begins to do without masks an element too early
   kSumRepeated,           // every lane begins with the sum that a loop is to carry on
   kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,          // nor does the next one wait

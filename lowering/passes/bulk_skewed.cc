@@ -23,14 +23,17 @@ void BulkConsumer::skew(const Skew& skew, LoopBlock* out) {
   out->push_back({LoopIf{runs(), std::move(head), {}}});
 
   const ExprRef second = plus(node_.begin, int64(1));
-  if (const std::optional<MaskFree> parts = mask_free(skew.work, node_.var, ranges_)) {
-    const ExprRef masked = ir::make_typed(Op::kMin, {node_.end, parts->end});
-    out->push_back({skewed_loop(skew, rings, parts->bare, second, masked)});
-    // The branch stays in the others: where masks and products share a basic block, registers do not suffice.
-    out->push_back({skewed_loop(skew, rings, skew.work, ir::make_typed(Op::kMax, {second, masked}), node_.end)});
-  } else {
-    out->push_back({skewed_loop(skew, rings, skew.work, second, node_.end)});
+  const std::optional<MaskFree> parts = mask_free(skew.work, skew.first, node_.var, ranges_);
+  // The branch stays where there are masks: where those and products share a basic block, registers do not suffice.
+  ExprRef from = second, to = node_.end;
+  if (parts && parts->begin) {
+    from = ir::make_typed(Op::kMin, {node_.end, ir::make_typed(Op::kMax, {second, parts->begin})});
+    out->push_back({skewed_loop(skew, rings, skew.work, second, from)});
   }
+  if (parts && parts->end) to = ir::make_typed(Op::kMin, {node_.end, parts->end});
+  out->push_back({skewed_loop(skew, rings, parts ? parts->bare : skew.work, from, to)});
+  if (parts && parts->end)
+    out->push_back({skewed_loop(skew, rings, skew.work, ir::make_typed(Op::kMax, {from, to}), node_.end)});
 
   LoopBlock tail;
   const PhaseState last = this->last(&tail);

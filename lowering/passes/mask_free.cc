@@ -1,6 +1,7 @@
 #include "lowering/passes/mask_free.h"
 
-#include <set>
+#include <cstdlib>
+#include <unordered_map>
 
 #include "ir/instantiate.h"
 #include "lowering/planted.h"
@@ -20,47 +21,81 @@ struct Linear {
   ExprRef rest;
 };
 
-class Ends {
+// Iterations, in I64; null: no bound.
+struct Span {
+  ExprRef begin, end;
+};
+
+ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
+  return ir::make_typed(op, {a, b});
+}
+ExprRef both(Op op, const ExprRef& a, const ExprRef& b) {
+  return a && b ? apply(op, a, b) : a ? a : b;
+}
+Span both(const Span& a, const Span& b) {
+  return {both(Op::kMax, a.begin, b.begin), both(Op::kMin, a.end, b.end)};
+}
+
+class Spans {
  public:
-  Ends(const LoopBlock& body, const ir::VarRef& var, const Ranges& ranges) : var_(var), ranges_(ranges) {
-    for_each_statement(body, [&](const LoopStmt& stmt) {
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) inside_.insert(let->var.get());
-    });
+  Spans(const LoopBlock& body, const LoopBlock& names, const ir::VarRef& var, const Ranges& ranges)
+      : var_(var), ranges_(ranges) {
+    for (const LoopBlock* block : {&names, &body})
+      for_each_statement(*block, [&](const LoopStmt& stmt) {
+        if (const auto* let = std::get_if<LoopLet>(&stmt.node)) inside_[let->var.get()] = let->value;
+      });
   }
 
-  // Where a condition that holds up to some iteration ends to hold; null if it is none.
-  ExprRef of(const ExprRef& condition) const {
-    if (condition->kind != ExprKind::kApply) return nullptr;
+  // Where a condition holds.
+  std::optional<Span> of(const ExprRef& condition) const {
+    if (condition->kind != ExprKind::kApply) return std::nullopt;
     const Op op = condition->op;
     if (op == Op::kAnd) {
-      const ExprRef a = of(condition->args[0]), b = of(condition->args[1]);
-      return a && b ? ir::make_typed(Op::kMin, {a, b}) : nullptr;
+      const std::optional<Span> a = of(condition->args[0]), b = of(condition->args[1]);
+      return a && b ? std::optional(both(*a, *b)) : std::nullopt;
     }
     const bool less = op == Op::kLt || op == Op::kLe;
-    if (!less && op != Op::kGt && op != Op::kGe) return nullptr;
+    if (!less && op != Op::kGt && op != Op::kGe) return std::nullopt;
     const ExprRef &low = condition->args[less ? 0 : 1], &high = condition->args[less ? 1 : 0];
-    if (low->type != high->type || (low->type != DType::I64 && low->type != DType::I32)) return nullptr;
-    if (!ranges_.cannot_wrap(low) || !ranges_.cannot_wrap(high)) return nullptr;
+    if (low->type != high->type || (low->type != DType::I64 && low->type != DType::I32)) return std::nullopt;
+    if (!ranges_.cannot_wrap(low) || !ranges_.cannot_wrap(high)) return std::nullopt;
     const std::optional<Linear> a = linear(low), b = linear(high);
-    if (!a || !b || a->slope <= b->slope) return nullptr;
-    // slope * var < room: below ceil(room / slope).
-    ExprRef room = ir::make_typed(Op::kSub, {b->rest, a->rest});
-    if (op == Op::kLe || op == Op::kGe) room = plus(room, int64(1));
-    if (planted(Planted::kMaskTooLate)) room = plus(room, int64(1));
-    const ExprRef end = ir::make_typed(Op::kCeilDiv, {room, int64(a->slope - b->slope)});
-    return ranges_.cannot_wrap(end) ? ir::fold(end) : nullptr;
+    if (!a || !b || a->slope == b->slope) return std::nullopt;
+    const bool strict = op == Op::kLt || op == Op::kGt;
+    return a->slope > b->slope ? until(*a, *b, strict) : from(*a, *b, strict);
   }
 
  private:
+  // slope * var < room: below ceil(room / slope).
+  std::optional<Span> until(const Linear& a, const Linear& b, bool strict) const {
+    ExprRef room = apply(Op::kSub, b.rest, a.rest);
+    if (!strict) room = plus(room, int64(1));
+    if (planted(Planted::kMaskTooLate)) room = plus(room, int64(1));
+    const ExprRef end = quotient(room, a.slope - b.slope);
+    return end ? std::optional(Span{nullptr, end}) : std::nullopt;
+  }
+  // slope * var >= need: from ceil(need / slope) on.
+  std::optional<Span> from(const Linear& a, const Linear& b, bool strict) const {
+    ExprRef need = apply(Op::kSub, a.rest, b.rest);
+    if (strict) need = plus(need, int64(1));
+    if (planted(Planted::kMaskEndsEarly)) need = apply(Op::kSub, need, int64(1));
+    const ExprRef begin = quotient(need, b.slope - a.slope);
+    return begin ? std::optional(Span{begin, nullptr}) : std::nullopt;
+  }
+  ExprRef quotient(const ExprRef& value, int64_t slope) const {
+    const ExprRef rounded_up = apply(Op::kCeilDiv, value, int64(slope));
+    return ranges_.cannot_wrap(rounded_up) ? ir::fold(rounded_up) : nullptr;
+  }
+
   std::optional<Linear> linear(const ExprRef& expr) const {
     if (expr->kind == ExprKind::kInt) return Linear{0, int64(expr->int_value)};
     if (expr->kind == ExprKind::kVar) {
       if (expr->var == var_) return Linear{1, int64(0)};
-      if (inside_.count(expr->var.get())) return std::nullopt;
-      return Linear{0, wide(expr)};
+      const auto named = inside_.find(expr->var.get());
+      if (named == inside_.end()) return Linear{0, wide(expr)};
+      return ranges_.cannot_wrap(named->second) ? linear(named->second) : std::nullopt;
     }
-    if (expr->kind == ExprKind::kCast && (expr->args[0]->type == DType::I32 || expr->args[0]->type == DType::I64))
-      return linear(expr->args[0]);
+    if (expr->kind == ExprKind::kCast && keeps_value(expr)) return linear(expr->args[0]);
     if (expr->kind != ExprKind::kApply) return std::nullopt;
     if (expr->op == Op::kAdd || expr->op == Op::kSub) {
       const std::optional<Linear> a = linear(expr->args[0]), b = linear(expr->args[1]);
@@ -72,7 +107,7 @@ class Ends {
       const ExprRef& factor = expr->args[i];
       if (factor->kind != ExprKind::kInt || factor->int_value <= 0 || factor->int_value > kMostSlope) continue;
       const std::optional<Linear> other = linear(expr->args[1 - i]);
-      if (!other || other->slope > kMostSlope) return std::nullopt;
+      if (!other || std::abs(other->slope) > kMostSlope) return std::nullopt;
       return Linear{other->slope * factor->int_value, times(other->rest, factor->int_value)};
     }
     bool outside = true;
@@ -82,6 +117,13 @@ class Ends {
     });
     return outside ? std::optional(Linear{0, wide(expr)}) : std::nullopt;
   }
+  bool keeps_value(const ExprRef& cast) const {
+    const DType from = cast->args[0]->type, to = cast->cast_type.dtype;
+    if (from == DType::I32) return to == DType::I32 || to == DType::I64;
+    const Interval values = ranges_.of(cast->args[0]);
+    return from == DType::I64 &&
+           (to == DType::I64 || (to == DType::I32 && values.lo >= INT32_MIN && values.hi <= INT32_MAX));
+  }
   static ExprRef wide(const ExprRef& expr) {
     return expr->type == DType::I64 ? expr : ir::make_cast({DType::I64, nullptr}, expr);
   }
@@ -89,25 +131,28 @@ class Ends {
   static constexpr int64_t kMostSlope = int64_t{1} << 20;
   const ir::VarRef var_;
   const Ranges& ranges_;
-  std::set<const ir::Var*> inside_;
+  std::unordered_map<const ir::Var*, ExprRef> inside_;  // names, and what they stand for
 };
 
 }  // namespace
 
-std::optional<MaskFree> mask_free(const LoopBlock& body, const ir::VarRef& var, const Ranges& ranges) {
-  const Ends ends(body, var, ranges);
+std::optional<MaskFree> mask_free(const LoopBlock& body, const LoopBlock& names, const ir::VarRef& var,
+                                  const Ranges& ranges) {
+  const Spans spans(body, names, var, ranges);
   MaskFree parts;
+  Span all;
   for (const LoopStmt& stmt : body) {
     const auto* branch = std::get_if<LoopIf>(&stmt.node);
-    const ExprRef end = branch && !branch->else_body.empty() ? ends.of(branch->condition) : nullptr;
-    if (!end) {
+    const std::optional<Span> span = branch && !branch->else_body.empty() ? spans.of(branch->condition) : std::nullopt;
+    if (!span) {
       parts.bare.push_back(stmt);
       continue;
     }
-    parts.end = parts.end ? ir::make_typed(Op::kMin, {parts.end, end}) : end;
+    all = both(all, *span);
     parts.bare.insert(parts.bare.end(), branch->then_body.begin(), branch->then_body.end());
   }
-  if (!parts.end) return std::nullopt;
+  if (!all.begin && !all.end) return std::nullopt;
+  parts.begin = all.begin, parts.end = all.end;
   return parts;
 }
 

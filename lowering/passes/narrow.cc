@@ -96,6 +96,13 @@ class Narrower {
     return small ? small : rewrite(in);
   }
 
+  // Of a loop: worked out once, so that its parts may need 64 bits where it does not.
+  ExprRef bound(const ExprRef& in) {
+    const ExprRef small = as_i32(in);
+    if (small || in->type != DType::I64 || !fits(kernel_.ranges.of(in))) return small;
+    return ir::make_cast({DType::I32, nullptr}, rewrite(in));
+  }
+
   // The I32 twin of a variable of which all values fit.
   ir::VarRef twin(const ir::VarRef& var) {
     auto made = std::make_shared<ir::Var>(*var);
@@ -124,7 +131,7 @@ class Narrower {
     atomic.value = rewrite(atomic.value);
   }
   void statement(LoopFor& loop) {
-    ExprRef begin = as_i32(loop.begin), end = as_i32(loop.end);
+    const ExprRef begin = bound(loop.begin), end = bound(loop.end);
     if (loop.var->type.dtype == DType::I64 && begin && end && fits(kernel_.ranges.of(ir::make_var(loop.var)))) {
       loop.begin = begin;
       loop.end = end;
