@@ -119,6 +119,7 @@ constexpr Row kRows[] = {
     {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kMaskTooLate, "masks begin an element too late", OnCpu::kNotThere},
+    {Planted::kMaskEndsEarly, "masks end an element too early", OnCpu::kNotThere},
     {Planted::kSumRepeated, "a sum is carried on in every lane", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
@@ -249,6 +250,7 @@ class Suite {
     groups.cluster = 1;
     groups.values = {{"S", 96}};  // a whole number of tiles, the last element of which is masked
     for (int thrice = 0; thrice < 3; ++thrice) add_program("group sums", kGroupSums, 24, groups);
+    for (int thrice = 0; thrice < 3; ++thrice) add_program("backwards", kGroupSumsBackwards, 24, groups);
     for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
       auto program = conformance::generate(seed);
       REQUIRE_MESSAGE(program.ok(), program.status().message());
