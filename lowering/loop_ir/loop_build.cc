@@ -10,11 +10,14 @@ ExprRef int32(int64_t value) {
 ExprRef int64(int64_t value) {
   return ir::make_int(value, ir::DType::I64);
 }
+ExprRef apply(ir::Op op, const ExprRef& a, const ExprRef& b) {
+  return ir::make_typed(op, {a, b});
+}
 ExprRef plus(const ExprRef& a, const ExprRef& b) {
-  return a ? ir::make_typed(ir::Op::kAdd, {a, b}) : b;
+  return a ? apply(ir::Op::kAdd, a, b) : b;
 }
 ExprRef times(const ExprRef& value, int64_t factor) {
-  return factor == 1 ? value : ir::make_typed(ir::Op::kMul, {value, ir::make_int(factor, value->type)});
+  return factor == 1 ? value : apply(ir::Op::kMul, value, ir::make_int(factor, value->type));
 }
 
 ExprRef named(const char* name, const ExprRef& value, LoopBlock* out) {

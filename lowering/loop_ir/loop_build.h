@@ -6,6 +6,7 @@ namespace kachel::lowering {
 
 ir::ExprRef int32(int64_t value);
 ir::ExprRef int64(int64_t value);
+ir::ExprRef apply(ir::Op op, const ir::ExprRef& a, const ir::ExprRef& b);
 // a + b; `a` may be null, which is 0.
 ir::ExprRef plus(const ir::ExprRef& a, const ir::ExprRef& b);
 // value * factor, in the type of `value`.

@@ -15,11 +15,11 @@ using ir::Op;
 
 namespace {
 
-ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
-  return ir::fold(ir::make_typed(op, {a, b}));
+ExprRef folded(Op op, const ExprRef& a, const ExprRef& b) {
+  return ir::fold(apply(op, a, b));
 }
 ExprRef clamp(const ExprRef& value, const ExprRef& low, const ExprRef& high) {
-  return apply(Op::kMin, apply(Op::kMax, value, low), high);
+  return folded(Op::kMin, folded(Op::kMax, value, low), high);
 }
 
 }  // namespace
@@ -42,9 +42,9 @@ bool TileLowering::bounds_of(const Slice& slice, CpuSide* side) {
     if (axis.kind == AxisSpec::Kind::kIndex) {
       side->indices[i] = start;
       if (!out_.ranges.proves_nonnegative(start) && !planted(Planted::kNoLowerBound))
-        present = both(present, apply(Op::kGe, start, int64(0)));
+        present = both(present, folded(Op::kGe, start, int64(0)));
       if (!out_.ranges.proves_less(start, limit) && !planted(Planted::kNoUpperBound))
-        present = both(present, apply(planted(Planted::kBoundOffByOne) ? Op::kLe : Op::kLt, start, limit));
+        present = both(present, folded(planted(Planted::kBoundOffByOne) ? Op::kLe : Op::kLt, start, limit));
       continue;
     }
     const int64_t extent = side->extents[side->axis_of.size()];
@@ -55,21 +55,21 @@ bool TileLowering::bounds_of(const Slice& slice, CpuSide* side) {
     if (axis.kind == AxisSpec::Kind::kRange) {
       if (!tame(start)) return false;
       if (!out_.ranges.proves_nonnegative(start) && !planted(Planted::kNoLowerBound)) {
-        low = apply(Op::kMax, low, apply(Op::kSub, int64(0), start));
+        low = folded(Op::kMax, low, folded(Op::kSub, int64(0), start));
         whole = false;
       }
       if (!planted(Planted::kNoUpperBound) &&
-          !out_.ranges.proves_less(apply(Op::kAdd, start, int64(extent - 1)), limit)) {
-        ExprRef last = planted(Planted::kBoundOffByOne) ? apply(Op::kAdd, limit, int64(1)) : limit;
-        high = apply(Op::kMin, high, apply(Op::kSub, last, start));
+          !out_.ranges.proves_less(folded(Op::kAdd, start, int64(extent - 1)), limit)) {
+        ExprRef last = planted(Planted::kBoundOffByOne) ? folded(Op::kAdd, limit, int64(1)) : limit;
+        high = folded(Op::kMin, high, folded(Op::kSub, last, start));
         whole = false;
       }
     }
     if (first && slice.within_first && !planted(Planted::kWithinIgnored) && axis.kind != AxisSpec::Kind::kGather) {
       if (!tame(slice.within_first) || !tame(slice.within_length)) return false;
-      ExprRef from = apply(Op::kSub, slice.within_first, start);
-      low = apply(Op::kMax, low, from);
-      high = apply(Op::kMin, high, apply(Op::kAdd, from, slice.within_length));
+      ExprRef from = folded(Op::kSub, slice.within_first, start);
+      low = folded(Op::kMax, low, from);
+      high = folded(Op::kMin, high, folded(Op::kAdd, from, slice.within_length));
       whole = false;
     }
     side->low.push_back(low), side->high.push_back(high), side->whole.push_back(whole);
@@ -92,7 +92,7 @@ void TileLowering::set_coordinate(CpuSide* side, size_t coordinate, const ExprRe
   const size_t i = side->axis_of[coordinate];
   if (slice.ref->axes[i].kind != AxisSpec::Kind::kGather) {
     const bool from_start = slice.starts[i] && !ir::is_int(slice.starts[i], 0);
-    side->indices[i] = from_start ? let("at", apply(Op::kAdd, slice.starts[i], value)) : value;
+    side->indices[i] = from_start ? let("at", folded(Op::kAdd, slice.starts[i], value)) : value;
     return;
   }
   // As in element(): an index outside of the index tensor's bounds reads as -1, which is outside of any tensor.
@@ -147,10 +147,10 @@ void TileLowering::copy_strip(const CpuSide& dst, const CpuSide& src, const Expr
     if (!dst.streams) return element_loop(begin, end, copied);
     LoopBlock stream = nested([&] {
       CpuSide target = dst, source = src;
-      ExprRef at = apply(Op::kAdd, first, begin);
+      ExprRef at = folded(Op::kAdd, first, begin);
       set_coordinate(&target, last, at), set_coordinate(&source, last, at);
       emit({LoopStream{storage(to), storage(from), offset(to, target.indices, nullptr),
-                       offset(from, source.indices, nullptr), apply(Op::kSub, end, begin)}});
+                       offset(from, source.indices, nullptr), folded(Op::kSub, end, begin)}});
     });
     LoopBlock plain = nested([&] { element_loop(begin, end, copied); });
     emit({LoopIf{dst.streams, std::move(stream), std::move(plain)}});
@@ -181,7 +181,7 @@ void TileLowering::copy_strip(const CpuSide& dst, const CpuSide& src, const Expr
     return;
   }
   auto within = [&](const ExprRef& bound, const ExprRef& low, const ExprRef& high) {
-    return let("edge", clamp(apply(Op::kSub, bound, first), low, high));
+    return let("edge", clamp(folded(Op::kSub, bound, first), low, high));
   };
   const ExprRef all = int64(width);
   ExprRef begin = within(dst.low[last], int64(0), all), end = within(dst.high[last], begin, all);
@@ -242,8 +242,8 @@ ExprRef TileLowering::streams(const CpuSide& dst, const CpuSide& src) {
       dst.extents.back() * bytes < kStreamRowBytes || !has_unit_stride(dst) || !has_unit_stride(src))
     return nullptr;
   ExprRef size = int64(bytes);
-  for (const ExprRef& extent : to->shape) size = apply(Op::kMul, size, scalar(extent, nullptr));
-  return let("streams", apply(Op::kGe, size, int64(kStreamBytes)));
+  for (const ExprRef& extent : to->shape) size = folded(Op::kMul, size, scalar(extent, nullptr));
+  return let("streams", folded(Op::kGe, size, int64(kStreamBytes)));
 }
 
 // The elements along the last coordinate are neighbours in memory.
@@ -268,8 +268,8 @@ bool TileLowering::copy_rows(const ir::CopyStmt& copy, const Slice& dst_slice, c
   for (const CpuSide* side : {&dst, &src})
     for (size_t d = 0; d < side->extents.size(); ++d) {
       if (side->whole[d]) continue;
-      inside = both(inside, apply(Op::kEq, side->low[d], int64(0)));
-      inside = both(inside, apply(Op::kEq, side->high[d], int64(side->extents[d])));
+      inside = both(inside, folded(Op::kEq, side->low[d], int64(0)));
+      inside = both(inside, folded(Op::kEq, side->high[d], int64(side->extents[d])));
     }
   dst.streams = streams(dst, src);
   note_ahead(copy);

@@ -16,9 +16,6 @@ using ir::VarKind;
 
 namespace {
 
-ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
-  return ir::make_typed(op, {a, b});
-}
 ExprRef round_up_div(const ExprRef& a, const ExprRef& b) {
   return apply(Op::kDiv, apply(Op::kSub, apply(Op::kAdd, a, b), ir::make_int(1, a->type)), b);
 }
@@ -99,7 +96,8 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
     return places;
   }
   *rest = place("row", row);
-  const ExprRef groups_after = apply(Op::kDiv, apply(Op::kSub, all_rows, apply(Op::kAdd, first, place_number(1))), most);
+  const ExprRef groups_after =
+      apply(Op::kDiv, apply(Op::kSub, all_rows, apply(Op::kAdd, first, place_number(1))), most);
   const ExprRef forwards = apply(Op::kEq, apply(Op::kMod, groups_after, place_number(2)), place_number(1));
   places[x] = ir::make_typed(Op::kSelect, {forwards, column, from_end(extents[x], column)});
   return places;

@@ -43,9 +43,6 @@ LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const 
   return out;
 }
 
-ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
-  return ir::make_typed(op, {a, b});
-}
 ExprRef less(const ExprRef& a, int64_t b) {
   return apply(Op::kSub, a, int64(b));
 }

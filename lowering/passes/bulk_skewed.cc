@@ -15,8 +15,10 @@ void BulkConsumer::skew(const Skew& skew, LoopBlock* out) {
   LoopBlock head;
   const PhaseState first = begin(&head);
   for (const Rings* rings : {&others, &first_only}) wait(*rings, first, &head);
-  for (const LoopBlock* part : {&skew.first, &skew.work})
-    synchronised_(substituted(*part, {{node_.var.get(), node_.begin}}), &head);
+  // In one piece: a name that is known in the first iteration gives way in the work too.
+  LoopBlock work = skew.first;
+  work.insert(work.end(), skew.work.begin(), skew.work.end());
+  synchronised_(substituted(work, {{node_.var.get(), node_.begin}}), &head);
   batches_.settle(&head);
   release(first_only, first.stage, &head);
   end_phase(bulk_.consumer, first, node_.depth, &head);
@@ -27,13 +29,12 @@ void BulkConsumer::skew(const Skew& skew, LoopBlock* out) {
   // The branch stays where there are masks: where those and products share a basic block, registers do not suffice.
   ExprRef from = second, to = node_.end;
   if (parts && parts->begin) {
-    from = ir::make_typed(Op::kMin, {node_.end, ir::make_typed(Op::kMax, {second, parts->begin})});
+    from = apply(Op::kMin, node_.end, apply(Op::kMax, second, parts->begin));
     out->push_back({skewed_loop(skew, rings, skew.work, second, from)});
   }
-  if (parts && parts->end) to = ir::make_typed(Op::kMin, {node_.end, parts->end});
+  if (parts && parts->end) to = apply(Op::kMin, node_.end, parts->end);
   out->push_back({skewed_loop(skew, rings, parts ? parts->bare : skew.work, from, to)});
-  if (parts && parts->end)
-    out->push_back({skewed_loop(skew, rings, skew.work, ir::make_typed(Op::kMax, {from, to}), node_.end)});
+  if (parts && parts->end) out->push_back({skewed_loop(skew, rings, skew.work, apply(Op::kMax, from, to), node_.end)});
 
   LoopBlock tail;
   const PhaseState last = this->last(&tail);

@@ -26,9 +26,6 @@ struct Span {
   ExprRef begin, end;
 };
 
-ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
-  return ir::make_typed(op, {a, b});
-}
 ExprRef both(Op op, const ExprRef& a, const ExprRef& b) {
   return a && b ? apply(op, a, b) : a ? a : b;
 }
@@ -41,9 +38,8 @@ class Spans {
   Spans(const LoopBlock& body, const LoopBlock& names, const ir::VarRef& var, const Ranges& ranges)
       : var_(var), ranges_(ranges) {
     for (const LoopBlock* block : {&names, &body})
-      for_each_statement(*block, [&](const LoopStmt& stmt) {
+      for (const LoopStmt& stmt : *block)
         if (const auto* let = std::get_if<LoopLet>(&stmt.node)) inside_[let->var.get()] = let->value;
-      });
   }
 
   // Where a condition holds.
@@ -96,12 +92,12 @@ class Spans {
       return ranges_.cannot_wrap(named->second) ? linear(named->second) : std::nullopt;
     }
     if (expr->kind == ExprKind::kCast && keeps_value(expr)) return linear(expr->args[0]);
-    if (expr->kind != ExprKind::kApply) return std::nullopt;
+    if (expr->kind != ExprKind::kApply) return constant(expr);
     if (expr->op == Op::kAdd || expr->op == Op::kSub) {
       const std::optional<Linear> a = linear(expr->args[0]), b = linear(expr->args[1]);
       if (!a || !b) return std::nullopt;
       return Linear{expr->op == Op::kAdd ? a->slope + b->slope : a->slope - b->slope,
-                    ir::make_typed(expr->op, {a->rest, b->rest})};
+                    apply(expr->op, a->rest, b->rest)};
     }
     for (size_t i = 0; i < 2 && expr->op == Op::kMul; ++i) {
       const ExprRef& factor = expr->args[i];
@@ -110,6 +106,10 @@ class Spans {
       if (!other || std::abs(other->slope) > kMostSlope) return std::nullopt;
       return Linear{other->slope * factor->int_value, times(other->rest, factor->int_value)};
     }
+    return constant(expr);
+  }
+  // What no name and no load of the loop's decides.
+  std::optional<Linear> constant(const ExprRef& expr) const {
     bool outside = true;
     ir::visit(expr, [&](const ExprRef& node) {
       outside &= node->kind != ExprKind::kLoad;
@@ -139,21 +139,20 @@ class Spans {
 std::optional<MaskFree> mask_free(const LoopBlock& body, const LoopBlock& names, const ir::VarRef& var,
                                   const Ranges& ranges) {
   const Spans spans(body, names, var, ranges);
-  MaskFree parts;
   Span all;
+  LoopBlock bare;
   for (const LoopStmt& stmt : body) {
     const auto* branch = std::get_if<LoopIf>(&stmt.node);
     const std::optional<Span> span = branch && !branch->else_body.empty() ? spans.of(branch->condition) : std::nullopt;
     if (!span) {
-      parts.bare.push_back(stmt);
+      bare.push_back(stmt);
       continue;
     }
     all = both(all, *span);
-    parts.bare.insert(parts.bare.end(), branch->then_body.begin(), branch->then_body.end());
+    bare.insert(bare.end(), branch->then_body.begin(), branch->then_body.end());
   }
   if (!all.begin && !all.end) return std::nullopt;
-  parts.begin = all.begin, parts.end = all.end;
-  return parts;
+  return MaskFree{all.begin, all.end, std::move(bare)};
 }
 
 }  // namespace kachel::lowering

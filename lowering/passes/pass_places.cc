@@ -27,10 +27,6 @@ constexpr int64_t kPlaces = 4;
 constexpr int64_t kBytes = 8;  // of a value: I64
 constexpr int64_t kAlignment = 128;
 
-ExprRef apply(Op op, const ExprRef& a, const ExprRef& b) {
-  return ir::make_typed(op, {a, b});
-}
-
 void note_vars(const ExprRef& expr, Vars* vars) {
   if (expr)
     ir::visit(expr, [&](const ExprRef& node) {

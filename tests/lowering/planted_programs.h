@@ -285,47 +285,34 @@ kernel group_chain(Q: f16[{0}, 128], K: f16[S, 128], V: f16[S, 64], O: out f16[{
 )",
                      rows);
 }
-// The same with a mask that ends before the tensors do, and with sums that the loop carries along.
-inline constexpr const char* kGroupSums = R"(tile 1
-kernel group_sums(Q: f16[128, 64], K: f16[S, 64], V: f16[S, 64], O: out f16[128, 64], L: out f32[128])
-{
+// The same with a mask that ends before the tensors do, and with sums that the loop carries along: `tile` of keys in
+// iteration t, `mask` for what counts of it.
+inline std::string sums_of_groups(const char* name, const char* tile, const char* mask) {
+  return fmt::format(R"(tile 1
+kernel {}(Q: f16[128, 64], K: f16[S, 64], V: f16[S, 64], O: out f16[128, 64], L: out f32[128])
+{{
   shared q: f16[128, 64], k: f16[32, 64], v: f16[32, 64]
   fragment s: f32[128, 32], p: f16[128, 32], o: f32[128, 64] = 0, l: f32[128] = 1
   q = Q
-  pipelined n < ceildiv(S, 32), 2 {
+  pipelined t < ceildiv(S, 32), 2 {{
+    let n = {}
     k = K[n*32 +: 32, :]
     v = V[n*32 +: 32, :]
     s = q @ k^T
-    parallel i < 128, j < 32 { s[i, j] = n*32 + j + 1 < S ? s[i, j] * 0.125 : 0 }
-    parallel i < 128 { l[i] = l[i] * 0.5 + sum[j < 32](s[i, j]) }
+    parallel i < 128, j < 32 {{ s[i, j] = {} ? s[i, j] * 0.125 : 0 }}
+    parallel i < 128 {{ l[i] = l[i] * 0.5 + sum[j < 32](s[i, j]) }}
     p = s
     o += p @ v
-  }
+  }}
   O = o
   L = l
+}}
+)",
+                     name, tile, mask);
 }
-)";
-// The same from the last keys on, of which 33 are masked.
-inline constexpr const char* kGroupSumsBackwards = R"(tile 1
-kernel backwards(Q: f16[128, 64], K: f16[S, 64], V: f16[S, 64], O: out f16[128, 64], L: out f32[128])
-{
-  shared q: f16[128, 64], k: f16[32, 64], v: f16[32, 64]
-  fragment s: f32[128, 32], p: f16[128, 32], o: f32[128, 64] = 0, l: f32[128] = 1
-  q = Q
-  pipelined t < ceildiv(S, 32), 2 {
-    let n = ceildiv(S, 32) - 1 - t
-    k = K[n*32 +: 32, :]
-    v = V[n*32 +: 32, :]
-    s = q @ k^T
-    parallel i < 128, j < 32 { s[i, j] = n*32 + j + 33 < S ? s[i, j] * 0.125 : 0 }
-    parallel i < 128 { l[i] = l[i] * 0.5 + sum[j < 32](s[i, j]) }
-    p = s
-    o += p @ v
-  }
-  O = o
-  L = l
-}
-)";
+inline const std::string kGroupSums = sums_of_groups("group_sums", "t", "n*32 + j + 1 < S");
+inline const std::string kGroupSumsBackwards =
+    sums_of_groups("backwards", "ceildiv(S, 32) - 1 - t", "n*32 + j + 33 < S");
 // C = A B^T in blocks of 64 x 32: `further` parameters, `fragments` and `work` for `operand` in the loop, `end` behind
 // it.
 inline std::string product_of_blocks(const char* name, const char* further, const char* type, const char* end,

@@ -265,7 +265,7 @@ class Suite {
     for (auto& entry : entries_) {
       prepare(*entry);
       auto kernel = lower_case(*entry->prepared);
-      REQUIRE(kernel.ok());
+      REQUIRE_MESSAGE(kernel.ok(), entry->test.name << ": " << kernel.status().message());
       if (!changed(print(*kernel), &entry->loops)) continue;
       for (ThreadOrder order : {ThreadOrder::kReversed, ThreadOrder::kShuffled, ThreadOrder::kForward}) {
         Report report = simulate_case(*entry->prepared, *kernel, order);
@@ -291,7 +291,7 @@ class Suite {
     for (auto& entry : entries_) {
       prepare(*entry);
       auto kernel = lower_case(*entry->prepared);
-      REQUIRE(kernel.ok());
+      REQUIRE_MESSAGE(kernel.ok(), entry->test.name << ": " << kernel.status().message());
       entry->loops = print(*kernel);
       if (!has_cpu()) continue;
       auto lowered = lower(entry->prepared->kernel(), conformance::target_of(cpu_->properties(), entry->test),

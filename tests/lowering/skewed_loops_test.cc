@@ -10,17 +10,19 @@ struct Parts {
   std::string mask = "n*64 + c < N";                        // of element (r, c) of tile n
   std::string step = "l[r] * a[r] + sum[c < 64](s[r, c])";  // of the sums that the loop carries
   std::string behind_step = "";                             // what else the loop does with them
+  std::string name = "";                                    // a name in front of all that
 };
 
 std::string attend(const Parts& parts) {
   std::string text = R"(tile 1
-kernel attend(Q: f16[B, M, 64], K: f16[B, N, 64], V: f16[B, N, 64], O: out f16[B, M, 64], L: out f32[B, M])
+kernel attend(Q: f16[B, M, 64], K: f16[B, N, 64], V: f16[B, N, 64], O: out f16[B, M, 64], L: out f32[B, M], W: i64)
 grid i < ceildiv(M, 128), b < B
 {
   shared q: f16[128, 64], k: f16[64, 64], v: f16[64, 64]
   fragment s: f32[128, 64], p: f16[128, 64], o: f32[128, 64] = 0, l: f32[128] = 0, a: f32[128] = 1
   q = Q[b, i*128 +: 128, :]
   pipelined n < ceildiv(N, 64), 2 {
+    NAME
     k = K[b, n*64 +: 64, :]
     v = V[b, n*64 +: 64, :]
     s = q @ k^T
@@ -35,8 +37,10 @@ grid i < ceildiv(M, 128), b < B
   L[b, i*128 +: 128] = l
 }
 )";
-  for (const auto& [word, meaning] :
-       {std::pair<std::string, std::string>("MASK", parts.mask), {"STEP", parts.step}, {"BEHIND", parts.behind_step}})
+  for (const auto& [word, meaning] : {std::pair<std::string, std::string>("MASK", parts.mask),
+                                      {"STEP", parts.step},
+                                      {"BEHIND", parts.behind_step},
+                                      {"NAME", parts.name}})
     text.replace(text.find(word), word.size(), meaning);
   return text;
 }
@@ -53,12 +57,19 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// From the text of the first loop over tiles but the peeled one to its end.
-std::string main_loop(const Lowered& result) {
-  const size_t from = result.text.find("for (int n_ = 1;");
+const char* const kLoop = "\n    for (int n_";
+
+// Of the consumers over tiles, behind the peeled iteration.
+size_t loops(const Lowered& result) {
+  return count(result.text, kLoop) - count(result.text, "\n    for (int n_ahead_");
+}
+
+// From the text of one of them to its end.
+std::string loop(const Lowered& result, size_t number) {
+  size_t from = result.text.find(kLoop);
+  while (from != result.text.npos && number-- > 0) from = result.text.find(kLoop, from + 1);
   REQUIRE(from != result.text.npos);
-  const size_t to = result.text.find("\n    }\n", from);
-  return result.text.substr(from, to - from);
+  return result.text.substr(from, result.text.find("\n    }\n", from) - from);
 }
 
 TEST_CASE("a loop whose masks begin somewhere has none before") {
@@ -67,21 +78,49 @@ TEST_CASE("a loop whose masks begin somewhere has none before") {
   CHECK(has(parted.text, "n_ < kachel_min("));
   CHECK(has(parted.text, "kachel_ceildiv(((int)N_ - 63), 64)"));
   CHECK(count(parted.text, "n_2 = kachel_max(1, kachel_min(") == 1);
-  CHECK(!has(main_loop(parted), "0xff800000u"));
-  CHECK(!has(main_loop(parted), "< (int)N_"));
-  // What holds from some iteration on, or ends at nothing that is known before the loop, stays a branch.
-  for (const char* mask : {"n*64 + c >= N - M", "(n*64 + c) % 3 < 2 && n*64 + c < N"}) {
-    CAPTURE(mask);
-    const Lowered whole = on_hopper({.mask = mask});
-    CHECK(count(whole.text, "for (int n_2 = kachel_max") == 0);
-    CHECK(has(main_loop(whole), "0xff800000u"));
-  }
+  CHECK(!has(loop(parted, 0), "0xff800000u"));
+  CHECK(!has(loop(parted, 0), "< (int)N_"));
+  // What ends at nothing that is known before the loop stays a branch.
+  const Lowered whole = on_hopper({.mask = "(n*64 + c) % 3 < 2 && n*64 + c < N"});
+  CAPTURE(whole.text);
+  CHECK(loops(whole) == 1);
+  CHECK(has(loop(whole, 0), "0xff800000u"));
+}
+
+TEST_CASE("a loop whose masks end somewhere has none behind") {
+  const Lowered parted = on_hopper({.mask = "n*64 + c >= N - M"});
+  CAPTURE(parted.text);
+  REQUIRE(loops(parted) == 2);
+  CHECK(has(loop(parted, 0), "0xff800000u"));
+  CHECK(!has(loop(parted, 1), "0xff800000u"));
+}
+
+TEST_CASE("a loop with masks at both ends has none between them") {
+  const Lowered window = on_hopper({.mask = "n*64 + c >= N - M && n*64 + c < N"});
+  CAPTURE(window.text);
+  REQUIRE(loops(window) == 3);
+  for (const size_t number : {0, 1, 2}) CHECK(has(loop(window, number), "0xff800000u") == (number != 1));
+}
+
+TEST_CASE("masks begin where a cast says that changes what it is of") {
+  const Lowered cut = on_hopper({.mask = "n*64 + c < i32(W)"});
+  CAPTURE(cut.text);
+  REQUIRE(loops(cut) == 2);
+  CHECK(has(loop(cut, 0), "(int)W_"));
+  CHECK(!has(loop(cut, 0), "(W_"));
+}
+
+TEST_CASE("a name that is known in the first iteration alone") {
+  const Lowered named = on_hopper({.mask = "t*64 + c < N", .name = "let t = n"});
+  CAPTURE(named.text);
+  REQUIRE(loops(named) == 2);
+  CHECK(!has(loop(named, 0), "0xff800000u"));
 }
 
 TEST_CASE("the first of several masks parts the loop") {
   const Lowered causal = on_hopper({.mask = "n*64 + c < N && n*64 + c <= i*128 + r + (N - M)"});
   CAPTURE(causal.text);
-  CHECK(!has(main_loop(causal), "0xff800000u"));
+  CHECK(!has(loop(causal, 0), "0xff800000u"));
   CHECK(has(causal.text, "n_ < kachel_min("));
   CHECK(has(causal.text, "(int)i_ * 128"));
 }
@@ -89,7 +128,7 @@ TEST_CASE("the first of several masks parts the loop") {
 TEST_CASE("sums that nothing else in the loop wants are added up across lanes behind it") {
   const Lowered carried = on_hopper({});
   CAPTURE(carried.text);
-  CHECK(!has(main_loop(carried), "__shfl_xor_sync"));
+  CHECK(!has(loop(carried, 0), "__shfl_xor_sync"));
   CHECK(has(carried.text, "l_[r_] = (((thread_ & 3) == 0) ? l_[r_] : 0.0f);"));
   CHECK(count(carried.text, "l_[r_") > 0);
   CHECK(count(carried.text.substr(carried.text.rfind("kachel_group_wait<0>")), "__shfl_xor_sync(0xffffffffu, l_[") ==
@@ -101,7 +140,7 @@ TEST_CASE("sums that nothing else in the loop wants are added up across lanes be
         Parts{.step = "l[r] * a[r] + max[c < 64](s[r, c])"}}) {
     CAPTURE(parts.step);
     const Lowered each = on_hopper(parts);
-    CHECK(count(main_loop(each), "__shfl_xor_sync") == 2);
+    CHECK(count(loop(each, 0), "__shfl_xor_sync") == 2);
     CHECK(!has(each.text, "(thread_ & 3) == 0) ? l_"));
   }
 }
@@ -111,7 +150,7 @@ TEST_CASE("groups take turns at barriers of the hardware's, told by a number tha
   CAPTURE(result.text);
   CHECK(has(result.text, "const int kachel_warp_group = __shfl_sync(0xffffffffu, thread_ / 128, 0);"));
   CHECK(count(result.text, "if (threadIdx.x >= 128) kachel_pass_turn(0);") == 1);
-  CHECK(has(main_loop(result), "kachel_take_turn(kachel_warp_group);"));
+  CHECK(has(loop(result, 0), "kachel_take_turn(kachel_warp_group);"));
   CHECK(!has(result.text, "kachel_phase_init(turn_"));
 }
 
