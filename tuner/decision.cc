@@ -13,6 +13,7 @@ struct Entry {
   const Contender* contender;
   Standing standing;
   double level = 1;
+  bool lost_before = false;  // tied now, but not in the session before
   const SampleSet& last() const { return contender->samples->back(); }
 };
 
@@ -60,11 +61,30 @@ const Entry& smallest(const std::vector<Entry>& entries, Value value) {
   return *best;
 }
 
+// A tie of the last session is the best's of the session before, where all of it took part in both.
+void break_tie(std::vector<Entry>* entries, const DecisionRules& rules) {
+  std::vector<Entry*> tie;
+  for (Entry& entry : *entries)
+    if (entry.standing.tied) tie.push_back(&entry);
+  std::vector<std::vector<SampleSet>> before;
+  for (const Entry* entry : tie) {
+    const std::vector<SampleSet>& sets = *entry->contender->samples;
+    if (sets.size() < 2 || entry->last().session != tie[0]->last().session) return;
+    before.push_back({sets[sets.size() - 2]});
+    if (before.back()[0].session != before[0][0].session) return;
+  }
+  std::vector<Contender> contenders;
+  for (size_t i = 0; i < tie.size(); ++i)
+    contenders.push_back({tie[i]->standing.index, tie[i]->contender->may_win, &before[i]});
+  for (const Standing& standing : rank(contenders, rules))
+    for (Entry* entry : tie)
+      if (entry->standing.index == standing.index) entry->lost_before = !standing.tied;
+}
+
 }  // namespace
 
 std::vector<Standing> rank(const std::vector<Contender>& contenders, const DecisionRules& rules) {
-  std::vector<Standing> standings;
-  if (contenders.empty()) return standings;
+  if (contenders.empty()) return {};
   std::vector<const std::vector<SampleSet>*> histories;
   for (const Contender& contender : contenders) histories.push_back(contender.samples);
   const std::map<uint64_t, double> levels = session_levels(histories);
@@ -89,13 +109,16 @@ std::vector<Standing> rank(const std::vector<Contender>& contenders, const Decis
     bool paired = entry.last().session == best->last().session;
     bool close = standing.ratio <= 1 + tie_band(standing, paired, rules);
     standing.tied = &entry == best || (entry.contender->may_win && close);
-    standings.push_back(standing);
   }
-  std::sort(standings.begin(), standings.end(), [](const Standing& a, const Standing& b) {
-    if (a.tied != b.tied) return a.tied;
-    if (!a.tied && a.ratio != b.ratio) return a.ratio < b.ratio;
-    return a.index < b.index;
+  break_tie(&entries, rules);
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    const auto place = [](const Entry& e) {
+      return std::make_tuple(!e.standing.tied, e.lost_before, e.standing.tied ? 0 : e.standing.ratio, e.standing.index);
+    };
+    return place(a) < place(b);
   });
+  std::vector<Standing> standings;
+  for (const Entry& entry : entries) standings.push_back(entry.standing);
   return standings;
 }
 

@@ -9,7 +9,8 @@
 //     samples into two clusters, and then a single outlier decides in which of them the median lies.
 //  2. Candidates whose ratio to the best is within max(1 %, noise) form a tie, and the first of them in declared order
 //     wins. Noise is half the interval of the ratio, at most 2 %: a wider interval is a reason to measure more, not to
-//     give speed away.
+//     give speed away. Before the declared order the session before is asked, where all of the tie took part in it, by
+//     the same rules: what is as fast in sustained blocks may be slower in the short rounds in front of them.
 //
 // Samples of different sessions cannot be paired; there the medians are compared after scaling by session_levels().
 #pragma once
@@ -42,8 +43,8 @@ struct Standing {
   bool tied = false;                       // with the best, which is tied with itself
 };
 
-// The standings, winner first: the tie in declared order, then the others by ratio. Does not depend on the order of the
-// contenders. REQUIRES: distinct indices.
+// The standings, winner first: the tie, by the session before and in declared order, then the others by ratio. Does not
+// depend on the order of the contenders. REQUIRES: distinct indices.
 std::vector<Standing> rank(const std::vector<Contender>& contenders, const DecisionRules& rules);
 
 }  // namespace kachel::tuner

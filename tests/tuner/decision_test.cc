@@ -101,6 +101,22 @@ TEST_CASE("sessions are scaled by the candidates that took part in both") {
   CHECK(levels.at(2) == doctest::Approx(100.0 / 118));
 }
 
+TEST_CASE("a tie goes to those who were the faster ones in the session before") {
+  auto history = [](double rounds, double blocks) {
+    return std::vector<SampleSet>{{1, repeat(rounds, 10)}, {2, repeat(blocks, 10)}};
+  };
+  const Histories two_sessions = {history(107, 100.5), history(100, 100), history(100.4, 100.9), history(90, 103)};
+  CHECK(order_of(two_sessions) == std::vector<size_t>{1, 2, 0, 3});
+  // Whoever may not win does not make others lose by its speed, and where one was not there nothing is asked.
+  CHECK(order_of(two_sessions, {}, {1}) == std::vector<size_t>{2, 0, 1, 3});
+  CHECK(order_of(two_sessions, {}, {1, 2}) == std::vector<size_t>{0, 1, 2, 3});
+  Histories newcomer = two_sessions;
+  newcomer[2].erase(newcomer[2].begin());
+  CHECK(order_of(newcomer) == std::vector<size_t>{0, 1, 2, 3});
+  // A tie there too leaves the declared order.
+  CHECK(order_of({history(100.9, 100.5), history(100, 100)}) == std::vector<size_t>{0, 1});
+}
+
 TEST_CASE("links may lead through other sessions, and unlinked sessions keep their level") {
   std::vector<SampleSet> a{{5, {100}}, {3, {200}}}, b{{3, {10}}, {9, {40}}}, c{{7, {1}}};
   auto levels = session_levels({&a, &b, &c});
