@@ -6,6 +6,7 @@
 #include "ir/parallel.h"
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
+#include "lowering/machine/operation_price.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 
@@ -111,8 +112,12 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
               [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
 
   region_is_heavy_ = false;
+  region_price_ = 0;
   for (const ir::LetStmt& let : region.lets)
-    ir::visit(let.value, [&](const ExprRef& node) { region_is_heavy_ |= is_heavy(*node); });
+    ir::visit(let.value, [&](const ExprRef& node) {
+      region_is_heavy_ |= is_heavy(*node);
+      if (node->kind == ir::ExprKind::kApply) region_price_ += price_of(*node).scalar;
+    });
 
   struct Pending {
     ir::BufferRef value, at, guard;

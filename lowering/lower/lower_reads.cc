@@ -27,6 +27,13 @@ namespace {
 // take more registers than `kFew`.
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
 constexpr int64_t kWidest = 16;  // bytes of one access
+constexpr int64_t kWarp = 32;
+
+// Iterations of so many instructions are worked on so few at a time. Left to itself the compiler does a step of all of
+// them, then the next step, at full rate on registers that it has to find beside the sums; the products of another team
+// come to a stop beside that (gelu behind 4096^3 in tiles of 128 x 128, an H200: 244 us, 214 so).
+constexpr double kLong = 12;
+constexpr int64_t kFewLong = 8;
 
 // Elements of one access to a row of a tile.
 int64_t row_vector(const Layout& layout, int64_t bytes) {
@@ -125,7 +132,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       }
       const int64_t held = part.registers();
       read.once = (row || !tile) && held < layout.registers() && held <= most_held;
-      if (read.once || read.width > 1) reads.push_back(std::move(read));
+      if (read.once || read.width > 1 || held < layout.registers()) reads.push_back(std::move(read));
     });
   return reads;
 }
@@ -181,35 +188,54 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   }
   bool ragged = false;
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
-  if (width > 1 && !ragged && fragment_registers(placements_) > kFew) apart_ = loads_together(with_neighbours, width);
-  each_in(layout, names, width, [&](const Site& first) {
-    if (width == 1) return body(first);
-    for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
-    std::vector<ir::BufferRef> raw;
+  if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFew)
+    apart_ = width > 1 ? loads_together(with_neighbours, width) : region_price_ >= kLong ? kFewLong : 0;
+
+  // What follows fewer axes is loaded in front of the walk along the others, if these are not ragged.
+  OuterAxes outer;
+  for (const RegionRead* read : with_neighbours)
+    if (read->axes.size() < rank && outer.axes.empty() && !ragged) outer.axes = read->axes;
+  std::vector<std::pair<const RegionRead*, ir::BufferRef>> held;
+  const auto load_each = [&](const Site& first, bool in_front) {
     for (const RegionRead* read : with_neighbours) {
-      raw.push_back(temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, width));
-      for (int64_t at = 0; at < width; at += read->width) {
+      if (in_front != (read->axes == outer.axes)) continue;
+      for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
+      const int64_t count = read->axes.back() + 1 == rank ? width : 1;
+      held.emplace_back(read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count));
+      for (int64_t at = 0; at < count; at += read->width) {
         Site site = first;
-        if (at) site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
-        values_[iters.back().var.get()] = site.coords.back();
-        fetch(*read, raw.back(), int32(at), site);
+        if (at) values_[iters.back().var.get()] = site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
+        fetch(*read, held.back().second, int32(at), site);
       }
     }
-    unrolled(names.back() + "_v", width, [&](ExprRef number) {
-      Site site = first;
-      site.coords.back() =
-          let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
-      out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
-      ExprRef& digit = site.digits.back().front();
-      digit = ir::is_int(digit, 0) ? number : plus(digit, number);
-      for (size_t i = 0; i < with_neighbours.size(); ++i)
-        fetched_[with_neighbours[i]->load] = [buffer = raw[i], number, width](const Site&) {
-          const bool exchanged = planted(Planted::kReadNeighbours);
-          return ir::make_load(buffer, {exchanged ? ir::make_typed(Op::kSub, {int32(width - 1), number}) : number});
+  };
+  outer.enter = [&](const Site& first) { load_each(first, true); };
+  each_in(
+      layout, names, width,
+      [&](const Site& first) {
+        for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
+        load_each(first, false);
+        const auto one = [&](const Site& site, const ExprRef& number) {
+          for (const auto& [read, raw] : held) {
+            const bool along = read->axes.back() + 1 == rank;
+            ExprRef at = along ? number : int32(0);
+            if (along && planted(Planted::kReadNeighbours)) at = ir::make_typed(Op::kSub, {int32(width - 1), number});
+            fetched_[read->load] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
+          }
+          body(site);
         };
-      body(site);
-    });
-  });
+        if (width == 1) return one(first, int32(0));
+        unrolled(names.back() + "_v", width, [&](ExprRef number) {
+          Site site = first;
+          site.coords.back() =
+              let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
+          out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
+          ExprRef& digit = site.digits.back().front();
+          digit = ir::is_int(digit, 0) ? number : plus(digit, number);
+          one(site, number);
+        });
+      },
+      outer);
   fetched_.clear();
 }
 

@@ -89,8 +89,13 @@ class TileLowering {
             const std::function<void(const Site&)>& body);
   // The same by a layout (lower_layout.cc). `vector`: so many neighbours along the last axis are one iteration, whose
   // coordinates are those of the first. REQUIRES: vector == 1 or layout.vector() % vector == 0.
+  // `outer`: axes, not ragged ones, that are walked first, and what is done in front of the others' iterations.
+  struct OuterAxes {
+    std::vector<size_t> axes;
+    std::function<void(const Site&)> enter;  // their coordinates are known
+  };
   void each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
-               const std::function<void(const Site&)>& body);
+               const std::function<void(const Site&)>& body, const OuterAxes& outer = {});
   // In the order in which a tile is held, if it is a fragment.
   void each_of(const ir::BufferRef& tile, const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::function<void(const Site&)>& body);
@@ -324,6 +329,7 @@ class TileLowering {
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a lane
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
   bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction
+  double region_price_ = 0;                  // its instructions an iteration
   int loop_depth_ = 0;                       // of `for`, `pipelined` and `if` of the program
   Status status_;
 };

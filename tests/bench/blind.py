@@ -2,11 +2,14 @@
 """What a configuration without a trial, and a tuning of 16 trials, are worth on shapes that no list, rule or test
 knows. For each shape these are timed side by side: what an engine that knows nothing would serve under `off`, what one
 chooses that measures 16 configurations, and the three quickest of a tuning that measured all that are listed. A share
-is the time of the quickest of those divided by the time of the one in question. Needs a CUDA device and torch."""
+is the time of the quickest of those divided by the time of the one in question. With --derived, also what 16 trials
+find where the program lists nothing: `tune auto` for its list, without the conditions on what it tunes. Needs a CUDA
+device and torch."""
 import argparse
 import json
 import math
 import os
+import re
 import sys
 import time
 
@@ -48,16 +51,37 @@ def fitted():
 class Session:
     """An engine and its kernels, as compare.measure.Program wants them; `threads` of rows are not asked for."""
 
-    def __init__(self, library, policy):
+    def __init__(self, library, policy, edit=lambda text: text):
         self.engine = kachel.Engine(library, store="", policy=policy)
+        self.edit = edit
         self.info = self.engine.device(capi.CUDA)
         self.kernels = {}
 
     def kernel(self, step, _threads):
         key = (step.program, step.kernel, tuple(step.consts.items()))
         if key not in self.kernels:
-            self.kernels[key] = self.engine.kernel((capi.ROOT / step.program).read_text(), step.kernel, step.consts)
+            self.kernels[key] = self.engine.kernel(self.edit((capi.ROOT / step.program).read_text()), step.kernel,
+                                                   step.consts)
         return self.kernels[key]
+
+
+def without_lists(text):
+    """A program that tunes the same names and lists no values for them."""
+    def derived(match):
+        names = re.findall(r"(\w+) *=", match[2])
+        conditions = [line for line in match[1].splitlines(True)
+                      if not line.startswith("where") or not set(re.findall(r"\w+", line)) & set(names)]
+        kept = [name for name in names if name != "cluster_columns"]  # without it the rectangle that copies least
+        return "".join(conditions) + f"tune auto {', '.join(kept)}\n"
+    return re.sub(r"((?:^(?:where|key) .*\n)*)^tune (?!auto)(.*)\n", derived, text, flags=re.M)
+
+
+def tuned_by_few(session, row, backend, budget_s):
+    """(kernel, its tuning) after TRIALS configurations."""
+    program = Program(session, row, backend)
+    args = program.arguments(program.kernels[0], program.tensors(row.dims), row.dims)
+    program.kernels[0].prepare(args, budget_s=budget_s, stream=backend.stream() or None, trials=TRIALS)
+    return program.kernels[0], program.kernels[0].tuning(args)
 
 
 def first_launch(library, row, backend):
@@ -73,34 +97,37 @@ def first_launch(library, row, backend):
     return chosen, time.monotonic() - began
 
 
-def measure(row, library, session, backend, budget_s):
+def measure(row, library, session, backend, budget_s, derived):
     guess, first_s = first_launch(library, row, backend)
     program = Program(session, row, backend)
     kernel = program.kernels[0]
-    tensors = program.tensors(row.dims)
-    args = program.arguments(kernel, tensors, row.dims)
+    args = program.arguments(kernel, program.tensors(row.dims), row.dims)
     kernel.prepare(args, budget_s=budget_s, stream=backend.stream() or None)
     tuning = kernel.tuning(args)
     measured = sorted((one for one in tuning.candidates if one["median_ns"] > 0), key=lambda one: one["median_ns"])
-    few = Program(Session(library, "blocking"), row, backend)
-    few_args = few.arguments(few.kernels[0], tensors, row.dims)
-    few.kernels[0].prepare(few_args, budget_s=budget_s, stream=backend.stream() or None, trials=TRIALS)
-    few_tuning = few.kernels[0].tuning(few_args)
+    _, few_tuning = tuned_by_few(Session(library, "blocking"), row, backend, budget_s)
     names = {"guess": guess, "few": few_tuning.winner, "winner": tuning.winner}
     names |= {f"measured {i}": one["configuration"] for i, one in enumerate(measured[:3])}
+    kernels = {name: (kernel, configuration) for name, configuration in names.items()}
+    if derived:
+        other, other_tuning = tuned_by_few(Session(library, "blocking", without_lists), row, backend, budget_s)
+        names["derived"] = "derived: " + other_tuning.winner
+        kernels["derived"] = (other, other_tuning.winner)
 
     count = stats.rotating_sets(row.bytes, backend.cache_bytes, backend.free_bytes() * 0.3)
     sets = [program.tensors(row.dims) for _ in range(count)]
     sides = {}
-    for configuration in set(names.values()):
-        many = [program.arguments(kernel, one, row.dims) for one in sets]
-        call = kernel.bind(many[0], configuration=configuration)
+    for name, (side, configuration) in kernels.items():
+        if names[name] in sides:
+            continue
+        many = [program.arguments(side, one, row.dims) for one in sets]
+        call = side.bind(many[0], configuration=configuration)
         launches = [call.with_arguments(one) for one in many]
-        sides[configuration] = backend.side([lambda go=go: go(backend.stream() or None) for go in launches], BLOCK_MS)
+        sides[names[name]] = backend.side([lambda go=go: go(backend.stream() or None) for go in launches], BLOCK_MS)
     times = {name: stats.median(samples) / 1e3 for name, samples in rounds(sides, ROUNDS).items()}
     best = min(times, key=times.get)
-    return {"name": row.name, "best": best, "best_us": times[best] * 1e3, "names": names,
-            "shares": {name: times[best] / times[names[name]] for name in ("guess", "few", "winner")},
+    shares = {name: times[best] / times[names[name]] for name in names if not name.startswith("measured")}
+    return {"name": row.name, "best": best, "best_us": times[best] * 1e3, "names": names, "shares": shares,
             "dims": row.dims, "measured": len(measured),
             "candidates": [one | {"median_ns": one["median_ns"] or None} for one in tuning.candidates],
             "winner": next(i for i, one in enumerate(tuning.candidates) if one["configuration"] == tuning.winner),
@@ -115,30 +142,34 @@ def main():
     p.add_argument("--fitted", action="store_true", help="the shapes that the cost model was fitted with instead")
     p.add_argument("--shapes", default="", help="globs over names, with commas between them; default: all")
     p.add_argument("--deadline", type=float, default=math.inf, help="begin no shape after that many seconds")
+    p.add_argument("--derived", action="store_true", help="also the same programs without their lists")
     options = p.parse_args()
     library = capi.Library(options.library)
     session = Session(library, "blocking")
     backend = CudaBackend(session.info)
     result = machine.describe("cuda", session.info, library, " ".join(["blind.py", *sys.argv[1:]])) | {"rows": []}
     began = time.monotonic()
-    print(f"{'shape':44} {'guess':>6} {'of ' + str(TRIALS):>6} {'tuned':>6}  best us   first launch s, 16 trials s, tuning s")
+    columns = ["guess", "few", "winner"] + ["derived"] * options.derived
+    print(f"{'shape':44}" + "".join(f" {column:>7}" for column in columns) +
+          f"  best us   first launch s, {TRIALS} trials s (few), tuning s")
     globs = [glob for glob in options.shapes.split(",") if glob]
     for row in select(fitted() if options.fitted else unseen(), "cuda", globs):
         if time.monotonic() - began > options.deadline:
             print(f"DEADLINE: {row.name} and what follows not begun")
             break
-        done = measure(row, library, session, backend, options.budget)
+        done = measure(row, library, session, backend, options.budget, options.derived)
         result["rows"].append(done)
         backend.release()
         share = done["shares"]
-        print(f"{done['name']:44} {share['guess']:6.3f} {share['few']:6.3f} {share['winner']:6.3f} {done['best_us']:8.1f}"
+        print(f"{done['name']:44}" + "".join(f" {share[column]:7.3f}" for column in columns) +
+              f" {done['best_us']:8.1f}"
               f"   {done['first_launch_s']:.2f} {done['few_s']:.2f} {done['tuning_s']:.2f}"
               f"  {done['measured']}/{len(done['candidates'])}"
-              f"  best {done['best']}  guess {done['names']['guess']}", flush=True)
+              f"  best {done['best']}  guess {done['names']['guess']}  {done['names'].get('derived', '')}", flush=True)
         if options.json:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(result, file)
-    for name in ("guess", "few", "winner"):
+    for name in columns:
         shares = sorted((row["shares"][name], row["name"]) for row in result["rows"])
         mean = math.exp(sum(math.log(share) for share, _ in shares) / len(shares))
         print(f"{name}: geometric mean {mean:.3f}, worst {shares[0][0]:.3f} ({shares[0][1]})")

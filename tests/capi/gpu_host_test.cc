@@ -1,9 +1,14 @@
 // A host on a GPU, with kachel.h and the driver alone: it captures while other threads tune, captures what was never
-// launched, and overwrites or frees what it passed as soon as a call returns. Says so where there is no GPU.
+// launched, overwrites or frees what it passed as soon as a call returns, and has decisions looked at while it
+// launches. Says so where there is no GPU.
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -38,11 +43,13 @@ int whole(int64_t i, int seed) {
 }
 
 struct Host {
-  explicit Host(int32_t policy) {
+  explicit Host(
+      int32_t policy, const std::function<void(kachel_engine_options*)>& more = [](auto*) {}) {
     auto options = sized<kachel_engine_options>();
     options.store_path = "";
     options.policy = policy;
     options.tune_budget_ns = 1'000'000'000;
+    more(&options);
     kachel_engine* made = nullptr;
     must([&](kachel_error** error) { return kachel_engine_create(&options, &made, error); });
     engine.reset(made);
@@ -260,6 +267,68 @@ TEST_CASE("what is passed under background may be overwritten and freed as soon 
   host.wait();
   CHECK(host.stats().background_tunings == 6);
   CHECK(host.stats().background_failures == 0);
+}
+
+TEST_CASE("decisions from a store are measured anew while the host launches and replays, and events say so") {
+  const auto graphs = graphs_or_skip();
+  if (!graphs) return;
+  std::string folder = (std::filesystem::temp_directory_path() / "kachel_drift_XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()));
+  auto in_store = [&](kachel_engine_options* options) { options->store_path = folder.c_str(); };
+  {
+    Host first(KACHEL_POLICY_BLOCKING, in_store);
+    Product product(first, 768, 520, 1024, 3);
+    REQUIRE(product.launch(first, nullptr) == KACHEL_OK);
+    CHECK(first.stats().tunings == 1);
+  }
+  struct Events {
+    static void note(void* self, const kachel_event* event) {
+      auto* events = static_cast<Events*>(self);
+      std::lock_guard lock(events->mutex);
+      ++events->kinds[event->kind];
+      if (event->kind == KACHEL_EVENT_MESSAGE && event->level >= KACHEL_LOG_WARNING) events->trouble = event->message;
+    }
+    std::mutex mutex;
+    std::map<int32_t, int> kinds;
+    std::string trouble;
+  } events;
+  {
+    Host host(KACHEL_POLICY_BLOCKING, [&](kachel_engine_options* options) {
+      in_store(options);
+      options->drift_check_ns = 1;
+      options->event = Events::note;
+      options->event_user = &events;
+    });
+    Stream stream(host);
+    Product launched(host, 768, 520, 1024, 3), replayed(host, 768, 520, 1024, 4);
+    REQUIRE(replayed.launch(host, stream.handle) == KACHEL_OK);
+    const auto graph =
+        graphs->capture(stream.handle, [&] { return replayed.launch(host, stream.handle) == KACHEL_OK; });
+    REQUIRE(graph != nullptr);
+    bool right = true;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (host.stats().drift_checks < 3 && std::chrono::steady_clock::now() < until) {
+      launched.poison(), replayed.poison();
+      REQUIRE(launched.launch(host, stream.handle) == KACHEL_OK);
+      graph->launch(stream.handle);
+      stream.wait();
+      right = right && launched.right() && replayed.right();
+    }
+    CHECK(right);
+    host.wait();
+    const kachel_stats stats = host.stats();
+    CHECK(stats.drift_checks >= 3);
+    CHECK(stats.tunings == 0);
+    CHECK(stats.background_failures == 0);
+    const auto of = [&](int32_t kind) { return events.kinds[kind]; };
+    CHECK(static_cast<uint64_t>(of(KACHEL_EVENT_DECISION_REPLACED)) == stats.drift_replacements);
+    CHECK(static_cast<uint64_t>(of(KACHEL_EVENT_DRIFT_CHECKED) + of(KACHEL_EVENT_DRIFT_NOTICED) +
+                                of(KACHEL_EVENT_DECISION_REPLACED)) == stats.drift_checks);
+    CHECK(events.trouble == "");
+    MESSAGE(stats.drift_checks, " checks, ", of(KACHEL_EVENT_DRIFT_NOTICED), " found it quicker or slower, ",
+            stats.drift_replacements, " replaced it");
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace serve
