@@ -36,7 +36,7 @@ void TileLowering::unrolled(const std::string& name, int64_t count, const std::f
 }
 
 void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
-                           const std::function<void(const Site&)>& body, const OuterAxes& outer) {
+                           const std::function<void(const Site&)>& body, const EarlyAxes& early) {
   const size_t rank = layout.shape().size();
   auto name_of = [&](size_t axis) { return axis < names.size() ? names[axis] : "i" + std::to_string(axis); };
   LoopThreads threads;
@@ -80,15 +80,13 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
     }
     for (const FragmentLayout::Digit& digit : layout.replicas())
       site.owner = both(site.owner, ir::make_typed(Op::kEq, {digit_of(thread, digit, layout.threads()), int32(0)}));
-    const auto is_outer = [&](size_t axis) {
-      return std::find(outer.axes.begin(), outer.axes.end(), axis) != outer.axes.end();
+    const auto is_early = [&](size_t axis) {
+      return std::find(early.axes.begin(), early.axes.end(), axis) != early.axes.end();
     };
     // Registers in order: the slowest digit outermost.
-    std::sort(walks.begin(), walks.end(), [&](const Walk& a, const Walk& b) {
-      return std::make_pair(!is_outer(a.axis), -a.stride) < std::make_pair(!is_outer(b.axis), -b.stride);
-    });
-    const auto outer_walks = static_cast<size_t>(
-        std::count_if(walks.begin(), walks.end(), [&](const Walk& walk) { return is_outer(walk.axis); }));
+    std::sort(walks.begin(), walks.end(), [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
+    size_t early_walks = walks.size();
+    while (early_walks > 0 && !is_early(walks[early_walks - 1].axis)) --early_walks;
 
     // The loop whose iterations, as many as stay together, are that number of innermost ones or fewer.
     size_t apart_at = walks.size();
@@ -104,9 +102,9 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
         out_.ranges.set(coord->var, {0, layout.shape()[axis] - 1});
     };
     std::function<void(size_t)> nest = [&](size_t depth) {
-      if (depth == outer_walks && !outer.axes.empty()) {
-        for (size_t axis : outer.axes) place(axis);
-        outer.enter(site);
+      if (depth == early_walks && !early.axes.empty()) {
+        for (size_t axis : early.axes) place(axis);
+        early.enter(site);
       }
       if (depth < walks.size()) {
         const Walk& walk = walks[depth];
@@ -122,7 +120,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
       }
       ExprRef inside;
       for (size_t axis = 0; axis < rank; ++axis) {
-        if (!is_outer(axis)) place(axis);
+        if (!is_early(axis)) place(axis);
         if (offsets[axis] && layout.ragged(axis))
           inside = both(inside, ir::make_typed(Op::kLt, {site.coords[axis], int64(layout.shape()[axis])}));
       }

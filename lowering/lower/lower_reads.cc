@@ -2,8 +2,8 @@
 //
 // An element R[x + i, y + j] of an iteration (i, j) is loaded together with its neighbours along j, where the thread
 // has those iterations too. What follows fewer axes than the region has, b[y + j], is loaded once, in front of the
-// region, and not again for every i. A tile of 16-bit elements of which each iteration reads its own is loaded by
-// ldmatrix.
+// region, and not again for every i; where that takes too many registers, once for the rows that are walked within j.
+// A tile of 16-bit elements of which each iteration reads its own is loaded by ldmatrix.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -191,14 +191,14 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFew)
     apart_ = width > 1 ? loads_together(with_neighbours, width) : region_price_ >= kLong ? kFewLong : 0;
 
-  // What follows fewer axes is loaded in front of the walk along the others, if these are not ragged.
-  OuterAxes outer;
+  // What follows fewer axes is loaded once for those of the others that are walked within.
+  EarlyAxes early;
   for (const RegionRead* read : with_neighbours)
-    if (read->axes.size() < rank && outer.axes.empty() && !ragged) outer.axes = read->axes;
+    if (read->axes.size() < rank && early.axes.empty() && !ragged) early.axes = read->axes;
   std::vector<std::pair<const RegionRead*, ir::BufferRef>> held;
   const auto load_each = [&](const Site& first, bool in_front) {
     for (const RegionRead* read : with_neighbours) {
-      if (in_front != (read->axes == outer.axes)) continue;
+      if (in_front != (read->axes == early.axes)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
       const int64_t count = read->axes.back() + 1 == rank ? width : 1;
       held.emplace_back(read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count));
@@ -209,7 +209,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       }
     }
   };
-  outer.enter = [&](const Site& first) { load_each(first, true); };
+  early.enter = [&](const Site& first) { load_each(first, true); };
   each_in(
       layout, names, width,
       [&](const Site& first) {
@@ -235,7 +235,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
           one(site, number);
         });
       },
-      outer);
+      early);
   fetched_.clear();
 }
 

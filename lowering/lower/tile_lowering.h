@@ -89,13 +89,13 @@ class TileLowering {
             const std::function<void(const Site&)>& body);
   // The same by a layout (lower_layout.cc). `vector`: so many neighbours along the last axis are one iteration, whose
   // coordinates are those of the first. REQUIRES: vector == 1 or layout.vector() % vector == 0.
-  // `outer`: axes, not ragged ones, that are walked first, and what is done in front of the others' iterations.
-  struct OuterAxes {
+  // `early`: what is done as soon as the coordinates along some axes are known, none of them ragged.
+  struct EarlyAxes {
     std::vector<size_t> axes;
-    std::function<void(const Site&)> enter;  // their coordinates are known
+    std::function<void(const Site&)> enter;
   };
   void each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
-               const std::function<void(const Site&)>& body, const OuterAxes& outer = {});
+               const std::function<void(const Site&)>& body, const EarlyAxes& early = {});
   // In the order in which a tile is held, if it is a fragment.
   void each_of(const ir::BufferRef& tile, const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::function<void(const Site&)>& body);

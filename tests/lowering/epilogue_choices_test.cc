@@ -118,5 +118,28 @@ grid i < ceildiv(M, 128), j < ceildiv(N, {0})
   CHECK(!has(loops(32), "apart"));  // few sums: the compiler loads ahead as it likes
 }
 
+TEST_CASE("what follows columns alone is loaded once for the rows that are walked within") {
+  const std::string loops =
+      lowered(product("parallel r < 128, d < 128 { c[r, d] = c[r, d] + R[i*128 + r, j*128 + d] + D[j*128 + d] }", 6))
+          .loop_ir;
+  CAPTURE(loops);
+  const size_t load = loops.find("copy_vector raw[0 +: 2], D[");
+  REQUIRE(load != loops.npos);
+  const size_t columns = loops.rfind("for d_r", load), rows = loops.find("for r_r", columns);
+  CHECK(columns != loops.npos);
+  CHECK(rows > load);
+  CHECK(loops.find("copy_vector raw_2[0 +: 2], R[") > rows);
+}
+
+TEST_CASE("long functions of many sums are worked on a few at a time") {
+  auto loops = [](const std::string& value) {
+    return lowered(product("parallel r < 128, d < 128 { c[r, d] = " + value + " }", 6)).loop_ir;
+  };
+  for (const char* value : {"erf(c[r, d])", "c[r, d] / (1 + exp(-c[r, d]))", "tanh(c[r, d] * 0.5)"})
+    CHECK_MESSAGE(has(loops(value), "for d_r in 0 .. 16 unroll apart by 2 {"), value);
+  for (const char* value : {"c[r, d] * 2", "exp2(c[r, d])", "approx tanh(c[r, d])"})
+    CHECK_MESSAGE(!has(loops(value), "apart"), value);
+}
+
 }  // namespace
 }  // namespace kachel::lowering
