@@ -18,6 +18,8 @@ using ir::Op;
 
 namespace {
 
+constexpr double kLongIteration = 12;  // instructions
+
 std::string headline(const ir::ParallelStmt& region) {
   std::string text = "parallel";
   for (const ir::IterVar& iter : region.iters)
@@ -112,12 +114,13 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
               [&](const ExprRef& node) { unroll |= node->kind == ir::ExprKind::kLoad && in_registers(node->buffer); });
 
   region_is_heavy_ = false;
-  region_price_ = 0;
+  double instructions = 0;
   for (const ir::LetStmt& let : region.lets)
     ir::visit(let.value, [&](const ExprRef& node) {
       region_is_heavy_ |= is_heavy(*node);
-      if (node->kind == ir::ExprKind::kApply) region_price_ += price_of(*node).scalar;
+      if (node->kind == ir::ExprKind::kApply) instructions += price_of(*node).scalar;
     });
+  region_is_long_ = instructions >= kLongIteration && !makes_operand(region);
 
   struct Pending {
     ir::BufferRef value, at, guard;

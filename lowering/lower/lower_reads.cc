@@ -29,10 +29,10 @@ constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
 constexpr int64_t kWidest = 16;  // bytes of one access
 constexpr int64_t kWarp = 32;
 
-// Iterations of so many instructions are worked on so few at a time. Left to itself the compiler does a step of all of
-// them, then the next step, at full rate on registers that it has to find beside the sums; the products of another team
-// come to a stop beside that (gelu behind 4096^3 in tiles of 128 x 128, an H200: 244 us, 214 so).
-constexpr double kLong = 12;
+// Long iterations are worked on so few at a time. Left to itself the compiler does a step of all of them, then the next
+// step, at full rate on registers that it has to find beside the sums; the products of another team come to a stop
+// beside that (gelu behind 4096^3 in tiles of 128 x 128, an H200: 244 us, 214 so). In front of products the warp groups
+// have nothing else to do, and all at once is quicker.
 constexpr int64_t kFewLong = 8;
 
 // Elements of one access to a row of a tile.
@@ -73,6 +73,14 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   return std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(room, 1, kMost)));
 }
 
+bool TileLowering::makes_operand(const ir::ForwardedRegion& region) const {
+  return std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
+    return std::any_of(placements_.gemms.begin(), placements_.gemms.end(), [&](const auto& entry) {
+      return entry.first->a.buffer == guarded.store.buffer || entry.first->b.buffer == guarded.store.buffer;
+    });
+  });
+}
+
 std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region,
                                                              const std::unordered_map<const ir::Var*, ExprRef>& lets,
                                                              const FragmentLayout& layout) {
@@ -81,11 +89,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   const RegionIndexes indexes(region.iters, lets);
   // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
   // H200.
-  const bool operand = std::any_of(region.stores.begin(), region.stores.end(), [&](const ir::GuardedStore& guarded) {
-    return std::any_of(placements_.gemms.begin(), placements_.gemms.end(), [&](const auto& entry) {
-      return entry.first->a.buffer == guarded.store.buffer || entry.first->b.buffer == guarded.store.buffer;
-    });
-  });
+  const bool operand = makes_operand(region);
   const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
   for (const ir::LetStmt& let : region.lets)
     for_each_certain_load(let.value, [&](const ExprRef& load) {
@@ -189,7 +193,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   bool ragged = false;
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
   if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFew)
-    apart_ = width > 1 ? loads_together(with_neighbours, width) : region_price_ >= kLong ? kFewLong : 0;
+    apart_ = width > 1 ? loads_together(with_neighbours, width) : region_is_long_ ? kFewLong : 0;
 
   // What follows fewer axes is loaded once for those of the others that are walked within.
   EarlyAxes early;

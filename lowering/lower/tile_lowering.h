@@ -265,6 +265,7 @@ class TileLowering {
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
   };
   int64_t loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const;
+  bool makes_operand(const ir::ForwardedRegion& region) const;  // of a product
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
                                    const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
                                    const FragmentLayout& layout);
@@ -329,7 +330,7 @@ class TileLowering {
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a lane
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
   bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction
-  double region_price_ = 0;                  // its instructions an iteration
+  bool region_is_long_ = false;              // its iterations take many instructions, and none makes an operand
   int loop_depth_ = 0;                       // of `for`, `pipelined` and `if` of the program
   Status status_;
 };
