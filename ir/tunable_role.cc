@@ -81,9 +81,10 @@ std::vector<TunableRole> roles_of(const Kernel& kernel) {
   const Uses uses(kernel);
   std::vector<TunableRole> roles;
   for (const Tunable& tunable : kernel.tunables)
-    roles.push_back(tunable.var->name == "threads"   ? TunableRole::kThreads
-                    : tunable.var->name == "cluster" ? TunableRole::kCluster
-                                                     : uses.role(tunable.var));
+    roles.push_back(tunable.var->name == "threads"           ? TunableRole::kThreads
+                    : tunable.var->name == "cluster"         ? TunableRole::kCluster
+                    : tunable.var->name == "cluster_columns" ? TunableRole::kClusterColumns
+                                                             : uses.role(tunable.var));
   return roles;
 }
 
@@ -99,6 +100,7 @@ int64_t most_automatic(TunableRole role) {
     case TunableRole::kThreads:
       return 1024;
     case TunableRole::kCluster:
+    case TunableRole::kClusterColumns:
     case TunableRole::kStages:
       return 8;
     case TunableRole::kProduct:

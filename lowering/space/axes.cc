@@ -47,6 +47,7 @@ Values values_of(const Outline& outline, size_t tunable) {
     case ir::TunableRole::kThreads:
       return cpu ? Values{kGroupThreads} : Values{128, 256, 64, 512};
     case ir::TunableRole::kCluster:
+    case ir::TunableRole::kClusterColumns:
       if (cpu || !has_group_mma(outline.question().target.architecture)) return {1};
       return outline.rows_straddle() ? powers(1, kMostCluster) : Values{1, 2};
     case ir::TunableRole::kStages:

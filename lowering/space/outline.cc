@@ -153,12 +153,21 @@ std::optional<int64_t> Outline::elements(const TileOutline& tile) const {
   return count;
 }
 
+const ir::Tunable* Outline::tunable(ir::TunableRole role) const {
+  const auto found = std::find(roles_.begin(), roles_.end(), role);
+  return found == roles_.end() ? nullptr : &question_.kernel.tunables[static_cast<size_t>(found - roles_.begin())];
+}
+
 int64_t Outline::cluster() const {
-  for (size_t i = 0; i < roles_.size(); ++i) {
-    const ir::Tunable& tunable = question_.kernel.tunables[i];
-    if (tunable.automatic && roles_[i] == ir::TunableRole::kCluster) return env_.at(tunable.var.get()).i;
-  }
-  return 1;
+  const ir::Tunable* blocks = tunable(ir::TunableRole::kCluster);
+  return blocks && blocks->automatic ? env_.at(blocks->var.get()).i : 1;
+}
+
+bool Outline::has_shape() const {
+  const ir::Tunable *all = tunable(ir::TunableRole::kCluster), *along = tunable(ir::TunableRole::kClusterColumns);
+  if (!along || !along->automatic) return true;
+  const int64_t blocks = all ? env_.at(all->var.get()).i : 1, columns = env_.at(along->var.get()).i;
+  return columns >= 1 && blocks % columns == 0 && 2 * columns * columns >= blocks;
 }
 
 bool Outline::rows_straddle() const {
@@ -217,7 +226,7 @@ bool fits(const Outline& outline, const Footprint& footprint) {
     const auto value = extent.tuned ? outline.value(extent) : std::nullopt;
     return !value || *value % unit == 0;
   };
-  if (!outline.gains_by(outline.cluster())) return false;
+  if (!outline.gains_by(outline.cluster()) || !outline.has_shape()) return false;
   return std::all_of(outline.products().begin(), outline.products().end(), [&](const ProductOutline& product) {
     return usable(product.m, kMmaRows) && usable(product.n, kMmaColumns) &&
            usable(product.k, std::max(kMmaBytes * 8 / product.bits, 1));

@@ -59,11 +59,14 @@ class Outline {
   std::optional<int64_t> value(const Extent& extent) const;
   std::optional<int64_t> elements(const TileOutline& tile) const;
   int64_t cluster() const;  // that of a derived tunable; 1 where there is none
+  // Whether derived columns of a cluster make a rectangle of it that is at most twice as high as it is wide.
+  bool has_shape() const;
   // Whether rows of operands that go along k begin between lines of the cache, as far as dimensions are known.
   bool rows_straddle() const;
   bool gains_by(int64_t cluster) const;
 
  private:
+  const ir::Tunable* tunable(ir::TunableRole role) const;  // the first of that role, or null
   Extent extent_of(const ir::ExprRef& expr);
   ir::DType type_of(const ir::TypeRef& type) const;
   void block(const ir::Block& body, const ir::ForStmt* loop);

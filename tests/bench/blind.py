@@ -71,8 +71,7 @@ def without_lists(text):
         names = re.findall(r"(\w+) *=", match[2])
         conditions = [line for line in match[1].splitlines(True)
                       if not line.startswith("where") or not set(re.findall(r"\w+", line)) & set(names)]
-        kept = [name for name in names if name != "cluster_columns"]  # without it the rectangle that copies least
-        return "".join(conditions) + f"tune auto {', '.join(kept)}\n"
+        return "".join(conditions) + f"tune auto {', '.join(names)}\n"
     return re.sub(r"((?:^(?:where|key) .*\n)*)^tune (?!auto)(.*)\n", derived, text, flags=re.M)
 
 

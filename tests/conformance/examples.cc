@@ -72,6 +72,7 @@ int64_t random_value(ir::TunableRole role, Random& random) {
     case ir::TunableRole::kThreads:
       return one_of({32, 64, 128, 256});
     case ir::TunableRole::kCluster:
+    case ir::TunableRole::kClusterColumns:
       return one_of({1, 2, 4, 8});
     case ir::TunableRole::kStages:
       return one_of({1, 2, 3, 4});

@@ -16,7 +16,7 @@ where BM * BN <= 32768
 key bucket(M), N, K
 tune auto BM, BN
 tune warm = 1 | 2
-tune auto BK, stages, splits, threads, cluster
+tune auto BK, stages, splits, threads, cluster, cluster_columns
 grid s < splits, by < ceildiv(M, BM), bx < ceildiv(N, BN)
 {
   shared As: T[BM, BK], Bs: T[BN, BK]
@@ -52,10 +52,12 @@ TEST_CASE("tune auto is read and written, in one order with the lists") {
     CHECK(tunable.automatic == tunable.values.empty());
     order += (tunable.automatic ? " *" : " ") + tunable.var->name;
   }
-  CHECK(order == " *BM *BN warm *BK *stages *splits *threads *cluster");
+  CHECK(order == " *BM *BN warm *BK *stages *splits *threads *cluster *cluster_columns");
   const std::string text = print(*module);
-  CHECK(text.find("\ntune auto BM, BN\ntune warm = 1 | 2\ntune auto BK, stages, splits, threads, cluster\n") !=
-        text.npos);
+  CHECK(
+      text.find(
+          "\ntune auto BM, BN\ntune warm = 1 | 2\ntune auto BK, stages, splits, threads, cluster, cluster_columns\n") !=
+      text.npos);
   CHECK(print(parse(text).module) == text);
   CHECK(load("tile 1 kernel k(A: out f32[N]) tune auto BN; grid b < ceildiv(N, BN) { fragment x: f32[BN] = 0 "
              "A[b*BN +: BN] = x }")
@@ -77,6 +79,7 @@ TEST_CASE("roles are read off uses") {
   CHECK(role(kernel, "splits") == TunableRole::kParts);
   CHECK(role(kernel, "threads") == TunableRole::kThreads);
   CHECK(role(kernel, "cluster") == TunableRole::kCluster);
+  CHECK(role(kernel, "cluster_columns") == TunableRole::kClusterColumns);
   CHECK(role(kernel, "warm") == TunableRole::kUnknown);
 
   const Kernel rows = kernel_of(R"(tile 1
@@ -98,7 +101,7 @@ grid r < ceildiv(N, rows)
   CHECK(role(rows, "tiles") == TunableRole::kParts);
 }
 
-TEST_CASE("names say nothing but for threads and cluster") {
+TEST_CASE("names say nothing but for threads and clusters") {
   std::string renamed(kMatmul);
   const std::pair<std::string, std::string> names[] = {
       {"BM", "stage"}, {"BN", "splat"}, {"BK", "M0"}, {"stages", "x"}, {"splits", "BX"}};
@@ -158,8 +161,9 @@ TEST_CASE("any value up to the role's limit makes a kernel") {
   const Kernel kernel = kernel_of(kMatmul);
   Bindings bindings;
   bindings.types["T"] = DType::F16;
-  bindings.tunables = {{"BM", 128},   {"BN", 240},   {"warm", 1},      {"BK", 64},
-                       {"stages", 3}, {"splits", 1}, {"threads", 128}, {"cluster", 1}};
+  bindings.tunables = {{"BM", 128},      {"BN", 240},    {"warm", 1},
+                       {"BK", 64},       {"stages", 3},  {"splits", 1},
+                       {"threads", 128}, {"cluster", 1}, {"cluster_columns", 1}};
   CHECK(instantiate(kernel, bindings).ok());
   for (int64_t wrong : {int64_t{0}, int64_t{-1}, most_automatic(TunableRole::kProduct) + 1}) {
     bindings.tunables["BN"] = wrong;

@@ -238,6 +238,22 @@ TEST_CASE(
   CHECK(derived({program("matmul"), 80, kProduct})->of(4) == std::set<int64_t>{1});
 }
 
+TEST_CASE("clusters are rectangles") {
+  std::string text = program("matmul");
+  const std::string clause = "tune auto BM, BN, BK, stages, cluster";
+  text.replace(text.find(clause), clause.size(), clause + ", cluster_columns");
+  const auto answer = derived({text, 90, {{"M", 1000}, {"N", 1032}, {"K", 1000}}});
+  std::set<std::pair<int64_t, int64_t>> shapes;
+  for (const Values& values : answer->space) shapes.emplace(values[4], values[5]);
+  for (const auto& [cluster, columns] : shapes) CHECK((cluster % columns == 0 && 2 * columns * columns >= cluster));
+  for (const std::pair<int64_t, int64_t> shape : {std::pair{1, 1}, {4, 2}, {8, 2}, {8, 4}}) CHECK(shapes.count(shape));
+  // Of a listed cluster too.
+  text.replace(text.find(clause), text.find('\n', text.find(clause)) - text.find(clause),
+               "tune auto BM, BN, BK, stages, cluster_columns\ntune cluster = 4");
+  const auto listed = derived({text, 90, {{"M", 1000}, {"N", 1032}, {"K", 1000}}});
+  CHECK(listed->of(4) == std::set<int64_t>{2, 4});
+}
+
 TEST_CASE("many tunables are looked at in a limited number of points") {
   std::string text =
       "tile 1\nkernel k(A: out f32[N])\nkey N\ntune auto a, b, c, d, e, f\ngrid n < ceildiv(N, a)\n{ fragment ";
