@@ -551,7 +551,8 @@ typedef struct kachel_check_result {
 } kachel_check_result;
 /* Runs the reference interpreter on `before` (host tensors) and compares with `after` (host tensors that a launch on
  * the same inputs left). One entry an argument; scalars equal in both. Slow: meant for checks. configuration: as in
- * launch options; NULL: the first listed. KACHEL_E_UNSUPPORTED for a program: check its kernels one by one. */
+ * launch options; NULL: the first listed. KACHEL_E_UNSUPPORTED for a program, whatever the
+ * arguments: check its kernels one by one. */
 KACHEL_API kachel_status kachel_check(kachel_kernel *kernel, const kachel_arg *before, const kachel_arg *after,
                                       size_t count, const char *configuration, kachel_check_result *out,
                                       kachel_error **err);

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cctype>
 #include <iostream>
 #include <map>
 
@@ -57,6 +58,26 @@ void add_data(CLI::App* command, Options* options, Raw* raw) {
       ->add_option("--trials", options->trials,
                    "Measure so many configurations, those from which the cost model expects most")
       ->check(CLI::Range(1, 65535));
+}
+
+// The first word that looks like an option and is none, of those before the one that ends them.
+std::string unknown_option(const CLI::App& app, int argc, const char* const* argv) {
+  const auto is_known = [&](const std::string& name) {
+    const CLI::App* command = &app;
+    while (command->get_option_no_throw(name) == nullptr) {
+      if (command->get_subcommands().empty()) return false;
+      command = command->get_subcommands().front();
+    }
+    return true;
+  };
+  for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
+    std::string word = argv[i];
+    const bool is_long = word.rfind("--", 0) == 0;
+    if (word.size() < 2 || word[0] != '-' || (!is_long && !std::isalpha(static_cast<unsigned char>(word[1])))) continue;
+    word = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    if (!is_known(word)) return word;
+  }
+  return "";
 }
 
 }  // namespace
@@ -144,7 +165,9 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
       return usage(std::string("there is no command `") + argv[1] +
                    "`; there is: run, tune, explain, compile, check, cache, devices");
-    return usage(std::string(error.what()) + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
+    const std::string unknown = unknown_option(app, argc, argv);
+    const std::string problem = unknown.empty() ? error.what() : "there is no option `" + unknown + "` here";
+    return usage(problem + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
   }
 
   const std::pair<CLI::App*, Command> commands[] = {

@@ -66,11 +66,22 @@ void print_report(const Launch& launch, const std::string& configuration, double
              bytes / timing.median_ns);
 }
 
+// Programs cannot be checked as a whole, which is better said before they are tuned.
+Outcome<> checkable(const Launch& launch) {
+  kachel_check_result none{};
+  none.struct_size = sizeof none;
+  kachel_error* error = nullptr;
+  const kachel_status status = kachel_check(launch.program.kernel.get(), nullptr, nullptr, 0, nullptr, &none, &error);
+  Outcome<> outcome = outcome_of(status, error);
+  return (status & 0xff) == KACHEL_E_UNSUPPORTED ? outcome : Outcome<>();
+}
+
 }  // namespace
 
 Outcome<Exit> run(const Options& options) {
   ProgressReporter progress(options.json);
   KACHEL_CLI_LET(launch, prepare_launch(options, options.policy, &progress));
+  if (options.check) KACHEL_CLI_TRY(checkable(launch));
 
   // The check must see the first launch: later ones would read what it wrote to in-out tensors.
   Clock::time_point start = Clock::now();

@@ -19,6 +19,10 @@ cli_case(NAME run_relu ARGS run ${relu} --bind M=100,N=72,K=80 ${quick} --stats 
          FIELDS ${passed} "device=^cpu$" "launches=^2$" "stats measurements=^0$" "stats compiles=^[1-9]")
 cli_case(NAME run_relu_bf16 ARGS run ${relu} --bind M=33,N=65,K=17 --type T=bf16 ${quick} EXIT 0
          FIELDS ${passed} "tensors 0 type=^bf16$")
+# Said before anything is tuned.
+cli_case(NAME check_program ARGS run ${examples}/decode.tile --kernel decode --bind B=1,H=4,G=2,S=64,D=64
+         --device cpu --check --scalar scale=0.1 --json --stats EXIT 3 STDERR "`decode` is a program. check the kernels"
+         "!compiling")
 cli_case(NAME run_empty ARGS run ${relu} --bind M=0,N=64,K=64 ${quick} EXIT 0 FIELDS "check mismatches=^0$")
 cli_case(NAME run_config ARGS run ${relu} --bind M=64,N=64,K=64 ${quick} --config BM=128,BN=64,BK=64,stages=4 EXIT 0
          FIELDS ${passed} "configuration=BM=128")
