@@ -61,7 +61,7 @@ const Entry& smallest(const std::vector<Entry>& entries, Value value) {
   return *best;
 }
 
-// A tie of the last session is the best's of the session before, where all of it took part in both.
+// A tie in the blocks of a series is the best's of its rounds, where all of it took part in both.
 void break_tie(std::vector<Entry>* entries, const DecisionRules& rules) {
   std::vector<Entry*> tie;
   for (Entry& entry : *entries)
@@ -71,7 +71,7 @@ void break_tie(std::vector<Entry>* entries, const DecisionRules& rules) {
     const std::vector<SampleSet>& sets = *entry->contender->samples;
     if (sets.size() < 2 || entry->last().session != tie[0]->last().session) return;
     before.push_back({sets[sets.size() - 2]});
-    if (before.back()[0].session != before[0][0].session) return;
+    if (before.back()[0].session + 1 != entry->last().session) return;  // of another series
   }
   std::vector<Contender> contenders;
   for (size_t i = 0; i < tie.size(); ++i)
@@ -110,7 +110,7 @@ std::vector<Standing> rank(const std::vector<Contender>& contenders, const Decis
     bool close = standing.ratio <= 1 + tie_band(standing, paired, rules);
     standing.tied = &entry == best || (entry.contender->may_win && close);
   }
-  break_tie(&entries, rules);
+  if (rules.rounds_break_ties) break_tie(&entries, rules);
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     const auto place = [](const Entry& e) {
       return std::make_tuple(!e.standing.tied, e.lost_before, e.standing.tied ? 0 : e.standing.ratio, e.standing.index);

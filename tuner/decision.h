@@ -9,8 +9,8 @@
 //     samples into two clusters, and then a single outlier decides in which of them the median lies.
 //  2. Candidates whose ratio to the best is within max(1 %, noise) form a tie, and the first of them in declared order
 //     wins. Noise is half the interval of the ratio, at most 2 %: a wider interval is a reason to measure more, not to
-//     give speed away. Before the declared order the session before is asked, where all of the tie took part in it, by
-//     the same rules: what is as fast in sustained blocks may be slower in the short rounds in front of them.
+//     give speed away. Where the tie is one of sustained blocks, the short rounds in front of them are asked first, by
+//     the same rules.
 //
 // Samples of different sessions cannot be paired; there the medians are compared after scaling by session_levels().
 #pragma once
@@ -27,6 +27,9 @@ struct DecisionRules {
   double max_tie_band = 0.02;
   // High, since the protocol looks at the interval after every few rounds and each look is a chance to be misled.
   double confidence = 0.99;
+  // Of what is tied in the blocks of a series, which have the session after that of its rounds. Else the declared
+  // order.
+  bool rounds_break_ties = true;
 };
 
 struct Contender {
@@ -43,7 +46,7 @@ struct Standing {
   bool tied = false;                       // with the best, which is tied with itself
 };
 
-// The standings, winner first: the tie, by the session before and in declared order, then the others by ratio. Does not
+// The standings, winner first: the tie, by its rounds and in declared order, then the others by ratio. Does not
 // depend on the order of the contenders. REQUIRES: distinct indices.
 std::vector<Standing> rank(const std::vector<Contender>& contenders, const DecisionRules& rules);
 

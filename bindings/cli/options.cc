@@ -60,22 +60,24 @@ void add_data(CLI::App* command, Options* options, Raw* raw) {
       ->check(CLI::Range(1, 65535));
 }
 
-// The first word that looks like an option and is none, of those before the one that ends them.
+// The first word that looks like an option and is none of the command's, if there is one. What follows an option with a
+// value is that value, whatever it looks like.
 std::string unknown_option(const CLI::App& app, int argc, const char* const* argv) {
-  const auto is_known = [&](const std::string& name) {
-    const CLI::App* command = &app;
-    while (command->get_option_no_throw(name) == nullptr) {
-      if (command->get_subcommands().empty()) return false;
-      command = command->get_subcommands().front();
+  if (app.get_subcommands().empty()) return "";
+  const auto find = [&](const std::string& name) -> const CLI::Option* {
+    for (const CLI::App* command = &app;; command = command->get_subcommands().front()) {
+      if (const CLI::Option* option = command->get_option_no_throw(name)) return option;
+      if (command->get_subcommands().empty()) return nullptr;
     }
-    return true;
   };
   for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
-    std::string word = argv[i];
+    const std::string word = argv[i];
     const bool is_long = word.rfind("--", 0) == 0;
     if (word.size() < 2 || word[0] != '-' || (!is_long && !std::isalpha(static_cast<unsigned char>(word[1])))) continue;
-    word = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
-    if (!is_known(word)) return word;
+    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    const CLI::Option* option = find(name);
+    if (!option) return name;
+    if (name == word && option->get_items_expected_max() > 0) ++i;
   }
   return "";
 }

@@ -24,23 +24,20 @@ Outcome<> refuse_unknown_ranges(const Program& program, const Options& options) 
   return {};
 }
 
-// No binary depends on a scalar, so `compile` asks for none.
 Outcome<kachel_arg> scalar_argument(const Parameter& parameter, const Options& options) {
-  const Assignment any{parameter.name, parameter.type == "bool" ? "true" : "1"};
-  const Assignment* given = options.command == Command::kCompile ? &any : nullptr;
-  for (const Assignment& scalar : options.scalars)
-    if (scalar.name == parameter.name) given = &scalar;
-  if (!given)
-    return usage(fmt::format("the kernel needs the scalar `{}: {}`; give --scalar {}=VALUE", parameter.name,
-                             parameter.type, parameter.name));
-  KACHEL_CLI_LET(value, parse_scalar("--scalar", *given, parameter.type));
-  kachel_arg arg{};
-  arg.kind = value.is_float ? KACHEL_ARG_FLOAT : KACHEL_ARG_INT;
-  if (value.is_float)
-    arg.u.f = value.f;
-  else
-    arg.u.i = value.i;
-  return arg;
+  for (const Assignment& given : options.scalars) {
+    if (given.name != parameter.name) continue;
+    KACHEL_CLI_LET(value, parse_scalar("--scalar", given, parameter.type));
+    kachel_arg arg{};
+    arg.kind = value.is_float ? KACHEL_ARG_FLOAT : KACHEL_ARG_INT;
+    if (value.is_float)
+      arg.u.f = value.f;
+    else
+      arg.u.i = value.i;
+    return arg;
+  }
+  return usage(fmt::format("the kernel needs the scalar `{}: {}`; give --scalar {}=VALUE", parameter.name,
+                           parameter.type, parameter.name));
 }
 
 Outcome<> refuse_unknown_scalars(const Program& program, const Options& options) {

@@ -1,10 +1,13 @@
 // Parallel regions. Reductions come first, into temporaries; then every iteration computes its values and stores them.
 // Where an iteration may read what another one writes, values, places and guards go to temporaries of the iteration
 // first, and a second walk does the stores: the synchronisation pass puts the barrier between. See tile_lowering.h.
+#include <algorithm>
 #include <numeric>
 
 #include "ir/parallel.h"
 #include "ir/print.h"
+#include "ir/tunable_role.h"
+#include "lowering/loop_ir/region_index.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/operation_price.h"
 #include "lowering/planted.h"
@@ -28,15 +31,20 @@ std::string headline(const ir::ParallelStmt& region) {
 }
 
 // Some iteration may read an element that another one writes, so all reads must be done before the first write: a
-// buffer is both read and written, and not always at the place that the iteration itself writes.
-bool reads_what_others_write(const ir::ForwardedRegion& region) {
+// buffer is both read and written, and not always at the place that the iteration itself writes, and no other.
+bool reads_what_others_write(const ir::ForwardedRegion& region, const RegionIndexes& indexes) {
   bool found = false;
   for (const ir::GuardedStore& guarded : region.stores) {
     const ir::AssignStmt& store = guarded.store;
+    const bool alone = std::all_of(region.iters.begin(), region.iters.end(), [&](const ir::IterVar& iter) {
+      return ir::is_int(iter.extent, 1) ||
+             std::any_of(store.indices.begin(), store.indices.end(),
+                         [&](const ExprRef& at) { return ir::mentions(indexes.inlined(at), iter.var); });
+    });
     for (const ir::LetStmt& let : region.lets)
       ir::visit(let.value, [&](const ExprRef& node) {
         if (node->kind != ir::ExprKind::kLoad || node->buffer != store.buffer) return;
-        bool own = store.atomic == ir::AtomicOp::kNone;
+        bool own = alone && store.atomic == ir::AtomicOp::kNone;
         for (size_t i = 0; i < store.indices.size(); ++i) own &= ir::same(node->args[i], store.indices[i]);
         found |= !own;
       });
@@ -130,7 +138,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
   const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() &&
                           to_registers && reads_what_it_writes(region);
-  const bool two_phases = (reads_what_others_write(region) || replicated) && !planted(Planted::kSnapshotBroken);
+  const bool two_phases = (reads_what_others_write(region, RegionIndexes(region.iters, lets)) || replicated) &&
+                          !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   const std::vector<RegionRead> reads =
       layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};

@@ -199,12 +199,15 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   EarlyAxes early;
   for (const RegionRead* read : with_neighbours)
     if (read->axes.size() < rank && early.axes.empty() && !ragged) early.axes = read->axes;
+  const auto along = [&](const RegionRead& read) {  // the axis of the vector, whichever index follows it
+    return std::find(read.axes.begin(), read.axes.end(), rank - 1) != read.axes.end();
+  };
   std::vector<std::pair<const RegionRead*, ir::BufferRef>> held;
   const auto load_each = [&](const Site& first, bool in_front) {
     for (const RegionRead* read : with_neighbours) {
       if (in_front != (read->axes == early.axes)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
-      const int64_t count = read->axes.back() + 1 == rank ? width : 1;
+      const int64_t count = along(*read) ? width : 1;
       held.emplace_back(read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count));
       for (int64_t at = 0; at < count; at += read->width) {
         Site site = first;
@@ -221,9 +224,9 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
         load_each(first, false);
         const auto one = [&](const Site& site, const ExprRef& number) {
           for (const auto& [read, raw] : held) {
-            const bool along = read->axes.back() + 1 == rank;
-            ExprRef at = along ? number : int32(0);
-            if (along && planted(Planted::kReadNeighbours)) at = ir::make_typed(Op::kSub, {int32(width - 1), number});
+            ExprRef at = along(*read) ? number : int32(0);
+            if (along(*read) && planted(Planted::kReadNeighbours))
+              at = ir::make_typed(Op::kSub, {int32(width - 1), number});
             fetched_[read->load] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
           }
           body(site);

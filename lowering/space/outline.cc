@@ -165,7 +165,7 @@ int64_t Outline::cluster() const {
 
 bool Outline::has_shape() const {
   const ir::Tunable *all = tunable(ir::TunableRole::kCluster), *along = tunable(ir::TunableRole::kClusterColumns);
-  if (!along || !along->automatic) return true;
+  if (!along || !along->automatic || is_cpu() || !has_group_mma(question_.target.architecture)) return true;
   const int64_t blocks = all ? env_.at(all->var.get()).i : 1, columns = env_.at(along->var.get()).i;
   return columns >= 1 && blocks % columns == 0 && 2 * columns * columns >= blocks;
 }

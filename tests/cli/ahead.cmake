@@ -1,11 +1,9 @@
 # A store that was filled by `compile` serves a process as a system store: nothing is compiled there.
 include(${CMAKE_CURRENT_LIST_DIR}/harness.cmake)
 fresh_folder()
-set(shape ${SOURCE}/tests/cli/programs/two_configurations.tile --bind N=5000)
-set(program ${shape} --scalar a=0.5)
+set(program ${SOURCE}/tests/cli/programs/two_configurations.tile --bind N=5000 --scalar a=0.5)
 
-# Scalars are in no binary, so they need not be given.
-kachel(compile ${shape} --device cpu --threads 2 --most 1 --store ${FOLDER}/shipped)
+kachel(compile ${program} --device cpu --threads 2 --most 1 --store ${FOLDER}/shipped)
 judge(0 "1 compiled, 0 there before, 0 cannot be built" "" "")
 kachel(compile ${program} --device cpu --threads 2 --store ${FOLDER}/shipped --json)
 judge(0 "" "" "0 compiled=^1$;0 present=^1$;0 refused=^0$")

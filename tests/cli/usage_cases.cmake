@@ -9,6 +9,7 @@ cli_case(NAME unknown_command ARGS paint EXIT 2 STDERR "no command `paint`. ther
 cli_case(NAME unknown_option ARGS run ${relu} ${shape} --fast EXIT 2 STDERR "no option `--fast` here")
 cli_case(NAME unknown_option_value ARGS explain ${relu} ${shape} --bogus x EXIT 2 STDERR "no option `--bogus` here")
 cli_case(NAME unknown_letter ARGS explain ${relu} ${shape} -x EXIT 2 STDERR "no option `-x` here")
+cli_case(NAME value_like_an_option ARGS run ${relu} ${shape} --store -foo --repeat x EXIT 2 STDERR "--repeat" "!no option")
 cli_case(NAME option_of_another ARGS explain ${relu} ${shape} --repeat 3 EXIT 2 STDERR "no option `--repeat` here")
 cli_case(NAME no_file ARGS run EXIT 2 STDERR "FILE is required")
 cli_case(NAME file_absent ARGS run ${programs}/absent.tile ${shape} EXIT 2

@@ -252,6 +252,8 @@ TEST_CASE("clusters are rectangles") {
                "tune auto BM, BN, BK, stages, cluster_columns\ntune cluster = 4");
   const auto listed = derived({text, 90, {{"M", 1000}, {"N", 1032}, {"K", 1000}}});
   CHECK(listed->of(4) == std::set<int64_t>{2, 4});
+  for (int architecture : {80, 0})  // where it changes nothing
+    CHECK(derived({text, architecture, {{"M", 1000}, {"N", 1032}, {"K", 1000}}})->of(4) == std::set<int64_t>{1});
 }
 
 TEST_CASE("many tunables are looked at in a limited number of points") {

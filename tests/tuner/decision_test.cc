@@ -101,7 +101,7 @@ TEST_CASE("sessions are scaled by the candidates that took part in both") {
   CHECK(levels.at(2) == doctest::Approx(100.0 / 118));
 }
 
-TEST_CASE("a tie goes to those who were the faster ones in the session before") {
+TEST_CASE("a tie in blocks goes to those who were the faster ones in the rounds before") {
   auto history = [](double rounds, double blocks) {
     return std::vector<SampleSet>{{1, repeat(rounds, 10)}, {2, repeat(blocks, 10)}};
   };
@@ -113,6 +113,11 @@ TEST_CASE("a tie goes to those who were the faster ones in the session before") 
   Histories newcomer = two_sessions;
   newcomer[2].erase(newcomer[2].begin());
   CHECK(order_of(newcomer) == std::vector<size_t>{0, 1, 2, 3});
+  // Nor where the session before is another series', or the declared order is all that counts.
+  Histories two_series = two_sessions;
+  for (std::vector<SampleSet>& sets : two_series) sets.back().session = 3;
+  CHECK(order_of(two_series) == std::vector<size_t>{0, 1, 2, 3});
+  CHECK(order_of(two_sessions, {.rounds_break_ties = false}) == std::vector<size_t>{0, 1, 2, 3});
   // A tie there too leaves the declared order.
   CHECK(order_of({history(100.9, 100.5), history(100, 100)}) == std::vector<size_t>{0, 1});
 }
