@@ -274,6 +274,40 @@ KACHEL_DOT4(u8, i8, "u32.s32")
 // two f32 to neighbouring 16-bit elements
 KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
 KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
+// pairs of 16-bit floats; sm_80 has no instruction but fma for those of bf16
+KACHEL_DEVICE u32 kachel_both_f16(float x) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }
+KACHEL_DEVICE u32 kachel_both_bf16(float x) { u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }
+#define KACHEL_PACKED(name, instruction) \
+  KACHEL_DEVICE u32 kachel_packed_##name(u32 a, u32 b) { u32 y; asm(instruction " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
+KACHEL_PACKED(add_f16, "add.rn.f16x2")
+KACHEL_PACKED(sub_f16, "sub.rn.f16x2")
+KACHEL_PACKED(mul_f16, "mul.rn.f16x2")
+#if __CUDA_ARCH__ >= 900
+KACHEL_PACKED(add_bf16, "add.rn.bf16x2")
+KACHEL_PACKED(sub_bf16, "sub.rn.bf16x2")
+KACHEL_PACKED(mul_bf16, "mul.rn.bf16x2")
+#else
+KACHEL_DEVICE u32 kachel_packed_fma_bf16(u32 a, u32 b, u32 c) { u32 y; asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c)); return y; }
+KACHEL_DEVICE u32 kachel_packed_add_bf16(u32 a, u32 b) { return kachel_packed_fma_bf16(a, 0x3f803f80u, b); }
+KACHEL_DEVICE u32 kachel_packed_sub_bf16(u32 a, u32 b) { return kachel_packed_fma_bf16(b, 0xbf80bf80u, a); }
+KACHEL_DEVICE u32 kachel_packed_mul_bf16(u32 a, u32 b) { return kachel_packed_fma_bf16(a, b, 0x80008000u); }
+#endif
+// Neighbouring 4-bit integers, less a number. In the mantissa of a power of two, whose last place counts ones, an
+// integer needs no conversion: the power is taken away together with the number.
+template <int kCount> KACHEL_DEVICE void kachel_spread(u32* to, const u8* from, u32 power) {
+  const u32 word = kCount == 8 ? *(const u32*)from : kCount == 4 ? *(const u16*)from : *from, high = word >> 4;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) to[i] = (__byte_perm(word, high, i | i << 4 | (4 + i) << 8 | (4 + i) << 12) & 0x000f000fu) ^ power;
+}
+#define KACHEL_UNPACK(name, type, power, number) \
+  template <int kCount> KACHEL_DEVICE void kachel_unpack_##name##_##type(u32* to, const u8* from, float less = 0) { \
+    kachel_spread<kCount>(to, from, power * 0x10001u); \
+    for (int i = 0; i < kCount / 2; ++i) to[i] = kachel_packed_sub_##type(to[i], kachel_both_##type(less + number)); \
+  }
+KACHEL_UNPACK(u4, f16, 0x6400u, 1024.0f)
+KACHEL_UNPACK(i4, f16, 0x6408u, 1032.0f)
+KACHEL_UNPACK(u4, bf16, 0x4300u, 128.0f)
+KACHEL_UNPACK(i4, bf16, 0x4308u, 136.0f)
 )cuda";
 
 }  // namespace kachel::lowering

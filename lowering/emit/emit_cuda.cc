@@ -398,7 +398,25 @@ class Emitter {
       case Kind::kConvertPair:
         line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
         break;
+      case Kind::kUnpack:
+        line(depth, "kachel_unpack_{}_{}<{}>((u32*)({}), {}{});", ir::name(node.type_b), ir::name(node.type),
+             node.operands[0].elements, at(0), at(1), node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");
+        break;
+      case Kind::kPackedMath:
+        packed_math(node, depth);
+        break;
     }
+  }
+  // An instruction a pair. Registers begin at even elements.
+  void packed_math(const LoopIntrinsic& node, int depth) {
+    const auto pair = [&](size_t i, int64_t number) {
+      if (node.operands[i].elements == 1) return fmt::format("kachel_both_{}(*({}))", ir::name(node.type), at(node, i));
+      return fmt::format("((const u32*)({}))[{}]", at(node, i), number);
+    };
+    const char* op = node.op == ir::Op::kMul ? "mul" : node.op == ir::Op::kAdd ? "add" : "sub";
+    for (int64_t number = 0; 2 * number < node.operands[0].elements; ++number)
+      line(depth, "((u32*)({}))[{}] = kachel_packed_{}_{}({}, {});", at(node, 0), number, op, ir::name(node.type),
+           pair(1, number), pair(2, number));
   }
   void statement(const LoopShuffle& node, int depth) {
     if (node.lane_mask == kAnyLane)

@@ -162,6 +162,12 @@ struct LoopIntrinsic {
     // Then operands[0] = those elements, from the registers operands[1]. Where the guard is false, from the tensor
     // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
     kStoreShifted,
+    // operands[0], `elements` neighbours of a 16-bit float type, = the 4-bit integers of `type_b` in the bytes of
+    // operands[1], less operands[2], if there is one: an f32, for all. Every result is a number of the type.
+    kUnpack,
+    // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
+    // have as many elements, or are an f32 for all, which is a number of the type.
+    kPackedMath,
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -188,8 +194,9 @@ struct LoopIntrinsic {
   bool by_group = false;              // kPhaseArrive
   bool accumulate = true;             // kGroupMma
   bool widened = false;               // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
-  ir::DType type = ir::DType::F32;    // of mma, kDot4: of A; kLoadMatrix, kConvertPair: of the elements
-  ir::DType type_b = ir::DType::F32;  // of mma, kDot4: of B
+  // Of mma, kDot4: of A and B; kUnpack: of results and sources; otherwise of the elements.
+  ir::DType type = ir::DType::F32, type_b = ir::DType::F32;
+  ir::Op op = ir::Op::kMul;           // kPackedMath: kAdd, kSub or kMul
   MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
 };
 // [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane,

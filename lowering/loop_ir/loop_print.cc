@@ -16,7 +16,7 @@ const char* name_of(LoopIntrinsic::Kind kind) {
       "copy_vector",     "copy_async",   "async_commit", "async_wait",    "load_matrix", "mma",          "convert_pair",
       "group_mma",       "group_fence",  "group_commit", "group_wait",    "proxy_fence", "bulk_copy",    "phase_expect",
       "phase_wait",      "phase_arrive", "phase_copied", "quad_exchange", "dot4",        "store_matrix", "bulk_store",
-      "bulk_store_wait", "in_order",     "load_shifted", "store_shifted"};
+      "bulk_store_wait", "in_order",     "load_shifted", "store_shifted", "unpack", "packed"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -73,8 +73,10 @@ class Printer {
   void statement(const LoopIntrinsic& node, int) {
     std::string text = name_of(node.kind);
     const bool group = node.kind == LoopIntrinsic::Kind::kGroupMma;
-    if (group || node.kind == LoopIntrinsic::Kind::kMma || node.kind == LoopIntrinsic::Kind::kDot4)
+    if (group || node.kind == LoopIntrinsic::Kind::kMma || node.kind == LoopIntrinsic::Kind::kDot4 ||
+        node.kind == LoopIntrinsic::Kind::kUnpack)
       text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
+    if (node.kind == LoopIntrinsic::Kind::kPackedMath) text += fmt::format(" {}", ir::info(node.op).spelling);
     if (group && !node.accumulate) text += " clear";
     if (node.widened) text += " widened";
     if (node.by_group) text += " by group";

@@ -48,6 +48,7 @@ bool TileLowering::is_exact(const ir::Expr& cast) const {
 }
 
 ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
+  if (const auto found = fetched_.find(expr.get()); found != fetched_.end()) return found->second(*site);
   switch (expr->kind) {
     case ExprKind::kInt:
     case ExprKind::kFloat:
@@ -58,7 +59,6 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
       return it == values_.end() ? expr : it->second;
     }
     case ExprKind::kLoad: {
-      if (const auto found = fetched_.find(expr.get()); found != fetched_.end()) return found->second(*site);
       std::vector<ExprRef> indices;
       for (const ExprRef& arg : expr->args) indices.push_back(index(arg, site));
       return load(expr->buffer, indices, site);

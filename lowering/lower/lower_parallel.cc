@@ -138,11 +138,17 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
   const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() &&
                           to_registers && reads_what_it_writes(region);
-  const bool two_phases = (reads_what_others_write(region, RegionIndexes(region.iters, lets)) || replicated) &&
+  const RegionIndexes indexes(region.iters, lets);
+  const bool two_phases = (reads_what_others_write(region, indexes) || replicated) &&
                           !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   const std::vector<RegionRead> reads =
       layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};
+  const auto packed = layout ? packed_store(region, reads, indexes, *layout) : std::nullopt;
+  if (packed)
+    return each_with_reads(
+        reads, region.iters, *layout, names, nullptr,
+        [&](const Site& site, int64_t width, const auto& held) { store_packed(*packed, site, width, held); });
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
     each_with_reads(reads, region.iters, *layout, names, [&](const Site& site) {

@@ -13,6 +13,7 @@
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
 #include "lowering/plan/gemm_choice.h"
+#include "lowering/plan/packed_tiles.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
@@ -28,6 +29,7 @@ namespace {
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
 constexpr int64_t kWidest = 16;  // bytes of one access
 constexpr int64_t kWarp = 32;
+constexpr int64_t kNibbles = 8;  // that are loaded together
 
 // Long iterations are worked on so few at a time. Left to itself the compiler does a step of all of them, then the next
 // step, at full rate on registers that it has to find beside the sums; the products of another team come to a stop
@@ -68,7 +70,7 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   const int64_t registers = given ? given : std::min(alike, kMostOfThread);
   int64_t each = 0;
   for (const RegionRead* read : reads)
-    each += std::max<int64_t>(width * ir::bits(read->load->buffer->type.dtype) / 32, 1);
+    each += std::max<int64_t>(width * ir::bits(read->value ? read->nibbles : read->load->buffer->type.dtype) / 32, 1);
   const int64_t room = (registers - fragment_registers(placements_) - kBeside) / std::max<int64_t>(each, 1);
   return std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(room, 1, kMost)));
 }
@@ -91,7 +93,10 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   // H200.
   const bool operand = makes_operand(region);
   const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
-  for (const ir::LetStmt& let : region.lets)
+  for (const ir::LetStmt& let : region.lets) {
+    ir::visit(let.value, [&](const ExprRef& node) {
+      if (std::optional<RegionRead> read = nibbles_of(node, indexes, layout)) reads.push_back(std::move(*read));
+    });
     for_each_certain_load(let.value, [&](const ExprRef& load) {
       const ir::BufferRef& tensor = load->buffer;
       const bool written = std::any_of(region.stores.begin(), region.stores.end(),
@@ -138,7 +143,37 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       read.once = (row || !tile) && held < layout.registers() && held <= most_held;
       if (read.once || read.width > 1 || held < layout.registers()) reads.push_back(std::move(read));
     });
+  }
   return reads;
+}
+
+// T(q[i, x + j]) of a shared tile: the bytes of neighbours together.
+std::optional<TileLowering::RegionRead> TileLowering::nibbles_of(const ExprRef& expr, const RegionIndexes& indexes,
+                                                                 const FragmentLayout& layout) {
+  const size_t rank = layout.shape().size();
+  if (expr->kind != ExprKind::kCast || !ir::is_float(expr->cast_type.dtype)) return std::nullopt;
+  const std::optional<NibbleRead> nibble = nibble_read(*expr->args[0]);
+  if (!nibble || nibble->byte->buffer->scope != ir::Scope::kShared || layout.ragged(rank - 1)) return std::nullopt;
+  RegionRead read{nibble->byte, {}, {}};
+  read.value = expr.get();
+  read.nibbles = nibble->type;
+  const std::vector<ExprRef>& at = nibble->byte->args;
+  for (size_t i = 0; i < at.size(); ++i) {
+    const bool column = i + 1 == at.size();
+    read.indices.push_back(indexes.inlined(at[i]));
+    const std::optional<RegionIndex> index = indexes.split(column ? indexes.inlined(nibble->column) : read.indices[i]);
+    if (!index || (index->axis == rank - 1) != column) return std::nullopt;
+    if (index->axis != RegionIndex::kNone) read.axes.push_back(index->axis);
+  }
+  int64_t multiple = 0;  // divides the column of the first iteration
+  read.width = std::min({layout.vector(), 2 * row_vector(placements_.at(read.load->buffer.get()).layout, 1), kNibbles});
+  const ExprRef base = indexes.split(indexes.inlined(nibble->column))->base;
+  if (base) multiple = out_.ranges.multiple_of(scalar(base, nullptr));
+  while (!std::has_single_bit(static_cast<uint64_t>(read.width)) || layout.vector() % read.width ||
+         multiple % read.width)
+    --read.width;
+  if (read.width == 1) return std::nullopt;
+  return read;
 }
 
 // The elements from the site's on, as they are in the tensor, to `to` from `slot` on.
@@ -146,14 +181,15 @@ void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const 
   const ir::BufferRef& tensor = read.load->buffer;
   std::vector<ExprRef> indices;
   for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
-  if (read.width == 1) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
+  const int64_t width = read.value ? read.width / 2 : read.width;
+  if (width == 1) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
   const ExprRef guard = in_bounds(tensor, indices, nullptr);
-  move(LoopIntrinsic::Kind::kCopyVector, to, slot, storage(tensor), offset(tensor, indices, &site), read.width, guard);
+  move(LoopIntrinsic::Kind::kCopyVector, to, slot, storage(tensor), offset(tensor, indices, &site), width, guard);
 }
 
 void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                                    const FragmentLayout& layout, const std::vector<std::string>& names,
-                                   const std::function<void(const Site&)>& body) {
+                                   const std::function<void(const Site&)>& body, const PackedBody& packed) {
   const size_t rank = iters.size();
   std::vector<const RegionRead*> with_neighbours;
   std::unordered_map<const ir::Buffer*, ir::BufferRef> loaded;  // tile -> registers
@@ -202,18 +238,22 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   const auto along = [&](const RegionRead& read) {  // the axis of the vector, whichever index follows it
     return std::find(read.axes.begin(), read.axes.end(), rank - 1) != read.axes.end();
   };
-  std::vector<std::pair<const RegionRead*, ir::BufferRef>> held;
+  std::vector<HeldRead> held;
   const auto load_each = [&](const Site& first, bool in_front) {
     for (const RegionRead* read : with_neighbours) {
       if (in_front != (read->axes == early.axes)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
-      const int64_t count = along(*read) ? width : 1;
-      held.emplace_back(read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count));
+      const int64_t count = along(*read) ? width : 1, per_slot = read->value ? 2 : 1;
+      held.push_back({read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count / per_slot)});
       for (int64_t at = 0; at < count; at += read->width) {
         Site site = first;
         if (at) values_[iters.back().var.get()] = site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
-        fetch(*read, held.back().second, int32(at), site);
+        fetch(*read, held.back().raw, int32(at / per_slot), site);
       }
+      if (!read->value || packed) continue;
+      const ir::BufferRef numbers = temporary("numbers", ir::DType::BF16, ir::Scope::kRegister, count);
+      unpack({numbers, int32(0), count}, held.back(), nullptr);
+      held.back().raw = numbers;
     }
   };
   early.enter = [&](const Site& first) { load_each(first, true); };
@@ -222,12 +262,14 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       [&](const Site& first) {
         for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
         load_each(first, false);
+        values_[iters.back().var.get()] = first.coords.back();
+        if (packed) return packed(first, width, held);
         const auto one = [&](const Site& site, const ExprRef& number) {
           for (const auto& [read, raw] : held) {
             ExprRef at = along(*read) ? number : int32(0);
             if (along(*read) && planted(Planted::kReadNeighbours))
               at = ir::make_typed(Op::kSub, {int32(width - 1), number});
-            fetched_[read->load] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
+            fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
           }
           body(site);
         };

@@ -104,6 +104,12 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     auto slot_at = [&](int64_t i) { return i ? ir::make_typed(Op::kAdd, {slot, ir::make_int(i, DType::I32)}) : slot; };
     ExprRef guard;
     const ExprRef at = vector_at(to_register ? src : dst, site, &guard);
+    if (!to_register && fragment->type.dtype == memory->type.dtype && stored == memory->type.dtype) {
+      if (site.owner) guard = both(guard, site.owner);
+      auto write = [&] { move(Kind::kCopyVector, storage(memory), at, storage(fragment), slot, width, nullptr); };
+      if (!guard) return write();
+      return emit({LoopIf{guard, nested(write), {}}});
+    }
     const ir::BufferRef raw = temporary("raw", stored, ir::Scope::kRegister, width);
     auto raw_at = [&](int64_t i) { return ir::make_int(i, DType::I32); };
     if (to_register) {

@@ -263,17 +263,56 @@ class TileLowering {
     int64_t width = 1;                 // elements of one access
     bool once = false;                 // in front of the region
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
+    const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
+    ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
+
+    const ir::Expr* stands_for() const { return value ? value : load; }
+  };
+  struct HeldRead {
+    const RegionRead* read;
+    ir::BufferRef raw;  // the neighbours, or their bytes
   };
   int64_t loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const;
   bool makes_operand(const ir::ForwardedRegion& region) const;  // of a product
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
                                    const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
                                    const FragmentLayout& layout);
-  // each_in() with those reads in registers.
+  // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
+  // of the first.
+  using PackedBody = std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&)>;
   void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                        const FragmentLayout& layout, const std::vector<std::string>& names,
-                       const std::function<void(const Site&)>& body);
+                       const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr);
+  std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,
+                                       const FragmentLayout& layout);
   void fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
+
+  // lower_packed.cc: 16-bit floats made of 4-bit integers, two an instruction.
+  struct PackedValue {
+    enum class Form : uint8_t { kOne, kRead, kApply } form;
+    ir::ExprRef expr;        // kOne: alike for all neighbours
+    const ir::Expr* read{};  // kRead: RegionRead::value
+    ir::Op op{};
+    std::vector<PackedValue> args;
+    Interval range;  // of integers, which the type holds; else unbounded
+  };
+  struct PackedOperand {
+    ir::BufferRef registers;
+    ir::ExprRef at;
+    int64_t elements;
+  };
+  struct PackedStore {
+    const ir::AssignStmt* store;
+    PackedValue value;
+    std::vector<const ir::LetStmt*> alike;  // names that it needs
+  };
+  class PackedForm;
+  std::optional<PackedStore> packed_store(const ir::ForwardedRegion& region, const std::vector<RegionRead>& reads,
+                                          const RegionIndexes& indexes, const FragmentLayout& layout);
+  void store_packed(const PackedStore& form, const Site& site, int64_t width, const std::vector<HeldRead>& held);
+  PackedOperand packed(const PackedValue& value, ir::DType type, const Site& site, int64_t width,
+                       const std::vector<HeldRead>& held, const PackedOperand* to);
+  void unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less);
 
   // lower_parallel.cc, lower_reduce.cc
   // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.

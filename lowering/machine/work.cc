@@ -245,6 +245,12 @@ class Summary {
       case Kind::kDot4:
         operate(1, runs, out);
         break;
+      case Kind::kUnpack:
+        operate(1 + 2 * static_cast<double>(operands[0].elements), runs, out);
+        break;
+      case Kind::kPackedMath:
+        operate(static_cast<double>(operands[0].elements) / 2, runs, out);
+        break;
       case Kind::kAsyncCommit:
       case Kind::kGroupFence:
       case Kind::kGroupCommit:

@@ -34,6 +34,14 @@ ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges) {
   return node;
 }
 
+// Done by each thread for itself, into its registers.
+bool is_of_registers(const LoopIntrinsic& intrinsic) {
+  using Kind = LoopIntrinsic::Kind;
+  const Kind kind = intrinsic.kind;
+  return kind == Kind::kConvertPair || kind == Kind::kUnpack || kind == Kind::kPackedMath ||
+         (kind == Kind::kCopyVector && !in_memory(intrinsic.operands[0].buffer));
+}
+
 // What a loop's body changes.
 struct Changes {
   std::set<const ir::Var*> names;  // those that `let` gives left out at the top of the body
@@ -52,6 +60,10 @@ struct Changes {
     if (const auto* store = std::get_if<LoopStore>(&stmt.node)) buffers.insert(store->buffer.get());
     if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) buffers.insert(atomic->buffer.get());
     if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) names.insert(shuffle->var.get());
+    if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node); intrinsic && is_of_registers(*intrinsic)) {
+      buffers.insert(intrinsic->operands[0].buffer.get());
+      return;
+    }
     auto nested = [this](const LoopBlock& body) {
       for (const LoopStmt& inner : body) note(inner);
     };

@@ -164,8 +164,9 @@ class Verifier {
                       node.kind == Kind::kBulkStoreWait;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3};
-    if (node.kind != Kind::kGroupWait && node.operands.size() != arity[static_cast<int>(node.kind)])
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3};
+    const bool less = node.kind == Kind::kUnpack && node.operands.size() == 3;
+    if (node.kind != Kind::kGroupWait && !less && node.operands.size() != arity[static_cast<int>(node.kind)])
       return fail("an intrinsic of wrong arity");
     for (const LoopIntrinsic::Operand& operand : node.operands) {
       access(operand.buffer, operand.index, in_threads);
@@ -178,12 +179,31 @@ class Verifier {
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
     if ((node.kind == Kind::kBulkCopy) != (node.l2_policy != nullptr))
       fail("a policy of the L2 that no box asks for, or a box without");
+    packed(node);
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
     if (node.guard && !copy && !shifted) fail("a guard on an intrinsic that takes none");
     if (node.peers && (!clusters_ || (node.kind != Kind::kBulkCopy && node.kind != Kind::kPhaseArrive)))
       fail("peers of what is no cluster's");
     if (node.by_group && (node.kind != Kind::kPhaseArrive || threads_ % 128)) fail("arrivals of no warp group");
+  }
+
+  // Of pairs, in registers.
+  void packed(const LoopIntrinsic& node) {
+    using Kind = LoopIntrinsic::Kind;
+    if (node.kind != Kind::kUnpack && node.kind != Kind::kPackedMath) return;
+    const int64_t elements = node.operands[0].elements;
+    if (elements % 2 || (node.kind == Kind::kUnpack && elements > 8)) fail("packed elements that are no pairs");
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const LoopIntrinsic::Operand& operand = node.operands[i];
+      const bool bytes = node.kind == Kind::kUnpack && i == 1;
+      if (operand.buffer->scope != ir::Scope::kRegister) fail("packed elements in memory: " + operand.buffer->name);
+      const bool one = i > 0 && !bytes && operand.elements == 1;
+      if (operand.buffer->type.dtype != (bytes ? ir::DType::U8 : one ? ir::DType::F32 : node.type))
+        fail("packed elements of another type: " + operand.buffer->name);
+      if (!one && operand.elements != (bytes ? elements / 2 : elements)) fail("packed operands of two lengths");
+    }
+    if (node.op != ir::Op::kAdd && node.op != ir::Op::kSub && node.op != ir::Op::kMul) fail("a packed operation");
   }
 
   std::set<const ir::Var*> visible_;

@@ -176,6 +176,26 @@ class Packer {
 
 }  // namespace
 
+std::optional<NibbleRead> nibble_read(const ir::Expr& expr) {
+  const auto is = [](const ir::Expr& node, Op op, int64_t by) {
+    return node.kind == ir::ExprKind::kApply && node.op == op && ir::is_int(node.args[1], by);
+  };
+  if (is(expr, Op::kSub, 8) && is(*expr.args[0], Op::kBitXor, 8)) {
+    std::optional<NibbleRead> read = nibble_read(*expr.args[0]->args[0]);
+    if (read) read->type = DType::I4;
+    return read;
+  }
+  if (!is(expr, Op::kBitAnd, 15)) return std::nullopt;
+  const ir::Expr& moved = *expr.args[0];
+  if (moved.kind != ir::ExprKind::kApply || moved.op != Op::kShr) return std::nullopt;
+  const ExprRef &byte = moved.args[0], &shift = moved.args[1];
+  if (byte->kind != ir::ExprKind::kLoad || byte->buffer->type.dtype != DType::U8) return std::nullopt;
+  if (!is(*shift, Op::kMul, 4) || !is(*shift->args[0], Op::kMod, 2)) return std::nullopt;
+  const ExprRef &column = shift->args[0]->args[0], &at = byte->args.back();
+  if (!is(*at, Op::kDiv, 2) || !ir::same(at->args[0], column)) return std::nullopt;
+  return NibbleRead{byte.get(), column, DType::U4};
+}
+
 std::set<BufferRef> byte_tensors(const ir::Kernel& kernel) {
   std::set<BufferRef> found;
   const std::function<void(const ir::Block&)> walk = [&](const ir::Block& body) {

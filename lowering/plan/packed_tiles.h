@@ -6,6 +6,7 @@
 // becomes a tile of bytes, filled with the bytes that the tensor is stored in: whole vectors of them can be copied, by
 // the copy engine too, and shared memory holds half as much. A read takes its nibble out of the byte.
 #pragma once
+#include <optional>
 #include <set>
 
 #include "ir/kernel.h"
@@ -16,6 +17,14 @@ namespace kachel::lowering {
 // changes. The result shares variables and the other buffers; tensors whose bytes are read stand in it as
 // ir::Buffer::packed.
 ir::Kernel packed_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
+
+// What such a read has become.
+struct NibbleRead {
+  const ir::Expr* byte;  // the load
+  ir::ExprRef column;    // of the element
+  ir::DType type;        // of the element, U4 or I4
+};
+std::optional<NibbleRead> nibble_read(const ir::Expr& expr);
 
 // The tensors of bytes that stand in it.
 std::set<ir::BufferRef> byte_tensors(const ir::Kernel& kernel);

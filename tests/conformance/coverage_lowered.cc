@@ -61,6 +61,12 @@ class Features {
       case Kind::kConvertPair:
         names.insert("pair");
         break;
+      case Kind::kUnpack:
+        names.insert(fmt::format("unpack {} {}", ir::name(node.type_b), ir::name(node.type)));
+        break;
+      case Kind::kPackedMath:
+        names.insert(fmt::format("packed {}", ir::name(node.type)));
+        break;
       case Kind::kGroupMma:
         names.insert(fmt::format("wgmma {}", ir::name(node.type)));
         if (node.operands[0].buffer->name == "run") names.insert("sums of runs");

@@ -123,6 +123,7 @@ constexpr Row kRows[] = {
     {Planted::kSumRepeated, "a sum is carried on in every lane", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
+    {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
     {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},
     {Planted::kReadOnce, "one element read for all columns", OnCpu::kNotThere},
     {Planted::kFetchedPlace, "a fetched tile begins too early", OnCpu::kNotThere},

@@ -135,6 +135,12 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kDot4:
       dot4(stmt, thread);
       break;
+    case Kind::kUnpack:
+      unpack(stmt, thread);
+      break;
+    case Kind::kPackedMath:
+      packed_math(stmt, thread);
+      break;
     case Kind::kProxyFence:
       memory_.fence(thread.number);
       break;
@@ -200,6 +206,49 @@ void Machine::dot4(const SimStmt& stmt, Thread& thread) {
   int64_t sum = ir::load_element(DType::I32, c, at).i;
   for (int64_t i = 0; i < 4; ++i) sum += ir::load_element(stmt.type, a, i).i * ir::load_element(stmt.type_b, b, i).i;
   ir::store_element(DType::I32, c, at, {DType::I32, static_cast<int32_t>(sum), 0});
+}
+
+void Machine::unpack(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  const uint8_t* bytes = vector(from, eval(from.index, thread).i, from.elements, thread, Access::kRead);
+  uint8_t* target = vector(to, eval(to.index, thread).i, 4, thread, Access::kWrite);
+  if (!bytes || !target) return;
+  double less = 0;
+  if (stmt.operands.size() > 2) {
+    const SimStmt::Operand& one = stmt.operands[2];
+    const int64_t at = eval(one.index, thread).i;
+    const uint8_t* value = element(one.buffer, at, thread, Access::kRead);
+    if (!value) return;
+    less = ir::load_element(type_of(one.buffer), value, at).f;
+  }
+  for (int64_t i = 0; i < to.elements; ++i) {
+    const int nibble = bytes[i / 2] >> (i % 2 * 4) & 15;
+    const double result = (stmt.type_b == DType::I4 ? (nibble ^ 8) - 8 : nibble) - less;
+    ir::store_element(stmt.type, target, i, {DType::F32, 0, static_cast<float>(result)});
+    if (ir::load_element(stmt.type, target, i).f != result) return fail("an unpacked number that the type does not have");
+  }
+}
+
+void Machine::packed_math(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand& to = stmt.operands[0];
+  Scalar values[2];
+  std::vector<Scalar> results;
+  for (int64_t i = 0; i < to.elements; ++i) {
+    for (size_t j = 0; j < 2; ++j) {
+      const SimStmt::Operand& from = stmt.operands[j + 1];
+      const int64_t at = eval(from.index, thread).i + (from.elements == 1 ? 0 : i);
+      const uint8_t* value = element(from.buffer, at, thread, Access::kRead);
+      if (!value) return;
+      values[j] = ir::load_element(type_of(from.buffer), value, at);
+      const double rounded = ir::decode_float(stmt.type, ir::encode_float(stmt.type, values[j].f));
+      if (from.elements == 1 && rounded != values[j].f && !std::isnan(rounded))
+        return fail("a number for all that the type does not have");
+    }
+    results.push_back(ir::apply_op(stmt.op, values));
+  }
+  uint8_t* target = vector(to, eval(to.index, thread).i, 4, thread, Access::kWrite);
+  if (!target) return;
+  for (int64_t i = 0; i < to.elements; ++i) ir::store_element(stmt.type, target, i, results[static_cast<size_t>(i)]);
 }
 
 Scalar Machine::eval(int number, Thread& thread) {

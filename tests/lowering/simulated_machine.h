@@ -104,6 +104,8 @@ class Machine {
   uint8_t* vector(const SimStmt::Operand& operand, int64_t at, int64_t alignment, Thread& thread, Access kind);
   void convert_pair(const SimStmt& stmt, Thread& thread);
   void dot4(const SimStmt& stmt, Thread& thread);
+  void unpack(const SimStmt& stmt, Thread& thread);
+  void packed_math(const SimStmt& stmt, Thread& thread);
 
   // simulate_async.cc
   int64_t bytes_of(const SimStmt& stmt) const;

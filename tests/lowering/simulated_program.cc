@@ -170,7 +170,8 @@ class Compiler {
         Kind::kMma,         Kind::kConvertPair,   Kind::kGroupMma,     Kind::kGroupFence,  Kind::kGroupCommit,
         Kind::kGroupWait,   Kind::kProxyFence,    Kind::kBulkCopy,     Kind::kPhaseExpect, Kind::kPhaseWait,
         Kind::kPhaseArrive, Kind::kPhaseCopied,   Kind::kQuadExchange, Kind::kDot4,        Kind::kStoreMatrix,
-        Kind::kBulkStore,   Kind::kBulkStoreWait, Kind::kInOrder,      Kind::kLoadShifted, Kind::kStoreShifted};
+        Kind::kBulkStore,   Kind::kBulkStoreWait, Kind::kInOrder,      Kind::kLoadShifted, Kind::kStoreShifted,
+        Kind::kUnpack, Kind::kPackedMath};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
@@ -179,6 +180,7 @@ class Compiler {
     stmt.transpose = intrinsic.transpose;
     stmt.type = intrinsic.type;
     stmt.type_b = intrinsic.type_b;
+    stmt.op = intrinsic.op;
     stmt.accumulate = intrinsic.accumulate;
     stmt.widened = intrinsic.widened;
     stmt.peers = intrinsic.peers;

@@ -64,6 +64,8 @@ struct SimStmt {
     kInOrder,
     kLoadShifted,
     kStoreShifted,
+    kUnpack,
+    kPackedMath,
     kShuffle
   } kind;
   struct Operand {
@@ -74,6 +76,7 @@ struct SimStmt {
   int slot = -1, second = -1;  // variables: let, for, shuffle; threads: index and slot
   int buffer = -1;
   ir::AtomicOp atomic = ir::AtomicOp::kNone;
+  ir::Op op = ir::Op::kMul;
   ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
   int64_t extent = 0, step = 1;                              // threads; for
   int64_t immediate = 0;                                     // wait: groups; load matrix: matrices; shuffle: the mask

@@ -1,0 +1,250 @@
+// Regions that make 16-bit floats of 4-bit integers, two an instruction: w[i, j] = (T(q[i, j]) - zero) * scale.
+//
+// The language computes in f32 and rounds what is stored. A packed instruction rounds each of its results to T. The two
+// agree where every operation but the last gives numbers that T has, as small integers are, and the last one, of two
+// numbers of T, is rounded once either way: their product is exact in f32; their sum, if it is not, is so far from any
+// tie of T that rounding it twice changes nothing. See tile_lowering.h.
+#include <algorithm>
+#include <unordered_set>
+
+#include "ir/numerics.h"
+#include "ir/parallel.h"
+#include "lowering/loop_ir/region_index.h"
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+using Kind = LoopIntrinsic::Kind;
+
+namespace {
+
+constexpr int kLeastArchitecture = 80;  // has fma of pairs of bf16
+constexpr int64_t kMostUnpacked = 8;    // integers of one kUnpack
+
+bool is_16_bit(DType type) {
+  return type == DType::F16 || type == DType::BF16;
+}
+
+// Up to here all integers are numbers of the type.
+int64_t integers_of(DType type) {
+  return type == DType::F16 ? 1 << 11 : 1 << 8;
+}
+bool holds(DType type, const Interval& range) {
+  return range.lo >= -integers_of(type) && range.hi <= integers_of(type);
+}
+// kUnpack puts integers into the mantissa of this number, from which it takes what is to be subtracted.
+bool can_be_taken(DType type, const Interval& range, DType nibbles) {
+  const int64_t power = integers_of(type) / 2 + (nibbles == DType::I4 ? 8 : 0);
+  return holds(type, {range.lo, range.lo}) && holds(type, {power + range.lo, power + std::max(range.hi, range.lo)});
+}
+
+// All that there is of a narrow type.
+bool is_within(DType narrow, DType type) {
+  return narrow == type || narrow == DType::F8E4M3 || narrow == DType::F8E5M2;
+}
+
+}  // namespace
+
+class TileLowering::PackedForm {
+ public:
+  PackedForm(TileLowering* lowering, const ir::ForwardedRegion& region, const std::vector<RegionRead>& reads,
+             const RegionIndexes& indexes, DType type)
+      : lowering_(lowering), ranges_(lowering->out_.ranges), region_(region), indexes_(indexes), type_(type) {
+    for (const RegionRead& read : reads) {
+      if (read.value) reads_[read.value] = &read;
+      width_ = std::max(width_, read.width);
+    }
+    for (const ir::LetStmt& let : region.lets) lets_[let.var.get()] = &let;
+  }
+  bool reads() const { return !reads_.empty(); }
+
+  // `rounded`: the value is rounded to the type next. Else it is one of its numbers.
+  std::optional<PackedValue> value(const ExprRef& expr, bool rounded) {
+    using Form = PackedValue::Form;
+    if (const auto read = reads_.find(expr.get()); read != reads_.end()) {
+      const bool is_signed = read->second->nibbles == DType::I4;
+      return PackedValue{Form::kRead, nullptr, expr.get(), {}, {}, {is_signed ? -8 : 0, is_signed ? 7 : 15}};
+    }
+    if (is_alike(indexes_.inlined(expr))) return one(expr);
+    if (const ir::LetStmt* let = let_of(*expr)) return value(let->value, rounded);
+    if (expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype)) {
+      const DType to = expr->cast_type.dtype;
+      if (!ir::is_float(expr->args[0]->type) || (to != DType::F32 && to != type_)) return std::nullopt;
+      return value(expr->args[0], rounded || to == type_);
+    }
+    if (expr->kind != ExprKind::kApply || expr->type != DType::F32) return std::nullopt;
+    if (expr->op != Op::kAdd && expr->op != Op::kSub && expr->op != Op::kMul) return std::nullopt;
+    PackedValue result{Form::kApply, nullptr, nullptr, expr->op, {}, {}};
+    for (const ExprRef& arg : expr->args) {
+      std::optional<PackedValue> operand = value(arg, false);
+      if (!operand) return std::nullopt;
+      result.args.push_back(std::move(*operand));
+    }
+    const Interval &a = result.args[0].range, &b = result.args[1].range;
+    if (!a.full() && !b.full()) {
+      // As the integers that they are.
+      Ranges integers;
+      const ir::VarRef left = make_local("a", DType::I64), right = make_local("b", DType::I64);
+      integers.set(left, a), integers.set(right, b);
+      result.range = integers.of(ir::make_typed(expr->op, {ir::make_var(left), ir::make_var(right)}));
+    }
+    if (!rounded && !holds(type_, result.range)) return std::nullopt;
+    return result;
+  }
+  std::vector<const ir::LetStmt*> alike() const {
+    std::vector<const ir::LetStmt*> lets;
+    for (const ir::LetStmt& let : region_.lets)
+      if (needed_.count(&let)) lets.push_back(&let);
+    return lets;
+  }
+
+ private:
+  const ir::LetStmt* let_of(const ir::Expr& expr) const {
+    const auto it = expr.kind == ExprKind::kVar ? lets_.find(expr.var.get()) : lets_.end();
+    return it == lets_.end() ? nullptr : it->second;
+  }
+
+  // Whether neighbours, of whom the first has a multiple of their number, agree in a value without names of the region.
+  bool is_alike(const ExprRef& expr) {
+    if (expr->kind == ExprKind::kVar) return expr->var != region_.iters.back().var;
+    if (expr->kind == ExprKind::kReduce) return false;
+    if (expr->kind == ExprKind::kApply && expr->op == Op::kDiv && expr->args[1]->kind == ExprKind::kInt &&
+        expr->args[1]->int_value > 0 && expr->args[1]->int_value % width_ == 0) {
+      const std::optional<RegionIndex> at = indexes_.split(expr->args[0]);
+      const bool follows = at && at->axis + 1 == region_.iters.size();
+      if (follows && (!at->base || ranges_.multiple_of(lowering_->scalar(at->base, nullptr)) % width_ == 0)) return true;
+    }
+    return std::all_of(expr->args.begin(), expr->args.end(), [this](const ExprRef& arg) { return is_alike(arg); });
+  }
+
+  std::optional<PackedValue> one(const ExprRef& expr) {
+    PackedValue result{PackedValue::Form::kOne, expr, nullptr, {}, {}, {}};
+    const ir::Expr* source = expr.get();
+    while (const ir::LetStmt* let = let_of(*source)) source = let->value.get();
+    bool is_number = false;
+    if (source->kind == ExprKind::kLoad) {
+      is_number = is_within(source->buffer->type.dtype, type_);
+    } else if (source->kind == ExprKind::kFloat) {
+      const double value = source->float_value;
+      is_number = ir::decode_float(type_, ir::encode_float(type_, value)) == value;
+      if (is_number && value == static_cast<double>(static_cast<int64_t>(value)))
+        result.range = {static_cast<int64_t>(value), static_cast<int64_t>(value)};
+    } else if (source->kind == ExprKind::kCast && ir::is_float(source->cast_type.dtype)) {
+      const ExprRef& from = source->args[0];
+      if (ir::is_float(from->type)) {
+        is_number = is_within(source->cast_type.dtype, type_);
+      } else if (const Interval range = ranges_.of(indexes_.inlined(from)); holds(type_, range)) {
+        is_number = true;
+        result.range = range;
+      }
+    }
+    if (!is_number) return std::nullopt;
+    need(expr);
+    return result;
+  }
+  void need(const ExprRef& expr) {
+    ir::visit(expr, [this](const ExprRef& node) {
+      const ir::LetStmt* let = let_of(*node);
+      if (let && needed_.insert(let).second) need(let->value);
+    });
+  }
+
+  TileLowering* lowering_;
+  const Ranges& ranges_;
+  const ir::ForwardedRegion& region_;
+  const RegionIndexes& indexes_;
+  const DType type_;
+  int64_t width_ = 1;
+  std::unordered_map<const ir::Expr*, const RegionRead*> reads_;
+  std::unordered_map<const ir::Var*, const ir::LetStmt*> lets_;
+  std::unordered_set<const ir::LetStmt*> needed_;
+};
+
+std::optional<TileLowering::PackedStore> TileLowering::packed_store(const ir::ForwardedRegion& region,
+                                                                    const std::vector<RegionRead>& reads,
+                                                                    const RegionIndexes& indexes,
+                                                                    const FragmentLayout& layout) {
+  if (on_cpu() || target_.architecture < kLeastArchitecture || region.stores.size() != 1) return std::nullopt;
+  const ir::GuardedStore& only = region.stores[0];
+  const ir::BufferRef& tile = only.store.buffer;
+  if (only.guard || only.store.atomic != ir::AtomicOp::kNone || !is_16_bit(tile->type.dtype) || !in_registers(tile))
+    return std::nullopt;
+  bool own = only.store.indices.size() == region.iters.size() && !layout.ragged(region.iters.size() - 1);
+  for (size_t axis = 0; own && axis < region.iters.size(); ++axis) {
+    const ExprRef& at = only.store.indices[axis];
+    own = at->kind == ExprKind::kVar && at->var == region.iters[axis].var;
+  }
+  PackedForm form(this, region, reads, indexes, tile->type.dtype);
+  if (!own || !form.reads()) return std::nullopt;
+  std::optional<PackedValue> value = form.value(only.store.value, true);
+  if (!value || value->form == PackedValue::Form::kOne) return std::nullopt;
+  return PackedStore{&only.store, std::move(*value), form.alike()};
+}
+
+void TileLowering::store_packed(const PackedStore& form, const Site& site, int64_t width,
+                                const std::vector<HeldRead>& held) {
+  for (const ir::LetStmt* let : form.alike) {
+    const ExprRef value = scalar(let->value, &site);
+    if (!ir::is_float(value->type)) out_.ranges.set(let->var, out_.ranges.of(value));
+    emit({LoopLet{let->var, value}});
+  }
+  const ir::BufferRef& tile = form.store->buffer;
+  const PackedOperand to{storage(tile), offset(tile, site.coords, &site), width};
+  packed(form.value, tile->type.dtype, site, width, held, &to);
+}
+
+// Into `to`, if it is given.
+TileLowering::PackedOperand TileLowering::packed(const PackedValue& value, DType type, const Site& site, int64_t width,
+                                                 const std::vector<HeldRead>& held, const PackedOperand* to) {
+  if (value.form == PackedValue::Form::kOne) {
+    const PackedOperand one{temporary("one", DType::F32, ir::Scope::kRegister, 1), int32(0), 1};
+    store(one.registers, one.at, convert(let("alike", scalar(value.expr, &site)), DType::F32), nullptr);
+    return one;
+  }
+  const PackedOperand result =
+      to ? *to : PackedOperand{temporary("pairs", type, ir::Scope::kRegister, width), int32(0), width};
+  const auto held_of = [&](const PackedValue& read) -> const HeldRead& {
+    return *std::find_if(held.begin(), held.end(), [&](const HeldRead& one) { return one.read->value == read.read; });
+  };
+  if (value.form == PackedValue::Form::kRead) {
+    unpack(result, held_of(value), nullptr);
+    return result;
+  }
+  const PackedValue &left = value.args[0], &right = value.args[1];
+  if (value.op == Op::kSub && left.form == PackedValue::Form::kRead && right.form == PackedValue::Form::kOne &&
+      !right.range.full() && can_be_taken(type, right.range, held_of(left).read->nibbles)) {
+    const PackedOperand less = packed(right, type, site, width, held, nullptr);
+    unpack(result, held_of(left), planted(Planted::kNothingTaken) ? nullptr : &less);
+    return result;
+  }
+  LoopIntrinsic math{Kind::kPackedMath, {}, nullptr};
+  math.type = type;
+  math.op = value.op;
+  math.operands = {{result.registers, result.at, width, true}};
+  for (const PackedValue& arg : value.args) {
+    const PackedOperand operand = packed(arg, type, site, width, held, nullptr);
+    math.operands.push_back({operand.registers, operand.at, operand.elements, false});
+  }
+  emit({std::move(math)});
+  return result;
+}
+
+void TileLowering::unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less) {
+  for (int64_t first = 0; first < to.elements; first += kMostUnpacked) {
+    const int64_t count = std::min(kMostUnpacked, to.elements - first);
+    LoopIntrinsic numbers{Kind::kUnpack, {}, nullptr};
+    numbers.type = to.registers->type.dtype;
+    numbers.type_b = held.read->nibbles;
+    numbers.operands = {{to.registers, plus(to.at, int32(first)), count, true},
+                        {held.raw, int32(first / 2), count / 2, false}};
+    if (less) numbers.operands.push_back({less->registers, less->at, 1, false});
+    emit({std::move(numbers)});
+  }
+}
+
+}  // namespace kachel::lowering
