@@ -46,6 +46,7 @@
 #include "lowering/passes/spare_tiles.h"
 #include "lowering/passes/synchronise.h"
 #include "lowering/passes/teams.h"
+#include "lowering/plan/alternating.h"
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
@@ -166,6 +167,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
+  choose_alternating(kernel, &lowering.schedule, &lowering.placements, target);
   if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches))
     return lower_to_loops(concrete, target, fact_mask, fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing);
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);

@@ -158,10 +158,12 @@ KACHEL_DEVICE void kachel_copy16(void* to, const void* from) { *(uint4*)to = *(c
 KACHEL_DEVICE void kachel_copy8(void* to, const void* from) { *(uint2*)to = *(const uint2*)from; }
 KACHEL_DEVICE void kachel_copy4(void* to, const void* from) { *(u32*)to = *(const u32*)from; }
 KACHEL_DEVICE void kachel_copy2(void* to, const void* from) { *(u16*)to = *(const u16*)from; }
+KACHEL_DEVICE void kachel_copy1(void* to, const void* from) { *(u8*)to = *(const u8*)from; }
 KACHEL_DEVICE void kachel_zero16(void* to) { *(uint4*)to = make_uint4(0, 0, 0, 0); }
 KACHEL_DEVICE void kachel_zero8(void* to) { *(uint2*)to = make_uint2(0, 0); }
 KACHEL_DEVICE void kachel_zero4(void* to) { *(u32*)to = 0; }
 KACHEL_DEVICE void kachel_zero2(void* to) { *(u16*)to = 0; }
+KACHEL_DEVICE void kachel_zero1(void* to) { *(u8*)to = 0; }
 // What comes next on the stream may begin, and what came before has ended, where the launch has let it overlap; nothing of
 // what it wrote is read before.
 KACHEL_DEVICE void kachel_after_previous() {

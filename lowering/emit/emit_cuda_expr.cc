@@ -142,6 +142,9 @@ CudaExpressions::CudaExpressions(const LoopKernel& kernel) : kernel_(kernel) {
   for (const LoopBlock* body : {&kernel.body, &kernel.producer, &kernel.passed_over})
     for_each_statement(*body, [&](const LoopStmt& stmt) {
       if (const auto* store = std::get_if<LoopStore>(&stmt.node)) in_words_.erase(store->buffer.get());
+      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+      if (copy && copy->kind == LoopIntrinsic::Kind::kCopyVector && copy->operands[0].elements % 2)
+        in_words_.erase(copy->operands[0].buffer.get());
     });
 }
 

@@ -191,13 +191,13 @@ struct LoopIntrinsic {
   // kBulkCopy, kPhaseArrive in clusters. Byte r: the blocks, as bits, to the same place in which block r copies, each
   // of whose barriers counts the bytes; at whose barriers it arrives. 0: its own alone.
   uint64_t peers = 0;
-  bool by_group = false;              // kPhaseArrive
-  bool accumulate = true;             // kGroupMma
-  bool widened = false;               // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
+  bool by_group = false;   // kPhaseArrive
+  bool accumulate = true;  // kGroupMma
+  bool widened = false;    // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
   // Of mma, kDot4: of A and B; kUnpack: of results and sources; otherwise of the elements.
   ir::DType type = ir::DType::F32, type_b = ir::DType::F32;
-  ir::Op op = ir::Op::kMul;           // kPackedMath: kAdd, kSub or kMul
-  MatrixView view_a, view_b;          // kGroupMma: of what is in shared memory
+  ir::Op op = ir::Op::kMul;   // kPackedMath: kAdd, kSub or kMul
+  MatrixView view_a, view_b;  // kGroupMma: of what is in shared memory
 };
 // [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane,
 // whether `value` is true in any lane.
@@ -215,6 +215,8 @@ struct LoopPipeline {
   ir::ExprRef begin, end;
   int64_t depth = 1;
   std::vector<ir::BufferRef> buffers;
+  // That consume itself fills and then reads, and of which an iteration uses the other half than the one before.
+  std::vector<ir::BufferRef> alternating;
   LoopBlock produce, consume;
   // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. Producer and consumer
   // each keep the stage that is next and its parity in registers.

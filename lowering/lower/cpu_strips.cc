@@ -71,7 +71,7 @@ void TileLowering::note_stores(const ir::Block& body) {
       continue;
     Ahead stores{&copy->dst, {}, slice_shape(copy->dst), true};
     for (const ir::AxisSpec& axis : axes) stores.starts.push_back(axis.start ? index(axis.start, nullptr) : int64(0));
-    ahead_.push_back(std::move(stores));
+    asked_ahead_.push_back(std::move(stores));
   }
 }
 
@@ -95,7 +95,7 @@ void TileLowering::note_ahead(const ir::CopyStmt& copy) {
   for (size_t i = 0; i < copy.src.axes.size(); ++i)
     ahead.starts.push_back(copy.src.axes[i].start ? index(copy.src.axes[i].start, nullptr) : int64(0));
   for (const ir::IterVar& axis : kernel_.grid) values_.erase(axis.var.get());
-  ahead_.push_back(std::move(ahead));
+  asked_ahead_.push_back(std::move(ahead));
 }
 
 // Where a region ends in the rows of a tile that the next statement copies to a tensor, each strip is copied as soon as
@@ -158,7 +158,7 @@ bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt&
 // What is still to be asked for of the next tile's rows, up to a share of them; the caller asks.
 std::vector<TileLowering::AheadPart> TileLowering::take_ahead(size_t rank, int64_t columns, int64_t share) {
   std::vector<AheadPart> parts;
-  for (Ahead& copy : ahead_) {
+  for (Ahead& copy : asked_ahead_) {
     if (loop_depth_ > 0 || copy.shape.size() != rank || copy.shape.back() != columns) continue;
     const int64_t end = std::min(columns, copy.begun + share);
     if (end > copy.begun) parts.push_back({&copy, copy.begun, end});

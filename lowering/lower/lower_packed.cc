@@ -74,10 +74,11 @@ class TileLowering::PackedForm {
     if (const ir::LetStmt* let = let_of(*expr)) return value(let->value, rounded);
     if (expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype)) {
       const DType to = expr->cast_type.dtype;
-      if (!ir::is_float(expr->args[0]->type) || (to != DType::F32 && to != type_)) return std::nullopt;
+      if (to != DType::F32 && to != type_) return std::nullopt;
+      if (!ir::is_float(expr->args[0]->type)) return value(expr->args[0], false);
       return value(expr->args[0], rounded || to == type_);
     }
-    if (expr->kind != ExprKind::kApply || expr->type != DType::F32) return std::nullopt;
+    if (expr->kind != ExprKind::kApply || expr->type == DType::Bool) return std::nullopt;
     if (expr->op != Op::kAdd && expr->op != Op::kSub && expr->op != Op::kMul) return std::nullopt;
     PackedValue result{Form::kApply, nullptr, nullptr, expr->op, {}, {}};
     for (const ExprRef& arg : expr->args) {
@@ -93,7 +94,8 @@ class TileLowering::PackedForm {
       integers.set(left, a), integers.set(right, b);
       result.range = integers.of(ir::make_typed(expr->op, {ir::make_var(left), ir::make_var(right)}));
     }
-    if (!rounded && !holds(type_, result.range)) return std::nullopt;
+    const bool integers = !ir::is_float(expr->type);
+    if ((!rounded || integers) && !holds(type_, result.range)) return std::nullopt;
     return result;
   }
   std::vector<const ir::LetStmt*> alike() const {
@@ -117,7 +119,8 @@ class TileLowering::PackedForm {
         expr->args[1]->int_value > 0 && expr->args[1]->int_value % width_ == 0) {
       const std::optional<RegionIndex> at = indexes_.split(expr->args[0]);
       const bool follows = at && at->axis + 1 == region_.iters.size();
-      if (follows && (!at->base || ranges_.multiple_of(lowering_->scalar(at->base, nullptr)) % width_ == 0)) return true;
+      if (follows && (!at->base || ranges_.multiple_of(lowering_->scalar(at->base, nullptr)) % width_ == 0))
+        return true;
     }
     return std::all_of(expr->args.begin(), expr->args.end(), [this](const ExprRef& arg) { return is_alike(arg); });
   }
@@ -127,21 +130,21 @@ class TileLowering::PackedForm {
     const ir::Expr* source = expr.get();
     while (const ir::LetStmt* let = let_of(*source)) source = let->value.get();
     bool is_number = false;
-    if (source->kind == ExprKind::kLoad) {
+    if (source->kind == ExprKind::kLoad && ir::is_float(source->type)) {
       is_number = is_within(source->buffer->type.dtype, type_);
     } else if (source->kind == ExprKind::kFloat) {
       const double value = source->float_value;
       is_number = ir::decode_float(type_, ir::encode_float(type_, value)) == value;
       if (is_number && value == static_cast<double>(static_cast<int64_t>(value)))
         result.range = {static_cast<int64_t>(value), static_cast<int64_t>(value)};
-    } else if (source->kind == ExprKind::kCast && ir::is_float(source->cast_type.dtype)) {
-      const ExprRef& from = source->args[0];
-      if (ir::is_float(from->type)) {
-        is_number = is_within(source->cast_type.dtype, type_);
-      } else if (const Interval range = ranges_.of(indexes_.inlined(from)); holds(type_, range)) {
-        is_number = true;
-        result.range = range;
-      }
+    } else if (source->kind == ExprKind::kCast && ir::is_float(source->args[0]->type)) {
+      is_number = is_within(source->cast_type.dtype, type_);
+    }
+    const bool converted = source->kind == ExprKind::kCast && ir::is_float(source->cast_type.dtype);
+    const ExprRef integer = converted ? source->args[0] : expr;
+    if (!is_number && !ir::is_float(integer->type) && integer->type != DType::Bool) {
+      result.range = ranges_.of(indexes_.inlined(integer));
+      is_number = holds(type_, result.range);
     }
     if (!is_number) return std::nullopt;
     need(expr);

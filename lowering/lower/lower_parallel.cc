@@ -139,8 +139,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() &&
                           to_registers && reads_what_it_writes(region);
   const RegionIndexes indexes(region.iters, lets);
-  const bool two_phases = (reads_what_others_write(region, indexes) || replicated) &&
-                          !planted(Planted::kSnapshotBroken);
+  const bool two_phases =
+      (reads_what_others_write(region, indexes) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
   const std::vector<RegionRead> reads =
       layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};

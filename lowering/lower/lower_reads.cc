@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "ir/parallel.h"
+#include "ir/tunable_role.h"
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
@@ -92,11 +93,10 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
   // H200.
   const bool operand = makes_operand(region);
+  const bool in_pipeline = ahead_.pipeline && ahead_.depth == loop_depth_;
   const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
   for (const ir::LetStmt& let : region.lets) {
-    ir::visit(let.value, [&](const ExprRef& node) {
-      if (std::optional<RegionRead> read = nibbles_of(node, indexes, layout)) reads.push_back(std::move(*read));
-    });
+    note_nibbles(let.value, indexes, layout, &reads);
     for_each_certain_load(let.value, [&](const ExprRef& load) {
       const ir::BufferRef& tensor = load->buffer;
       const bool written = std::any_of(region.stores.begin(), region.stores.end(),
@@ -115,23 +115,29 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       const bool tile = row || (shared && !operand && layout.quad_rows());
       if (!tile && (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn)) return;
       const ir::DType type = tensor->type.dtype;
-      if (ir::bits(type) < 8 || type == ir::DType::Bool) return;
+      if (type == ir::DType::Bool) return;
       RegionRead read{load.get(), {}, {}};
+      bool follows_loop = false;
       size_t following = 0;
       ExprRef last;  // what the index of the last axis adds to
       for (size_t i = 0; i < load->args.size(); ++i) {
-        read.indices.push_back(indexes.inlined(load->args[i]));
+        int64_t group = 1;
+        read.indices.push_back(settled(indexes.inlined(load->args[i]), region.iters, indexes, layout, &group));
         const std::optional<RegionIndex> index = indexes.split(read.indices.back());
         if (!index) return;
+        follows_loop |= in_pipeline && ir::mentions(read.indices.back(), ahead_.pipeline->var);
         if (index->axis == RegionIndex::kNone) continue;
         if (std::count(read.axes.begin(), read.axes.end(), index->axis)) return;
         read.axes.push_back(index->axis);
+        read.groups.push_back(group);
         following = i;
         last = index->base;
       }
       if (read.axes.empty()) return;
-      const FragmentLayout part = layout.keep(read.axes);
-      if (read.axes.back() + 1 == rank && following + 1 == load->args.size() && !layout.ragged(rank - 1)) {
+      const FragmentLayout part = part_of(read, layout);
+      const bool bytes_only = ir::bits(type) < 8;
+      if (!bytes_only && read.groups.back() == 1 && read.axes.back() + 1 == rank &&
+          following + 1 == load->args.size() && !layout.ragged(rank - 1)) {
         const int64_t bytes = ir::bits(type) / 8, neighbours = std::gcd(layout.vector(), part.vector());
         read.width = std::min({neighbours, kWidest / bytes,
                                tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
@@ -141,18 +147,27 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       }
       const int64_t held = part.registers();
       read.once = (row || !tile) && held < layout.registers() && held <= most_held;
+      read.ahead = read.once && follows_loop && tensor->scope == ir::Scope::kGlobal;
+      if (bytes_only && !read.ahead) return;
       if (read.once || read.width > 1 || held < layout.registers()) reads.push_back(std::move(read));
     });
   }
   return reads;
 }
 
-// T(q[i, x + j]) of a shared tile: the bytes of neighbours together.
+// The outermost form of each: converted to floats, if it is.
+void TileLowering::note_nibbles(const ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
+                                std::vector<RegionRead>* reads) {
+  if (std::optional<RegionRead> read = nibbles_of(expr, indexes, layout)) return reads->push_back(std::move(*read));
+  for (const ExprRef& arg : expr->args) note_nibbles(arg, indexes, layout, reads);
+}
+
+// q[i, x + j] or T(q[i, x + j]) of a shared tile: the bytes of neighbours together.
 std::optional<TileLowering::RegionRead> TileLowering::nibbles_of(const ExprRef& expr, const RegionIndexes& indexes,
                                                                  const FragmentLayout& layout) {
   const size_t rank = layout.shape().size();
-  if (expr->kind != ExprKind::kCast || !ir::is_float(expr->cast_type.dtype)) return std::nullopt;
-  const std::optional<NibbleRead> nibble = nibble_read(*expr->args[0]);
+  const bool converted = expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype);
+  const std::optional<NibbleRead> nibble = nibble_read(converted ? *expr->args[0] : *expr);
   if (!nibble || nibble->byte->buffer->scope != ir::Scope::kShared || layout.ragged(rank - 1)) return std::nullopt;
   RegionRead read{nibble->byte, {}, {}};
   read.value = expr.get();
@@ -182,9 +197,13 @@ void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const 
   std::vector<ExprRef> indices;
   for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
   const int64_t width = read.value ? read.width / 2 : read.width;
-  if (width == 1) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
+  if (width == 1 && !read.ahead) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
   const ExprRef guard = in_bounds(tensor, indices, nullptr);
-  move(LoopIntrinsic::Kind::kCopyVector, to, slot, storage(tensor), offset(tensor, indices, &site), width, guard);
+  ExprRef from = offset(tensor, indices, &site);
+  const bool bytes = ir::bits(tensor->type.dtype) == 4;
+  if (bytes) from = ir::make_typed(Op::kShr, {from, ir::make_int(1, from->type)});
+  move(LoopIntrinsic::Kind::kCopyVector, to, slot, bytes ? packed_.at(tensor.get()) : storage(tensor), from, width,
+       guard);
 }
 
 void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
@@ -194,8 +213,8 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   std::vector<const RegionRead*> with_neighbours;
   std::unordered_map<const ir::Buffer*, ir::BufferRef> loaded;  // tile -> registers
   int64_t width = 1;
+  std::vector<std::function<void()>> afterwards;
   for (const RegionRead& read : reads) {
-    const ir::DType type = read.load->buffer->type.dtype;
     if (read.matrices) {
       std::vector<size_t> all(rank);
       std::iota(all.begin(), all.end(), size_t{0});
@@ -211,20 +230,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       width = std::max(width, read.width);
       continue;
     }
-    const FragmentLayout part = layout.keep(read.axes);
-    const ir::BufferRef held =
-        temporary(read.load->buffer->name + "_part", type, ir::Scope::kRegister, part.registers());
-    std::vector<std::string> part_names;
-    for (size_t axis : read.axes) part_names.push_back(names[axis]);
-    std::vector<size_t> all;
-    for (size_t i = 0; i < read.axes.size(); ++i) all.push_back(i);
-    each_in(part, part_names, read.width, [&](const Site& site) {
-      for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
-      fetch(read, held, register_of(part, all, site), site);
-    });
-    fetched_[read.load] = [this, held, part, axes = read.axes](const Site& site) {
-      return ir::make_load(held, {planted(Planted::kReadOnce) ? int32(0) : register_of(part, axes, site)});
-    };
+    fetch_once(read, iters, layout, names, &afterwards);
   }
   bool ragged = false;
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
@@ -250,7 +256,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
         if (at) values_[iters.back().var.get()] = site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
         fetch(*read, held.back().raw, int32(at / per_slot), site);
       }
-      if (!read->value || packed) continue;
+      if (!read->value || packed || !ir::is_float(read->value->type)) continue;
       const ir::BufferRef numbers = temporary("numbers", ir::DType::BF16, ir::Scope::kRegister, count);
       unpack({numbers, int32(0), count}, held.back(), nullptr);
       held.back().raw = numbers;
@@ -269,7 +275,12 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
             ExprRef at = along(*read) ? number : int32(0);
             if (along(*read) && planted(Planted::kReadNeighbours))
               at = ir::make_typed(Op::kSub, {int32(width - 1), number});
-            fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
+            if (read->value && !ir::is_float(read->value->type))
+              fetched_[read->value] = [value =
+                                           nibble(ir::make_load(raw, {ir::make_typed(Op::kDiv, {number, int32(2)})}),
+                                                  number, read->nibbles)](const Site&) { return value; };
+            else
+              fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
           }
           body(site);
         };
@@ -286,6 +297,116 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       },
       early);
   fetched_.clear();
+  for (const std::function<void()>& load : afterwards) load();
+}
+
+// Into registers in front of the region. What is loaded ahead is there already, and the next iteration's is loaded
+// behind the region: a load that is waited for at once takes as long as the products of a tile.
+void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters,
+                              const FragmentLayout& layout, const std::vector<std::string>& names,
+                              std::vector<std::function<void()>>* afterwards) {
+  const FragmentLayout part = part_of(read, layout);
+  const bool nibbles = ir::bits(read.load->buffer->type.dtype) == 4;
+  const ir::BufferRef source = nibbles ? packed_.at(read.load->buffer.get()) : storage(read.load->buffer);
+  const ir::BufferRef held =
+      temporary(read.load->buffer->name + "_part", source->type.dtype, ir::Scope::kRegister, part.registers());
+  std::vector<std::string> part_names;
+  std::vector<size_t> all;
+  for (size_t axis : read.axes) {
+    part_names.push_back(names[axis]);
+    all.push_back(all.size());
+  }
+  const auto load_all = [this, &read, &iters, part, part_names, all, held, nibbles] {
+    each_in(part, part_names, read.width, [&](const Site& site) {
+      for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
+      fetch(read, held, register_of(part, all, site), site);
+    });
+  };
+  if (read.ahead) {
+    const LoopPipeline& pipeline = *ahead_.pipeline;
+    values_[pipeline.var.get()] = pipeline.begin;
+    LoopBlock* const here = std::exchange(current_, &ahead_.first);
+    load_all();
+    current_ = here;
+    values_.erase(pipeline.var.get());
+    afterwards->push_back([this, &pipeline, load_all] {
+      // Of the last iteration once more, behind it.
+      const ExprRef next =
+          let("next",
+              ir::make_typed(Op::kMin, {plus(ir::make_var(pipeline.var), int64(1)), plus(pipeline.end, int64(-1))}));
+      if (next->kind == ExprKind::kVar) {
+        out_.ranges.set(next->var, out_.ranges.of(ir::make_var(pipeline.var)));
+        out_.ranges.set_limit(next->var, pipeline.end);
+      }
+      values_[pipeline.var.get()] = planted(Planted::kSameAgain) ? ir::make_var(pipeline.var) : next;
+      load_all();
+      values_.erase(pipeline.var.get());
+    });
+  } else {
+    load_all();
+  }
+  fetched_[read.load] = [this, &read, &iters, held, part, nibbles](const Site& site) {
+    const ExprRef raw = ir::make_load(held, {planted(Planted::kReadOnce) ? int32(0) : register_of(read, part, site)});
+    if (!nibbles) return raw;
+    for (size_t i = 0; i < read.axes.size(); ++i)
+      if (read.groups[i] > 1)
+        values_[iters[read.axes[i]].var.get()] =
+            ir::make_typed(Op::kDiv, {site.coords[read.axes[i]], int64(read.groups[i])});
+    const ExprRef column = index(read.indices.back(), &site);
+    for (size_t axis : read.axes) values_[iters[axis].var.get()] = site.coords[axis];
+    return nibble(raw, column, read.load->buffer->type.dtype);
+  };
+}
+
+// (x + j) / group, where that is the same for all j of the region, without j; else, where groups begin with the region,
+// in the number of the group instead.
+ExprRef TileLowering::settled(const ExprRef& index, const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
+                              const FragmentLayout& layout, int64_t* group) {
+  return ir::rewrite(index, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kApply || node->op != Op::kDiv || node->args[1]->kind != ExprKind::kInt) return node;
+    const std::optional<RegionIndex> at = indexes.split(node->args[0]);
+    const int64_t size = node->args[1]->int_value;
+    if (!at || at->axis == RegionIndex::kNone || size <= 1 || *group > 1) return node;
+    const ExprRef base = at->base ? scalar(at->base, nullptr) : int64(0);
+    if (!out_.ranges.proves_nonnegative(base)) return node;
+    const int64_t aligned = std::gcd(out_.ranges.multiple_of(base), size);
+    const ExprRef first = at->base ? ir::make_typed(Op::kDiv, {at->base, node->args[1]}) : nullptr;
+    if (layout.shape()[at->axis] <= aligned) return first ? first : ir::make_int(0, node->type);
+    if (aligned < size || !layout.keep({at->axis}).grouped(0, size)) return node;
+    *group = size;
+    ExprRef number = ir::make_var(iters[at->axis].var);
+    if (number->type != node->type) number = ir::make_cast({node->type, nullptr}, number);
+    return plus(first, number);
+  });
+}
+
+// What a thread holds of it.
+FragmentLayout TileLowering::part_of(const RegionRead& read, const FragmentLayout& layout) {
+  FragmentLayout part = layout.keep(read.axes);
+  for (size_t i = 0; i < read.axes.size(); ++i)
+    if (read.groups[i] > 1) part = *part.grouped(i, read.groups[i]);
+  return part;
+}
+
+ExprRef TileLowering::register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const {
+  if (std::all_of(read.groups.begin(), read.groups.end(), [](int64_t group) { return group == 1; }))
+    return register_of(part, read.axes, site);
+  ExprRef sum;
+  for (size_t i = 0; i < read.axes.size(); ++i) {
+    const FragmentLayout::Axis &digits = site.layout->axes()[read.axes[i]], &kept = part.axes()[i];
+    int64_t scale = 1;
+    size_t at = 0;
+    for (size_t j = 0; j < digits.size(); ++j) {
+      const int64_t next = scale * digits[j].radix, within = std::max<int64_t>(read.groups[i] / scale, 1);
+      scale = next;
+      if (next <= read.groups[i] && read.groups[i] > 1) continue;
+      const ExprRef& digit = site.digits[read.axes[i]][j];
+      if (!digits[j].in_thread && !ir::is_int(digit, 0))
+        sum = plus(sum, times(within > 1 ? ir::make_typed(Op::kDiv, {digit, int32(within)}) : digit, kept[at].stride));
+      ++at;
+    }
+  }
+  return sum ? sum : int32(0);
 }
 
 }  // namespace kachel::lowering

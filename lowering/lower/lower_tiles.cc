@@ -79,7 +79,9 @@ void TileLowering::declare_params() {
     ir::BufferRef buffer = flat(type, "");
     storage_[param.tensor.get()] = buffer;
     out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, buffer});
-    if (ir::bits(type) == 4 && param.tensor->direction != ir::Direction::kIn) {
+    const bool viewed = std::any_of(byte_views.begin(), byte_views.end(),
+                                    [&](const ir::BufferRef& view) { return view->packed == param.tensor; });
+    if (ir::bits(type) == 4 && !viewed) {
       ir::BufferRef bytes = flat(DType::U8, "_bytes");
       packed_[param.tensor.get()] = bytes;
       out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, bytes});
@@ -315,7 +317,18 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   });
   bulk_ = nullptr;
   copiers_ = out_.threads;
+  ahead_ = {&node, loop_depth_, {}};
+  for (const ir::BufferRef& tile : pipeline.alternating) node.alternating.push_back(storage(tile));
   node.consume = in_stage(node.from, [&] {
+    if (!pipeline.alternating.empty()) {
+      // Goes on from one run of the loop to the next: the half that was read last is not written first.
+      const ir::BufferRef turn = temporary("half", DType::I32, ir::Scope::kRegister, 1);
+      out_.buffers.back().zeroed = true;
+      const ExprRef half = let("half", ir::make_load(turn, {int32(0)}));
+      out_.ranges.set(half->var, {0, 1});
+      store(turn, int32(0), ir::make_typed(Op::kBitXor, {half, int32(planted(Planted::kSameHalf) ? 0 : 1)}), nullptr);
+      for (const ir::BufferRef& tile : pipeline.alternating) stage_[tile.get()] = half;
+    }
     for (const ir::Stmt& part : stmt.body) {
       const bool copied =
           std::holds_alternative<ir::CopyStmt>(part.node) &&
@@ -323,6 +336,10 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
       if (!copied) std::visit([this](const auto& inner) { statement(inner); }, part.node);
     }
   });
+  for (const ir::BufferRef& tile : pipeline.alternating) stage_.erase(tile.get());
+  if (!ahead_.first.empty())
+    emit({LoopIf{ir::make_typed(Op::kLt, {node.begin, node.end}), std::move(ahead_.first), {}}});
+  ahead_ = {};
   emit({std::move(node)});
 }
 

@@ -260,8 +260,10 @@ class TileLowering {
     const ir::Expr* load;
     std::vector<ir::ExprRef> indices;  // without names of the region's
     std::vector<size_t> axes;          // of the region, by index that follows one
+    std::vector<int64_t> groups;       // by such an axis: so many neighbours read the same
     int64_t width = 1;                 // elements of one access
     bool once = false;                 // in front of the region
+    bool ahead = false;                // and that an iteration of the pipeline before
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
     const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
     ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
@@ -283,8 +285,16 @@ class TileLowering {
   void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                        const FragmentLayout& layout, const std::vector<std::string>& names,
                        const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr);
+  void note_nibbles(const ir::ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
+                    std::vector<RegionRead>* reads);
   std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,
                                        const FragmentLayout& layout);
+  void fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
+                  const std::vector<std::string>& names, std::vector<std::function<void()>>* afterwards);
+  ir::ExprRef settled(const ir::ExprRef& index, const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
+                      const FragmentLayout& layout, int64_t* group);
+  static FragmentLayout part_of(const RegionRead& read, const FragmentLayout& layout);
+  ir::ExprRef register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const;
   void fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
 
   // lower_packed.cc: 16-bit floats made of 4-bit integers, two an instruction.
@@ -359,11 +369,18 @@ class TileLowering {
   int copiers_ = 0;                                           // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;
   std::unordered_map<const ir::CopyStmt*, ir::ExprRef> l2_policies_;  // LoopIntrinsic::l2_policy
-  std::vector<Ahead> ahead_;
+  std::vector<Ahead> asked_ahead_;
   std::span<const ir::Stmt> following_;                     // the statements after the one at hand, in its block
   std::unordered_map<const ir::Buffer*, Slice> forwarded_;  // tiles whose elements are still read from a tensor
   std::unique_ptr<FusedCopy> next_copy_;                    // what follows the region at hand and may be fused with it
   std::unique_ptr<FusedCopy> fused_;                        // for the next loop over elements
+  // The pipeline whose body is at hand, how deep in control flow that is, and what its regions load for its first
+  // iteration.
+  struct {
+    const LoopPipeline* pipeline = nullptr;
+    int depth = 0;
+    LoopBlock first;
+  } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a lane

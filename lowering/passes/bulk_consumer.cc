@@ -87,9 +87,9 @@ void BulkConsumer::pass_turn(bool whole, LoopBlock* to) const {
       phase_operation(Kind::kPhaseArrive, bulk_.turns->over, ir::make_typed(Op::kSelect, {last, int32(0), next})));
 }
 
-void BulkConsumer::release(const Rings& rings, const ExprRef& stage, LoopBlock* to) const {
+void BulkConsumer::release(const Rings& rings, const ExprRef& stage, LoopBlock* to, bool fenced) const {
   for (const Ring* ring : rings) {
-    if (reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced))
+    if (!fenced && reads(node_.consume, *ring, true) && !planted(Planted::kReleaseNotFenced))
       to->push_back(marker(Kind::kProxyFence));
     to->push_back(phase_operation(Kind::kPhaseArrive, ring->empty, stage));
     auto& arrive = std::get<LoopIntrinsic>(to->back().node);

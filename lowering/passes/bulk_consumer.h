@@ -14,6 +14,7 @@ class BulkConsumer {
 
   // The forms; expand_bulk.cc says what each is.
   void iterate(LoopBlock* out);
+  void make(LoopBlock* out);                           // bulk_made.cc
   void prepare(const Prepared& form, LoopBlock* out);  // bulk_prepared.cc
   void skew(const Skew& skew, LoopBlock* out);         // bulk_skewed.cc
   void alternate(const Run& form, LoopBlock* out);     // bulk_runs.cc
@@ -70,7 +71,8 @@ class BulkConsumer {
   // one's turn before; for the first turn there was none.
   void take_turn(bool whole, LoopBlock* to) const;
   void pass_turn(bool whole, LoopBlock* to) const;
-  void release(const Rings& rings, const ir::ExprRef& stage, LoopBlock* to) const;
+  // `fenced`: a fence stands in front of it already.
+  void release(const Rings& rings, const ir::ExprRef& stage, LoopBlock* to, bool fenced = false) const;
   ir::ExprRef runs() const;
   ir::ExprRef previous(const ir::ExprRef& stage) const;
   // The stage before, and its parity then.

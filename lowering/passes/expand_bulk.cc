@@ -1,4 +1,4 @@
-// With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Five
+// With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Six
 // forms, by what consuming is:
 //   products alone    one batch is left under way, and the next iteration releases the stage
 //   prepared          work that makes left operands in registers, products of those: an iteration issues the products
@@ -11,6 +11,8 @@
 //                     products, then the second ones of the iteration before, and does its work while those run. The
 //                     first iteration's first half stands in front of the loop, the last one's second half behind it.
 //                     Iterations without masks have a loop of their own, see mask_free.h
+//   made              work that makes operands in shared memory, products of those: they are left under way beside the
+//                     next iteration's work, which makes its operands in the other half, see alternating.h
 //   runs              products that begin new sums, and work on those: the next iteration's products are issued, to
 //                     registers of their own, before the work. Two iterations make one of the loop. The first one's
 //                     products stand in front of it, the last one's work behind it. Of several runs an iteration, ptxas
@@ -106,6 +108,8 @@ void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* b
   BulkConsumer consumer(node, ranges, batches, synchronised, further);
   if (const std::optional<Skew> form = skewed(node))
     consumer.skew(*form, out);
+  else if (makes_operands(node))
+    consumer.make(out);
   else if (const std::optional<Prepared> form = prepared(node);
            form && registers_of(node, *form, *further) <= kMostRegisters && work_of(form->work) <= kMostWork)
     consumer.prepare(*form, out);

@@ -1,5 +1,6 @@
 #include "lowering/passes/product_forms.h"
 
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 
@@ -100,6 +101,27 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
   if (!collect(skew.first, false) || !collect(skew.second, true)) return std::nullopt;
   if (!stands_alone(skew.second, {&skew.first, &skew.work}) || node.depth < 2) return std::nullopt;
   return skew;
+}
+
+bool makes_operands(const LoopPipeline& node) {
+  const LoopBlock& body = node.consume;
+  if (node.alternating.empty() || node.depth < 3) return false;
+  size_t first = body.size();
+  while (first > 0 && may_stand_with_products(body[first - 1])) --first;
+  std::set<const ir::Buffer*> touched, sums, left;
+  for (size_t i = 0; i < first; ++i) {
+    if (issues({body[i]})) return false;
+    for_each_statement({body[i]}, [&](const LoopStmt& stmt) {
+      for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { touched.insert(buffer.get()); });
+    });
+  }
+  for (size_t i = first; i < body.size(); ++i)
+    if (const LoopIntrinsic* mma = group_mma(body[i])) {
+      sums.insert(mma->operands[0].buffer.get());
+      if (mma->operands[1].buffer->scope == ir::Scope::kRegister) return false;
+    }
+  return !sums.empty() &&
+         std::none_of(sums.begin(), sums.end(), [&](const ir::Buffer* sum) { return touched.count(sum) != 0; });
 }
 
 std::optional<Prepared> prepared(const LoopPipeline& node) {

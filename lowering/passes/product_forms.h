@@ -23,6 +23,10 @@ struct Prepared {
 };
 std::optional<Prepared> prepared(const LoopPipeline& node);
 
+// Work that makes operands in the halves of LoopPipeline::alternating, then products, which can run on beside the next
+// iteration's work.
+bool makes_operands(const LoopPipeline& node);
+
 // Products that begin new sums, and what is done with those, which touches nothing but registers. Neither has names of
 // its own. Whether anything else wants the sums is for the caller to know.
 struct Run {

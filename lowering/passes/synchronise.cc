@@ -46,7 +46,10 @@ class Synchroniser {
       if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
       const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node);
-      if (pipeline && pipeline->bulk)
+      if (!pipeline) return;
+      for (const ir::BufferRef& buffer : pipeline->alternating)
+        if (!neighbours_.count(buffer.get())) alternating_.insert(buffer.get());
+      if (pipeline->bulk)
         for (const ir::BufferRef& buffer : pipeline->buffers)
           if (!neighbours_.count(buffer.get())) bulk_.insert(buffer.get());
     });
@@ -150,7 +153,11 @@ class Synchroniser {
     return false;
   }
   bool conflict(const Accesses& before, const Accesses& now) const {
-    return meets(before.writes, now.reads) || meets(before.writes, now.writes) || meets(before.reads, now.writes);
+    if (meets(before.writes, now.reads) || meets(before.writes, now.writes)) return true;
+    // A half that is written was read two iterations before, and between those is the barrier behind a writing.
+    std::set<const ir::Buffer*> written = now.writes;
+    for (const ir::Buffer* buffer : alternating_) written.erase(buffer);
+    return meets(before.reads, written);
   }
 
   void barrier(const Accesses& before, LoopBlock* out) {
@@ -201,7 +208,9 @@ class Synchroniser {
     Accesses open = produced;
     for (const ir::BufferRef& buffer : node.buffers) open.writes.erase(buffer.get());
     Accesses exit = block(node.consume, open, nullptr);
-    if (out) expand_async(node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); }, out);
+    if (out)
+      expand_async(
+          node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); }, out);
     exit.add(entry);
     return exit;
   }
@@ -212,6 +221,7 @@ class Synchroniser {
   const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
   std::set<const ir::Buffer*> of_warps_;
+  std::set<const ir::Buffer*> alternating_;
 };
 
 }  // namespace

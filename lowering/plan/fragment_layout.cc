@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "lowering/planted.h"
 
@@ -174,6 +175,28 @@ FragmentLayout FragmentLayout::keep(const std::vector<size_t>& kept) const {
     for (Digit& digit : axis)
       if (!digit.in_thread) digit.stride = renumbered[digit.stride];
   return out;
+}
+
+std::optional<FragmentLayout> FragmentLayout::grouped(size_t axis, int64_t group) const {
+  if (shape_[axis] % group || ragged(axis)) return std::nullopt;
+  FragmentLayout out = *this;
+  out.shape_[axis] /= group;
+  out.axes_[axis].clear();
+  int64_t scale = 1;
+  for (Digit digit : axes_[axis]) {
+    const int64_t next = scale * digit.radix;
+    if (next > group) {
+      const int64_t within = std::max<int64_t>(group / scale, 1);
+      if (scale * within != std::max(scale, group) || digit.radix % within) return std::nullopt;
+      digit.radix /= within;
+      digit.stride *= within;
+      out.axes_[axis].push_back(digit);
+    }
+    scale = next;
+  }
+  std::vector<size_t> all(shape_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return out.keep(all);
 }
 
 std::optional<FragmentLayout> FragmentLayout::pairs() const {

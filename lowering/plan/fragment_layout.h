@@ -56,6 +56,9 @@ class FragmentLayout {
   // The layout of the tile that has the axes `kept`, in that order: registers are numbered anew without gaps, threads
   // of the axes left out become replicas.
   FragmentLayout keep(const std::vector<size_t>& kept) const;
+  // Of a tile with one element for each `group` neighbours along an axis: registers are numbered anew, threads that
+  // differ within groups become replicas. Nothing where a digit begins within a group and does not end with it.
+  std::optional<FragmentLayout> grouped(size_t axis, int64_t group) const;
   // Of a tile with one element for each pair of neighbours along the last axis: a pair's two registers, which are
   // neighbours too, become one. Nothing where a thread does not hold both.
   std::optional<FragmentLayout> pairs() const;

@@ -154,19 +154,14 @@ class Packer {
     }
     return body;
   }
-  // The first of two elements is in the low half of their byte.
   ExprRef nibbles(const ExprRef& expr) {
     return ir::rewrite(expr, [this](const ExprRef& node) {
       if (node->kind != ir::ExprKind::kLoad || !uses_.qualifies(node->buffer)) return node;
       std::vector<ExprRef> indices = node->args;
-      const ExprRef column = indices.back(), two = ir::make_int(2, column->type), four = ir::make_int(4, column->type);
+      const ExprRef column = indices.back();
       indices.back() = half(column);
       const ExprRef byte = ir::make_load(bytes_of(node->buffer), std::move(indices));
-      const ExprRef shift = ir::make_typed(Op::kMul, {ir::make_typed(Op::kMod, {column, two}), four});
-      const ExprRef mask = ir::make_int(15, byte->type), eight = ir::make_int(8, byte->type);
-      const ExprRef nibble = ir::make_typed(Op::kBitAnd, {ir::make_typed(Op::kShr, {byte, shift}), mask});
-      if (node->buffer->type.dtype == DType::U4) return nibble;
-      return ir::make_typed(Op::kSub, {ir::make_typed(Op::kBitXor, {nibble, eight}), eight});
+      return nibble(byte, column, node->buffer->type.dtype);
     });
   }
 
@@ -175,6 +170,15 @@ class Packer {
 };
 
 }  // namespace
+
+ExprRef nibble(const ExprRef& byte, const ExprRef& column, DType type) {
+  const ExprRef two = ir::make_int(2, column->type), four = ir::make_int(4, column->type);
+  const ExprRef shift = ir::make_typed(Op::kMul, {ir::make_typed(Op::kMod, {column, two}), four});
+  const ExprRef mask = ir::make_int(15, byte->type), eight = ir::make_int(8, byte->type);
+  const ExprRef low = ir::make_typed(Op::kBitAnd, {ir::make_typed(Op::kShr, {byte, shift}), mask});
+  if (type == DType::U4) return low;
+  return ir::make_typed(Op::kSub, {ir::make_typed(Op::kBitXor, {low, eight}), eight});
+}
 
 std::optional<NibbleRead> nibble_read(const ir::Expr& expr) {
   const auto is = [](const ir::Expr& node, Op op, int64_t by) {

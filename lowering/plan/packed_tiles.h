@@ -18,6 +18,8 @@ namespace kachel::lowering {
 // ir::Buffer::packed.
 ir::Kernel packed_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
 
+// The element in a byte, of two of which the first is in the low half.
+ir::ExprRef nibble(const ir::ExprRef& byte, const ir::ExprRef& column, ir::DType type);
 // What such a read has become.
 struct NibbleRead {
   const ir::Expr* byte;  // the load

@@ -31,6 +31,7 @@ struct Pipeline {
   std::vector<const ir::Stmt*> producers;  // the copies that fill the buffers, and the lets they need
   std::set<const ir::Stmt*> by_threads;    // of kBulkCopies: copies that the producer's threads make, by cp.async
   bool stored = false;                     // or by way of their registers, where some rows are not aligned to 4 bytes
+  std::vector<ir::BufferRef> alternating;  // see alternating.h
   int64_t depth = 1;
   std::string reason;  // for explain: why it is not deeper
 };

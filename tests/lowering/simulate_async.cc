@@ -32,7 +32,7 @@ int64_t Machine::bytes_of(const SimStmt& stmt) const {
 void Machine::copy_vector(const SimStmt& stmt, Thread& thread) {
   const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
   const int64_t bytes = bytes_of(stmt);
-  if (bytes != 16 && bytes != 8 && bytes != 4 && bytes != 2) return fail(fmt::format("a copy of {} bytes", bytes));
+  if (bytes != 16 && bytes != 8 && bytes != 4 && bytes != 2 && bytes != 1) return fail(fmt::format("a copy of {} bytes", bytes));
   const bool inside = guarded(stmt, thread);
   uint8_t value[16] = {};
   if (inside) {

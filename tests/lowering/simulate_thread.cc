@@ -225,7 +225,8 @@ void Machine::unpack(const SimStmt& stmt, Thread& thread) {
     const int nibble = bytes[i / 2] >> (i % 2 * 4) & 15;
     const double result = (stmt.type_b == DType::I4 ? (nibble ^ 8) - 8 : nibble) - less;
     ir::store_element(stmt.type, target, i, {DType::F32, 0, static_cast<float>(result)});
-    if (ir::load_element(stmt.type, target, i).f != result) return fail("an unpacked number that the type does not have");
+    if (ir::load_element(stmt.type, target, i).f != result)
+      return fail("an unpacked number that the type does not have");
   }
 }
 
