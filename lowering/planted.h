@@ -89,7 +89,6 @@ enum class Planted {
   kSumRepeated,           // every lane begins with the sum that a loop is to carry on
   kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,          // nor does the next one wait
-  kOneChain,              // of two chains of products one is added twice
   kSameHalf,              // an operand is made where the products before still read
   kSameAgain,             // what is loaded for the next iteration is this one's
   kNothingTaken,          // packed integers forget the number that is subtracted from them

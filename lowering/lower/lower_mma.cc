@@ -58,15 +58,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
     emit({std::move(load)});
   };
 
-  // One or two tiles of a warp's are one long chain of products, each of which waits for the one before: two chains.
-  constexpr int64_t kTilesOfChain = 2;
-  const bool chains = choice.mma->c == DType::F32 && down * across <= kTilesOfChain && steps % 2 == 0;
-  const ir::BufferRef second =
-      chains ? temporary("second", DType::F32, ir::Scope::kRegister, 4 * down * across) : nullptr;
-  auto sums = [&](const std::function<void(const ExprRef&)>& each) { unrolled("r", 4 * down * across, each); };
-  if (chains) sums([&](const ExprRef& number) { store(second, number, ir::make_float(0), nullptr); });
-
-  auto multiply_to = [&](const ExprRef& k, const ir::BufferRef& to) {
+  auto multiply = [&](const ExprRef& k) {
     const ExprRef k_first = times(k, step);
     if (!choice.a_in_registers)
       unrolled("m_tile", down, [&](ExprRef i) {
@@ -104,7 +96,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         mma.type = choice.mma->a;
         mma.type_b = choice.mma->b;
         mma.widened = choice.widened;
-        mma.operands = {{to, at, 4, true},
+        mma.operands = {{storage(c), at, 4, true},
                         {a_part, a_at, choice.a_in_registers ? 8 : 4, false},
                         {b_part, choice.b_in_registers ? times(plus(times(j, steps_of_k), k), 4) : times(j, 2),
                          choice.b_in_registers ? 4 : 2, false}};
@@ -112,17 +104,6 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       });
     });
   };
-  if (chains) {
-    unrolled("k_step", steps / 2, [&](ExprRef k) {
-      multiply_to(times(k, 2), storage(c));
-      multiply_to(plus(times(k, 2), int32(1)), second);
-    });
-    return sums([&](const ExprRef& number) {
-      const ExprRef other = ir::make_load(planted(Planted::kOneChain) ? storage(c) : second, {number});
-      store(storage(c), number, ir::make_typed(Op::kAdd, {ir::make_load(storage(c), {number}), other}), nullptr);
-    });
-  }
-  auto multiply = [&](const ExprRef& k) { multiply_to(k, storage(c)); };
   // Of many steps unrolled at once compilers load the operands of one ahead of the step before it, and more of them
   // where registers do not suffice even for that. Operands in registers have to be known by number.
   constexpr int64_t kStepsAtOnce = 4, kAddresses = 24;  // the latter: registers for all that is no tile

@@ -148,7 +148,8 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       const int64_t held = part.registers();
       read.once = (row || !tile) && held < layout.registers() && held <= most_held;
       read.ahead = read.once && follows_loop && tensor->scope == ir::Scope::kGlobal;
-      if (bytes_only && !read.ahead) return;
+      const bool in_groups = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
+      if ((bytes_only && !read.ahead) || (in_groups && !read.once)) return;
       if (read.once || read.width > 1 || held < layout.registers()) reads.push_back(std::move(read));
     });
   }

@@ -8,7 +8,8 @@
 namespace kachel::lowering {
 namespace {
 
-constexpr int64_t kLeastStages = 3;  // one is released an iteration late
+constexpr int64_t kLeastStages = 3;   // one is released an iteration late
+constexpr int64_t kBlocksBeside = 2;  // on a multiprocessor: one makes operands while another one multiplies
 
 // Uses of a tile by other statements than the loop's own.
 void note_others(const ir::Block& body, const ir::ForStmt* loop, BufferSet* used) {
@@ -75,8 +76,10 @@ void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements
     const int64_t before = peak_bytes(kernel, *schedule, *placements, target);
     for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = 2;
     const int64_t after = peak_bytes(kernel, *schedule, *placements, target);
-    if (after <= target.shared_limit &&
-        resident_by_shared(after, target.architecture) == resident_by_shared(before, target.architecture)) {
+    const auto resident = [&](int64_t bytes) {
+      return std::min<int64_t>(resident_by_shared(bytes, target.architecture), kBlocksBeside);
+    };
+    if (after <= target.shared_limit && resident(after) == resident(before)) {
       pipeline.alternating = made;
     } else {
       for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = 1;

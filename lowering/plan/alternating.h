@@ -8,7 +8,8 @@
 namespace kachel::lowering {
 
 // Fills Pipeline::alternating and gives those tiles two stages: where the copy engine fills the pipeline, all that
-// follows the making are products of wgmma, and shared memory has room without fewer blocks on a multiprocessor.
+// follows the making are products of wgmma, and shared memory has room, without a block being alone on a multiprocessor
+// for it.
 void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);
 
 }  // namespace kachel::lowering

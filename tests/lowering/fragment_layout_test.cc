@@ -141,6 +141,30 @@ int conflicts(const Layout& layout, int64_t element_bytes, const std::vector<Ele
   return static_cast<int>(most) - 1;
 }
 
+TEST_CASE("groups of neighbours become one element") {
+  for (const FragmentLayout& layout :
+       {FragmentLayout::right_operand(32, 128, 4), FragmentLayout::blocked({64, 128}, 8, 256)})
+    for (const int64_t group : {2, 4, 8, 16, 32, 64, 128}) {
+      const auto grouped = layout.grouped(1, group);
+      REQUIRE(grouped);
+      CHECK(grouped->shape() == std::vector<int64_t>{layout.shape()[0], 128 / group});
+      // A thread holds the groups of its elements and no others.
+      for (int64_t thread = 0; thread < layout.threads(); ++thread) {
+        std::set<std::vector<int64_t>> expected, held;
+        for (int64_t reg = 0; reg < layout.registers(); ++reg) {
+          std::vector<int64_t> at = layout.coordinates(thread, reg);
+          at[1] /= group;
+          expected.insert(at);
+        }
+        for (int64_t reg = 0; reg < grouped->registers(); ++reg) held.insert(grouped->coordinates(thread, reg));
+        CHECK(held == expected);
+        CHECK(static_cast<size_t>(grouped->registers()) == expected.size());
+      }
+    }
+  CHECK(!FragmentLayout::blocked({64, 96}, 8, 256).grouped(1, 36));
+  CHECK(!FragmentLayout::blocked({64, 128}, 8, 256).grouped(1, 12));
+}
+
 TEST_CASE("pairs of neighbours in a thread become one element") {
   const FragmentLayout layouts[] = {
       FragmentLayout::accumulator(32, 64, 2, 2), FragmentLayout::group_accumulator(128, 80, 2, 1),

@@ -92,10 +92,83 @@ std::string before_loops(const Lowered& result) {
 }
 
 TEST_CASE("loads that no iteration changes stand before the loop") {
-  const Lowered result = on(80, dequantised());
+  std::string text = dequantised();
+  text.replace(text.find("S[j*64 + n"), 10, "S[min(j*64 + n, 5)");  // no place that follows n
+  const Lowered result = on(80, text);
   CAPTURE(result.loop_ir);
   CHECK(has(before_loops(result), "S["));
   CHECK(!has(before_loops(result), "q["));
+}
+
+// The region and what is done with what it makes.
+std::string consumed(const Lowered& result) {
+  return result.loop_ir.substr(result.loop_ir.find("# parallel n"));
+}
+std::string with(const std::string& value) {
+  std::string text = dequantised();
+  const size_t from = text.find("w[n, d] = ") + 10;
+  text.replace(from, text.find(" }}", from) == text.npos ? text.find(" }", from) - from : 0, value);
+  return text;
+}
+
+TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds as f32 does") {
+  for (const int64_t rows : {16, 128}) {
+    const std::string width = rows == 16 ? "2" : "8";
+    const std::string region = consumed(on(90, dequantised(), {{"BM", rows}}));
+    CAPTURE(region);
+    CHECK(has(region, fmt::format("unpack f16 u4 pairs[0 +: {0}], raw[0 +: {1}], one[0 +: 1]", width,
+                                  rows == 16 ? "1" : "4")));
+    CHECK(has(region, "packed * w"));
+  }
+  auto packed = [](const std::string& value) { return has(consumed(on(90, with(value))), "packed "); };
+  CHECK(packed("f16(q[n, d] - 8) * S[j*64 + n, 0]"));
+  CHECK(packed("f16(q[n, d]) * S[j*64 + n, 0]"));
+  CHECK(packed("S[j*64 + n, 0] * (f16(q[n, d]) + 3)"));
+  CHECK(packed("S[j*64 + n, 0] - f16(q[n, d])"));
+  CHECK(packed("f16((f16(q[n, d]) - 8) * S[j*64 + n, 0]) + S[j*64 + n, 0]"));
+  // No number of f16 in between, two roundings in f32, an operand that is none, one that differs among neighbours.
+  CHECK(!packed("(f16(q[n, d]) - S[j*64 + n, 0]) * S[j*64 + n, 0]"));
+  CHECK(!packed("f16(q[n, d]) * S[j*64 + n, 0] + S[j*64 + n, 0]"));
+  CHECK(!packed("f16(q[n, d]) * 0.1"));
+  CHECK(!packed("f16(q[n, d]) * S[j*64 + n, d]"));
+  CHECK(!packed("(f16(q[n, d]) - 2040) * S[j*64 + n, 0] * 2"));
+  // They are unpacked without packed arithmetic.
+  CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack bf16 u4 numbers"));
+}
+
+TEST_CASE("what a region reads of a tensor for the next iteration is loaded behind it") {
+  const Lowered result = on(90, dequantised());
+  const std::string& text = result.loop_ir;
+  CAPTURE(text);
+  const size_t first = text.find("copy_vector S_part"), region = text.find("# parallel n"),
+               next = text.find("let next", region), again = text.find("copy_vector S_part", region);
+  CHECK(first < region);
+  CHECK(next < again);
+  CHECK(again != text.npos);
+  // Groups of 16: four for each row of 64.
+  std::string groups = dequantised();
+  groups.replace(groups.find("/ 64]"), 5, "/ 16]");
+  CHECK(has(on(90, groups).loop_ir, "registers S_part: f16[4]"));
+  CHECK(has(on(90, groups, {{"BM", 128}}).loop_ir, "registers S_part: f16[2]"));
+  // What does not follow the loop is loaded in front of the region.
+  CHECK(!has(on(90, with("f16(q[n, d]) * S[j*64 + n, 0]")).loop_ir, "let next"));
+}
+
+TEST_CASE("an operand is made in one half of its memory while products read the other") {
+  const Lowered result = on(90, dequantised(), {{"BM", 128}});
+  CHECK(has(result.notes, "tile w: f16 in memory of the block, 2 stages"));
+  const std::string loop = result.loop_ir.substr(result.loop_ir.find("let half"));
+  CAPTURE(loop);
+  const size_t stored = loop.find("copy_vector w"), waited = loop.find("group_wait"), barrier = loop.find("barrier"),
+               product = loop.find("group_mma");
+  CHECK(stored < waited);
+  CHECK(waited < barrier);
+  CHECK(barrier < product);
+  CHECK(loop.find("group_wait", product) > loop.find("consumed[0] =", product));  // none in the loop behind them
+  // Not where the work wants the sums.
+  std::string sums = dequantised();
+  sums.replace(sums.find("c += a @ w^T"), 12, "c += a @ w^T\n    parallel x < BM, y < 64 { c[x, y] = c[x, y] * 2 }");
+  CHECK(!has(on(90, sums, {{"BM", 128}}).notes, "tile w: f16 in memory of the block, 2 stages"));
 }
 
 TEST_CASE("a load does not leave its guard behind") {

@@ -206,6 +206,29 @@ kernel right(A: f16[32, K], W: u4[64, K], S: f16[64], B: f16[K, 32], C: out f32[
   D = d
 }
 )";
+// Operands that are made beside products, of what follows the loop: a part of a row of few, and halves of a tile.
+inline constexpr const char* kMade = R"(tile 1
+kernel made(A: f16[M, K], W: u4[64, K], S: f16[64, G], Z: u4[64, G], C: out f32[M, 64], D: out f32[16, 64])
+where G == ceildiv(K, 32)
+{
+  shared a: f16[64, 32], b: f16[16, 32], q: u4[64, 32]
+  fragment w: f16[64, 32], v: f16[64, 32], c: f32[64, 64] = 0, d: f32[16, 64] = 0
+  pipelined k < ceildiv(K, 32), 4 {
+    a = A[0 +: 64, k*32 +: 32]
+    q = W[:, k*32 +: 32]
+    parallel i < 64, j < 32 { w[i, j] = (f16(q[i, j]) - f16(Z[i, k])) * S[i, (k*32 + j) / 32] }
+    c += a @ w^T
+  }
+  pipelined k < ceildiv(K, 32), 3 {
+    b = A[0 +: 16, k*32 +: 32]
+    q = W[:, k*32 +: 32]
+    parallel i < 64, j < 32 { v[i, j] = (f16(q[i, j]) - 7) * S[i, k] }
+    d += b @ v^T
+  }
+  C[0 +: 64, :] = c
+  D = d
+}
+)";
 // Columns that begin where the copy engine cannot.
 inline constexpr const char* kShifted = R"(tile 1
 kernel shifted(A: f16[64, K], B: f16[K, 72], C: out f32[64, 32])

@@ -123,7 +123,6 @@ constexpr Row kRows[] = {
     {Planted::kSumRepeated, "a sum is carried on in every lane", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
-    {Planted::kOneChain, "one of two chains is added twice", OnCpu::kNotThere},
     {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
     {Planted::kSameAgain, "the next iteration's is this one's", OnCpu::kNotThere},
     {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
@@ -217,6 +216,9 @@ class Suite {
     groups.aligned.emplace("W"), groups.aligned.emplace("S");
     groups.values = {{"K", 96}};
     add_program("right", kRight, 24, groups);
+    groups.values = {{"M", 60}, {"K", 320}};
+    groups.threads = 128;
+    for (int twice = 0; twice < 2; ++twice) add_program("made", kMade, 24, groups);
     for (const int64_t k : {1200, 1328}) {
       groups.values = {{"K", k}};
       add_program("runs", kRuns, 24, groups);

@@ -211,5 +211,33 @@ TEST_CASE("pairs are rounded to the nearest even") {
   }
 }
 
+TEST_CASE("4-bit integers are unpacked, and pairs computed with one rounding") {
+  for (DType type : {DType::F16, DType::BF16})
+    for (DType nibbles : {DType::U4, DType::I4}) {
+      Bench bench(kWarp);
+      const auto in = bench.tensor("in", DType::U8, kWarp), out = bench.tensor("out", type, 2 * kWarp);
+      for (int i = 0; i < kWarp; ++i) bench.data<uint8_t>(0)[i] = static_cast<uint8_t>(37 * i + 11);
+      const auto raw = bench.registers("raw", DType::U8, 1), pair = bench.registers("pair", type, 2),
+                 one = bench.registers("one", DType::F32, 1);
+      LoopIntrinsic numbers{Kind::kUnpack, {}, nullptr}, scaled{Kind::kPackedMath, {}, nullptr};
+      numbers.type = scaled.type = type;
+      numbers.type_b = nibbles;
+      numbers.operands = {{pair, number(0), 2, true}, {raw, number(0), 1, false}, {one, number(0), 1, false}};
+      scaled.operands = {{pair, number(0), 2, true}, {pair, number(0), 2, false}, {one, number(0), 1, false}};
+      bench.each({Bench::copy(Kind::kCopyVector, raw, number(0), in, bench.thread(), 1),
+                  {LoopStore{one, number(0), ir::make_float(1.625)}},
+                  {std::move(numbers)},
+                  {std::move(scaled)},
+                  Bench::copy(Kind::kCopyVector, out, bench.thread() * 2, pair, number(0), 2)});
+      const Simulation simulation = bench.run();
+      REQUIRE_MESSAGE(simulation.status.ok(), simulation.status.message());
+      for (int i = 0; i < 2 * kWarp; ++i) {
+        const int nibble = bench.data<uint8_t>(0)[i / 2] >> (i % 2 * 4) & 15;
+        const double value = (nibbles == DType::I4 ? (nibble ^ 8) - 8 : nibble) - 1.625;
+        CHECK(bench.data<uint16_t>(1)[i] == ir::encode_float(type, value * 1.625));
+      }
+    }
+}
+
 }  // namespace
 }  // namespace kachel::lowering::bench
