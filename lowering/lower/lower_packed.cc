@@ -119,8 +119,8 @@ class TileLowering::PackedForm {
         expr->args[1]->int_value > 0 && expr->args[1]->int_value % width_ == 0) {
       const std::optional<RegionIndex> at = indexes_.split(expr->args[0]);
       const bool follows = at && at->axis + 1 == region_.iters.size();
-      if (follows && (!at->base || ranges_.multiple_of(lowering_->scalar(at->base, nullptr)) % width_ == 0))
-        return true;
+      const ExprRef base = follows && at->base ? lowering_->scalar(at->base, nullptr) : int64(0);
+      if (follows && ranges_.proves_nonnegative(base) && ranges_.multiple_of(base) % width_ == 0) return true;
     }
     return std::all_of(expr->args.begin(), expr->args.end(), [this](const ExprRef& arg) { return is_alike(arg); });
   }

@@ -117,7 +117,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       const ir::DType type = tensor->type.dtype;
       if (type == ir::DType::Bool) return;
       RegionRead read{load.get(), {}, {}};
-      bool follows_loop = false;
+      bool follows_loop = false, own_names = false;
       size_t following = 0;
       ExprRef last;  // what the index of the last axis adds to
       for (size_t i = 0; i < load->args.size(); ++i) {
@@ -125,6 +125,9 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
         read.indices.push_back(settled(indexes.inlined(load->args[i]), region.iters, indexes, layout, &group));
         const std::optional<RegionIndex> index = indexes.split(read.indices.back());
         if (!index) return;
+        ir::visit(read.indices.back(), [&](const ExprRef& node) {
+          own_names |= node->kind == ExprKind::kVar && ahead_.names.count(node->var.get());
+        });
         follows_loop |= in_pipeline && ir::mentions(read.indices.back(), ahead_.pipeline->var);
         if (index->axis == RegionIndex::kNone) continue;
         if (std::count(read.axes.begin(), read.axes.end(), index->axis)) return;
@@ -147,7 +150,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       }
       const int64_t held = part.registers();
       read.once = (row || !tile) && held < layout.registers() && held <= most_held;
-      read.ahead = read.once && follows_loop && tensor->scope == ir::Scope::kGlobal;
+      read.ahead = read.once && follows_loop && !own_names && tensor->scope == ir::Scope::kGlobal;
       const bool in_groups = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
       if ((bytes_only && !read.ahead) || (in_groups && !read.once)) return;
       if (read.once || read.width > 1 || held < layout.registers()) reads.push_back(std::move(read));
@@ -258,7 +261,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
         fetch(*read, held.back().raw, int32(at / per_slot), site);
       }
       if (!read->value || packed || !ir::is_float(read->value->type)) continue;
-      const ir::BufferRef numbers = temporary("numbers", ir::DType::BF16, ir::Scope::kRegister, count);
+      const ir::BufferRef numbers = temporary("numbers", ir::DType::F16, ir::Scope::kRegister, count);
       unpack({numbers, int32(0), count}, held.back(), nullptr);
       held.back().raw = numbers;
     }

@@ -317,7 +317,9 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   });
   bulk_ = nullptr;
   copiers_ = out_.threads;
-  ahead_ = {&node, loop_depth_, {}};
+  AheadOf outer = std::exchange(ahead_, {&node, loop_depth_, {}, {}});
+  for (const ir::Stmt& part : stmt.body)
+    if (const auto* let = std::get_if<ir::LetStmt>(&part.node)) ahead_.names.insert(let->var.get());
   for (const ir::BufferRef& tile : pipeline.alternating) node.alternating.push_back(storage(tile));
   node.consume = in_stage(node.from, [&] {
     if (!pipeline.alternating.empty()) {
@@ -339,7 +341,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   for (const ir::BufferRef& tile : pipeline.alternating) stage_.erase(tile.get());
   if (!ahead_.first.empty())
     emit({LoopIf{ir::make_typed(Op::kLt, {node.begin, node.end}), std::move(ahead_.first), {}}});
-  ahead_ = {};
+  ahead_ = std::move(outer);
   emit({std::move(node)});
 }
 

@@ -376,10 +376,11 @@ class TileLowering {
   std::unique_ptr<FusedCopy> fused_;                        // for the next loop over elements
   // The pipeline whose body is at hand, how deep in control flow that is, and what its regions load for its first
   // iteration.
-  struct {
+  struct AheadOf {
     const LoopPipeline* pipeline = nullptr;
     int depth = 0;
     LoopBlock first;
+    std::set<const ir::Var*> names;  // of the body: an iteration's, and not the next one's
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;

@@ -133,7 +133,7 @@ TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds a
   CHECK(!packed("f16(q[n, d]) * S[j*64 + n, d]"));
   CHECK(!packed("(f16(q[n, d]) - 2040) * S[j*64 + n, 0] * 2"));
   // They are unpacked without packed arithmetic.
-  CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack bf16 u4 numbers"));
+  CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack f16 u4 numbers"));
 }
 
 TEST_CASE("what a region reads of a tensor for the next iteration is loaded behind it") {
@@ -150,6 +150,10 @@ TEST_CASE("what a region reads of a tensor for the next iteration is loaded behi
   groups.replace(groups.find("/ 64]"), 5, "/ 16]");
   CHECK(has(on(90, groups).loop_ir, "registers S_part: f16[4]"));
   CHECK(has(on(90, groups, {{"BM", 128}}).loop_ir, "registers S_part: f16[2]"));
+  // A name of the body is of this iteration.
+  std::string named = dequantised("u4", "let at = k");
+  named.replace(named.find("(k*64 + d) / 64]"), 16, "k + at - at]");
+  CHECK(!has(on(90, named).loop_ir, "let next"));
   // What does not follow the loop is loaded in front of the region.
   CHECK(!has(on(90, with("f16(q[n, d]) * S[j*64 + n, 0]")).loop_ir, "let next"));
 }
