@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLineBytes = 128;  // of the L2
 constexpr double kMostShare = 0.5;   // of the kernel's time, that making operands may take at the memory's rate
 constexpr double kStepNs = 2000;     // of a kernel more in the stream
-constexpr int64_t kMostGrowth = 2;   // temporaries are at most so many times their sources,
+constexpr int64_t kMostGrowth = 5;   // temporaries are at most so many times their sources: 16 bits of 4, and edges,
 constexpr int64_t kAlwaysBytes = int64_t{8} << 20;  // or this
 
 // Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit

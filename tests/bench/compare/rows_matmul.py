@@ -58,5 +58,5 @@ def rows():
             fills={"scale": "scale"}, output="C", reference="matmul_w4",
             peers=("cuBLAS, 16-bit weights", "torch int4"), quick=shape[0] == 16,
             **{**work(shape, "u4", "bf16"), "dims": {**work(shape, "u4", "bf16")["dims"], "Kg": shape[2] // 128}})
-        for shape in ((1, 8192, 8192), (16, 8192, 8192), (128, 8192, 8192))
+        for shape in ((1, 8192, 8192), (16, 8192, 8192), (128, 8192, 8192), (4096, 4096, 4096))
     ]
