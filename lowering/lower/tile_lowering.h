@@ -255,7 +255,7 @@ class TileLowering {
   ir::ExprRef panel_offset(const Placement& placement, const std::vector<ir::ExprRef>& indices) const;
   static ir::ExprRef rounded(const ir::ExprRef& value, ir::DType to);  // a cast, left out where it changes nothing
 
-  // lower_reads.cc: what a region reads of tensors, loaded once and by neighbours.
+  // lower_reads.cc, lower_fetch.cc: what a region reads of tensors, loaded once and by neighbours.
   struct RegionRead {
     const ir::Expr* load;
     std::vector<ir::ExprRef> indices;  // without names of the region's
