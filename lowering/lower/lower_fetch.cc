@@ -46,7 +46,7 @@ void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::Iter
     part_names.push_back(names[axis]);
     all.push_back(all.size());
   }
-  const auto load_all = [this, &read, &iters, part, part_names, all, held, nibbles] {
+  const auto load_all = [this, &read, &iters, part, part_names, all, held] {
     each_in(part, part_names, read.width, [&](const Site& site) {
       for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
       fetch(read, held, register_of(part, all, site), site);

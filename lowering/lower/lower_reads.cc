@@ -177,16 +177,17 @@ std::optional<TileLowering::RegionRead> TileLowering::nibbles_of(const ExprRef& 
   read.value = expr.get();
   read.nibbles = nibble->type;
   const std::vector<ExprRef>& at = nibble->byte->args;
+  ExprRef base;  // of the column
   for (size_t i = 0; i < at.size(); ++i) {
     const bool column = i + 1 == at.size();
     read.indices.push_back(indexes.inlined(at[i]));
     const std::optional<RegionIndex> index = indexes.split(column ? indexes.inlined(nibble->column) : read.indices[i]);
     if (!index || (index->axis == rank - 1) != column) return std::nullopt;
     if (index->axis != RegionIndex::kNone) read.axes.push_back(index->axis);
+    base = index->base;
   }
   int64_t multiple = 0;  // divides the column of the first iteration
   read.width = std::min({layout.vector(), 2 * row_vector(placements_.at(read.load->buffer.get()).layout, 1), kNibbles});
-  const ExprRef base = indexes.split(indexes.inlined(nibble->column))->base;
   if (base) multiple = out_.ranges.multiple_of(scalar(base, nullptr));
   while (!std::has_single_bit(static_cast<uint64_t>(read.width)) || layout.vector() % read.width ||
          multiple % read.width)

@@ -79,9 +79,7 @@ void TileLowering::declare_params() {
     ir::BufferRef buffer = flat(type, "");
     storage_[param.tensor.get()] = buffer;
     out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, buffer});
-    const bool viewed = std::any_of(byte_views.begin(), byte_views.end(),
-                                    [&](const ir::BufferRef& view) { return view->packed == param.tensor; });
-    if (ir::bits(type) == 4 && !viewed) {
+    if (ir::bits(type) == 4) {
       ir::BufferRef bytes = flat(DType::U8, "_bytes");
       packed_[param.tensor.get()] = bytes;
       out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, bytes});
@@ -103,8 +101,7 @@ void TileLowering::declare_params() {
     }
     for (const ir::BufferRef& view : byte_views) {
       if (view->packed != param.tensor) continue;
-      storage_[view.get()] = flat(DType::U8, "_bytes");
-      out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, storage_[view.get()]});
+      storage_[view.get()] = packed_.at(param.tensor.get());
       for (const ExprRef& stride : strides_[param.tensor.get()])
         strides_[view.get()].push_back(ir::is_int(stride, 1) ? stride : ir::make_typed(Op::kDiv, {stride, int64(2)}));
     }

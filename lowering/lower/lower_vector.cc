@@ -104,13 +104,8 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     auto slot_at = [&](int64_t i) { return i ? ir::make_typed(Op::kAdd, {slot, ir::make_int(i, DType::I32)}) : slot; };
     ExprRef guard;
     const ExprRef at = vector_at(to_register ? src : dst, site, &guard);
-    if (!to_register && fragment->type.dtype == memory->type.dtype && stored == memory->type.dtype) {
-      if (site.owner) guard = both(guard, site.owner);
-      auto write = [&] { move(Kind::kCopyVector, storage(memory), at, storage(fragment), slot, width, nullptr); };
-      if (!guard) return write();
-      return emit({LoopIf{guard, nested(write), {}}});
-    }
-    const ir::BufferRef raw = temporary("raw", stored, ir::Scope::kRegister, width);
+    const bool converts = to_register || fragment->type.dtype != memory->type.dtype || stored != memory->type.dtype;
+    const ir::BufferRef raw = converts ? temporary("raw", stored, ir::Scope::kRegister, width) : storage(fragment);
     auto raw_at = [&](int64_t i) { return ir::make_int(i, DType::I32); };
     if (to_register) {
       move(Kind::kCopyVector, raw, raw_at(0), storage(memory), at, width, guard);
@@ -118,7 +113,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
         store(storage(fragment), slot_at(i), convert(ir::make_load(raw, {raw_at(i)}), fragment->type.dtype), nullptr);
       return;
     }
-    for (int64_t i = 0; i < width; i += pairs ? 2 : 1) {
+    for (int64_t i = 0; converts && i < width; i += pairs ? 2 : 1) {
       if (!pairs) {
         store(raw, raw_at(i), convert(ir::make_load(storage(fragment), {slot_at(i)}), memory->type.dtype), nullptr);
         continue;
@@ -129,7 +124,9 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       emit({std::move(pair)});
     }
     if (site.owner) guard = both(guard, site.owner);
-    auto write = [&] { move(Kind::kCopyVector, storage(memory), at, raw, raw_at(0), width, nullptr); };
+    auto write = [&] {
+      move(Kind::kCopyVector, storage(memory), at, raw, converts ? raw_at(0) : slot, width, nullptr);
+    };
     if (!guard) return write();
     emit({LoopIf{guard, nested(write), {}}});
   });
