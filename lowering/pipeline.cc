@@ -7,6 +7,7 @@
 //            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   that the block computes
 //            -> staged operands   right ones mostly, by way of fragments
+//            -> parted sums       of products of few rows, whose warps may share k
 //            -> staged rows       what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
@@ -53,6 +54,7 @@
 #include "lowering/plan/l2_priority.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
+#include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/hoist_reductions.h"
@@ -88,10 +90,15 @@ const char* sums_of(const GemmChoice& choice) {
   return choice.in_runs ? ", sums of runs of k" : choice.widened ? ", widened to f16" : ", short sums";
 }
 
+std::string sharers_of(const GemmChoice& choice) {
+  if (choice.warps_k > 1) return fmt::format("k shared by {}", choice.warps_k);
+  return fmt::format("{} x {}", choice.warps_m, choice.warps_n);
+}
+
 std::string instruction_of(const GemmChoice& choice) {
   if (choice.mma)
-    return fmt::format("{}k{}, {} x {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8", choice.mma->k, choice.warps_m,
-                       choice.warps_n, choice.group ? "warp groups" : "warps", sums_of(choice));
+    return fmt::format("{}k{}, {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8", choice.mma->k, sharers_of(choice),
+                       choice.group ? "warp groups" : "warps", sums_of(choice));
   if (!choice.block_rows) return "fma";
   return fmt::format("{} in blocks of {} x {} registers", choice.dot4 ? "dp4a" : "fma", choice.block_rows,
                      choice.block_columns);
@@ -151,7 +158,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(split_tiles(concrete))), fact_mask);
   if (!plain) {
     const bool left = target.group_products && has_group_mma(target.architecture);
-    lowering.kernel = staged_operands(operands_in_registers(lowering.kernel, left));
+    lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
   }
   const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {

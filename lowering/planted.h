@@ -87,6 +87,8 @@ enum class Planted {
   kMaskTooLate,           // a loop goes on without masks for one element too many
   kMaskEndsEarly,         // a loop begins to do without masks an element too early
   kSumRepeated,           // every lane begins with the sum that a loop is to carry on
+  kSameDepth,             // warps that share k all multiply the first part of it
+  kPartsForgotten,        // of their sums that of the first warp alone is taken
   kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,          // nor does the next one wait
   kSameHalf,              // an operand is made where the products before still read

@@ -1,6 +1,5 @@
-// Sums that a loop carries along in parts, one in each of the lanes that share a result. See deferred_sums.h and
+// Sums that a loop carries along in parts, one in each of the threads that share a result. See deferred_sums.h and
 // tile_lowering.h.
-#include <bit>
 #include <numeric>
 
 #include "lowering/lower/tile_lowering.h"
@@ -11,23 +10,6 @@ namespace kachel::lowering {
 
 using ir::ExprRef;
 using ir::Op;
-
-// Those that share a result of a reduction over the axes from `rank` on.
-TileLowering::Sharers TileLowering::sharers_of(const FragmentLayout& layout, size_t rank) {
-  Sharers sharers;
-  for (size_t axis = rank; axis < layout.shape().size(); ++axis)
-    for (FragmentLayout::Digit digit : layout.axes()[axis]) {
-      if (!digit.in_thread) continue;
-      while (digit.stride < 32 && digit.radix % 2 == 0 && std::has_single_bit(static_cast<uint64_t>(digit.stride))) {
-        sharers.masks.push_back(static_cast<int>(digit.stride));
-        digit.stride *= 2;
-        digit.radix /= 2;
-      }
-      if (digit.radix > 1) sharers.rest.push_back(digit);
-    }
-  if (planted(Planted::kDroppedShuffle) && !sharers.masks.empty()) sharers.masks.pop_back();
-  return sharers;
-}
 
 std::vector<TileLowering::CarriedSum> TileLowering::open_sums(const ir::ForStmt& loop) {
   std::vector<CarriedSum> carried;
@@ -43,24 +25,27 @@ std::vector<TileLowering::CarriedSum> TileLowering::open_sums(const ir::ForStmt&
     Sharers sharers = sharers_of(region->second, kept.size());
     const bool alike = results.axes() == place->second.fragment->axes() &&
                        results.threads() == place->second.fragment->threads() && in_registers(part);
-    if (!alike || !sharers.rest.empty() || sharers.masks.empty()) continue;
+    if (!alike || (sharers.rest.empty() && sharers.masks.empty())) continue;
     int bits = 0;
     for (int mask : sharers.masks) bits |= mask;
-    const ExprRef lane = ir::make_typed(Op::kBitAnd, {ir::make_var(out_.thread), int32(bits)});
-    const ExprRef first = ir::make_typed(Op::kEq, {lane, int32(0)});
+    const ExprRef thread = ir::make_var(out_.thread);
+    ExprRef first;
+    if (bits) first = ir::make_typed(Op::kEq, {ir::make_typed(Op::kBitAnd, {thread, int32(bits)}), int32(0)});
+    for (const FragmentLayout::Digit& digit : sharers.rest)
+      first = both(first, ir::make_typed(Op::kEq, {digit_of(thread, digit, results.threads()), int32(0)}));
     const ir::BufferRef sum = storage(each.sum);
     unrolled("r", results.registers(), [&](ExprRef at) {
       if (planted(Planted::kSumRepeated)) return;
       store(sum, at, ir::make_typed(Op::kSelect, {first, ir::make_load(sum, {at}), ir::make_float(0)}), nullptr);
     });
     parts_.insert(each.reduction);
-    carried.push_back({sum, results.registers(), std::move(sharers.masks)});
+    carried.push_back({sum, results, std::move(sharers)});
   }
   return carried;
 }
 
 void TileLowering::close_sums(const std::vector<CarriedSum>& carried) {
-  for (const CarriedSum& each : carried) exchange(ir::ReduceOp::kSum, each.sum, each.registers, each.masks);
+  for (const CarriedSum& each : carried) combine_shared(ir::ReduceOp::kSum, each.sum, each.layout, each.sharers);
 }
 
 }  // namespace kachel::lowering

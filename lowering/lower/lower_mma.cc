@@ -23,7 +23,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   const int64_t step = choice.mma->k, half = step / 2;  // elements of 32 and of 16 bytes
   const int64_t rows = shape[0] / choice.warps_m, columns = shape[1] / choice.warps_n;  // of a warp
   const int64_t down = rows / kMmaRows, across = columns / kMmaColumns;
-  const int64_t steps_of_k = k_extent / step;
+  const int64_t steps_of_k = k_extent / (step * choice.warps_k);  // of a warp
   const int64_t steps = steps_of_k - (planted(Planted::kGemmShortK) && k_extent > step ? 1 : 0);
 
   if (!gemm.accumulate || planted(Planted::kGemmNoAccumulate))
@@ -38,8 +38,11 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   };
   const ExprRef lane = let("lane", part(thread, 1, 32)), warp = let("warp", part(thread, 32, 0));
   const ExprRef row_warp = planted(Planted::kWarpRow) ? plus(warp, int32(1)) : warp;
-  const ExprRef first_row = let("warp_row", times(part(row_warp, 1, choice.warps_m), rows));
-  const ExprRef first_column = let("warp_column", times(part(warp, choice.warps_m, 0), columns));
+  const bool by_depth = choice.warps_k > 1;  // each warp has all of C
+  const ExprRef first_row = by_depth ? int32(0) : let("warp_row", times(part(row_warp, 1, choice.warps_m), rows));
+  const ExprRef first_column = by_depth ? int32(0) : let("warp_column", times(part(warp, choice.warps_m, 0), columns));
+  const ExprRef first_k =
+      by_depth && !planted(Planted::kSameDepth) ? let("warp_k", times(warp, steps_of_k * step)) : nullptr;
   const ExprRef within = let("matrix_row", part(lane, 1, 8)), low = let("matrix_low", part(lane, 8, 2)),
                 high = let("matrix_high", part(lane, 16, 0));
 
@@ -59,7 +62,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   };
 
   auto multiply = [&](const ExprRef& k) {
-    const ExprRef k_first = times(k, step);
+    const ExprRef k_first = plus(first_k, times(k, step));
     if (!choice.a_in_registers)
       unrolled("m_tile", down, [&](ExprRef i) {
         const ExprRef m = plus(first_row, times(i, kMmaRows));
@@ -90,7 +93,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         const ExprRef at = times(plus(times(i, across), j), 4);
         // In registers A has the layout of an accumulator: two tiles of 8 columns are one step of k.
         const ExprRef a_at = choice.a_in_registers
-                                 ? plus(times(i, k_extent / 2), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
+                                 ? plus(times(i, steps_of_k * 8), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
                                  : times(i, 4);
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
         mma.type = choice.mma->a;

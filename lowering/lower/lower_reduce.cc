@@ -17,30 +17,6 @@ using ir::Op;
 
 namespace {
 
-// NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
-ExprRef neutral(ir::ReduceOp op, DType type) {
-  const bool is_float = ir::is_float(type);
-  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
-    return is_float ? ir::make_float(0) : ir::make_int(0, type);
-  if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
-  const bool want_low = op == ir::ReduceOp::kMax;
-  switch (type) {
-    case DType::I32:
-      return ir::make_int(want_low ? INT32_MIN : INT32_MAX, type);
-    case DType::U32:
-      return ir::make_int(want_low ? 0 : int64_t{UINT32_MAX}, type);
-    case DType::U64:
-      return ir::make_int(want_low ? 0 : -1, type);
-    default:
-      return ir::make_int(want_low ? INT64_MIN : INT64_MAX, type);
-  }
-}
-
-ExprRef combine(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
-  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
-  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
-}
-
 bool uses(const ExprRef& expr, const ir::VarRef& var) {
   bool found = false;
   ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kVar && node->var == var; });
@@ -62,6 +38,30 @@ ExprRef inline_lets(const ExprRef& expr, const std::unordered_map<const ir::Var*
 }
 
 }  // namespace
+
+// NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
+ExprRef neutral_element(ir::ReduceOp op, DType type) {
+  const bool is_float = ir::is_float(type);
+  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
+    return is_float ? ir::make_float(0) : ir::make_int(0, type);
+  if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
+  const bool want_low = op == ir::ReduceOp::kMax;
+  switch (type) {
+    case DType::I32:
+      return ir::make_int(want_low ? INT32_MIN : INT32_MAX, type);
+    case DType::U32:
+      return ir::make_int(want_low ? 0 : int64_t{UINT32_MAX}, type);
+    case DType::U64:
+      return ir::make_int(want_low ? 0 : -1, type);
+    default:
+      return ir::make_int(want_low ? INT64_MIN : INT64_MAX, type);
+  }
+}
+
+ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
+  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
+}
 
 ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                          const std::unordered_map<const ir::Var*, ExprRef>& lets) {
@@ -138,7 +138,7 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
   };
   each(spread, spread_names, false, [&](const Site& site) {
     bind(site);
-    store(sum, zero, neutral(reduce.reduce, type), nullptr);
+    store(sum, zero, neutral_element(reduce.reduce, type), nullptr);
     serial("step", int64((inner + group - 1) / group), true, [&](ExprRef step) {
       ExprRef linear =
           let("linear", ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {step, int64(group)}), site.coords.back()}));
@@ -154,7 +154,7 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
           values_[iter.var.get()] = named;
         }
         ExprRef value = scalar(reduce.args[0], &site);
-        store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
+        store(sum, zero, combined(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
       });
       ExprRef guard;
       if (inner % group) guard = ir::make_typed(Op::kLt, {linear, int64(inner)});
@@ -167,33 +167,19 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
     store(partial, flat(site), ir::make_load(sum, {zero}), nullptr);
   });
   each(shape, names, false, [&](const Site& site) {
-    store(sum, zero, neutral(reduce.reduce, type), nullptr);
+    store(sum, zero, neutral_element(reduce.reduce, type), nullptr);
     ExprRef base = offset(tile, site.coords, &site);
     ExprRef start = ir::make_typed(Op::kMul, {ir::make_cast({DType::I64, nullptr}, base), int64(group)});
     serial("g", int64(group), true, [&](ExprRef g) {
       ExprRef at = ir::make_typed(Op::kAdd, {start, g});
-      store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), ir::make_load(partial, {at})), nullptr);
+      store(sum, zero, combined(reduce.reduce, ir::make_load(sum, {zero}), ir::make_load(partial, {at})), nullptr);
     });
     store(storage(tile), base, ir::make_load(sum, {zero}), nullptr);
   });
   return tile;
 }
 
-// What lanes hold that differ in the bits of the masks becomes the same in all of them.
-void TileLowering::exchange(ir::ReduceOp op, const ir::BufferRef& values, int64_t count,
-                            const std::vector<int>& masks) {
-  for (int mask : masks)
-    unrolled("r", count, [&](ExprRef at) {
-      ir::VarRef other = make_local("other", values->type.dtype);
-      const ExprRef own = ir::make_load(values, {at});
-      emit({LoopShuffle{other, own, mask}});
-      store(values, at, combine(op, own, ir::make_var(other)), nullptr);
-    });
-}
-
-// What the thread holds, then what the lanes of its warp hold, then what the warps hold. Every replica of a result ends
-// up with the same bits: an exchange between lanes adds the same two numbers on both sides, and partial results in
-// shared memory are added in one order.
+// What the thread holds, then what those hold that share a result with it.
 void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout) {
   const auto& assign = std::get<ir::AssignStmt>(region.body[0].node);
   const size_t rank = region.iters.size();
@@ -211,10 +197,10 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
   const ir::BufferRef sum =
       direct ? storage(assign.buffer) : temporary("sum", type, ir::Scope::kRegister, results.registers());
   auto fold = [&](const ExprRef& at, const ExprRef& value) {
-    store(sum, at, combine(reduce.reduce, ir::make_load(sum, {at}), value), nullptr);
+    store(sum, at, combined(reduce.reduce, ir::make_load(sum, {at}), value), nullptr);
   };
 
-  unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
+  unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral_element(reduce.reduce, type), nullptr); });
   each_in(layout, names, 1, [&](const Site& site) {
     for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];
     for (size_t i = 0; i < reduce.iters.size(); ++i) values_[reduce.iters[i].var.get()] = site.coords[rank + i];
@@ -228,49 +214,7 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     for (LoopStmt& stmt : body) emit(std::move(stmt));
   });
 
-  // The threads that share a result: exchanges within a warp, shared memory for the rest.
-  const Sharers sharers = sharers_of(layout, rank);
-  const std::vector<int>& masks = sharers.masks;
-  const std::vector<FragmentLayout::Digit>& rest = sharers.rest;
-  if (!parts_.count(&region)) exchange(reduce.reduce, sum, results.registers(), masks);
-
-  int64_t parts = 1;
-  for (const FragmentLayout::Digit& digit : rest) parts *= digit.radix;
-  if (parts > 1) {
-    const int64_t count = product(results.shape());
-    const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, count * parts);
-    auto flat = [&](const Site& site) {
-      ExprRef at = site.coords[0];
-      for (size_t i = 1; i < rank; ++i)
-        at = ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {at, int64(results.shape()[i])}), site.coords[i]});
-      return ir::make_typed(Op::kMul, {at, int64(parts)});
-    };
-    const ExprRef thread = ir::make_var(out_.thread);
-    auto mine = [&](const FragmentLayout::Digit& digit) { return digit_of(thread, digit, layout.threads()); };
-    ExprRef number = ir::make_int(0, DType::I32), writes;
-    int64_t scale = 1;
-    for (const FragmentLayout::Digit& digit : rest) {
-      number =
-          ir::make_typed(Op::kAdd, {number, ir::make_typed(Op::kMul, {mine(digit), ir::make_int(scale, DType::I32)})});
-      scale *= digit.radix;
-    }
-    for (int mask : masks)
-      writes = both(writes, ir::make_typed(Op::kEq, {mine({2, true, mask}), ir::make_int(0, DType::I32)}));
-    if (planted(Planted::kPartialTwice)) writes = nullptr;
-    // Threads that hold nothing of their own write nothing.
-    for (const FragmentLayout::Digit& digit : layout.replicas())
-      writes = both(writes, ir::make_typed(Op::kEq, {mine(digit), ir::make_int(0, DType::I32)}));
-    each_in(results, outer_names, 1, [&](const Site& site) {
-      ExprRef at = ir::make_typed(Op::kAdd, {flat(site), ir::make_cast({DType::I64, nullptr}, number)});
-      store(partial, at, ir::make_load(sum, {register_of(results, kept, site)}), writes);
-    });
-    unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral(reduce.reduce, type), nullptr); });
-    each_in(results, outer_names, 1, [&](const Site& site) {
-      const ExprRef first = let("first", flat(site)), at = register_of(results, kept, site);
-      serial("part", int64(parts - (planted(Planted::kDroppedPart) ? 1 : 0)), false,
-             [&](ExprRef part) { fold(at, ir::make_load(partial, {ir::make_typed(Op::kAdd, {first, part})})); });
-    });
-  }
+  if (!parts_.count(&region)) combine_shared(reduce.reduce, sum, results, sharers_of(layout, rank));
   if (direct) return;
   each_in(results, outer_names, 1, [&](const Site& site) {
     store(storage(assign.buffer), offset(assign.buffer, site.coords, &site),
@@ -279,14 +223,14 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
 }
 
 ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site) {
-  if (ExprRef done = reduce_in_lanes(reduce, site, neutral(reduce.reduce, reduce.type))) return done;
+  if (ExprRef done = reduce_in_lanes(reduce, site, neutral_element(reduce.reduce, reduce.type))) return done;
   ir::BufferRef sum = temporary("sum", reduce.type, ir::Scope::kRegister, 1);
   const ExprRef zero = ir::make_int(0, DType::I32);
-  store(sum, zero, neutral(reduce.reduce, reduce.type), nullptr);
+  store(sum, zero, neutral_element(reduce.reduce, reduce.type), nullptr);
   std::function<void(size_t)> nest = [&](size_t axis) {
     if (axis == reduce.iters.size()) {
       ExprRef value = scalar(reduce.args[0], site);
-      store(sum, zero, combine(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
+      store(sum, zero, combined(reduce.reduce, ir::make_load(sum, {zero}), value), nullptr);
       return;
     }
     const ir::IterVar& iter = reduce.iters[axis];

@@ -314,16 +314,20 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   });
   bulk_ = nullptr;
   copiers_ = out_.threads;
-  AheadOf outer = std::exchange(ahead_, {&node, loop_depth_, {}, {}});
+  AheadOf outer = std::exchange(ahead_, {&node, loop_depth_, {}, {}, {}, nullptr});
   for (const ir::Stmt& part : stmt.body)
     if (const auto* let = std::get_if<ir::LetStmt>(&part.node)) ahead_.names.insert(let->var.get());
-  for (const ir::BufferRef& tile : pipeline.alternating) node.alternating.push_back(storage(tile));
+  for (const ir::BufferRef& tile : pipeline.alternating) ahead_.alternating.push_back(storage(tile));
+  const bool exchanges = std::any_of(stmt.body.begin(), stmt.body.end(), [this](const ir::Stmt& part) {
+    const auto* region = std::get_if<ir::ParallelStmt>(&part.node);
+    return region && exchanges_warps(*region);
+  });
   node.consume = in_stage(node.from, [&] {
-    if (!pipeline.alternating.empty()) {
+    if (!pipeline.alternating.empty() || exchanges) {
       // Goes on from one run of the loop to the next: the half that was read last is not written first.
       const ir::BufferRef turn = temporary("half", DType::I32, ir::Scope::kRegister, 1);
       out_.buffers.back().zeroed = true;
-      const ExprRef half = let("half", ir::make_load(turn, {int32(0)}));
+      const ExprRef half = ahead_.half = let("half", ir::make_load(turn, {int32(0)}));
       out_.ranges.set(half->var, {0, 1});
       store(turn, int32(0), ir::make_typed(Op::kBitXor, {half, int32(planted(Planted::kSameHalf) ? 0 : 1)}), nullptr);
       for (const ir::BufferRef& tile : pipeline.alternating) stage_[tile.get()] = half;
@@ -336,6 +340,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     }
   });
   for (const ir::BufferRef& tile : pipeline.alternating) stage_.erase(tile.get());
+  node.alternating = ahead_.alternating;
   if (!ahead_.first.empty())
     emit({LoopIf{ir::make_typed(Op::kLt, {node.begin, node.end}), std::move(ahead_.first), {}}});
   ahead_ = std::move(outer);

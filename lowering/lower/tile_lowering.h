@@ -324,22 +324,30 @@ class TileLowering {
                        const std::vector<HeldRead>& held, const PackedOperand* to);
   void unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less);
 
+  // lower_shared_results.cc
+  struct Sharers {                                // of a result
+    std::vector<int> masks;                       // lanes that differ in these bits, from the lowest on
+    std::vector<FragmentLayout::Digit> rest;      // and other digits of the thread's number
+    std::vector<FragmentLayout::Digit> replicas;  // digits by which threads differ that hold the same part
+  };
+  static Sharers sharers_of(const FragmentLayout& layout, size_t rank);
+  void combine_shared(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
+                      const Sharers& sharers);
+  void combine_warps(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
+                     const Sharers& sharers);
+  bool exchanges_warps(const ir::ParallelStmt& region) const;
+  bool copy_parts(const ir::CopyStmt& copy);
+
   // lower_parallel.cc, lower_reduce.cc
   // Replaces the reductions of an expression by loads of temporaries that are computed here, before the region.
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
   void reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout);
-  struct Sharers {                            // of a result
-    std::vector<int> masks;                   // lanes that differ in these bits, from the lowest on
-    std::vector<FragmentLayout::Digit> rest;  // and other digits of the thread's number
-  };
-  static Sharers sharers_of(const FragmentLayout& layout, size_t rank);
-  void exchange(ir::ReduceOp op, const ir::BufferRef& values, int64_t count, const std::vector<int>& masks);
-  // Around a loop: sums of which each lane carries a part (deferred_sums.h).
+  // Around a loop, in lower_carried.cc: sums of which each thread carries a part (deferred_sums.h).
   struct CarriedSum {
     ir::BufferRef sum;
-    int64_t registers;
-    std::vector<int> masks;
+    FragmentLayout layout;
+    Sharers sharers;
   };
   std::vector<CarriedSum> open_sums(const ir::ForStmt& loop);
   void close_sums(const std::vector<CarriedSum>& carried);
@@ -381,10 +389,13 @@ class TileLowering {
     int depth = 0;
     LoopBlock first;
     std::set<const ir::Var*> names;  // of the body: an iteration's, and not the next one's
+    // What the body writes into one half of, and reads before it writes into the other; and which half it is.
+    std::vector<ir::BufferRef> alternating;
+    ir::ExprRef half;
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
-  std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a lane
+  std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
   bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction
   bool region_is_long_ = false;              // its iterations take many instructions, and none makes an operand
@@ -394,6 +405,9 @@ class TileLowering {
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
+// Of a reduction: what changes nothing, and what two values become.
+ir::ExprRef neutral_element(ir::ReduceOp op, ir::DType type);
+ir::ExprRef combined(ir::ReduceOp op, const ir::ExprRef& a, const ir::ExprRef& b);
 // Some twenty instructions and more.
 bool is_heavy(const ir::Expr& expr);
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);

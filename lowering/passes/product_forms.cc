@@ -115,12 +115,15 @@ bool makes_operands(const LoopPipeline& node) {
       for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { touched.insert(buffer.get()); });
     });
   }
+  bool made = false;  // an operand
   for (size_t i = first; i < body.size(); ++i)
     if (const LoopIntrinsic* mma = group_mma(body[i])) {
       sums.insert(mma->operands[0].buffer.get());
       if (mma->operands[1].buffer->scope == ir::Scope::kRegister) return false;
+      for (const ir::BufferRef& half : node.alternating)
+        made |= half == mma->operands[1].buffer || half == mma->operands[2].buffer;
     }
-  return !sums.empty() &&
+  return made &&
          std::none_of(sums.begin(), sums.end(), [&](const ir::Buffer* sum) { return touched.count(sum) != 0; });
 }
 

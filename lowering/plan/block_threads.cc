@@ -63,11 +63,14 @@ int fma_threads(const Choices& choices) {
   return static_cast<int>(threads);
 }
 
-bool can_share(const Choices& choices, int64_t warps) {
+bool can_share(const Choices& choices, int64_t warps, const SharingOf& sharing_of) {
   return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
-    const std::vector<int64_t> shape = tile_shape(entry.first->c.buffer);
-    const Sharing sharing = entry.second.b_in_registers ? Sharing::kColumns : Sharing::kBoth;
-    return !entry.second.mma || warp_grid(shape[0], shape[1], warps, sharing);
+    const auto& [gemm, choice] = entry;
+    if (!choice.mma) return true;
+    const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
+    const Sharing sharing = sharing_of(*gemm);
+    if (sharing == Sharing::kDepth) return depth_grid(*gemm, *choice.mma, warps).has_value();
+    return warp_grid(shape[0], shape[1], warps, sharing == Sharing::kColumns ? sharing : Sharing::kBoth).has_value();
   });
 }
 
@@ -75,8 +78,7 @@ bool can_share(const Choices& choices, int64_t warps) {
 
 // As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
 // tensor cores as fma's sums want, without products 32 elements of the largest tile a thread.
-int choose_threads(const ir::Kernel& kernel, const Choices& choices,
-                   const std::function<bool(const ir::GemmStmt&)>& rows_only) {
+int choose_threads(const ir::Kernel& kernel, const Choices& choices, const SharingOf& sharing_of) {
   if (const int threads = group_threads(choices)) return threads;
   int64_t fragment = 0;
   for (const ir::Stmt& stmt : kernel.body)
@@ -89,7 +91,7 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices,
   int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
   // A chain through registers keeps both products in them: as many warps as there are rows for.
   for (const auto& [gemm, choice] : choices)
-    if (choice.mma && rows_only(*gemm)) {
+    if (choice.mma && sharing_of(*gemm) == Sharing::kRows) {
       const int64_t rows = tile_shape(gemm->c.buffer)[0] / kMmaRows;
       for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
       break;
@@ -97,9 +99,9 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices,
   // Computing an operand is most of the work.
   for (const auto& [gemm, choice] : choices)
     if (choice.b_in_registers) warps = 8;
-  while (warps > 1 && !can_share(choices, warps)) warps /= 2;
+  while (warps > 1 && !can_share(choices, warps, sharing_of)) warps /= 2;
   // Several products side by side keep all of their sums in registers.
-  while (total / (32 * warps) > kMostSums && warps < 16 && can_share(choices, 2 * warps)) warps *= 2;
+  while (total / (32 * warps) > kMostSums && warps < 16 && can_share(choices, 2 * warps, sharing_of)) warps *= 2;
   return static_cast<int>(32 * warps);
 }
 

@@ -7,8 +7,10 @@
 
 namespace kachel::lowering {
 
-// `rows_only`: whether the warps may share the gemm's C along its rows alone.
+// Along what the warps may share a gemm of mma.
+using SharingOf = std::function<Sharing(const ir::GemmStmt&)>;
+
 int choose_threads(const ir::Kernel& kernel, const std::map<const ir::GemmStmt*, GemmChoice>& choices,
-                   const std::function<bool(const ir::GemmStmt&)>& rows_only);
+                   const SharingOf& sharing_of);
 
 }  // namespace kachel::lowering

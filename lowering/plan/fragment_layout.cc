@@ -155,6 +155,12 @@ bool FragmentLayout::ragged(size_t axis) const {
   return capacity(axes_[axis]) != shape_[axis];
 }
 
+FragmentLayout FragmentLayout::replicated(int64_t times) const {
+  FragmentLayout out = *this;
+  out.threads_ *= times;
+  return out;
+}
+
 FragmentLayout FragmentLayout::keep(const std::vector<size_t>& kept) const {
   FragmentLayout out;
   out.threads_ = threads_;

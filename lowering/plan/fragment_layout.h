@@ -53,6 +53,8 @@ class FragmentLayout {
   int64_t registers() const;  // per thread
   bool ragged(size_t axis) const;
 
+  // The same tile in `times` as many threads: replicas, in groups of what were all threads.
+  FragmentLayout replicated(int64_t times) const;
   // The layout of the tile that has the axes `kept`, in that order: registers are numbered anew without gaps, threads
   // of the axes left out become replicas.
   FragmentLayout keep(const std::vector<size_t>& kept) const;

@@ -8,12 +8,21 @@ std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, 
   std::optional<WarpGrid> best;
   for (int64_t m = 1; m <= warps; ++m) {
     if (warps % m || (sharing == Sharing::kRows && m != warps) || (sharing == Sharing::kColumns && m != 1)) continue;
-    const WarpGrid grid{m, warps / m};
+    const WarpGrid grid{m, warps / m, 1};
     if (rows % (kMmaRows * grid.m) || columns % (kMmaColumns * grid.n)) continue;
     // Each warp reads its rows of A and its columns of B.
     if (!best || rows / grid.m + columns / grid.n < rows / best->m + columns / best->n) best = grid;
   }
   return best;
+}
+
+std::optional<WarpGrid> depth_grid(const ir::GemmStmt& gemm, const MmaShape& mma, int64_t warps) {
+  constexpr int64_t kMostBytes = 32 * 1024;  // of all parts, where they are added up
+  const std::vector<int64_t> c = tile_shape(gemm.c.buffer);
+  const int64_t k = tile_shape(gemm.a.buffer)[gemm.transpose_a ? 0 : 1];
+  if (k % (mma.k * warps) || c[1] % (kMmaColumns * warps)) return std::nullopt;
+  if (product(c) * ir::bits(gemm.c.buffer->type.dtype) / 8 * warps > kMostBytes) return std::nullopt;
+  return WarpGrid{1, 1, warps};
 }
 
 bool wants_runs(const ir::GemmStmt& gemm) {
@@ -53,7 +62,7 @@ std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, boo
   int64_t least = 0;
   for (int64_t m = 1; m <= groups; ++m) {
     if (groups % m || (rows_only && m != groups)) continue;
-    const WarpGrid grid{m, groups / m};
+    const WarpGrid grid{m, groups / m, 1};
     const bool cuts_slabs = grid.n > 1 && !gemm.transpose_b && shape[1] / grid.n * element_bytes % kSlabBytes;
     if (shape[0] % (kGroupRows * grid.m) || shape[1] % grid.n || cuts_slabs) continue;
     const int64_t width = group_columns(gemm, shape[1] / grid.n);

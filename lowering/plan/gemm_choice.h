@@ -8,14 +8,18 @@
 namespace kachel::lowering {
 
 struct WarpGrid {
-  int64_t m = 1, n = 1;
+  int64_t m = 1, n = 1, k = 1;
 };
-// Along which axes warps share a tile.
-enum class Sharing : uint8_t { kBoth, kRows, kColumns };
+// Along which axes warps share a product.
+enum class Sharing : uint8_t { kBoth, kRows, kColumns, kDepth };
 
 // How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands. Nothing if the tile
-// does not divide.
+// does not divide. REQUIRES: not kDepth.
 std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing);
+
+// How they share k, each with all of C. Nothing if k does not divide, or if they could not share the sum's columns
+// afterwards.
+std::optional<WarpGrid> depth_grid(const ir::GemmStmt& gemm, const MmaShape& mma, int64_t warps);
 
 // The same for warp groups and wgmma.m64nN, with the least reading of operands by its instructions.
 std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, bool rows_only);

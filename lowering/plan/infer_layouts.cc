@@ -7,9 +7,10 @@
 //   free     the largest fragment without one gets wide accesses along its last axis; then common again
 //
 // Where two demands differ the fragment moves to shared memory, and inference starts over: each time with one fragment
-// fewer, or with one gemm fewer that adds runs of sums, so it ends.
+// fewer, or with one gemm fewer that adds runs of sums, so it ends. Before the first one does, warps no longer share k.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "lowering/plan/block_threads.h"
 #include "lowering/plan/placement.h"
@@ -31,15 +32,24 @@ class Inference {
     SpaceCollector collected(kernel_);
     gemms_ = collected.gemms();
     memory_ = collected.memory_tiles();
+    depth_ = std::any_of(gemms_.begin(), gemms_.end(), [](const auto* gemm) { return gemm->c.buffer->parted; });
     while (true) {
       spaces_ = collected.spaces(memory_);
+      part_sums();
       layouts_.clear();
       choices_.clear();
       link_groups();
       choose_gemms();
-      threads_ = target_.threads
-                     ? target_.threads
-                     : choose_threads(kernel_, choices_, [this](const auto& gemm) { return rows_only(gemm); });
+      const auto threads = [this] {
+        return target_.threads ? target_.threads
+                               : choose_threads(kernel_, choices_, [this](const auto& gemm) { return sharing_of(gemm); });
+      };
+      threads_ = threads();
+      // More warps that share columns are better than fewer that share k.
+      if (std::exchange(depth_, false)) {
+        if (threads_ < threads()) continue;
+        depth_ = true;
+      }
       if (strict() && propagate() && free_layouts() && within_budget()) break;
     }
     return result();
@@ -51,19 +61,35 @@ class Inference {
   }
   // Always false: inference starts over.
   bool demote(const ir::BufferRef& buffer, const std::string& reason) {
+    if (depth_) return without_depth();
     memory_[buffer.get()] = reason;
     return false;
   }
+  bool without_depth() { return depth_ = false; }
 
-  // Fragments that share a space in full: if one of them is a register operand, all are dealt out by rows.
+  // Where warps share k a copy from parts to their sum is no place where the two have to agree.
+  void part_sums() {
+    sums_.clear();
+    if (!depth_) return;
+    std::erase_if(spaces_, [this](const Space& space) {
+      if (space.region || space.uses.size() != 2 || !space.uses[1].buffer->parted) return false;
+      sums_[space.uses[1].buffer.get()] = space.uses[0].buffer;
+      return true;
+    });
+  }
+
+  // Fragments that share a space in full: if one of them is a register operand, all are dealt out by rows; or by
+  // columns, where the warps of its product share k.
   void link_groups() {
     group_.clear();
     by_rows_.clear();
+    by_columns_.clear();
     for (const Space& space : spaces_)
       for (size_t i = 1; i < space.uses.size(); ++i)
         if (space.uses[i].axes.size() == space.uses[0].axes.size()) join(space.uses[0].buffer, space.uses[i].buffer);
     for (const ir::GemmStmt* gemm : gemms_)
-      if (is_fragment(gemm->a.buffer)) by_rows_.insert(root(gemm->a.buffer.get()));
+      if (is_fragment(gemm->a.buffer))
+        (shares_depth(*gemm) ? by_columns_ : by_rows_).insert(root(gemm->a.buffer.get()));
   }
   const ir::Buffer* root(const ir::Buffer* buffer) const {
     for (auto it = group_.find(buffer); it != group_.end(); it = group_.find(buffer)) buffer = it->second;
@@ -73,8 +99,13 @@ class Inference {
     const ir::Buffer *first = root(a.get()), *second = root(b.get());
     if (first != second) group_[second] = first;
   }
-  bool rows_only(const ir::GemmStmt& gemm) const {
-    return is_fragment(gemm.a.buffer) || by_rows_.count(root(gemm.c.buffer.get()));
+  bool shares_depth(const ir::GemmStmt& gemm) const { return depth_ && gemm.c.buffer->parted; }
+  Sharing sharing_of(const ir::GemmStmt& gemm) const {
+    if (shares_depth(gemm)) return Sharing::kDepth;
+    const ir::Buffer* group = root(gemm.c.buffer.get());
+    if (is_fragment(gemm.a.buffer) || by_rows_.count(group)) return Sharing::kRows;
+    if (choices_.at(&gemm).b_in_registers || by_columns_.count(group)) return Sharing::kColumns;
+    return Sharing::kBoth;
   }
 
   void choose_gemms() {
@@ -100,21 +131,26 @@ class Inference {
     for (const ir::GemmStmt* gemm : gemms_) {
       GemmChoice& choice = choices_.at(gemm);
       const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
+      const Sharing sharing = sharing_of(*gemm);
       std::optional<WarpGrid> grid;
       if (choice.group) {
-        if (threads_ % kGroupThreads == 0) grid = group_grid(*gemm, threads_ / kGroupThreads, rows_only(*gemm));
+        if (threads_ % kGroupThreads == 0)
+          grid = group_grid(*gemm, threads_ / kGroupThreads, sharing == Sharing::kRows);
         if (!grid) {
           choice.group = false;
           choice.reason = "the block's warp groups cannot share the tile of C";
           settle_sums(*gemm, target_.architecture, &choice);
         }
       }
-      if (choice.mma && choice.b_in_registers && !rows_only(*gemm))
-        grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kColumns);
+      if (sharing == Sharing::kDepth) {
+        if (choice.mma && threads_ > 32) grid = depth_grid(*gemm, *choice.mma, threads_ / 32);
+        if (!grid || !sums_.count(gemm->c.buffer.get())) return without_depth();
+      }
+      if (choice.mma && sharing == Sharing::kColumns) grid = warp_grid(shape[0], shape[1], threads_ / 32, sharing);
       if (is_fragment(gemm->b.buffer) && !(grid && choice.b_in_registers))
         return demote(gemm->b.buffer, "it is the right operand of a gemm");
-      if (choice.mma && !grid)
-        grid = warp_grid(shape[0], shape[1], threads_ / 32, rows_only(*gemm) ? Sharing::kRows : Sharing::kBoth);
+      if (choice.mma && !grid && sharing == Sharing::kRows)
+        grid = warp_grid(shape[0], shape[1], threads_ / 32, sharing);
       if (choice.mma && !grid && is_fragment(gemm->a.buffer))
         return demote(gemm->a.buffer, "the warps cannot share the rows of its product");
       if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kBoth);
@@ -131,14 +167,19 @@ class Inference {
       }
       choice.warps_m = grid->m;
       choice.warps_n = grid->n;
+      choice.warps_k = grid->k;
       if (!assign(gemm->c.buffer, accumulator(choice.group, shape, *grid), "two gemms want it in different layouts"))
+        return false;
+      if (grid->k > 1 && !assign(sums_.at(gemm->c.buffer.get()), accumulator(false, shape, {1, grid->k, 1}),
+                                 "two products have their sums in it"))
         return false;
       if (choice.b_in_registers &&
           !assign(gemm->b.buffer, right_operand(*gemm, grid->n), "it is made in another layout than its gemm reads"))
         return false;
       if (!is_fragment(gemm->a.buffer)) continue;
-      const WarpGrid rows{threads_ / (choice.group ? kGroupThreads : 32), 1};
-      if (!assign(gemm->a.buffer, accumulator(choice.group, tile_shape(gemm->a.buffer), rows),
+      const int64_t sharers = threads_ / (choice.group ? kGroupThreads : 32);
+      const WarpGrid parts = grid->k > 1 ? WarpGrid{1, sharers, 1} : WarpGrid{sharers, 1, 1};
+      if (!assign(gemm->a.buffer, accumulator(choice.group, tile_shape(gemm->a.buffer), parts),
                   "it is made in another layout than its gemm reads"))
         return false;
     }
@@ -152,7 +193,7 @@ class Inference {
   }
   static FragmentLayout accumulator(bool group, const std::vector<int64_t>& shape, const WarpGrid& grid) {
     return group ? FragmentLayout::group_accumulator(shape[0], shape[1], grid.m, grid.n)
-                 : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n);
+                 : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n).replicated(grid.k);
   }
 
   // Neighbours of an axis in one thread where an operand has them beside each other. Where rows of k are loaded
@@ -377,7 +418,9 @@ class Inference {
   std::map<const ir::Buffer*, FragmentLayout> layouts_;
   std::map<const ir::GemmStmt*, GemmChoice> choices_;
   std::map<const ir::Buffer*, const ir::Buffer*> group_;
-  std::set<const ir::Buffer*> by_rows_;
+  std::set<const ir::Buffer*> by_rows_, by_columns_;
+  bool depth_ = false;                                // warps may share k
+  std::map<const ir::Buffer*, ir::BufferRef> sums_;  // of what has parts then
   std::set<const ir::GemmStmt*> without_runs_;  // there is no room for them
 };
 

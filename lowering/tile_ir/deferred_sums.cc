@@ -10,36 +10,6 @@ using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
 
-// Statements that use the buffer, of which loops and branches are none.
-int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {
-  int64_t uses = 0;
-  for (const ir::Stmt& stmt : body) {
-    BufferSet used;
-    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
-      uses += uses_of(buffer, loop->body);
-      note_loads(loop->begin, &used);
-      note_loads(loop->end, &used);
-    } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      uses += uses_of(buffer, branch->then_body) + uses_of(buffer, branch->else_body);
-      note_loads(branch->condition, &used);
-    } else if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
-      note_loads(decl->init, &used);
-    } else {
-      note_uses(stmt, &used);
-    }
-    uses += used.count(buffer) != 0;
-  }
-  return uses;
-}
-
-// `tile[i, ...]` with the region's variables in their order.
-bool is_own_element(const ExprRef& expr, const ir::ParallelStmt& region) {
-  if (expr->kind != ExprKind::kLoad || expr->args.size() != region.iters.size()) return false;
-  for (size_t i = 0; i < expr->args.size(); ++i)
-    if (expr->args[i]->kind != ExprKind::kVar || expr->args[i]->var != region.iters[i].var) return false;
-  return true;
-}
-
 // What the region adds to the sum, if it is a step: the load of an element of another tile, else null.
 ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
   if (region.body.size() != 2) return nullptr;

@@ -71,4 +71,32 @@ void note_uses(const ir::Stmt& stmt, BufferSet* buffers) {
   std::visit(Uses(buffers), stmt.node);
 }
 
+int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {
+  int64_t uses = 0;
+  for (const ir::Stmt& stmt : body) {
+    BufferSet used;
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
+      uses += uses_of(buffer, loop->body);
+      note_loads(loop->begin, &used);
+      note_loads(loop->end, &used);
+    } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      uses += uses_of(buffer, branch->then_body) + uses_of(buffer, branch->else_body);
+      note_loads(branch->condition, &used);
+    } else if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
+      note_loads(decl->init, &used);
+    } else {
+      note_uses(stmt, &used);
+    }
+    uses += used.count(buffer) != 0;
+  }
+  return uses;
+}
+
+bool is_own_element(const ir::ExprRef& expr, const ir::ParallelStmt& region) {
+  if (expr->kind != ir::ExprKind::kLoad || expr->args.size() != region.iters.size()) return false;
+  for (size_t i = 0; i < expr->args.size(); ++i)
+    if (expr->args[i]->kind != ir::ExprKind::kVar || expr->args[i]->var != region.iters[i].var) return false;
+  return true;
+}
+
 }  // namespace kachel::lowering

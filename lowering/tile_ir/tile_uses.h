@@ -15,4 +15,9 @@ void note_uses(const ir::TileRef& tile, BufferSet* buffers);
 // Adds what the statement reads or writes, nested ones included.
 void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
 
+// Statements that use the buffer, of which loops and branches are none.
+int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body);
+// Whether it is `tile[i, ...]` with the region's variables in their order.
+bool is_own_element(const ir::ExprRef& expr, const ir::ParallelStmt& region);
+
 }  // namespace kachel::lowering

@@ -132,6 +132,28 @@ kernel chain(Q: f16[64, 32], K: f16[S, 32], V: f16[S, 16], O: out f16[64, 16], L
   L = l
 }
 )";
+// The same with so few rows that its warps share the keys.
+inline constexpr const char* kFewRows = R"(tile 1
+kernel few_rows(Q: f16[16, 32], K: f16[S, 32], V: f16[S, 32], O: out f16[16, 32], L: out f32[16])
+{
+  shared q: f16[16, 32], k: f16[64, 32], v: f16[64, 32]
+  fragment s: f32[16, 64], p: f16[16, 64], o: f32[16, 32] = 0, m: f32[16], l: f32[16] = 0
+  q = Q
+  pipelined n < ceildiv(S, 64), 2 {
+    k = K[n*64 +: 64, :]
+    v = V[n*64 +: 64, :]
+    s = q @ k^T
+    parallel i < 16 { m[i] = max[j < 64](s[i, j]) }
+    parallel i < 16, j < 64 { s[i, j] = n*64 + j < S ? (s[i, j] - m[i]) * 0.125 : 0 }
+    parallel i < 16 { l[i] = l[i] * 0.5 + sum[j < 64](s[i, j]) }
+    parallel i < 16, d < 32 { o[i, d] *= 0.5 + m[i] }
+    p = s
+    o += p @ v
+  }
+  O = o
+  L = l
+}
+)";
 inline constexpr const char* kProduct = R"(tile 1
 kernel product(A: bf16[K, 64], B: bf16[K, 40], C: out f32[64, 40], R: out f32[40], T: out f32[32])
 {

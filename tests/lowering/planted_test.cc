@@ -121,6 +121,8 @@ constexpr Row kRows[] = {
     {Planted::kMaskTooLate, "masks begin an element too late", OnCpu::kNotThere},
     {Planted::kMaskEndsEarly, "masks end an element too early", OnCpu::kNotThere},
     {Planted::kSumRepeated, "a sum is carried on in every lane", OnCpu::kNotThere},
+    {Planted::kSameDepth, "warps multiply the same part of k", OnCpu::kNotThere},
+    {Planted::kPartsForgotten, "one warp's sums for all", OnCpu::kNotThere},
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
     {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
@@ -198,6 +200,9 @@ class Suite {
     wishes.threads = 128;
     wishes.architecture = 89;  // A in the registers of mma; "group chain" has it in those of wgmma
     add_program("chain", kChain, 24, wishes);
+    conformance::Wishes few = wishes;
+    few.values = {{"S", 140}};
+    add_program("few rows", kFewRows, 24, few);
     wishes.architecture = 0;
     add_program("product", kProduct, 24, wishes);
     conformance::Wishes groups;
