@@ -176,10 +176,12 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
   const FragmentLayout& fragment = of_pairs ? *of_pairs : whole;
   std::vector<size_t> axes;
   for (size_t i = 0; i < indices.size(); ++i) {
+    axes.push_back(0);
+    if (fragment.axes()[i].empty()) continue;  // one element, for all
     const bool paired = pair != pairs_.end() && i + 1 == indices.size();
     const ExprRef& coordinate = paired ? values_.at(pair->second.var.get()) : indices[i];
     size_t axis = 0;
-    // Inference has seen to it that the index is a coordinate; an axis of one element may be anywhere.
+    // Inference has seen to it that the index is a coordinate.
     while (axis < site.coords.size() &&
            !(ir::same(coordinate, site.coords[axis]) && site.digits[axis].size() == fragment.axes()[i].size()))
       ++axis;
@@ -187,7 +189,7 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
       status_ = internal("a fragment is accessed outside of its layout: " + buffer->name);
       return int32(0);
     }
-    axes.push_back(axis);
+    axes.back() = axis;
   }
   const ExprRef held = register_of(fragment, axes, site);
   if (pair == pairs_.end()) return held;

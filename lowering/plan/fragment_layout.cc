@@ -166,9 +166,9 @@ FragmentLayout FragmentLayout::keep(const std::vector<size_t>& kept) const {
   out.threads_ = threads_;
   std::map<int64_t, int64_t> radix_at;  // register stride -> radix
   for (size_t axis : kept) {
-    out.shape_.push_back(shape_[axis]);
-    out.axes_.push_back(axes_[axis]);
-    for (const Digit& digit : axes_[axis])
+    out.shape_.push_back(axis == kNoAxis ? 1 : shape_[axis]);
+    out.axes_.push_back(axis == kNoAxis ? Axis() : axes_[axis]);
+    for (const Digit& digit : out.axes_.back())
       if (!digit.in_thread) radix_at[digit.stride] = digit.radix;
   }
   std::map<int64_t, int64_t> renumbered;

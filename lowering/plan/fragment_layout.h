@@ -56,7 +56,8 @@ class FragmentLayout {
   // The same tile in `times` as many threads: replicas, in groups of what were all threads.
   FragmentLayout replicated(int64_t times) const;
   // The layout of the tile that has the axes `kept`, in that order: registers are numbered anew without gaps, threads
-  // of the axes left out become replicas.
+  // of the axes left out become replicas. kNoAxis stands for an axis of one element.
+  static constexpr size_t kNoAxis = ~size_t{0};
   FragmentLayout keep(const std::vector<size_t>& kept) const;
   // Of a tile with one element for each `group` neighbours along an axis: registers are numbered anew, threads that
   // differ within groups become replicas. Nothing where a digit begins within a group and does not end with it.

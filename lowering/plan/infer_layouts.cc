@@ -86,7 +86,7 @@ class Inference {
     by_columns_.clear();
     for (const Space& space : spaces_)
       for (size_t i = 1; i < space.uses.size(); ++i)
-        if (space.uses[i].axes.size() == space.uses[0].axes.size()) join(space.uses[0].buffer, space.uses[i].buffer);
+        if (space.uses[i].spanned() == space.uses[0].spanned()) join(space.uses[0].buffer, space.uses[i].buffer);
     for (const ir::GemmStmt* gemm : gemms_)
       if (is_fragment(gemm->a.buffer))
         (shares_depth(*gemm) ? by_columns_ : by_rows_).insert(root(gemm->a.buffer.get()));
@@ -218,11 +218,12 @@ class Inference {
       for (Space& space : spaces_) {
         if (!space.layout) {
           for (const Space::Use& use : space.uses) {
-            if (!layouts_.count(use.buffer.get()) || use.axes.size() != space.shape.size()) continue;
+            if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size()) continue;
             const std::optional<FragmentLayout> held = held_in(use);
             if (!held) return false;
-            std::vector<size_t> inverse(use.axes.size());
-            for (size_t i = 0; i < use.axes.size(); ++i) inverse[use.axes[i]] = i;
+            std::vector<size_t> inverse(space.shape.size());
+            for (size_t i = 0; i < use.axes.size(); ++i)
+              if (use.axes[i] != FragmentLayout::kNoAxis) inverse[use.axes[i]] = i;
             space.layout = held->keep(inverse);
             changed = true;
             break;
@@ -264,8 +265,8 @@ class Inference {
         continue;
       }
       const Space::Use& use = *std::max_element(space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) {
-        return std::make_pair(a.axes.size(), product(tile_shape(a.buffer))) <
-               std::make_pair(b.axes.size(), product(tile_shape(b.buffer)));
+        return std::make_pair(a.spanned(), product(tile_shape(a.buffer))) <
+               std::make_pair(b.spanned(), product(tile_shape(b.buffer)));
       });
       const std::optional<FragmentLayout> held = held_in(use);
       if (!held) return false;
@@ -284,6 +285,7 @@ class Inference {
     std::vector<FragmentLayout::Axis> made(shape.size());
     std::vector<bool> done(shape.size());
     for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i] == FragmentLayout::kNoAxis) continue;
       made[axes[i]] = part.axes()[i];
       done[axes[i]] = true;
     }

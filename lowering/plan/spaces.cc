@@ -12,6 +12,10 @@ namespace kachel::lowering {
 using ir::ExprKind;
 using ir::ExprRef;
 
+size_t Space::Use::spanned() const {
+  return axes.size() - static_cast<size_t>(std::count(axes.begin(), axes.end(), FragmentLayout::kNoAxis));
+}
+
 SpaceCollector::SpaceCollector(const ir::Kernel& kernel) {
   block(kernel.body);
 }
@@ -124,6 +128,10 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
   std::vector<size_t> axes;
   bool pairs = false;
   for (size_t i = 0; i < indices.size(); ++i) {
+    if (shape[i] == 1 && ir::is_int(indices[i], 0)) {
+      axes.push_back(FragmentLayout::kNoAxis);
+      continue;
+    }
     const std::optional<PairIndex> pair = i + 1 == indices.size() ? pair_index(indices[i]) : std::nullopt;
     const ir::VarRef& var = pair ? pair->var : indices[i]->kind == ExprKind::kVar ? indices[i]->var : nullptr;
     const size_t axis = static_cast<size_t>(std::find(vars.begin(), vars.end(), var) - vars.begin());

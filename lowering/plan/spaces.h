@@ -14,11 +14,12 @@ namespace kachel::lowering {
 
 struct Space {
   // Element [.., i_a, ..] of the fragment is accessed in iteration [.., i_axes[a], ..]; with `pairs`, of its last axis
-  // elements 2 * i and 2 * i + 1.
+  // elements 2 * i and 2 * i + 1. Axes of one element may have none: all iterations access it.
   struct Use {
     ir::BufferRef buffer;
-    std::vector<size_t> axes;
+    std::vector<size_t> axes;  // or FragmentLayout::kNoAxis
     bool pairs = false;
+    size_t spanned() const;  // axes of the space
   };
   std::vector<int64_t> shape;
   std::vector<Use> uses;
