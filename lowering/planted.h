@@ -93,6 +93,7 @@ enum class Planted {
   kTurnNotTaken,          // nor does the next one wait
   kSameHalf,              // an operand is made where the products before still read
   kSameAgain,             // what is loaded for the next iteration is this one's
+  kFirstOfQuad,           // all lanes of a quad unpack the pair of its first one
   kNothingTaken,          // packed integers forget the number that is subtracted from them
   kReadNeighbours,        // a region takes the neighbours that it has loaded together for each other
   kReadOnce,              // what a region reads once is read at its first place

@@ -295,16 +295,20 @@ KACHEL_DEVICE u32 kachel_packed_sub_bf16(u32 a, u32 b) { return kachel_packed_fm
 KACHEL_DEVICE u32 kachel_packed_mul_bf16(u32 a, u32 b) { return kachel_packed_fma_bf16(a, b, 0x80008000u); }
 #endif
 // Neighbouring 4-bit integers, less a number. In the mantissa of a power of two, whose last place counts ones, an
-// integer needs no conversion: the power is taken away together with the number.
+// integer needs no conversion: the power is taken away together with the number. kCount 0: of a word that four lanes
+// hold the pair of this one.
+// (x & 0x000f000f) ^ power by one instruction, for which one of the constants has to be in a register.
+KACHEL_DEVICE u32 kachel_nibbles(u32 x, u32 power) { u32 y; asm("lop3.b32 %0, %1, 0x000f000f, %2, 0x6a;" : "=r"(y) : "r"(x), "r"(power)); return y; }
 template <int kCount> KACHEL_DEVICE void kachel_spread(u32* to, const u8* from, u32 power) {
-  const u32 word = kCount == 8 ? *(const u32*)from : kCount == 4 ? *(const u16*)from : *from, high = word >> 4;
+  const u32 word = kCount == 4 ? *(const u16*)from : kCount == 2 ? *from : *(const u32*)from, high = word >> 4;
+  const u32 first = kCount ? 0x4400 : 0x4400 + (threadIdx.x & 3) * 0x1111;
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) to[i] = (__byte_perm(word, high, i | i << 4 | (4 + i) << 8 | (4 + i) << 12) & 0x000f000fu) ^ power;
+  for (int i = 0; i < (kCount ? kCount / 2 : 1); ++i) to[i] = kachel_nibbles(__byte_perm(word, high, first + i * 0x1111), power);
 }
 #define KACHEL_UNPACK(name, type, power, number) \
   template <int kCount> KACHEL_DEVICE void kachel_unpack_##name##_##type(u32* to, const u8* from, float less = 0) { \
     kachel_spread<kCount>(to, from, power * 0x10001u); \
-    for (int i = 0; i < kCount / 2; ++i) to[i] = kachel_packed_sub_##type(to[i], kachel_both_##type(less + number)); \
+    for (int i = 0; i < (kCount ? kCount / 2 : 1); ++i) to[i] = kachel_packed_sub_##type(to[i], kachel_both_##type(less + number)); \
   }
 KACHEL_UNPACK(u4, f16, 0x6400u, 1024.0f)
 KACHEL_UNPACK(i4, f16, 0x6408u, 1032.0f)

@@ -163,7 +163,8 @@ struct LoopIntrinsic {
     // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
     kStoreShifted,
     // operands[0], `elements` neighbours of a 16-bit float type, = the 4-bit integers of `type_b` in the bytes of
-    // operands[1], less operands[2], if there is one: an f32, for all. Every result is a number of the type.
+    // operands[1], less operands[2], if there is one: an f32, for all. Every result is a number of the type. With
+    // `immediate`, of so many bytes that as many neighbouring lanes hold alike the one of the lane's number.
     kUnpack,
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
     // have as many elements, or are an f32 for all, which is a number of the type.
@@ -185,7 +186,7 @@ struct LoopIntrinsic {
   std::vector<Operand> operands;
   ir::ExprRef guard;                     // copies; null: true
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
-  int64_t immediate = 0;                 // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N
+  int64_t immediate = 0;  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4
   bool transpose = false;                // kLoadMatrix
   ir::ExprRef l2_policy;                 // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
   // kBulkCopy, kPhaseArrive in clusters. Byte r: the blocks, as bits, to the same place in which block r copies, each

@@ -30,6 +30,32 @@ void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const 
        guard);
 }
 
+// Words of eight 4-bit integers in front of the region: four lanes load the same, since each needs a pair of it.
+TileLowering::HeldRead TileLowering::fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters,
+                                                 const FragmentLayout& layout, const std::vector<std::string>& names) {
+  constexpr int64_t kBytes = 4;
+  const ir::BufferRef& tile = read.load->buffer;
+  const FragmentLayout part = part_of(read, layout).merged();
+  const ir::BufferRef held =
+      temporary(tile->name + "_words", ir::DType::U8, ir::Scope::kRegister, kBytes * part.registers());
+  std::vector<std::string> part_names;
+  std::vector<size_t> all;
+  for (size_t axis : read.axes) {
+    part_names.push_back(names[axis]);
+    all.push_back(all.size());
+  }
+  each_in(part, part_names, read.words, [&](const Site& site) {
+    for (size_t i = 0; i < read.axes.size(); ++i)
+      values_[iters[read.axes[i]].var.get()] = times(site.coords[i], read.groups[i]);
+    std::vector<ExprRef> indices;
+    for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
+    const ExprRef guard = in_bounds(tile, indices, nullptr), from = offset(tile, indices, &site);
+    move(LoopIntrinsic::Kind::kCopyVector, held, times(register_of(part, all, site), kBytes), storage(tile), from,
+         kBytes * read.words, guard);
+  });
+  return {&read, held, nullptr};
+}
+
 // Into registers in front of the region. What is loaded ahead is there already, and the next iteration's is loaded
 // behind the region: a load that is waited for at once takes as long as the products of a tile.
 void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters,

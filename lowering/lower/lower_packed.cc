@@ -25,6 +25,7 @@ namespace {
 
 constexpr int kLeastArchitecture = 80;  // has fma of pairs of bf16
 constexpr int64_t kMostUnpacked = 8;    // integers of one kUnpack
+constexpr int64_t kQuad = 4;            // lanes that share a word
 
 bool is_16_bit(DType type) {
   return type == DType::F16 || type == DType::BF16;
@@ -243,8 +244,11 @@ void TileLowering::unpack(const PackedOperand& to, const HeldRead& held, const P
     LoopIntrinsic numbers{Kind::kUnpack, {}, nullptr};
     numbers.type = to.registers->type.dtype;
     numbers.type_b = held.read->nibbles;
+    const ExprRef at = plus(held.first, int32(first / 2));
+    const bool of_quad = held.read->words != 0;
+    numbers.immediate = of_quad && !planted(Planted::kFirstOfQuad) ? kQuad : 0;
     numbers.operands = {{to.registers, plus(to.at, int32(first)), count, true},
-                        {held.raw, int32(first / 2), count / 2, false}};
+                        {held.raw, at, numbers.immediate ? kQuad : count / 2, false}};
     if (less) numbers.operands.push_back({less->registers, less->at, 1, false});
     emit({std::move(numbers)});
   }

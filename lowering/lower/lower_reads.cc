@@ -47,6 +47,10 @@ int64_t row_vector(const Layout& layout, int64_t bytes) {
   return width;
 }
 
+int64_t most_held(const Placements& placements) {
+  return fragment_registers(placements) > kFew ? kMostHeldBesideMany : kMostHeld;
+}
+
 // Whether each iteration reads its own element.
 bool as_it_lies(const RegionIndexes& indexes, const ir::Expr& load, size_t rank) {
   bool same = load.args.size() == rank;
@@ -94,7 +98,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
   // H200.
   const bool operand = makes_operand(region);
   const bool in_pipeline = ahead_.pipeline && ahead_.depth == loop_depth_;
-  const int64_t most_held = fragment_registers(placements_) > kFew ? kMostHeldBesideMany : kMostHeld;
+  const int64_t most = most_held(placements_);
   for (const ir::LetStmt& let : region.lets) {
     note_nibbles(let.value, indexes, layout, &reads);
     for_each_certain_load(let.value, [&](const ExprRef& load) {
@@ -149,7 +153,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
           --read.width;
       }
       const int64_t held = part.registers();
-      read.once = (row || !tile) && held < layout.registers() && held <= most_held;
+      read.once = (row || !tile) && held < layout.registers() && held <= most;
       read.ahead = read.once && follows_loop && !own_names && tensor->scope == ir::Scope::kGlobal;
       const bool in_groups = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
       if ((bytes_only && !read.ahead) || (in_groups && !read.once)) return;
@@ -193,6 +197,15 @@ std::optional<TileLowering::RegionRead> TileLowering::nibbles_of(const ExprRef& 
          multiple % read.width)
     --read.width;
   if (read.width == 1) return std::nullopt;
+  if (converted && read.width == 2 && layout.pairs_in_quads() && multiple % kNibbles == 0) {
+    read.groups.assign(read.axes.size(), 1);
+    read.groups.back() = kNibbles;
+    const FragmentLayout part = part_of(read, layout).merged();
+    read.words = std::min(row_vector(placements_.at(read.load->buffer.get()).layout, 1) / 4, part.vector());
+    while (read.words && (part.vector() % read.words || multiple % (kNibbles * read.words))) --read.words;
+    if (part.registers() > most_held(placements_)) read.words = 0;
+    if (!read.words) read.groups.clear();
+  }
   return read;
 }
 
@@ -204,6 +217,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   std::unordered_map<const ir::Buffer*, ir::BufferRef> loaded;  // tile -> registers
   int64_t width = 1;
   std::vector<std::function<void()>> afterwards;
+  std::vector<HeldRead> words;
   for (const RegionRead& read : reads) {
     if (read.matrices) {
       std::vector<size_t> all(rank);
@@ -213,6 +227,11 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       fetched_[read.load] = [this, tile, layout, all](const Site& site) {
         return ir::make_load(tile, {register_of(layout, all, site)});
       };
+      continue;
+    }
+    if (read.words) {
+      words.push_back(fetch_words(read, iters, layout, names));
+      width = std::max(width, read.width);
       continue;
     }
     if (!read.once) {
@@ -235,21 +254,31 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
     return std::find(read.axes.begin(), read.axes.end(), rank - 1) != read.axes.end();
   };
   std::vector<HeldRead> held;
+  const auto as_numbers = [&](HeldRead* one, int64_t count) {
+    if (packed) return;
+    const ir::BufferRef numbers = temporary("numbers", ir::DType::F16, ir::Scope::kRegister, count);
+    unpack({numbers, int32(0), count}, *one, nullptr);
+    one->raw = numbers;
+    one->first = nullptr;
+  };
   const auto load_each = [&](const Site& first, bool in_front) {
     for (const RegionRead* read : with_neighbours) {
       if (in_front != (read->axes == early.axes)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
       const int64_t count = along(*read) ? width : 1, per_slot = read->value ? 2 : 1;
-      held.push_back({read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count / per_slot)});
+      held.push_back(
+          {read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count / per_slot), nullptr});
       for (int64_t at = 0; at < count; at += read->width) {
         Site site = first;
         if (at) values_[iters.back().var.get()] = site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
         fetch(*read, held.back().raw, int32(at / per_slot), site);
       }
-      if (!read->value || packed || !ir::is_float(read->value->type)) continue;
-      const ir::BufferRef numbers = temporary("numbers", ir::DType::F16, ir::Scope::kRegister, count);
-      unpack({numbers, int32(0), count}, held.back(), nullptr);
-      held.back().raw = numbers;
+      if (read->value && ir::is_float(read->value->type)) as_numbers(&held.back(), count);
+    }
+    for (HeldRead one : in_front ? std::vector<HeldRead>() : words) {
+      one.first = times(register_of(*one.read, part_of(*one.read, layout), first), kNibbles / 2);
+      as_numbers(&one, one.read->width);
+      held.push_back(std::move(one));
     }
   };
   early.enter = [&](const Site& first) { load_each(first, true); };
@@ -261,7 +290,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
         values_[iters.back().var.get()] = first.coords.back();
         if (packed) return packed(first, width, held);
         const auto one = [&](const Site& site, const ExprRef& number) {
-          for (const auto& [read, raw] : held) {
+          for (const auto& [read, raw, from] : held) {
             ExprRef at = along(*read) ? number : int32(0);
             if (along(*read) && planted(Planted::kReadNeighbours))
               at = ir::make_typed(Op::kSub, {int32(width - 1), number});

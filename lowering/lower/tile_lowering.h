@@ -267,12 +267,14 @@ class TileLowering {
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
     const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
     ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
+    int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each
 
     const ir::Expr* stands_for() const { return value ? value : load; }
   };
   struct HeldRead {
     const RegionRead* read;
     ir::BufferRef raw;  // the neighbours, or their bytes
+    ir::ExprRef first;  // the first one of these; null: 0
   };
   int64_t loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const;
   bool makes_operand(const ir::ForwardedRegion& region) const;  // of a product
@@ -289,6 +291,8 @@ class TileLowering {
                     std::vector<RegionRead>* reads);
   std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,
                                        const FragmentLayout& layout);
+  HeldRead fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
+                       const std::vector<std::string>& names);
   void fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
                   const std::vector<std::string>& names, std::vector<std::function<void()>>* afterwards);
   ir::ExprRef settled(const ir::ExprRef& index, const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,

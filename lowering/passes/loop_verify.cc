@@ -194,6 +194,8 @@ class Verifier {
     if (node.kind != Kind::kUnpack && node.kind != Kind::kPackedMath) return;
     const int64_t elements = node.operands[0].elements;
     if (elements % 2 || (node.kind == Kind::kUnpack && elements > 8)) fail("packed elements that are no pairs");
+    const bool of_quad = node.kind == Kind::kUnpack && node.immediate;
+    if (of_quad && (node.immediate != 4 || elements != 2)) fail("pairs of no quad");
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const LoopIntrinsic::Operand& operand = node.operands[i];
       const bool bytes = node.kind == Kind::kUnpack && i == 1;
@@ -201,7 +203,8 @@ class Verifier {
       const bool one = i > 0 && !bytes && operand.elements == 1;
       if (operand.buffer->type.dtype != (bytes ? ir::DType::U8 : one ? ir::DType::F32 : node.type))
         fail("packed elements of another type: " + operand.buffer->name);
-      if (!one && operand.elements != (bytes ? elements / 2 : elements)) fail("packed operands of two lengths");
+      const int64_t wanted = !bytes ? elements : of_quad ? node.immediate : elements / 2;
+      if (!one && operand.elements != wanted) fail("packed operands of two lengths");
     }
     if (node.op != ir::Op::kAdd && node.op != ir::Op::kSub && node.op != ir::Op::kMul) fail("a packed operation");
   }

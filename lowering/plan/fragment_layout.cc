@@ -205,6 +205,28 @@ std::optional<FragmentLayout> FragmentLayout::grouped(size_t axis, int64_t group
   return out.keep(all);
 }
 
+FragmentLayout FragmentLayout::merged() const {
+  FragmentLayout out = *this;
+  for (Axis& axis : out.axes_) {
+    Axis made;
+    for (const Digit& digit : axis) {
+      const bool goes_on = !made.empty() && !digit.in_thread && !made.back().in_thread &&
+                           digit.stride == made.back().stride * made.back().radix;
+      if (goes_on)
+        made.back().radix *= digit.radix;
+      else
+        made.push_back(digit);
+    }
+    axis = std::move(made);
+  }
+  return out;
+}
+
+bool FragmentLayout::pairs_in_quads() const {
+  return !axes_.empty() && axes_.back().size() >= 2 && axes_.back()[0] == Digit{2, false, 1} &&
+         axes_.back()[1] == Digit{4, true, 1} && !ragged(axes_.size() - 1);
+}
+
 std::optional<FragmentLayout> FragmentLayout::pairs() const {
   if (axes_.empty() || axes_.back().empty() || shape_.back() % 2) return std::nullopt;
   const Digit first = axes_.back().front();

@@ -62,6 +62,11 @@ class FragmentLayout {
   // Of a tile with one element for each `group` neighbours along an axis: registers are numbered anew, threads that
   // differ within groups become replicas. Nothing where a digit begins within a group and does not end with it.
   std::optional<FragmentLayout> grouped(size_t axis, int64_t group) const;
+  // The same map with neighbouring digits of registers as one.
+  FragmentLayout merged() const;
+  // Whether the last axis begins with a pair in a thread and goes on in four neighbouring threads, as operands of mma
+  // have it along k.
+  bool pairs_in_quads() const;
   // Of a tile with one element for each pair of neighbours along the last axis: a pair's two registers, which are
   // neighbours too, become one. Nothing where a thread does not hold both.
   std::optional<FragmentLayout> pairs() const;

@@ -62,7 +62,8 @@ class Features {
         names.insert("pair");
         break;
       case Kind::kUnpack:
-        names.insert(fmt::format("unpack {} {}", ir::name(node.type_b), ir::name(node.type)));
+        names.insert(fmt::format("unpack {} {}{}", ir::name(node.type_b), ir::name(node.type),
+                                 node.immediate ? " of quads" : ""));
         break;
       case Kind::kPackedMath:
         names.insert(fmt::format("packed {}", ir::name(node.type)));

@@ -74,6 +74,20 @@ TEST_CASE("the right operand of mma.m16n8k16 is where the PTX ISA says") {
   }
 }
 
+TEST_CASE("along k an operand has pairs in quads, and words of eight that four lanes share") {
+  const FragmentLayout layout = FragmentLayout::right_operand(32, 128, 4);
+  CHECK(layout.pairs_in_quads());
+  CHECK(FragmentLayout::accumulator(16, 64, 1, 4).pairs_in_quads());
+  CHECK(!layout.keep({1, 0}).pairs_in_quads());
+  CHECK(!FragmentLayout::blocked({64, 128}, 2, 128).pairs_in_quads());
+  const FragmentLayout words = *layout.grouped(1, 8), merged = words.merged();
+  CHECK(words.vector() == 2);
+  CHECK(merged.vector() == 16);
+  for (int64_t thread = 0; thread < 128; ++thread)
+    for (int64_t reg = 0; reg < words.registers(); ++reg)
+      CHECK(merged.coordinates(thread, reg) == words.coordinates(thread, reg));
+}
+
 TEST_CASE("a thread of an outer product has strips of rows and columns") {
   const FragmentLayout layout = FragmentLayout::outer_product(128, 128, 1, 4, 256);
   check_covers(layout);

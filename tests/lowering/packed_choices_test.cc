@@ -93,6 +93,7 @@ std::string before_loops(const Lowered& result) {
 
 TEST_CASE("loads that no iteration changes stand before the loop") {
   std::string text = dequantised();
+  text.replace(text.find("f16(q[n, d]) - 8"), 16, "f16(q[n, d] - 8)");
   text.replace(text.find("S[j*64 + n"), 10, "S[min(j*64 + n, 5)");  // no place that follows n
   const Lowered result = on(80, text);
   CAPTURE(result.loop_ir);
@@ -113,11 +114,13 @@ std::string with(const std::string& value) {
 
 TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds as f32 does") {
   for (const int64_t rows : {16, 128}) {
-    const std::string width = rows == 16 ? "2" : "8";
     const std::string region = consumed(on(90, dequantised(), {{"BM", rows}}));
     CAPTURE(region);
-    CHECK(has(region, fmt::format("unpack f16 u4 pairs[0 +: {0}], raw[0 +: {1}], one[0 +: 1]", width,
-                                  rows == 16 ? "1" : "4")));
+    if (rows == 16) {
+      CHECK(has(region, "unpack f16 u4 4 pairs[0 +: 2], q_words["));  // of four bytes the lane's own
+    } else {
+      CHECK(has(region, "unpack f16 u4 pairs[0 +: 8], raw[0 +: 4], one[0 +: 1]"));
+    }
     CHECK(has(region, "packed * w"));
   }
   auto packed = [](const std::string& value) { return has(consumed(on(90, with(value))), "packed "); };
@@ -133,7 +136,18 @@ TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds a
   CHECK(!packed("f16(q[n, d]) * S[j*64 + n, d]"));
   CHECK(!packed("(f16(q[n, d]) - 2040) * S[j*64 + n, 0] * 2"));
   // They are unpacked without packed arithmetic.
-  CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack f16 u4 numbers"));
+  CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack f16 u4 4 numbers"));
+}
+
+TEST_CASE("words of 4-bit integers are loaded as many together as lie beside each other") {
+  auto loads = [](const std::string& text) {
+    const std::string region = consumed(on(90, text));
+    const size_t at = region.find("copy_vector q_words[");
+    return at == region.npos ? "" : region.substr(at, region.find('\n', at) - at);
+  };
+  CHECK(has(loads(dequantised()), " +: 16], q[from * 2048"));
+  CHECK(loads(with("f16(q[n, (d + 2) % 64]) * 0.5")).empty());
+  CHECK(loads(with("f16(q[n, d] - 8) * 0.5")).empty());  // an integer has a use of its own
 }
 
 TEST_CASE("what a region reads of a tensor for the next iteration is loaded behind it") {

@@ -127,6 +127,7 @@ constexpr Row kRows[] = {
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
     {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
     {Planted::kSameAgain, "the next iteration's is this one's", OnCpu::kNotThere},
+    {Planted::kFirstOfQuad, "a quad unpacks its first pair", OnCpu::kNotThere},
     {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
     {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},
     {Planted::kReadOnce, "one element read for all columns", OnCpu::kNotThere},

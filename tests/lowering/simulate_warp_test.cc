@@ -239,5 +239,26 @@ TEST_CASE("4-bit integers are unpacked, and pairs computed with one rounding") {
     }
 }
 
+TEST_CASE("of a word that four lanes hold each unpacks its own pair") {
+  Bench bench(kWarp);
+  const auto in = bench.tensor("in", DType::U8, kWarp), out = bench.tensor("out", DType::F16, 2 * kWarp);
+  for (int i = 0; i < kWarp; ++i) bench.data<uint8_t>(0)[i] = static_cast<uint8_t>(37 * i + 11);
+  const auto raw = bench.registers("raw", DType::U8, 4), pair = bench.registers("pair", DType::F16, 2);
+  LoopIntrinsic numbers{Kind::kUnpack, {}, nullptr};
+  numbers.type = DType::F16;
+  numbers.type_b = DType::U4;
+  numbers.immediate = 4;
+  numbers.operands = {{pair, number(0), 2, true}, {raw, number(0), 4, false}};
+  const ir::ExprRef word = ir::make_typed(ir::Op::kDiv, {bench.thread(), ir::make_int(4, bench.thread()->type)}) * 4;
+  bench.each({Bench::copy(Kind::kCopyVector, raw, number(0), in, word, 4),
+              {std::move(numbers)},
+              Bench::copy(Kind::kCopyVector, out, bench.thread() * 2, pair, number(0), 2)});
+  const Simulation simulation = bench.run();
+  REQUIRE_MESSAGE(simulation.status.ok(), simulation.status.message());
+  for (int i = 0; i < 2 * kWarp; ++i)
+    CHECK(bench.data<uint16_t>(1)[i] ==
+          ir::encode_float(DType::F16, bench.data<uint8_t>(0)[i / 2] >> (i % 2 * 4) & 15));
+}
+
 }  // namespace
 }  // namespace kachel::lowering::bench
