@@ -400,7 +400,8 @@ class Emitter {
         break;
       case Kind::kUnpack:
         line(depth, "kachel_unpack_{}_{}<{}>((u32*)({}), {}{});", ir::name(node.type_b), ir::name(node.type),
-             node.immediate ? 0 : node.operands[0].elements, at(0), at(1), node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");
+             node.immediate ? 0 : node.operands[0].elements, at(0), at(1),
+             node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");
         break;
       case Kind::kPackedMath:
         packed_math(node, depth);

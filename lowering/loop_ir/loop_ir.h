@@ -186,9 +186,9 @@ struct LoopIntrinsic {
   std::vector<Operand> operands;
   ir::ExprRef guard;                     // copies; null: true
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
-  int64_t immediate = 0;  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4
-  bool transpose = false;                // kLoadMatrix
-  ir::ExprRef l2_policy;                 // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
+  int64_t immediate = 0;   // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4
+  bool transpose = false;  // kLoadMatrix
+  ir::ExprRef l2_policy;   // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
   // kBulkCopy, kPhaseArrive in clusters. Byte r: the blocks, as bits, to the same place in which block r copies, each
   // of whose barriers counts the bytes; at whose barriers it arrives. 0: its own alone.
   uint64_t peers = 0;

@@ -123,8 +123,7 @@ bool makes_operands(const LoopPipeline& node) {
       for (const ir::BufferRef& half : node.alternating)
         made |= half == mma->operands[1].buffer || half == mma->operands[2].buffer;
     }
-  return made &&
-         std::none_of(sums.begin(), sums.end(), [&](const ir::Buffer* sum) { return touched.count(sum) != 0; });
+  return made && std::none_of(sums.begin(), sums.end(), [&](const ir::Buffer* sum) { return touched.count(sum) != 0; });
 }
 
 std::optional<Prepared> prepared(const LoopPipeline& node) {

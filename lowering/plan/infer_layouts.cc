@@ -41,8 +41,9 @@ class Inference {
       link_groups();
       choose_gemms();
       const auto threads = [this] {
-        return target_.threads ? target_.threads
-                               : choose_threads(kernel_, choices_, [this](const auto& gemm) { return sharing_of(gemm); });
+        return target_.threads
+                   ? target_.threads
+                   : choose_threads(kernel_, choices_, [this](const auto& gemm) { return sharing_of(gemm); });
       };
       threads_ = threads();
       // More warps that share columns are better than fewer that share k.
@@ -421,9 +422,9 @@ class Inference {
   std::map<const ir::GemmStmt*, GemmChoice> choices_;
   std::map<const ir::Buffer*, const ir::Buffer*> group_;
   std::set<const ir::Buffer*> by_rows_, by_columns_;
-  bool depth_ = false;                                // warps may share k
+  bool depth_ = false;                               // warps may share k
   std::map<const ir::Buffer*, ir::BufferRef> sums_;  // of what has parts then
-  std::set<const ir::GemmStmt*> without_runs_;  // there is no room for them
+  std::set<const ir::GemmStmt*> without_runs_;       // there is no room for them
 };
 
 }  // namespace

@@ -46,9 +46,11 @@ TEST_CASE("warps share the keys of sixteen rows") {
   const Lowered result = on_hopper(chain(16));
   CHECK(shares(result, 4));
   CHECK(has(result.notes, "gemm s: mma.m16n8k16, 1 x 4 warps"));
-  CHECK(has(result.notes, "tile acc_parts: f32 in registers, layout [16, 64] on 128 threads: 8 t4 2 r2; 2 r1 4 t1 8 r4\n"));
-  CHECK(has(result.notes, "tile acc: f32 in registers, layout [16, 64] on 128 threads: 8 t4 2 r2; 2 r1 4 t1 2 r4 4 t32\n"));
-  CHECK(shares(on_hopper(chain(16, "", "0", "", 32)), 2));  // two steps of k
+  CHECK(has(result.notes,
+            "tile acc_parts: f32 in registers, layout [16, 64] on 128 threads: 8 t4 2 r2; 2 r1 4 t1 8 r4\n"));
+  CHECK(has(result.notes,
+            "tile acc: f32 in registers, layout [16, 64] on 128 threads: 8 t4 2 r2; 2 r1 4 t1 2 r4 4 t32\n"));
+  CHECK(shares(on_hopper(chain(16, "", "0", "", 32)), 2));     // two steps of k
   CHECK(on_hopper(chain(16, "", "0", "", 16)).threads == 64);  // one, beside the producer
   Request one_warp{chain(16)};
   one_warp.target.architecture = 80;
@@ -61,12 +63,11 @@ TEST_CASE("warps share the keys of sixteen rows") {
 TEST_CASE("scaling leaves sums in parts, reading and adding do not") {
   CHECK(shares(on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] *= 0.5 + m[r] }")), 4));
   CHECK(shares(on_hopper(chain(16, "", "0", "parallel r < 16, d < 64 { acc[r, d] = max(acc[r, d], m[r]) }")), 4));
-  for (const Lowered& other :
-       {on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] = acc[r, d] + m[r] }")),
-        on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] = max(acc[r, d], 0) }")),
-        on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] *= acc[r, d] }")),
-        on_hopper(chain(16, "parallel r < 16 { m[r] = sum[d < 64](acc[r, d]) }")), on_hopper(chain(16, "", "1")),
-        on_hopper(chain(32))})
+  for (const Lowered& other : {on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] = acc[r, d] + m[r] }")),
+                               on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] = max(acc[r, d], 0) }")),
+                               on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] *= acc[r, d] }")),
+                               on_hopper(chain(16, "parallel r < 16 { m[r] = sum[d < 64](acc[r, d]) }")),
+                               on_hopper(chain(16, "", "1")), on_hopper(chain(32))})
     CHECK(!has(other.notes, "k shared"));
 }
 
