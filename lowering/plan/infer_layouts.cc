@@ -15,6 +15,7 @@
 #include "lowering/plan/block_threads.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/spaces.h"
+#include "lowering/plan/tile_memory.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 
 namespace kachel::lowering {
@@ -356,30 +357,11 @@ class Inference {
         placement.scope = ir::Scope::kRegister;
         placement.fragment = layouts_.at(decl->buffer.get());
       } else {
-        placement.layout = memory_layout(tile_shape(decl->buffer), placement.storage);
         auto it = memory_.find(decl->buffer.get());
         placement.reason = it == memory_.end() ? "declared shared" : it->second;
       }
       placements.tiles[decl->buffer.get()] = std::move(placement);
     }
-    std::set<const ir::Buffer*> k_down;  // read by wgmma with k down their rows, from whole slabs
-    for (const auto& [gemm, choice] : choices_) {
-      if (choice.group && gemm->transpose_a) k_down.insert(gemm->a.buffer.get());
-      if (choice.group && !gemm->transpose_b) k_down.insert(gemm->b.buffer.get());
-    }
-    auto in_slabs = [&](const ir::BufferRef& tile) {
-      Placement& placement = placements.tiles.at(tile.get());
-      if (placement.scope != ir::Scope::kShared) return;
-      placement.layout = Layout::slabs(tile_shape(tile), ir::bits(placement.storage) / 8, k_down.count(tile.get()));
-      placement.alignment = 1024;  // the pattern of the largest swizzle
-    };
-    for (const auto& [gemm, choice] : choices_)
-      if (choice.group) in_slabs(gemm->a.buffer), in_slabs(gemm->b.buffer);
-    // What the copy engine could fill lies as it does.
-    if (target_.bulk_copies && has_group_mma(target_.architecture))
-      for (const Pipeline& pipeline : schedule_.pipelines)
-        for (const ir::BufferRef& tile : pipeline.buffers)
-          if (fits_slabs(tile)) in_slabs(tile);
     placements.gemms = choices_;
     for (auto& [gemm, choice] : placements.gemms) {
       const auto layout = layouts_.find(gemm->c.buffer.get());
@@ -390,24 +372,8 @@ class Inference {
     }
     for (const Space& space : spaces_)
       if (space.region && space.layout) placements.regions[space.region] = *space.layout;
+    lay_out_memory(kernel_, target_, schedule_, &placements);
     return placements;
-  }
-
-  static bool fits_slabs(const ir::BufferRef& tile) {
-    if (tile->shape.size() != 2 || ir::bits(tile->type.dtype) < 8) return false;
-    const int64_t rows = tile_shape(tile)[0], bytes = tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8;
-    // The pattern of the swizzle is eight rows high, and every slab begins with it.
-    return bytes == 32 || bytes == 64 || bytes == kSlabBytes || (bytes % kSlabBytes == 0 && rows % 8 == 0);
-  }
-
-  // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
-  // different banks.
-  static Layout memory_layout(const std::vector<int64_t>& shape, ir::DType type) {
-    const int64_t bytes = std::max(1, ir::bits(type) / 8);
-    if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
-    if (shape.back() * bytes % 16 == 0) return Layout::conflict_free(shape, bytes);
-    const int64_t unit = std::max<int64_t>(1, 4 / bytes);
-    return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
   }
 
   const ir::Kernel& kernel_;

@@ -1,0 +1,58 @@
+#include "lowering/plan/tile_memory.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lowering/machine/machine.h"
+
+namespace kachel::lowering {
+namespace {
+
+// 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
+// different banks.
+Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type) {
+  const int64_t bytes = std::max(1, ir::bits(type) / 8);
+  if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
+  if (shape.back() * bytes % 16 == 0) return Layout::conflict_free(shape, bytes);
+  const int64_t unit = std::max<int64_t>(1, 4 / bytes);
+  return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
+}
+
+bool fits_slabs(const ir::BufferRef& tile) {
+  if (tile->shape.size() != 2 || ir::bits(tile->type.dtype) < 8) return false;
+  const int64_t rows = tile_shape(tile)[0], bytes = tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8;
+  // The pattern of the swizzle is eight rows high, and every slab begins with it.
+  return bytes == 32 || bytes == 64 || bytes == kSlabBytes || (bytes % kSlabBytes == 0 && rows % 8 == 0);
+}
+
+}  // namespace
+
+void lay_out_memory(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, Placements* placements) {
+  for (const ir::Stmt& stmt : kernel.body) {
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    if (!decl) continue;
+    Placement& placement = placements->tiles.at(decl->buffer.get());
+    if (placement.scope == ir::Scope::kShared)
+      placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage);
+  }
+  std::set<const ir::Buffer*> k_down;  // read by wgmma with k down their rows, from whole slabs
+  for (const auto& [gemm, choice] : placements->gemms) {
+    if (choice.group && gemm->transpose_a) k_down.insert(gemm->a.buffer.get());
+    if (choice.group && !gemm->transpose_b) k_down.insert(gemm->b.buffer.get());
+  }
+  auto in_slabs = [&](const ir::BufferRef& tile) {
+    Placement& placement = placements->tiles.at(tile.get());
+    if (placement.scope != ir::Scope::kShared) return;
+    placement.layout = Layout::slabs(tile_shape(tile), ir::bits(placement.storage) / 8, k_down.count(tile.get()));
+    placement.alignment = 1024;  // the pattern of the largest swizzle
+  };
+  for (const auto& [gemm, choice] : placements->gemms)
+    if (choice.group) in_slabs(gemm->a.buffer), in_slabs(gemm->b.buffer);
+  // What the copy engine could fill lies as it does.
+  if (target.bulk_copies && has_group_mma(target.architecture))
+    for (const Pipeline& pipeline : schedule.pipelines)
+      for (const ir::BufferRef& tile : pipeline.buffers)
+        if (fits_slabs(tile)) in_slabs(tile);
+}
+
+}  // namespace kachel::lowering
