@@ -9,7 +9,8 @@
 // Where warps do come to share k (GemmChoice::warps_k), the copy adds up what they hold; else it is one.
 //
 // That holds for a loop that the block runs once, which nothing but its products adds to C, and in which all else that
-// touches C scales it: then it does not matter in which warp a product is added.
+// touches C scales it: then it does not matter in which warp a product is added. (A factor of infinity does make NaN of
+// a part that is 0, where the sum is not.)
 #pragma once
 #include "ir/kernel.h"
 #include "lowering/lower.h"
