@@ -295,10 +295,10 @@ KACHEL_DEVICE u32 kachel_packed_sub_bf16(u32 a, u32 b) { return kachel_packed_fm
 KACHEL_DEVICE u32 kachel_packed_mul_bf16(u32 a, u32 b) { return kachel_packed_fma_bf16(a, b, 0x80008000u); }
 #endif
 // Neighbouring 4-bit integers, less a number. In the mantissa of a power of two, whose last place counts ones, an
-// integer needs no conversion: the power is taken away together with the number. kCount 0: of a word that four lanes
-// hold the pair of this one.
+// integer needs no conversion: the power is taken away together with the number.
 // (x & 0x000f000f) ^ power by one instruction, for which one of the constants has to be in a register.
 KACHEL_DEVICE u32 kachel_nibbles(u32 x, u32 power) { u32 y; asm("lop3.b32 %0, %1, 0x000f000f, %2, 0x6a;" : "=r"(y) : "r"(x), "r"(power)); return y; }
+// kCount 0: of a word that four lanes hold the pair of this one.
 template <int kCount> KACHEL_DEVICE void kachel_spread(u32* to, const u8* from, u32 power) {
   const u32 word = kCount == 4 ? *(const u16*)from : kCount == 2 ? *from : *(const u32*)from, high = word >> 4;
   const u32 first = kCount ? 0x4400 : 0x4400 + (threadIdx.x & 3) * 0x1111;

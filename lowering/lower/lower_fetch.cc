@@ -15,12 +15,28 @@ using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
 
+namespace {
+
+constexpr int64_t kWordBytes = 4;  // of eight 4-bit integers
+
+// Of what follows some axes of a region alone: their names, and their numbers.
+std::pair<std::vector<std::string>, std::vector<size_t>> axes_of(const std::vector<size_t>& axes,
+                                                                 const std::vector<std::string>& names) {
+  std::vector<std::string> own;
+  for (size_t axis : axes) own.push_back(names[axis]);
+  std::vector<size_t> numbers(axes.size());
+  std::iota(numbers.begin(), numbers.end(), size_t{0});
+  return {std::move(own), std::move(numbers)};
+}
+
+}  // namespace
+
 // The elements from the site's on, as they are in the tensor, to `to` from `slot` on.
 void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const ExprRef& slot, const Site& site) {
   const ir::BufferRef& tensor = read.load->buffer;
   std::vector<ExprRef> indices;
   for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
-  const int64_t width = read.value ? read.width / 2 : read.width;
+  const int64_t width = read.words ? kWordBytes * read.words : read.value ? read.width / 2 : read.width;
   if (width == 1 && !read.ahead) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
   const ExprRef guard = in_bounds(tensor, indices, nullptr);
   ExprRef from = offset(tensor, indices, &site);
@@ -33,25 +49,14 @@ void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const 
 // Words of eight 4-bit integers in front of the region: four lanes load the same, since each needs a pair of it.
 TileLowering::HeldRead TileLowering::fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters,
                                                  const FragmentLayout& layout, const std::vector<std::string>& names) {
-  constexpr int64_t kBytes = 4;
-  const ir::BufferRef& tile = read.load->buffer;
   const FragmentLayout part = part_of(read, layout).merged();
   const ir::BufferRef held =
-      temporary(tile->name + "_words", ir::DType::U8, ir::Scope::kRegister, kBytes * part.registers());
-  std::vector<std::string> part_names;
-  std::vector<size_t> all;
-  for (size_t axis : read.axes) {
-    part_names.push_back(names[axis]);
-    all.push_back(all.size());
-  }
+      temporary(read.load->buffer->name + "_words", ir::DType::U8, ir::Scope::kRegister, kWordBytes * part.registers());
+  const auto [part_names, all] = axes_of(read.axes, names);
   each_in(part, part_names, read.words, [&](const Site& site) {
     for (size_t i = 0; i < read.axes.size(); ++i)
       values_[iters[read.axes[i]].var.get()] = times(site.coords[i], read.groups[i]);
-    std::vector<ExprRef> indices;
-    for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
-    const ExprRef guard = in_bounds(tile, indices, nullptr), from = offset(tile, indices, &site);
-    move(LoopIntrinsic::Kind::kCopyVector, held, times(register_of(part, all, site), kBytes), storage(tile), from,
-         kBytes * read.words, guard);
+    fetch(read, held, times(register_of(part, all, site), kWordBytes), site);
   });
   return {&read, held, nullptr};
 }
@@ -66,13 +71,8 @@ void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::Iter
   const ir::BufferRef source = nibbles ? packed_.at(read.load->buffer.get()) : storage(read.load->buffer);
   const ir::BufferRef held =
       temporary(read.load->buffer->name + "_part", source->type.dtype, ir::Scope::kRegister, part.registers());
-  std::vector<std::string> part_names;
-  std::vector<size_t> all;
-  for (size_t axis : read.axes) {
-    part_names.push_back(names[axis]);
-    all.push_back(all.size());
-  }
-  const auto load_all = [this, &read, &iters, part, part_names, all, held] {
+  const auto [part_names, all] = axes_of(read.axes, names);
+  const auto load_all = [this, &read, &iters, part, part_names = part_names, all = all, held] {
     each_in(part, part_names, read.width, [&](const Site& site) {
       for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
       fetch(read, held, register_of(part, all, site), site);

@@ -1,6 +1,7 @@
 // Running maxima make tiles be scaled again and again, most times by 1: `acc[i, d] *= alpha[i]`. A warp all of whose
 // factors are 1 leaves its part alone. x * 1 is x for every x, so this changes no result.
 #include "lowering/lower/tile_lowering.h"
+#include "lowering/tile_ir/hoist_reductions.h"
 
 namespace kachel::lowering {
 
@@ -24,19 +25,14 @@ bool same_indices(const std::vector<ExprRef>& a, const std::vector<ExprRef>& b) 
 
 // The factors, if the region does nothing but scale a fragment by those of another fragment; else null.
 ir::BufferRef TileLowering::mostly_ones(const ir::ParallelStmt& stmt) const {
-  // As hoist_reductions() writes it: `let new = o[i, j] * f[i]  o[i, j] = new`.
-  if (on_cpu() || stmt.body.size() != 2) return nullptr;
-  const auto* let = std::get_if<ir::LetStmt>(&stmt.body[0].node);
-  const auto* assign = std::get_if<ir::AssignStmt>(&stmt.body[1].node);
-  if (!let || !assign || assign->op != ir::AssignOp::kSet || assign->atomic != ir::AtomicOp::kNone) return nullptr;
-  if (assign->value->kind != ExprKind::kVar || assign->value->var != let->var) return nullptr;
-  if (let->value->kind != ExprKind::kApply || let->value->op != Op::kMul || let->value->type != DType::F32)
+  const auto& [assign, value] = step_of(stmt);
+  if (on_cpu() || !assign || value->kind != ExprKind::kApply || value->op != Op::kMul || value->type != DType::F32)
     return nullptr;
   ExprRef factor;
   for (size_t i = 0; i < 2; ++i) {
-    const ExprRef& self = let->value->args[i];
+    const ExprRef& self = value->args[i];
     if (self->kind == ExprKind::kLoad && self->buffer == assign->buffer && same_indices(self->args, assign->indices))
-      factor = let->value->args[1 - i];
+      factor = value->args[1 - i];
   }
   if (!factor || factor->kind != ExprKind::kLoad || factor->buffer == assign->buffer || factor->type != DType::F32)
     return nullptr;

@@ -30,22 +30,6 @@ void for_each_copy(const ir::Stmt& stmt, const Fn& fn) {
     within(loop->body);
 }
 
-int64_t uses_of(const ir::Block& body, const ir::Buffer* buffer) {
-  int64_t uses = 0;
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
-      uses += uses_of(loop->body, buffer);
-    } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      uses += uses_of(branch->then_body, buffer) + uses_of(branch->else_body, buffer);
-    } else {
-      BufferSet used;
-      note_uses(stmt, &used);
-      uses += static_cast<int64_t>(used.count(buffer));
-    }
-  }
-  return uses;
-}
-
 class Chooser {
  public:
   Chooser(const ir::Kernel& kernel, const Placements& placements, uint64_t fact_mask)
@@ -81,7 +65,7 @@ class Chooser {
     if (copy.dst.axes.back().kind == ir::AxisSpec::Kind::kIndex)
       return fmt::format("a column of {} is written", to->name);
     if (std::string why = refuses_boxes(kernel_, copy.dst, multiples_, fact_mask_); !why.empty()) return why;
-    if (uses_of(kernel_.body, to.get()) != 1) return fmt::format("{} is touched more than once", to->name);
+    if (uses_of(to.get(), kernel_.body) != 1) return fmt::format("{} is touched more than once", to->name);
     return "";
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lowering/plan/gemm_choice.h"
+#include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -18,14 +19,9 @@ constexpr int64_t kMostSums = 64;
 
 // `tile[i, j] = tile[i, j] * f`, where f has nothing of the tile. REQUIRES: from hoist_reductions().
 bool scales(const ir::ParallelStmt& region, const ir::Buffer* tile) {
-  if (region.body.size() != 2) return false;
-  const auto* let = std::get_if<ir::LetStmt>(&region.body[0].node);
-  const auto* assign = std::get_if<ir::AssignStmt>(&region.body[1].node);
-  if (!let || !assign || assign->op != ir::AssignOp::kSet || assign->atomic != ir::AtomicOp::kNone) return false;
-  if (assign->buffer.get() != tile || assign->value->kind != ExprKind::kVar || assign->value->var != let->var)
-    return false;
+  const auto& [assign, value] = step_of(region);
+  if (!assign || assign->buffer.get() != tile) return false;
   if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region)) return false;
-  const ExprRef& value = let->value;
   if (value->kind != ExprKind::kApply || value->op != ir::Op::kMul) return false;
   for (size_t side = 0; side < 2; ++side) {
     const ExprRef& own = value->args[side];

@@ -12,12 +12,8 @@ using ir::Op;
 
 // What the region adds to the sum, if it is a step: the load of an element of another tile, else null.
 ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
-  if (region.body.size() != 2) return nullptr;
-  const auto* let = std::get_if<ir::LetStmt>(&region.body[0].node);
-  const auto* assign = std::get_if<ir::AssignStmt>(&region.body[1].node);
-  if (!let || !assign || assign->op != ir::AssignOp::kSet || assign->atomic != ir::AtomicOp::kNone) return nullptr;
-  if (assign->value->kind != ExprKind::kVar || assign->value->var != let->var) return nullptr;
-  const ExprRef& value = let->value;
+  const auto& [assign, value] = step_of(region);
+  if (!assign) return nullptr;
   if (value->kind != ExprKind::kApply || value->op != Op::kAdd || value->type != ir::DType::F32) return nullptr;
   if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region)) return nullptr;
   *sum = assign->buffer;

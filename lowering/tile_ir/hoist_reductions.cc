@@ -204,4 +204,13 @@ const ir::Expr* reduction_of(const ir::ParallelStmt& region) {
   return assign && assign->value->kind == ExprKind::kReduce ? assign->value.get() : nullptr;
 }
 
+RegionStep step_of(const ir::ParallelStmt& region) {
+  if (region.body.size() != 2) return {};
+  const auto* let = std::get_if<ir::LetStmt>(&region.body[0].node);
+  const auto* assign = std::get_if<ir::AssignStmt>(&region.body[1].node);
+  if (!let || !assign || assign->op != ir::AssignOp::kSet || assign->atomic != ir::AtomicOp::kNone) return {};
+  if (assign->value->kind != ir::ExprKind::kVar || assign->value->var != let->var) return {};
+  return {assign, let->value};
+}
+
 }  // namespace kachel::lowering

@@ -16,4 +16,11 @@ ir::Kernel hoist_reductions(const ir::Kernel& kernel);
 // The reduction that a region of the form above computes; null if it is none.
 const ir::Expr* reduction_of(const ir::ParallelStmt& region);
 
+// `let new = value  tile[...] = new`, as a region of one assignment comes to be.
+struct RegionStep {
+  const ir::AssignStmt* store = nullptr;  // null: the region is of another form
+  ir::ExprRef value;
+};
+RegionStep step_of(const ir::ParallelStmt& region);
+
 }  // namespace kachel::lowering

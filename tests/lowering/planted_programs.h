@@ -111,49 +111,38 @@ grid i < ceildiv(M, 13), j < ceildiv(N, 20)
   c[i * 13 +: 13, j * 20 +: 20] = u
 }
 )"};
-// Tensor cores: a product that is an operand in registers, and one whose operands lie with k down their rows.
-inline constexpr const char* kChain = R"(tile 1
-kernel chain(Q: f16[64, 32], K: f16[S, 32], V: f16[S, 16], O: out f16[64, 16], L: out f32[64])
-{
-  shared q: f16[64, 32], k: f16[32, 32], v: f16[32, 16]
-  fragment s: f32[64, 32], p: f16[64, 32], o: f32[64, 16] = 0, m: f32[64], l: f32[64] = 0
+// Tensor cores: a product that is an operand in registers. By rows, keys of a step, width of the values and stages;
+// `sum` is added up for each row, `work` is done behind it.
+inline std::string chain_of(const char* name, int rows, int keys, int width, int stages, const char* sum,
+                            const char* work = "") {
+  return fmt::format(R"(tile 1
+kernel {0}(Q: f16[{1}, 32], K: f16[S, 32], V: f16[S, {3}], O: out f16[{1}, {3}], L: out f32[{1}])
+{{
+  shared q: f16[{1}, 32], k: f16[{2}, 32], v: f16[{2}, {3}]
+  fragment s: f32[{1}, {2}], p: f16[{1}, {2}], o: f32[{1}, {3}] = 0, m: f32[{1}], l: f32[{1}] = 0
   q = Q
-  pipelined n < ceildiv(S, 32), 3 {
-    k = K[n*32 +: 32, :]
-    v = V[n*32 +: 32, :]
+  pipelined n < ceildiv(S, {2}), {4} {{
+    k = K[n*{2} +: {2}, :]
+    v = V[n*{2} +: {2}, :]
     s = q @ k^T
-    parallel i < 64 { m[i] = max[j < 32](s[i, j]) }
-    parallel i < 64, j < 32 { s[i, j] = n*32 + j < S ? (s[i, j] - m[i]) * 0.125 : 0 }
-    parallel i < 64 { l[i] += sum[j < 32](s[i, j]) }
+    parallel i < {1} {{ m[i] = max[j < {2}](s[i, j]) }}
+    parallel i < {1}, j < {2} {{ s[i, j] = n*{2} + j < S ? (s[i, j] - m[i]) * 0.125 : 0 }}
+    parallel i < {1} {{ l[i] = {5} + sum[j < {2}](s[i, j]) }}
+    {6}
     p = s
     o += p @ v
-  }
+  }}
   O = o
   L = l
+}}
+)",
+                     name, rows, keys, width, stages, sum, work);
 }
-)";
-// The same with so few rows that its warps share the keys.
-inline constexpr const char* kFewRows = R"(tile 1
-kernel few_rows(Q: f16[16, 32], K: f16[S, 32], V: f16[S, 32], O: out f16[16, 32], L: out f32[16])
-{
-  shared q: f16[16, 32], k: f16[64, 32], v: f16[64, 32]
-  fragment s: f32[16, 64], p: f16[16, 64], o: f32[16, 32] = 0, m: f32[16], l: f32[16] = 0
-  q = Q
-  pipelined n < ceildiv(S, 64), 2 {
-    k = K[n*64 +: 64, :]
-    v = V[n*64 +: 64, :]
-    s = q @ k^T
-    parallel i < 16 { m[i] = max[j < 64](s[i, j]) }
-    parallel i < 16, j < 64 { s[i, j] = n*64 + j < S ? (s[i, j] - m[i]) * 0.125 : 0 }
-    parallel i < 16 { l[i] = l[i] * 0.5 + sum[j < 64](s[i, j]) }
-    parallel i < 16, d < 32 { o[i, d] *= 0.5 + m[i] }
-    p = s
-    o += p @ v
-  }
-  O = o
-  L = l
-}
-)";
+inline const std::string kChain = chain_of("chain", 64, 32, 16, 3, "l[i]");
+// With so few rows that its warps share the keys.
+inline const std::string kFewRows =
+    chain_of("few_rows", 16, 64, 32, 2, "l[i] * 0.5", "parallel i < 16, d < 32 { o[i, d] *= 0.5 + m[i] }");
+// Operands that lie with k down their rows.
 inline constexpr const char* kProduct = R"(tile 1
 kernel product(A: bf16[K, 64], B: bf16[K, 40], C: out f32[64, 40], R: out f32[40], T: out f32[32])
 {
