@@ -39,6 +39,7 @@
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/work.h"
 #include "lowering/passes/divide_by_invariants.h"
+#include "lowering/passes/drop_unused.h"
 #include "lowering/passes/hoist_invariants.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
@@ -242,6 +243,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number.
   if (!plain) pass_places(&lowering.loops, target);
+  drop_unused(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
   return lowering;

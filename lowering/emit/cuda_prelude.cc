@@ -37,8 +37,7 @@ KACHEL_DEVICE float kachel_from_f8e5m2(u8 x) { return kachel_from_f16((u16)(x <<
 // f32 -> elements in memory
 KACHEL_DEVICE u16 kachel_to_f16(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 KACHEL_DEVICE u16 kachel_to_bf16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-template <int kMantissa, int kBias, u32 kLargest>
-KACHEL_DEVICE u8 kachel_to_f8(float x) {
+template <int kMantissa, int kBias, u32 kLargest> KACHEL_DEVICE u8 kachel_to_f8(float x) {
   u32 bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu, sign = bits >> 24 & 0x80u;
   if (magnitude > 0x7f800000u) return (u8)(sign | 0x7fu);
   u32 code;
@@ -91,12 +90,12 @@ KACHEL_DEVICE float kachel_max(float a, float b) { return fmaxf(a, b); }
 template <class T> KACHEL_DEVICE T kachel_min(T a, T b) { return b < a ? b : a; }
 template <class T> KACHEL_DEVICE T kachel_max(T a, T b) { return a < b ? b : a; }
 // By name: of 64-bit values compared by their lower halves, which is what a select between narrowed ones becomes, ptxas 13.0 may copy 16 bits.
-#define KACHEL_EXTREMUM(name, type, spelled) \
-  KACHEL_DEVICE type kachel_##name(type a, type b) { type y; asm(#name "." #spelled " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
-KACHEL_EXTREMUM(min, int, s32)
-KACHEL_EXTREMUM(max, int, s32)
-KACHEL_EXTREMUM(min, u32, u32)
-KACHEL_EXTREMUM(max, u32, u32)
+#define KACHEL_EXTREMUM(name, type, instruction) \
+  KACHEL_DEVICE type name(type a, type b) { type y; asm(instruction " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
+KACHEL_EXTREMUM(kachel_min, int, "min.s32")
+KACHEL_EXTREMUM(kachel_max, int, "max.s32")
+KACHEL_EXTREMUM(kachel_min, u32, "min.u32")
+KACHEL_EXTREMUM(kachel_max, u32, "max.u32")
 template <class T> KACHEL_DEVICE T kachel_clamp(T x, T lo, T hi) { return kachel_min(kachel_max(x, lo), hi); }
 KACHEL_DEVICE float kachel_abs(float a) { return fabsf(a); }
 KACHEL_DEVICE int kachel_abs(int a) { return a < 0 ? (int)(0u - (u32)a) : a; }
@@ -173,83 +172,86 @@ KACHEL_DEVICE void kachel_after_previous() {
 }
 KACHEL_DEVICE u32 kachel_shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // nothing is read where `inside` is false: zeros are written
-#define KACHEL_COPY_ASYNC(n, cache) \
-  KACHEL_DEVICE void kachel_copy_async##n(u32 to, const void* from, bool inside) { \
+#define KACHEL_COPY_ASYNC(name, n, cache) \
+  KACHEL_DEVICE void name(u32 to, const void* from, bool inside) { \
     asm volatile("cp.async." #cache ".shared.global [%0], [%1], " #n ", %2;" \
                  :: "r"(to), "l"(from), "r"(inside ? n : 0) : "memory"); \
   }
-KACHEL_COPY_ASYNC(16, cg)
-KACHEL_COPY_ASYNC(8, ca)
-KACHEL_COPY_ASYNC(4, ca)
+KACHEL_COPY_ASYNC(kachel_copy_async16, 16, cg)
+KACHEL_COPY_ASYNC(kachel_copy_async8, 8, ca)
+KACHEL_COPY_ASYNC(kachel_copy_async4, 4, ca)
 KACHEL_DEVICE void kachel_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kGroups> KACHEL_DEVICE void kachel_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(kGroups) : "memory"); }
 )cuda"
                                  // Fragments of the tensor cores. PTX ISA: ldmatrix, mma.
                                  R"cuda(
-#define KACHEL_LOAD_MATRIX(suffix, trans) \
-  KACHEL_DEVICE void kachel_load_matrix##suffix##_x4(u32* d, u32 row) { \
+#define KACHEL_LOAD_MATRIX_X4(name, trans) \
+  KACHEL_DEVICE void name(u32* d, u32 row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0, %1, %2, %3}, [%4];" \
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(row)); \
-  } \
-  KACHEL_DEVICE void kachel_load_matrix##suffix##_x2(u32* d, u32 row) { \
+  }
+#define KACHEL_LOAD_MATRIX_X2(name, trans) \
+  KACHEL_DEVICE void name(u32* d, u32 row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 {%0, %1}, [%2];" \
                  : "=r"(d[0]), "=r"(d[1]) : "r"(row)); \
   }
+KACHEL_LOAD_MATRIX_X4(kachel_load_matrix_x4, "")
+KACHEL_LOAD_MATRIX_X4(kachel_load_matrix_trans_x4, ".trans")
+KACHEL_LOAD_MATRIX_X2(kachel_load_matrix_x2, "")
+KACHEL_LOAD_MATRIX_X2(kachel_load_matrix_trans_x2, ".trans")
 #if __CUDA_ARCH__ >= 900
 KACHEL_DEVICE void kachel_store_matrix_x4(u32 row, const u32* s) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                :: "r"(row), "r"(s[0]), "r"(s[1]), "r"(s[2]), "r"(s[3]) : "memory");
 }
 #endif
-KACHEL_LOAD_MATRIX(, "")
-KACHEL_LOAD_MATRIX(_trans, ".trans")
 #define KACHEL_MMA(name, shape, constraint, c_type, types) \
-  KACHEL_DEVICE void kachel_mma_##name(c_type* c, const u32* a, const u32* b) { \
+  KACHEL_DEVICE void name(c_type* c, const u32* a, const u32* b) { \
     asm("mma.sync.aligned." shape ".row.col." types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
         : "+" constraint(c[0]), "+" constraint(c[1]), "+" constraint(c[2]), "+" constraint(c[3]) \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
   }
-KACHEL_MMA(f16_f16, "m16n8k16", "f", float, "f32.f16.f16.f32")
-KACHEL_MMA(bf16_bf16, "m16n8k16", "f", float, "f32.bf16.bf16.f32")
+KACHEL_MMA(kachel_mma_f16_f16, "m16n8k16", "f", float, "f32.f16.f16.f32")
+KACHEL_MMA(kachel_mma_bf16_bf16, "m16n8k16", "f", float, "f32.bf16.bf16.f32")
 KACHEL_DEVICE u32 kachel_tf32(u32 x) { u32 y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "r"(x)); return y; }
-KACHEL_MMA(tf32, "m16n8k8", "f", float, "f32.tf32.tf32.f32")
+KACHEL_MMA(kachel_mma_tf32, "m16n8k8", "f", float, "f32.tf32.tf32.f32")
 KACHEL_DEVICE void kachel_mma_f32_f32(float* c, const u32* a, const u32* b) {
   const u32 ra[4] = {kachel_tf32(a[0]), kachel_tf32(a[1]), kachel_tf32(a[2]), kachel_tf32(a[3])};
   const u32 rb[2] = {kachel_tf32(b[0]), kachel_tf32(b[1])};
   kachel_mma_tf32(c, ra, rb);
 }
-KACHEL_MMA(i8_i8, "m16n8k32", "r", int, "s32.s8.s8.s32")
-KACHEL_MMA(u8_u8, "m16n8k32", "r", int, "s32.u8.u8.s32")
-KACHEL_MMA(i8_u8, "m16n8k32", "r", int, "s32.s8.u8.s32")
-KACHEL_MMA(u8_i8, "m16n8k32", "r", int, "s32.u8.s8.s32")
+KACHEL_MMA(kachel_mma_i8_i8, "m16n8k32", "r", int, "s32.s8.s8.s32")
+KACHEL_MMA(kachel_mma_u8_u8, "m16n8k32", "r", int, "s32.u8.u8.s32")
+KACHEL_MMA(kachel_mma_i8_u8, "m16n8k32", "r", int, "s32.s8.u8.s32")
+KACHEL_MMA(kachel_mma_u8_i8, "m16n8k32", "r", int, "s32.u8.s8.s32")
 // Four 8-bit floats to two pairs of f16. The order of k within an instruction is free as long as A and B agree: the first
 // product takes the lower pair of every four, the second the upper.
 #define KACHEL_WIDEN(name, type) \
-  KACHEL_DEVICE u32 kachel_widen_##name(u32 x) { \
+  KACHEL_DEVICE u32 name(u32 x) { \
     u32 y; \
     asm("{ .reg .b16 low; cvt.u16.u32 low, %1; cvt.rn.f16x2." type " %0, low; }" : "=r"(y) : "r"(x)); \
     return y; \
   }
-#define KACHEL_MMA_WIDENED(a_type, b_type) \
-  KACHEL_DEVICE void kachel_mma_widened_##a_type##_##b_type(float* c, const u32* a, const u32* b) { \
+#define KACHEL_MMA_WIDENED(name, widen_a, widen_b) \
+  KACHEL_DEVICE void name(float* c, const u32* a, const u32* b) { \
     for (int half = 0; half < 2; ++half) { \
-      const u32 wa[4] = {kachel_widen_##a_type(a[0] >> 16 * half), kachel_widen_##a_type(a[1] >> 16 * half), \
-                         kachel_widen_##a_type(a[2] >> 16 * half), kachel_widen_##a_type(a[3] >> 16 * half)}; \
-      const u32 wb[2] = {kachel_widen_##b_type(b[0] >> 16 * half), kachel_widen_##b_type(b[1] >> 16 * half)}; \
+      const u32 wa[4] = {widen_a(a[0] >> 16 * half), widen_a(a[1] >> 16 * half), widen_a(a[2] >> 16 * half), \
+                         widen_a(a[3] >> 16 * half)}; \
+      const u32 wb[2] = {widen_b(b[0] >> 16 * half), widen_b(b[1] >> 16 * half)}; \
       kachel_mma_f16_f16(c, wa, wb); \
     } \
   }
 #if __CUDA_ARCH__ >= 890
-KACHEL_WIDEN(f8e4m3, "e4m3x2")
-KACHEL_WIDEN(f8e5m2, "e5m2x2")
-KACHEL_MMA_WIDENED(f8e4m3, f8e4m3)
-KACHEL_MMA_WIDENED(f8e5m2, f8e5m2)
-KACHEL_MMA_WIDENED(f8e4m3, f8e5m2)
-KACHEL_MMA_WIDENED(f8e5m2, f8e4m3)
-KACHEL_MMA(f8e4m3_f8e4m3, "m16n8k32", "f", float, "f32.e4m3.e4m3.f32")
-KACHEL_MMA(f8e5m2_f8e5m2, "m16n8k32", "f", float, "f32.e5m2.e5m2.f32")
-KACHEL_MMA(f8e4m3_f8e5m2, "m16n8k32", "f", float, "f32.e4m3.e5m2.f32")
-KACHEL_MMA(f8e5m2_f8e4m3, "m16n8k32", "f", float, "f32.e5m2.e4m3.f32")
+KACHEL_WIDEN(kachel_widen_f8e4m3, "e4m3x2")
+KACHEL_WIDEN(kachel_widen_f8e5m2, "e5m2x2")
+KACHEL_MMA_WIDENED(kachel_mma_widened_f8e4m3_f8e4m3, kachel_widen_f8e4m3, kachel_widen_f8e4m3)
+KACHEL_MMA_WIDENED(kachel_mma_widened_f8e5m2_f8e5m2, kachel_widen_f8e5m2, kachel_widen_f8e5m2)
+KACHEL_MMA_WIDENED(kachel_mma_widened_f8e4m3_f8e5m2, kachel_widen_f8e4m3, kachel_widen_f8e5m2)
+KACHEL_MMA_WIDENED(kachel_mma_widened_f8e5m2_f8e4m3, kachel_widen_f8e5m2, kachel_widen_f8e4m3)
+KACHEL_MMA(kachel_mma_f8e4m3_f8e4m3, "m16n8k32", "f", float, "f32.e4m3.e4m3.f32")
+KACHEL_MMA(kachel_mma_f8e5m2_f8e5m2, "m16n8k32", "f", float, "f32.e5m2.e5m2.f32")
+KACHEL_MMA(kachel_mma_f8e4m3_f8e5m2, "m16n8k32", "f", float, "f32.e4m3.e5m2.f32")
+KACHEL_MMA(kachel_mma_f8e5m2_f8e4m3, "m16n8k32", "f", float, "f32.e5m2.e4m3.f32")
 #endif
 // a 4 x 4 matrix of registers, a column a lane, is transposed
 KACHEL_DEVICE void kachel_quad_exchange(u32* r) {
@@ -265,14 +267,14 @@ KACHEL_DEVICE void kachel_quad_exchange(u32* r) {
   }
 }
 // four products of 8-bit integers
-#define KACHEL_DOT4(a_type, b_type, types) \
-  KACHEL_DEVICE void kachel_dot4_##a_type##_##b_type(int* c, const u32* a, const u32* b) { \
+#define KACHEL_DOT4(name, types) \
+  KACHEL_DEVICE void name(int* c, const u32* a, const u32* b) { \
     asm("dp4a." types " %0, %1, %2, %0;" : "+r"(*c) : "r"(*a), "r"(*b)); \
   }
-KACHEL_DOT4(i8, i8, "s32.s32")
-KACHEL_DOT4(u8, u8, "u32.u32")
-KACHEL_DOT4(i8, u8, "s32.u32")
-KACHEL_DOT4(u8, i8, "u32.s32")
+KACHEL_DOT4(kachel_dot4_i8_i8, "s32.s32")
+KACHEL_DOT4(kachel_dot4_u8_u8, "u32.u32")
+KACHEL_DOT4(kachel_dot4_i8_u8, "s32.u32")
+KACHEL_DOT4(kachel_dot4_u8_i8, "u32.s32")
 // two f32 to neighbouring 16-bit elements
 KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
 KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
@@ -280,14 +282,14 @@ KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf
 KACHEL_DEVICE u32 kachel_both_f16(float x) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }
 KACHEL_DEVICE u32 kachel_both_bf16(float x) { u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }
 #define KACHEL_PACKED(name, instruction) \
-  KACHEL_DEVICE u32 kachel_packed_##name(u32 a, u32 b) { u32 y; asm(instruction " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
-KACHEL_PACKED(add_f16, "add.rn.f16x2")
-KACHEL_PACKED(sub_f16, "sub.rn.f16x2")
-KACHEL_PACKED(mul_f16, "mul.rn.f16x2")
+  KACHEL_DEVICE u32 name(u32 a, u32 b) { u32 y; asm(instruction " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
+KACHEL_PACKED(kachel_packed_add_f16, "add.rn.f16x2")
+KACHEL_PACKED(kachel_packed_sub_f16, "sub.rn.f16x2")
+KACHEL_PACKED(kachel_packed_mul_f16, "mul.rn.f16x2")
 #if __CUDA_ARCH__ >= 900
-KACHEL_PACKED(add_bf16, "add.rn.bf16x2")
-KACHEL_PACKED(sub_bf16, "sub.rn.bf16x2")
-KACHEL_PACKED(mul_bf16, "mul.rn.bf16x2")
+KACHEL_PACKED(kachel_packed_add_bf16, "add.rn.bf16x2")
+KACHEL_PACKED(kachel_packed_sub_bf16, "sub.rn.bf16x2")
+KACHEL_PACKED(kachel_packed_mul_bf16, "mul.rn.bf16x2")
 #else
 KACHEL_DEVICE u32 kachel_packed_fma_bf16(u32 a, u32 b, u32 c) { u32 y; asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c)); return y; }
 KACHEL_DEVICE u32 kachel_packed_add_bf16(u32 a, u32 b) { return kachel_packed_fma_bf16(a, 0x3f803f80u, b); }
@@ -305,15 +307,15 @@ template <int kCount> KACHEL_DEVICE void kachel_spread(u32* to, const u8* from, 
 #pragma unroll
   for (int i = 0; i < (kCount ? kCount / 2 : 1); ++i) to[i] = kachel_nibbles(__byte_perm(word, high, first + i * 0x1111), power);
 }
-#define KACHEL_UNPACK(name, type, power, number) \
-  template <int kCount> KACHEL_DEVICE void kachel_unpack_##name##_##type(u32* to, const u8* from, float less = 0) { \
+#define KACHEL_UNPACK(name, subtract, both, power, number) \
+  template <int kCount> KACHEL_DEVICE void name(u32* to, const u8* from, float less = 0) { \
     kachel_spread<kCount>(to, from, power * 0x10001u); \
-    for (int i = 0; i < (kCount ? kCount / 2 : 1); ++i) to[i] = kachel_packed_sub_##type(to[i], kachel_both_##type(less + number)); \
+    for (int i = 0; i < (kCount ? kCount / 2 : 1); ++i) to[i] = subtract(to[i], both(less + number)); \
   }
-KACHEL_UNPACK(u4, f16, 0x6400u, 1024.0f)
-KACHEL_UNPACK(i4, f16, 0x6408u, 1032.0f)
-KACHEL_UNPACK(u4, bf16, 0x4300u, 128.0f)
-KACHEL_UNPACK(i4, bf16, 0x4308u, 136.0f)
+KACHEL_UNPACK(kachel_unpack_u4_f16, kachel_packed_sub_f16, kachel_both_f16, 0x6400u, 1024.0f)
+KACHEL_UNPACK(kachel_unpack_i4_f16, kachel_packed_sub_f16, kachel_both_f16, 0x6408u, 1032.0f)
+KACHEL_UNPACK(kachel_unpack_u4_bf16, kachel_packed_sub_bf16, kachel_both_bf16, 0x4300u, 128.0f)
+KACHEL_UNPACK(kachel_unpack_i4_bf16, kachel_packed_sub_bf16, kachel_both_bf16, 0x4308u, 136.0f)
 )cuda";
 
 }  // namespace kachel::lowering

@@ -2,6 +2,7 @@
 // target has no construct for. No toolkit header is used, which keeps compilation short.
 #pragma once
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,15 +24,6 @@ std::string emit_micro_kernel(const LoopMicroKernel& micro, const std::string& n
 // A function void (ptr to, i64 to_row, ptr from, i64 from_row): LoopTranspose from elements of this type.
 std::string emit_transpose(ir::DType from, int64_t lanes, const std::string& name);
 
-// Of kernels with a producer; of those and of kernels with wgmma.
-extern const char* const kMapPrelude;
-extern const char* const kBulkPrelude;
-extern const char* const kBulkCopyPrelude;
-extern const char* const kBulkStorePrelude;
-extern const char* const kClusterPrelude;
-extern const char* const kProxyPrelude;
-// Of kernels with kGroupMma, ahead of the functions below.
-extern const char* const kGroupMmaPrelude;
 // kGroupMma that follow one another into the same registers, all but the first of them adding.
 struct GroupRun {
   struct Product {
@@ -45,12 +37,17 @@ GroupRun group_run(const LoopBlock& body, size_t at);
 std::string group_run_function(const GroupRun& run);
 std::string group_run_call(const GroupRun& run, const std::string& c, const std::string& a, const std::string& b);
 
-// Device helpers that every emitted CUDA text begins with.
+// Device helpers of which an emitted CUDA text has those that it names (cuda_helpers.h).
 extern const char* const kCudaPrelude;
-extern const char* const kCudaMath;  // kachel_tanh and its like
+extern const char* const kCudaMath;       // kachel_tanh and its like
+extern const char* const kHopperPrelude;  // what only sm_90a has
 // Helper functions that every emitted LLVM module begins with.
 extern const char* const kLlvmPrelude;
 extern const char* const kLlvmMath;  // kachel_exp and its like
+
+// Letters, digits and underscores; whether `word` stands in the text by itself.
+bool in_word(char c);
+bool has_word(std::string_view text, std::string_view word);
 
 // Identifiers: `acc_`, `acc_2`, ...: the program's name with an underscore, which no word that begins with a letter
 // ends in, and a number where the name is taken. One that begins with an underscore gets a letter.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lowering/emit/cuda_helpers.h"
 #include "lowering/emit/emit_cuda_expr.h"
 #include "lowering/machine/machine.h"
 #include "lowering/passes/memory_plan.h"
@@ -65,16 +66,10 @@ class Emitter {
     if (expressions_.names_warp_group())
       text_.insert(names, fmt::format("  const int {} = {};\n", kWarpGroup,
                                       of_warp(fmt::format("{} / {}", name(kernel_.thread), kGroupThreads))));
-    std::string helpers = std::string(kCudaPrelude) + kCudaMath;
-    if (has_producer() || stores_boxes() || !group_functions_.empty()) helpers += kProxyPrelude;
-    if (!kernel_.maps.empty()) helpers += kMapPrelude;
-    if (has_producer()) helpers += kBulkPrelude;
-    if (has_producer() && !kernel_.maps.empty()) helpers += kBulkCopyPrelude;
-    if (clustered()) helpers += kClusterPrelude;
-    if (stores_boxes()) helpers += kBulkStorePrelude;
-    if (!group_functions_.empty()) helpers += kGroupMmaPrelude;
-    for (const std::string& function : group_functions_) helpers += function;
-    return helpers + text_;
+    std::string functions;
+    for (const std::string& function : group_functions_) functions += function;
+    text_ = functions + text_;
+    return cuda_helpers(text_) + text_;
   }
 
  private:
@@ -252,9 +247,11 @@ class Emitter {
     const int64_t rounds = (threads.extent + sharers() - 1) / sharers();
     if (threads.extent == sharers()) {
       line(depth, "{{");
-      line(depth + 1, "const int {} = {};", name(threads.index), thread());
-      if (threads.unroll) line(depth + 1, "const int {} = 0;", name(threads.slot));
+      const size_t begin = text_.size();
       block(threads.body, depth + 1);
+      for (const auto& [var, value] : {std::pair(threads.slot, std::string("0")), std::pair(threads.index, thread())})
+        if (has_word(std::string_view(text_).substr(begin), name(var)))
+          text_.insert(begin, fmt::format("{:{}}const int {} = {};\n", "", 2 * (depth + 1), name(var), value));
       line(depth, "}}");
       return;
     }
@@ -340,9 +337,9 @@ class Emitter {
       case Kind::kBulkCopy: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "{}kachel_bulk_{}({}, &p.maps[{}], {}, {}{}{});", first_only(), node.peers ? "multicast" : "copy",
-             at(0), node.immediate, at(2), expr(node.l2_policy, false), node.peers ? ", " + peers(node) : "",
-             coordinates);
+        line(depth, "{}kachel_bulk_{}_{}d({}, &p.maps[{}], {}, {}{}{});", first_only(),
+             node.peers ? "multicast" : "copy", node.coordinates.size(), at(0), node.immediate, at(2),
+             expr(node.l2_policy, false), node.peers ? ", " + peers(node) : "", coordinates);
         break;
       }
       case Kind::kPhaseExpect:
@@ -369,7 +366,8 @@ class Emitter {
       case Kind::kBulkStore: {
         std::string coordinates;
         for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "kachel_bulk_store(&p.maps[{}], {}{});", node.immediate, at(1), coordinates);
+        line(depth, "kachel_bulk_store_{}d(&p.maps[{}], {}{});", node.coordinates.size(), node.immediate, at(1),
+             coordinates);
         break;
       }
       case Kind::kBulkStoreWait:

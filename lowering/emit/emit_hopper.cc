@@ -3,11 +3,9 @@
 #include "lowering/emit/emit.h"
 
 namespace kachel::lowering {
-const char* const kProxyPrelude = R"cuda(
+const char* const kHopperPrelude = R"cuda(
 KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-)cuda";
 
-const char* const kGroupMmaPrelude = R"cuda(
 KACHEL_DEVICE void kachel_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KACHEL_DEVICE void kachel_group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kGroups> KACHEL_DEVICE void kachel_group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kGroups) : "memory"); }
@@ -21,15 +19,11 @@ template <int kCount, class T> KACHEL_DEVICE void kachel_pin(T* x) {
   for (int i = 0; i < kCount; ++i) kachel_pin(x[i]);
 }
 KACHEL_DEVICE u64 kachel_matrix(const void* p, u64 view) { return view | ((u64)(kachel_shared_address(p) & 0x3ffff) >> 4); }
-)cuda";
 
-const char* const kMapPrelude = R"cuda(
 struct __align__(128) kachel_map { u64 v[16]; };
 KACHEL_DEVICE void kachel_prefetch(const kachel_map* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 #define KACHEL_LIST(...) __VA_ARGS__
-)cuda";
 
-const char* const kBulkPrelude = R"cuda(
 // the threads that compute
 template <int kThreads> KACHEL_DEVICE void kachel_barrier() { asm volatile("bar.sync 1, %0;" :: "n"(kThreads) : "memory"); }
 template <int kCount> KACHEL_DEVICE void kachel_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kCount)); }
@@ -104,24 +98,21 @@ template <class T> KACHEL_DEVICE void kachel_store_shifted(T* to, const u32* x, 
   }
   *(uint4*)to = all;
 }
-)cuda";
 
-const char* const kBulkCopyPrelude = R"cuda(
-#define KACHEL_BULK_COPY(rank, types, places, values) \
-  KACHEL_DEVICE void kachel_bulk_copy(void* to, const kachel_map* map, u64* b, i64 policy, types) { \
+#define KACHEL_BULK_COPY(name, rank, types, places, values) \
+  KACHEL_DEVICE void name(void* to, const kachel_map* map, u64* b, i64 policy, types) { \
     asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {" places "}], [%2], %3;" \
                  :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "l"(policy), values : "memory"); \
   }
-KACHEL_BULK_COPY(2, KACHEL_LIST(int x, int y), "%4, %5", KACHEL_LIST("r"(x), "r"(y)))
-KACHEL_BULK_COPY(3, KACHEL_LIST(int x, int y, int z), "%4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_COPY(4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_COPY(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
-)cuda";
-
-// The shared memory of a cluster's blocks is laid out alike, so that an address in one names the same place in all; a
-// copy to several counts at the barrier of each. `blocks`: as bits, by their numbers, 8 at most. Without qualifiers the
-// arrival at another block's barrier is no fence of the whole device, which wgmma and the copy engine have no need of.
-const char* const kClusterPrelude = R"cuda(
+KACHEL_BULK_COPY(kachel_bulk_copy_2d, 2, KACHEL_LIST(int x, int y), "%4, %5", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_COPY(kachel_bulk_copy_3d, 3, KACHEL_LIST(int x, int y, int z), "%4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_COPY(kachel_bulk_copy_4d, 4, KACHEL_LIST(int x, int y, int z, int u), "%4, %5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_COPY(kachel_bulk_copy_5d, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%4, %5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+)cuda"
+    // The shared memory of a cluster's blocks is laid out alike, so that an address in one names the same place in all; a
+    // copy to several counts at the barrier of each. `blocks`: as bits, by their numbers, 8 at most. Without qualifiers the
+    // arrival at another block's barrier is no fence of the whole device, which wgmma and the copy engine have no need of.
+    R"cuda(
 KACHEL_DEVICE void kachel_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
@@ -131,21 +122,18 @@ template <int kThreads> KACHEL_DEVICE void kachel_phase_tell(u64* b, u32 blocks)
     asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
                  :: "r"(kachel_shared_address(b)), "r"(block) : "memory");
 }
-#define KACHEL_BULK_MULTICAST(rank, types, places, values) \
-  KACHEL_DEVICE void kachel_bulk_multicast(void* to, const kachel_map* map, u64* b, i64 policy, u32 blocks, types) { \
+#define KACHEL_BULK_MULTICAST(name, rank, types, places, values) \
+  KACHEL_DEVICE void name(void* to, const kachel_map* map, u64* b, i64 policy, u32 blocks, types) { \
     asm volatile("cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {" places "}], [%2], %3, %4;" \
                  :: "r"(kachel_shared_address(to)), "l"(map), "r"(kachel_shared_address(b)), "h"((u16)blocks), "l"(policy), values : "memory"); \
   }
-KACHEL_BULK_MULTICAST(2, KACHEL_LIST(int x, int y), "%5, %6", KACHEL_LIST("r"(x), "r"(y)))
-KACHEL_BULK_MULTICAST(3, KACHEL_LIST(int x, int y, int z), "%5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_MULTICAST(4, KACHEL_LIST(int x, int y, int z, int u), "%5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_MULTICAST(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%5, %6, %7, %8, %9", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
-)cuda";
-
-// By the first lane, once the warp's writes can be seen by the copy engine.
-const char* const kBulkStorePrelude = R"cuda(
-#define KACHEL_BULK_STORE(rank, types, places, values) \
-  KACHEL_DEVICE void kachel_bulk_store(const kachel_map* map, const void* from, types) { \
+KACHEL_BULK_MULTICAST(kachel_bulk_multicast_2d, 2, KACHEL_LIST(int x, int y), "%5, %6", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_MULTICAST(kachel_bulk_multicast_3d, 3, KACHEL_LIST(int x, int y, int z), "%5, %6, %7", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_MULTICAST(kachel_bulk_multicast_4d, 4, KACHEL_LIST(int x, int y, int z, int u), "%5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_MULTICAST(kachel_bulk_multicast_5d, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%5, %6, %7, %8, %9", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+// by the first lane, once the warp's writes can be seen by the copy engine
+#define KACHEL_BULK_STORE(name, rank, types, places, values) \
+  KACHEL_DEVICE void name(const kachel_map* map, const void* from, types) { \
     kachel_proxy_fence(); \
     __syncwarp(); \
     if ((threadIdx.x & 31) == 0) { \
@@ -154,10 +142,10 @@ const char* const kBulkStorePrelude = R"cuda(
       asm volatile("cp.async.bulk.commit_group;" ::: "memory"); \
     } \
   }
-KACHEL_BULK_STORE(2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
-KACHEL_BULK_STORE(3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_STORE(4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_STORE(5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+KACHEL_BULK_STORE(kachel_bulk_store_2d, 2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_STORE(kachel_bulk_store_3d, 3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_STORE(kachel_bulk_store_4d, 4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_STORE(kachel_bulk_store_5d, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 template <int kBoxes> KACHEL_DEVICE void kachel_bulk_store_wait() {
   if ((threadIdx.x & 31) == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kBoxes) : "memory");
   __syncwarp();

@@ -1,6 +1,7 @@
 // NVRTC as this library sees it: own declarations, bound at run time on the first compilation, checked against nvrtc.h
 // by nvrtc_api_check.cc. NVRTC 11.2 to 13 have all that is required.
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -34,11 +35,11 @@ enum class NvrtcResult : int32_t {
      const char* const* include_names))                                                                               \
   X(destroy_program, nvrtcDestroyProgram, NvrtcResult, (NvrtcProgram * program))                                      \
   X(compile_program, nvrtcCompileProgram, NvrtcResult, (NvrtcProgram program, int count, const char* const* options)) \
-  X(get_ptx_size, nvrtcGetPTXSize, NvrtcResult, (NvrtcProgram program, size_t* bytes))                                \
+  X(get_ptx_size, nvrtcGetPTXSize, NvrtcResult, (NvrtcProgram program, size_t * bytes))                               \
   X(get_ptx, nvrtcGetPTX, NvrtcResult, (NvrtcProgram program, char* ptx))                                             \
-  X(get_cubin_size, nvrtcGetCUBINSize, NvrtcResult, (NvrtcProgram program, size_t* bytes))                            \
+  X(get_cubin_size, nvrtcGetCUBINSize, NvrtcResult, (NvrtcProgram program, size_t * bytes))                           \
   X(get_cubin, nvrtcGetCUBIN, NvrtcResult, (NvrtcProgram program, char* cubin))                                       \
-  X(get_log_size, nvrtcGetProgramLogSize, NvrtcResult, (NvrtcProgram program, size_t* bytes))                         \
+  X(get_log_size, nvrtcGetProgramLogSize, NvrtcResult, (NvrtcProgram program, size_t * bytes))                        \
   X(get_log, nvrtcGetProgramLog, NvrtcResult, (NvrtcProgram program, char* log))
 
 #define KACHEL_NVRTC_OPTIONAL(X)                          \
@@ -55,8 +56,13 @@ struct NvrtcApi {
   int major = 0, minor = 0;
   std::vector<int> architectures;  // ascending: 75, 80, ..., 121
   std::string path;                // the file that was opened
-  // Whether --no-cache is understood; learned from the first refusal.
-  mutable std::atomic<bool> has_no_cache{true};
+  // What older ones do not know: a cache beside the store, and parts of CUDA that no emitted text uses (a third of what
+  // the front end, which works on one text at a time in a process, takes). Learned from the first refusal.
+  struct Option {
+    const char* text;
+    mutable std::atomic<bool> known{true};
+  };
+  std::array<Option, 2> options = {{{"--no-cache"}, {"--minimal"}}};
 
   std::string name() const;  // "nvrtc 13.0"
 };

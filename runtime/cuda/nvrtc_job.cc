@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/cuda/exit_guard.h"
@@ -70,6 +71,17 @@ bool defines(const CompileResult& result, const std::string& entry, bool ptx) {
   return result.binary.find(section) != std::string::npos;
 }
 
+// Whether the log of a refusal names one of these options that NVRTC may do without; it is not asked for again.
+bool forget_unknown(const NvrtcApi& api, const std::vector<const char*>& options, const std::string& log) {
+  for (const NvrtcApi::Option& option : api.options) {
+    if (std::find(options.begin(), options.end(), option.text) == options.end()) continue;
+    if (log.find(option.text + 2) == std::string::npos) continue;  // however many dashes it prints
+    option.known = false;
+    return true;
+  }
+  return false;
+}
+
 Status explain(const NvrtcJob& job, NvrtcResult result, bool stopped, std::string log) {
   const NvrtcApi& api = *job.api;
   switch (result) {
@@ -114,9 +126,9 @@ Result<CompileResult> NvrtcJob::run() const {
   if (!target.ptx) options.push_back("--ptxas-options=-v");
 
   for (;;) {
-    const bool no_cache = api->has_no_cache;
     std::vector<const char*> all = options;
-    if (no_cache) all.push_back("--no-cache");
+    for (const NvrtcApi::Option& option : api->options)
+      if (option.known) all.push_back(option.text);
 
     Program program(*api);
     NvrtcResult result = api->create_program(&program.handle_, text.c_str(), file.c_str(), 0, nullptr, nullptr);
@@ -125,10 +137,7 @@ Result<CompileResult> NvrtcJob::run() const {
     if (api->set_flow_callback) (void)api->set_flow_callback(program.handle_, ask_to_go_on, &flow);
     result = api->compile_program(program.handle_, static_cast<int>(all.size()), all.data());
     std::string log = text_of(api->get_log_size, api->get_log, program.handle_, true);
-    if (result == NvrtcResult::kInvalidOption && no_cache && log.find("no-cache") != std::string::npos) {
-      api->has_no_cache = false;
-      continue;
-    }
+    if (result == NvrtcResult::kInvalidOption && forget_unknown(*api, all, log)) continue;
     // Which code NVRTC gives for a compilation that was stopped depends on the stage that was running.
     if (result != NvrtcResult::kSuccess && flow.stopped) result = NvrtcResult::kCancelled;
     if (result != NvrtcResult::kSuccess) return explain(*this, result, flow.stopped, std::move(log));

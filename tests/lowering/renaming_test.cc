@@ -126,7 +126,7 @@ Case renamed_case(const Case& test, const ir::Kernel& kernel, const NameMap& to)
 // which they first appear. Comments, which quote the program, are left out.
 std::string normalise(std::string_view text, const Target& target) {
   const bool cpu = target.kind == Target::Kind::kCpu;
-  const std::string_view prelude = cpu ? kLlvmPrelude : kCudaPrelude, comment = cpu ? ";" : "//";
+  const std::string_view prelude = cpu ? kLlvmPrelude : "", comment = cpu ? ";" : "//";
   REQUIRE(text.starts_with(prelude));
   text.remove_prefix(prelude.size());
   auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
