@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -104,33 +105,52 @@ class Roundings {
   DType narrowest_ = DType::F32;
 };
 
-// Elements as floats: types of up to 16 bits through a table, since millions of them are read.
+// Elements as floats, a batch at a time. Loops without branches and of constant length, which compilers vectorise:
+// millions of elements are read for each candidate, while others compile.
 class Decoder {
  public:
-  explicit Decoder(DType type) : width_(ir::bits(type)) {
-    if (width_ > 16) return;
-    table_.resize(size_t{1} << width_);
-    for (size_t i = 0; i < table_.size(); ++i)
-      table_[i] = static_cast<float>(ir::decode_float(type, static_cast<uint32_t>(i)));
+  static constexpr size_t kBatch = 2048;
+  using Batch = std::array<float, kBatch>;
+
+  explicit Decoder(DType type) : type_(type) {
+    if (ir::bits(type) != 8) return;
+    for (uint32_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<float>(ir::decode_float(type, i));
   }
-  // Elements first .. first + count of the piece, at most kBatch.
-  void operator()(const OutputPiece& piece, int64_t first, int64_t count, float* out) const {
-    const char* from = piece.bytes.data() + first * (width_ / 8);
-    if (width_ > 16) {
-      std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
-    } else if (width_ == 16) {
+  // Elements first .. first + count of the piece, count <= kBatch; zeros behind them.
+  void operator()(const OutputPiece& piece, int64_t first, int64_t count, Batch* out) const {
+    const int64_t width = ir::bits(type_) / 8;
+    const char* from = piece.bytes.data() + first * width;
+    const auto bytes = static_cast<size_t>(count * width);
+    if (width == 4) {
+      if (bytes < sizeof(*out)) out->fill(0);
+      std::memcpy(out->data(), from, bytes);
+    } else if (width == 2) {
       std::array<uint16_t, kBatch> raw;
-      std::memcpy(raw.data(), from, static_cast<size_t>(count) * 2);
-      for (int64_t i = 0; i < count; ++i) out[i] = table_[raw[static_cast<size_t>(i)]];
+      if (bytes < sizeof(raw)) raw.fill(0);
+      std::memcpy(raw.data(), from, bytes);
+      type_ == DType::BF16 ? of_bf16(raw, out) : of_f16(raw, out);
     } else {
-      for (int64_t i = 0; i < count; ++i) out[i] = table_[static_cast<uint8_t>(from[i])];
+      out->fill(0);
+      for (size_t i = 0; i < bytes; ++i) (*out)[i] = table_[static_cast<uint8_t>(from[i])];
     }
   }
-  static constexpr int64_t kBatch = 2048;
 
  private:
-  int width_;
-  std::vector<float> table_;
+  static void of_bf16(const std::array<uint16_t, kBatch>& raw, Batch* out) {
+    for (size_t i = 0; i < kBatch; ++i) (*out)[i] = std::bit_cast<float>(uint32_t{raw[i]} << 16);
+  }
+  // The exponent's bias is 15, not 127: as f32 the same bits are too small by 2^112, subnormal ones too.
+  static void of_f16(const std::array<uint16_t, kBatch>& raw, Batch* out) {
+    for (size_t i = 0; i < kBatch; ++i) {
+      const uint32_t bits = raw[i], sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+      const uint32_t infinite = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+      const uint32_t scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
+      (*out)[i] = std::bit_cast<float>(sign | scaled | infinite);
+    }
+  }
+
+  DType type_;
+  std::array<float, 256> table_{};  // of 8-bit types
 };
 
 int64_t elements_in(DType type, const OutputPiece& piece) {
@@ -169,67 +189,76 @@ std::string tally(DType type, const std::vector<OutputPiece>& expected, const st
   return fmt::format("{} of {} elements are wrong; {}", count, total, first);
 }
 
-// Without branches on the values: in millions of elements of which half are off by a bit, those cost most.
-std::string compare_floats(DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
-                           const std::vector<OutputPiece>& actual) {
-  constexpr double kLargest = std::numeric_limits<float>::max();
+bool is_finite(float x) {
+  return std::abs(x) <= std::numeric_limits<float>::max();
+}
+
+// Calls batch(piece, first, count) on all elements.
+template <class Fn>
+void in_batches(DType type, const std::vector<OutputPiece>& pieces, const Fn& batch) {
+  constexpr auto kMost = static_cast<int64_t>(Decoder::kBatch);
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const int64_t all = elements_in(type, pieces[p]);
+    for (int64_t first = 0; first < all; first += kMost) batch(p, first, std::min(all - first, kMost));
+  }
+}
+
+float largest_of(DType type, const std::vector<OutputPiece>& pieces) {
   const Decoder decode(type);
-  std::array<float, Decoder::kBatch> want, got;
-  auto in_batches = [&](const OutputPiece& piece, const auto& batch) {
-    const int64_t all = elements_in(type, piece);
-    for (int64_t first = 0; first < all; first += Decoder::kBatch) batch(first, std::min(all - first, Decoder::kBatch));
-  };
+  Decoder::Batch values;
   float largest = 0;
-  for (const OutputPiece& piece : expected)
-    in_batches(piece, [&](int64_t first, int64_t count) {
-      decode(piece, first, count, want.data());
-      for (int64_t i = 0; i < count; ++i) {
-        const float magnitude = std::abs(want[static_cast<size_t>(i)]);
-        largest = magnitude > largest && magnitude <= static_cast<float>(kLargest) ? magnitude : largest;
-      }
-    });
-  const double absolute = tolerance.absolute * largest;
+  in_batches(type, pieces, [&](size_t p, int64_t first, int64_t count) {
+    decode(pieces[p], first, count, &values);
+    for (const float value : values) largest = is_finite(value) ? std::max(largest, std::abs(value)) : largest;
+  });
+  return largest;
+}
+
+std::string compare_floats(DType type, float relative, float absolute, const std::vector<OutputPiece>& expected,
+                           const std::vector<OutputPiece>& actual) {
+  const Decoder decode(type);
+  Decoder::Batch want, got;
   auto is_wrong = [&](size_t i) {
-    const double a = want[i], b = got[i], off = std::abs(a - b);
-    const bool close = off <= tolerance.relative * std::max(std::abs(a), std::abs(b)) + absolute;
-    const bool finite = (std::abs(a) <= kLargest) & (std::abs(b) <= kLargest);
-    return !((a == b) | ((a != a) & (b != b)) | (finite & close));
+    const float a = want[i], b = got[i];
+    const bool close = std::abs(a - b) <= relative * std::max(std::abs(a), std::abs(b)) + absolute;
+    return !((a == b) | ((a != a) & (b != b)) | (is_finite(a) & is_finite(b) & close));
   };
   int64_t wrong = 0, total = 0;
   std::string first_wrong;
-  for (size_t p = 0; p < expected.size(); ++p) {
-    total += elements_in(type, expected[p]);
-    if (expected[p].bytes == actual[p].bytes) continue;
-    in_batches(expected[p], [&](int64_t first, int64_t count) {
-      decode(expected[p], first, count, want.data());
-      decode(actual[p], first, count, got.data());
-      int64_t here = 0;
-      for (size_t i = 0; i < static_cast<size_t>(count); ++i) here += is_wrong(i);
-      if (here && !wrong) {
-        size_t i = 0;
-        while (!is_wrong(i)) ++i;
-        first_wrong =
-            fmt::format("element {} is {}, the reference has {}",
-                        expected[p].first_byte * 8 / ir::bits(type) + first + static_cast<int64_t>(i), got[i], want[i]);
-      }
-      wrong += here;
-    });
-  }
+  in_batches(type, expected, [&](size_t p, int64_t first, int64_t count) {
+    total += count;
+    const size_t from = static_cast<size_t>(first * ir::bits(type) / 8),
+                 bytes = static_cast<size_t>(count * ir::bits(type) / 8);
+    if (std::memcmp(&expected[p].bytes[from], &actual[p].bytes[from], bytes) == 0) return;
+    decode(expected[p], first, count, &want);
+    decode(actual[p], first, count, &got);
+    int32_t here = 0;
+    for (size_t i = 0; i < Decoder::kBatch; ++i) here += is_wrong(i);
+    if (here && !wrong) {
+      size_t i = 0;
+      while (!is_wrong(i)) ++i;
+      first_wrong =
+          fmt::format("element {} is {}, the reference has {}",
+                      expected[p].first_byte * 8 / ir::bits(type) + first + static_cast<int64_t>(i), got[i], want[i]);
+    }
+    wrong += here;
+  });
   return wrong ? fmt::format("{} of {} elements are wrong; {}", wrong, total, first_wrong) : "";
 }
 
 }  // namespace
 
-std::string compare_pieces(DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
-                           const std::vector<OutputPiece>& actual) {
+OutputReference::OutputReference(DType type, std::vector<OutputPiece> pieces)
+    : type_(type), pieces_(std::move(pieces)), largest_(ir::is_float(type) ? largest_of(type, pieces_) : 0) {}
+
+std::string OutputReference::compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const {
+  if (ir::is_float(type_))
+    return compare_floats(type_, static_cast<float>(tolerance.relative),
+                          static_cast<float>(tolerance.absolute * static_cast<double>(largest_)), pieces_, actual);
   using Piece = const OutputPiece&;
-  if (!ir::is_float(type)) {
-    auto value = [type](Piece piece, int64_t i) { return ir::load_element(type, piece.bytes.data(), i).i; };
-    return tally(
-        type, expected, actual, [&](Piece want, Piece got, int64_t i) { return value(want, i) != value(got, i); },
-        value);
-  }
-  return compare_floats(type, tolerance, expected, actual);
+  auto value = [this](Piece piece, int64_t i) { return ir::load_element(type_, piece.bytes.data(), i).i; };
+  return tally(
+      type_, pieces_, actual, [&](Piece want, Piece got, int64_t i) { return value(want, i) != value(got, i); }, value);
 }
 
 std::vector<ByteRange> pieces_to_compare(int64_t bytes) {

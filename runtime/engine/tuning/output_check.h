@@ -29,10 +29,20 @@ struct OutputPiece {
   std::vector<char> bytes;
 };
 
-// "" if all elements of `actual` are within tolerance of `expected` (two NaN are equal, integers must be); otherwise a
-// sentence that says where and by how much. REQUIRES: pieces of equal place and size, whole elements.
-std::string compare_pieces(ir::DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
-                           const std::vector<OutputPiece>& actual);
+// What candidates are compared with. Immutable; free for all threads.
+class OutputReference {
+ public:
+  OutputReference() = default;
+  OutputReference(ir::DType type, std::vector<OutputPiece> pieces);
+  // "" if all elements of `actual` are within tolerance of these (two NaN are equal, integers must be); otherwise a
+  // sentence that says where and by how much. REQUIRES: pieces of equal place and size, whole elements.
+  std::string compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const;
+
+ private:
+  ir::DType type_ = ir::DType::F32;
+  std::vector<OutputPiece> pieces_;
+  float largest_ = 0;  // finite magnitude
+};
 
 // Byte ranges of a span of `bytes` to compare: all of it up to a limit of 8 MiB, else evenly spread pieces of 32 KiB
 // that include both ends. A wrong tile is thousands of elements wide, so it meets some piece.

@@ -51,7 +51,8 @@ Result<std::vector<OutputPiece>> OutputCopies::fetch(const Output& output) const
 
 Status OutputCopies::keep() {
   for (Output& output : outputs_) {
-    KACHEL_ASSIGN(output.reference, fetch(output));
+    KACHEL_ASSIGN(std::vector<OutputPiece> pieces, fetch(output));
+    output.reference = OutputReference(output.type, std::move(pieces));
   }
   return {};
 }
@@ -59,8 +60,7 @@ Status OutputCopies::keep() {
 Status OutputCopies::compare(ir::DType narrowest, const std::string& configuration) const {
   for (const Output& output : outputs_) {
     KACHEL_ASSIGN(const std::vector<OutputPiece> pieces, fetch(output));
-    const std::string wrong =
-        compare_pieces(output.type, tolerance_for(output.type, narrowest), output.reference, pieces);
+    const std::string wrong = output.reference.compare(tolerance_for(output.type, narrowest), pieces);
     if (!wrong.empty())
       return invalid(
           fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, wrong));

@@ -32,7 +32,7 @@ class OutputCopies {
     int64_t bytes = 0;
     void* original = nullptr;
     Workspace copy;
-    std::vector<OutputPiece> reference;
+    OutputReference reference;
   };
   Result<std::vector<OutputPiece>> fetch(const Output& output) const;
 

@@ -1,6 +1,10 @@
 #include "runtime/engine/tuning/output_check.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <cstring>
+#include <random>
 
 #include "ir/numerics.h"
 #include "tests/runtime/engine/engine_fixture.h"
@@ -24,7 +28,7 @@ std::vector<OutputPiece> piece(DType type, const std::vector<double>& values) {
 }
 
 std::string compare(DType type, DType narrowest, const std::vector<double>& want, const std::vector<double>& got) {
-  return compare_pieces(type, tolerance_for(type, narrowest), piece(type, want), piece(type, got));
+  return OutputReference(type, piece(type, want)).compare(tolerance_for(type, narrowest), piece(type, got));
 }
 
 TEST_CASE("reordered sums pass, wrong values do not") {
@@ -47,6 +51,55 @@ TEST_CASE("integers are exact, NaN is itself, infinities are not near") {
   CHECK_FALSE(compare(DType::F32, DType::F32, {1, 1}, {nan, 1}).empty());
   CHECK_FALSE(compare(DType::F32, DType::F32, {inf, 1}, {3e38, 1}).empty());
   CHECK_FALSE(compare(DType::F32, DType::F32, {inf, 1}, {-inf, 1}).empty());
+}
+
+// The rule of output_check.h in f64, on two codes of the type.
+bool within(DType type, uint32_t want, uint32_t got, const Tolerance& tolerance, double largest) {
+  const double a = ir::decode_float(type, want), b = ir::decode_float(type, got);
+  if (a == b || (std::isnan(a) && std::isnan(b))) return true;
+  const double allowed = tolerance.relative * std::max(std::abs(a), std::abs(b)) + tolerance.absolute * largest;
+  return std::isfinite(a) && std::isfinite(b) && std::abs(a - b) <= allowed;
+}
+
+TEST_CASE("any two codes are told apart as their values are") {
+  std::mt19937 random(7);
+  for (DType type : {DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2}) {
+    const uint32_t codes = 1u << ir::bits(type);
+    const size_t width = static_cast<size_t>(ir::bits(type)) / 8;
+    const Tolerance tolerance = tolerance_for(type, DType::F32);
+    for (int round = 0; round < 20000; ++round) {
+      // The second of the two alone differs; half of the pairs are near each other.
+      const uint32_t first = random() % codes, want = random() % codes;
+      const uint32_t got = round % 2 ? (want + random() % 9) % codes : random() % codes;
+      OutputPiece expected, actual;
+      expected.bytes.resize(2 * width);
+      std::memcpy(expected.bytes.data(), &first, width);
+      actual = expected;
+      std::memcpy(expected.bytes.data() + width, &want, width);
+      std::memcpy(actual.bytes.data() + width, &got, width);
+      double largest = 0;
+      for (uint32_t code : {first, want})
+        if (const double value = std::abs(ir::decode_float(type, code)); std::isfinite(value))
+          largest = std::max(largest, value);
+      const std::string wrong = OutputReference(type, {expected}).compare(tolerance, {actual});
+      CAPTURE(ir::name(type));
+      CAPTURE(first);
+      CAPTURE(want);
+      CAPTURE(got);
+      REQUIRE(wrong.empty() == within(type, want, got, tolerance, largest));
+    }
+  }
+}
+
+TEST_CASE("a wrong element is found in every batch and at a piece's end") {
+  for (DType type : {DType::F32, DType::F16, DType::F8E5M2})
+    for (size_t at : {size_t{0}, size_t{2047}, size_t{2048}, size_t{5000}}) {
+      std::vector<double> want(5001, 1.0), got = want;
+      got[at] = -4;
+      const std::string wrong = compare(type, DType::F32, want, got);
+      CHECK(wrong.find("1 of 5001") != std::string::npos);
+      CHECK(wrong.find(fmt::format("element {} is -4,", at)) != std::string::npos);
+    }
 }
 
 TEST_CASE("the narrowest rounding is that of computed values") {
