@@ -39,6 +39,7 @@ runtime::EngineOptions engine_options(const kachel_engine_options& given) {
   if (given.compile_limit_ns != 0) options.compile_limit_ns = limit_of(given.compile_limit_ns);
   options.compile_threads = static_cast<unsigned>(std::max(given.compile_threads, 0));
   options.devices.cpu_threads = given.cpu_threads;
+  options.devices.launches_apart = given.launches_apart != 0;
   if (given.nvrtc_path) options.devices.nvrtc_path = given.nvrtc_path;
   if (given.target) options.devices.target = given.target;
   if (given.cpu_compiler_path) options.devices.cpu_compiler_path = given.cpu_compiler_path;

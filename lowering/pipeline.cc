@@ -268,8 +268,9 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   Lowered lowered;
   const bool cpu = target.kind == Target::Kind::kCpu;
   if (!cpu && !target.generic) lowered.flaw = flaw_of(lowering);
-  lowered.text =
-      cpu ? emit_llvm(loops) : (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops);
+  lowered.text = cpu ? emit_llvm(loops)
+                     : (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") +
+                           emit_cuda(loops, target.architecture >= 90);
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
   lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);

@@ -28,7 +28,7 @@ struct DeviceProperties {
   int32_t instructions = 0;  // CUDA: lowering uses those of this architecture, 10 * major + minor, at most the device's
   int32_t multiprocessors = 1;           // CPU: worker threads
   int32_t warp_size = 32;                // CPU: 1
-  bool overlapping_launches = false;     // LaunchDims::overlaps may be set
+  bool overlapping_launches = false;     // LaunchDims::overlaps may be set, and is wanted
   bool tensor_maps = false;              // Device::encode_map() works
   bool streaming_stores = true;          // CPU: lowering::Target::streaming_stores
   bool bounded_waits = false;            // CUDA: lowering::Target::bounded_waits
@@ -88,7 +88,7 @@ struct LaunchDims {
   uint32_t blocks = 0;        // one-dimensional; the kernel itself walks its tiles with a grid-stride loop
   uint32_t threads = 1;       // per block; 1 on the CPU
   uint32_t shared_bytes = 0;  // dynamic shared memory a block; on the CPU the arena handed to each worker
-  bool overlaps = false;      // may begin before the launch before it on its stream has ended: the kernel itself waits
+  bool overlaps = false;      // may begin before what precedes it on its stream has ended: the kernel itself waits
 };
 
 // A function of a loaded module. Valid as long as its module.
@@ -181,6 +181,7 @@ struct DeviceOptions {
   std::string nvrtc_path;         // libnvrtc or its folder; env KACHEL_NVRTC overrides
   std::string cpu_compiler_path;  // libkachel_llvm.so or its folder; env KACHEL_LLVM overrides
   int32_t cpu_threads = 0;        // 0: all
+  bool launches_apart = false;    // no launch overlaps; so it is with env KACHEL_LAUNCHES_APART=1, too
   std::string target;             // an engine's only CUDA device is one of this architecture that need not be there
 };
 

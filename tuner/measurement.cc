@@ -135,6 +135,17 @@ bool Measurement::settled(const std::vector<Standing>& standings) const {
   });
 }
 
+// Who is known to have lost need not be known to half a percent.
+void Measurement::drop_slower(const std::vector<Standing>& ranked) {
+  for (const Standing& standing : ranked) {
+    if (!standing.ratio_interval || standing.ratio_interval->low <= 1 + env_.rules.min_tie_band) continue;
+    const auto trial =
+        std::find_if(live_.begin(), live_.end(), [&](const Trial& one) { return one.index == standing.index; });
+    lose(*trial, fmt::format("took {:.3f} times the best in blocks", standing.ratio));
+    live_.erase(trial);
+  }
+}
+
 const Effort& Measurement::effort_of(size_t index) const {
   return std::find_if(live_.begin(), live_.end(), [&](const Trial& trial) { return trial.index == index; })->effort;
 }
@@ -181,7 +192,10 @@ Status Measurement::blocks() {
     ++rounds_done_;
     KACHEL_TRY(report(nullptr, true));
     if (live_.size() < 2) break;
-    if (around + 1 >= limits.min_blocks && settled(standings())) break;
+    if (around + 1 < limits.min_blocks) continue;
+    const std::vector<Standing> ranked = standings();
+    if (settled(ranked)) break;
+    drop_slower(ranked);
   }
   return {};
 }

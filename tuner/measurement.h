@@ -17,7 +17,8 @@
 //   blocks         only where the best takes 200 us or more, but less than a block, since a run of that length is one
 //                  by itself: up to 4 finalists, the best of each kind first (of efforts that are alike, power makes
 //                  as much, so that blocks would tell nothing new), each run for 80 ms at a stretch of which the last
-//                  quarter is recorded; 2 to 4 times around, back and forth. Each run but a block's first one begins as
+//                  quarter is recorded; 2 to 4 times around, back and forth, the last two without those whose paired
+//                  ratio to the best lies wholly above the tie band. Each run but a block's first one begins as
 //                  the one before it leaves the caches. Up to 1.6 s, or twice that where few runs fill a block, so a
 //                  device that is not limited by power should have them turned off (block_ns = 0).
 //
@@ -162,6 +163,7 @@ class Measurement {
   // Whether they end here, settled or not.
   bool rounds_suffice(int rounds) const;
   void choose_finalists();
+  void drop_slower(const std::vector<Standing>& ranked);
   const Effort& effort_of(size_t index) const;
   std::vector<Standing> standings() const;
   bool settled(const std::vector<Standing>& standings) const;

@@ -165,11 +165,7 @@ KACHEL_DEVICE void kachel_zero2(void* to) { *(u16*)to = 0; }
 KACHEL_DEVICE void kachel_zero1(void* to) { *(u8*)to = 0; }
 // What comes next on the stream may begin, and what came before has ended, where the launch has let it overlap; nothing of
 // what it wrote is read before.
-KACHEL_DEVICE void kachel_after_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
-#endif
-}
+KACHEL_DEVICE void kachel_after_previous() { asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory"); }
 KACHEL_DEVICE u32 kachel_shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // nothing is read where `inside` is false: zeros are written
 #define KACHEL_COPY_ASYNC(name, n, cache) \

@@ -12,8 +12,9 @@ namespace kachel::lowering {
 
 inline constexpr const char* kEntry = "kachel_kernel";
 
-// __global__ void kachel_kernel(const __grid_constant__ kachel_params), params: one 8-byte slot a parameter.
-std::string emit_cuda(const LoopKernel& kernel);
+// __global__ void kachel_kernel(const __grid_constant__ kachel_params), params: one 8-byte slot a parameter. `overlaps`
+// (sm_90): its launches may begin before what precedes them has ended, so it waits for that itself.
+std::string emit_cuda(const LoopKernel& kernel, bool overlaps);
 // void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
 std::string emit_llvm(const LoopKernel& kernel);
 

@@ -20,7 +20,7 @@ using ir::ExprRef;
 
 class Emitter {
  public:
-  explicit Emitter(const LoopKernel& kernel) : kernel_(kernel), expressions_(kernel) {}
+  Emitter(const LoopKernel& kernel, bool overlaps) : kernel_(kernel), expressions_(kernel), overlaps_(overlaps) {}
 
   std::string run() {
     const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
@@ -42,12 +42,12 @@ class Emitter {
         line(1, "if (threadIdx.x == {}) for (int i = 0; i < {}; ++i) kachel_prefetch(&p.maps[i]);", consumers(),
              kernel_.maps.size());
       phases();
-      line(1, "kachel_after_previous();");
+      wait_for_previous();
       line(1, "if (threadIdx.x < {}) {{", consumers());
       if (kernel_.registers) line(1, "kachel_more_registers<{}>();", kernel_.registers);
       first_turn();
     }
-    if (!has_producer()) line(1, "kachel_after_previous();");
+    if (!has_producer()) wait_for_previous();
     kernel_.teams > 1 ? tiles_in_turn() : tiles(kernel_.body);
     // A block's shared memory is given away when it ends.
     if (stores_boxes()) line(1, "kachel_bulk_store_wait<0>();");
@@ -90,6 +90,9 @@ class Emitter {
                        [](const LoopBuffer& buffer) { return buffer.of_warps; });
   }
 
+  void wait_for_previous() {
+    if (overlaps_) line(1, "kachel_after_previous();");
+  }
   void tiles(const LoopBlock& body) {
     const std::string &tile = name(kernel_.tile), &count = name(kernel_.tiles);
     if (kernel_.one_tile) {
@@ -438,13 +441,14 @@ class Emitter {
   CudaExpressions expressions_;
   std::set<std::string> group_functions_;
   std::string text_, workspace_;
+  const bool overlaps_;
   bool producing_ = false;
 };
 
 }  // namespace
 
-std::string emit_cuda(const LoopKernel& kernel) {
-  return Emitter(kernel).run();
+std::string emit_cuda(const LoopKernel& kernel, bool overlaps) {
+  return Emitter(kernel, overlaps).run();
 }
 
 }  // namespace kachel::lowering

@@ -15,6 +15,11 @@ namespace {
 // Where the driver names no L2, this is larger than any.
 constexpr int64_t kUnknownL2Bytes = int64_t{128} << 20;
 
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value && *value != '0';
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> CudaDevice::open(const DriverApi& api, int32_t id, const DeviceOptions& options) {
@@ -29,7 +34,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const DriverApi& api, int32_t i
   KACHEL_DRIVER_TRY(api, api.device_get(&ordinal, id), "cuDeviceGet");
   KACHEL_ASSIGN(auto context, CudaContext::retain(api, ordinal));
   std::unique_ptr<CudaDevice> device(new CudaDevice(std::move(context), options));
-  KACHEL_TRY(device->read_properties(id));
+  KACHEL_TRY(device->read_properties(id, options));
   return std::unique_ptr<Device>(std::move(device));
 }
 
@@ -40,7 +45,7 @@ CudaDevice::~CudaDevice() {
   if (current.status().ok()) (void)context_->api().mem_pool_destroy(pool_);
 }
 
-Status CudaDevice::read_properties(int32_t id) {
+Status CudaDevice::read_properties(int32_t id, const DeviceOptions& options) {
   const DriverApi& api = context_->api();
   const DeviceOrdinal ordinal = context_->device();
   char name[256] = {};
@@ -66,9 +71,11 @@ Status CudaDevice::read_properties(int32_t id) {
     pools = 0;
   KACHEL_ASSIGN(properties_.instructions, chosen_instructions(10 * major + minor, std::getenv("KACHEL_INSTRUCTIONS")));
   properties_.tensor_maps = properties_.instructions >= 90 && api.tensor_map_encode && api.tensor_map_move;
-  properties_.overlapping_launches = major >= 9 && api.launch_kernel_ex;
-  const char* bounded = std::getenv("KACHEL_BOUNDED_WAITS");
-  properties_.bounded_waits = bounded && *bounded && *bounded != '0';
+  // What is lowered for sm_90 waits by itself. Graphs can have such launches since CUDA 12.3.
+  properties_.overlapping_launches = properties_.instructions >= 90 && api.launch_kernel_ex &&
+                                     api.cuda_version >= 12030 && !options.launches_apart &&
+                                     !is_set("KACHEL_LAUNCHES_APART");
+  properties_.bounded_waits = is_set("KACHEL_BOUNDED_WAITS");
 
   properties_.kind = DeviceKind::kCuda;
   properties_.id = id;

@@ -41,7 +41,7 @@ class CudaDevice : public Device {
  private:
   CudaDevice(std::shared_ptr<const CudaContext> context, const DeviceOptions& options)
       : context_(std::move(context)), compiler_(options.nvrtc_path) {}
-  Status read_properties(int32_t id);
+  Status read_properties(int32_t id, const DeviceOptions& options);
   Status check_size(size_t bytes) const;
   void open_pool();
   template <class Call>

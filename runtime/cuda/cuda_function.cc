@@ -6,8 +6,7 @@ namespace kachel::runtime::cuda {
 
 DriverResult CudaFunction::enqueue(const LaunchDims& dims, const void* params, void* stream) const {
   void* values[] = {const_cast<void*>(params)};  // the driver only reads
-  if (dims.overlaps) [[unlikely]]
-    return enqueue_overlapping(dims, values, stream);
+  if (dims.overlaps) return enqueue_overlapping(dims, values, stream);
   return launch_kernel_(function_, dims.blocks, 1, 1, dims.threads, 1, 1, dims.shared_bytes, to_stream(stream), values,
                         nullptr);
 }

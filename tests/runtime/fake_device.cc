@@ -174,6 +174,7 @@ FakeDevice::FakeDevice(FakeOptions options) : state_(std::make_shared<FakeState>
   properties_.model = options.model;
   properties_.driver = "fake driver 1";
   properties_.multiprocessors = options.multiprocessors;
+  properties_.overlapping_launches = options.overlapping_launches;
   properties_.compute_major = options.compute_major;
   properties_.shared_bytes_per_block = options.shared_bytes_per_block;
   properties_.l2_bytes = 1 << 20;

@@ -22,6 +22,7 @@ struct FakeOptions {
   int32_t multiprocessors = 4;
   int64_t shared_bytes_per_block = 96 << 10;
   int64_t memory_bytes = int64_t{1} << 30;  // allocations beyond it fail
+  bool overlapping_launches = false;
   int32_t compute_major = 0;                // 9: there are rates, so that the cost model has something to say
 };
 

@@ -157,6 +157,24 @@ TEST_CASE("long kernels are decided in blocks, short ones are not") {
   CHECK(quick.records[0].samples.size() == 1);
 }
 
+TEST_CASE("two that noise keeps apart go on in blocks without those that have lost") {
+  Bench bench(bases({1'000'000, 1'001'000, 1'070'000, 1'080'000}));
+  bench.device.noise = 0.02;
+  bench.limits.target_half_width = 0.0001;
+  REQUIRE(bench.measure().ok());
+  std::vector<size_t> samples;
+  for (const CandidateRecord& record : bench.records) {
+    REQUIRE(record.samples.size() == 2);
+    samples.push_back(record.samples[1].ns.size());
+  }
+  CHECK(samples[0] == samples[1]);
+  CHECK(samples[2] == samples[3]);
+  CHECK(samples[0] == 2 * samples[2]);  // four blocks, and two
+  CHECK(bench.state(1) == CandidateState::kMeasured);
+  CHECK(bench.state(2) == CandidateState::kPruned);
+  CHECK(bench.records[2].message.find("the best in blocks") != std::string::npos);
+}
+
 TEST_CASE("finalists are the best of each kind, then the best of all") {
   const Effort hungry{.operands = 100, .l2 = 100}, thrifty{.operands = 80, .l2 = 90};
   auto bench_of = [&](bool known) {

@@ -19,7 +19,8 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
   if (!specialisation) return call;
   const KernelModel& kernel = *call->model_;
   KACHEL_TRY(specialisation->grid(arguments.inputs(), call->grid_));
-  call->grid_.overlaps = overlaps;
+  call->follows_ = overlaps;
+  call->grid_.overlaps = overlaps || specialisation->begins_early(arguments, call->grid_.blocks);
   auto reads_scalars = [](const HostProgram& program) { return program.mentions_scalars(); };
   call->dynamic_ = std::any_of(kernel.grid.begin(), kernel.grid.end(), reads_scalars) ||
                    std::any_of(kernel.where.begin(), kernel.where.end(),
@@ -69,7 +70,7 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
   KACHEL_TRY(admit_scalars(*model_, inputs));
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
-  grid.overlaps = grid_.overlaps;
+  grid.overlaps = follows_ || specialisation_->begins_early(*arguments_, grid.blocks);
   if (grid.blocks == 0) return {};
   alignas(128) uint64_t slots[kMaxSlots];
   patch(pointers, scalars, slots);

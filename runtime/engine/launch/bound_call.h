@@ -50,6 +50,7 @@ class BoundCall final : public BoundLaunch {
   std::vector<uint64_t> slots_;
   std::vector<Patch> pointer_patches_, scalar_patches_, map_patches_;
   bool dynamic_ = false;
+  bool follows_ = false;                       // LaunchSettings::overlaps
   std::unique_ptr<BoundArguments> arguments_;  // where dynamic
   LastingScratch workspace_;
 };

@@ -98,11 +98,32 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
     const uint64_t blocks = static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(times);
     made->hot_.limit.blocks = blocks;
   }
+  if (properties.overlapping_launches) KACHEL_TRY(made->allow_overlaps());
   return made;
+}
+
+// Blocks that begin early take what places are free, and keep to them. Where several fit on a multiprocessor and there
+// are not enough of them for all, some get two and others none. What waits for memory takes up to twice as long then,
+// and up to a fifth longer where one fits, of what nobody has found out; a launch that reads little is too short to
+// lose by it, and gains what a launch costs.
+Status Specialisation::allow_overlaps() {
+  KACHEL_ASSIGN(const int32_t each, function_->occupancy(hot_.threads, hot_.shared_bytes));
+  const DeviceProperties& properties = device_.properties();
+  hot_.overlaps_from = each > 1 ? static_cast<uint32_t>(each * std::max(properties.multiprocessors, 1)) : 1;
+  hot_.overlaps_within_bytes = properties.l2_bytes / 4;
+  return {};
+}
+
+bool Specialisation::begins_early(const BoundArguments& arguments, uint32_t blocks) const {
+  if (blocks < hot_.overlaps_from) return false;
+  int64_t bytes = 0;
+  for (int tensor : tensors_) bytes += arguments.tensors[tensor].bytes;
+  return bytes <= hot_.overlaps_within_bytes;
 }
 
 void Specialisation::prepare(const KernelModel& model) {
   hot_.function = function_.get();
+  tensors_ = model.tensors;
   hot_.threads = static_cast<uint32_t>(step_.threads);
   hot_.shared_bytes = static_cast<uint32_t>(step_.shared_bytes);
   hot_.workspace_bytes = step_.workspace_bytes;
@@ -154,17 +175,22 @@ Result<size_t> Specialisation::fill_slots(const BoundArguments& arguments, const
   return size_t{hot_.words};
 }
 
+inline Status Specialisation::enqueue(uint32_t blocks, bool overlaps, const uint64_t* slots, size_t count,
+                                      void* stream) const {
+  const LaunchDims dims{blocks, hot_.threads, hot_.shared_bytes, overlaps};
+  return hot_.function->launch(dims, slots, count * sizeof(uint64_t), stream);
+}
+
 [[gnu::hot]] Status Specialisation::launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count,
                                                  void* stream) const {
-  const LaunchDims dims{grid.blocks, hot_.threads, hot_.shared_bytes, grid.overlaps};
-  return hot_.function->launch(dims, slots, count * sizeof(uint64_t), stream);
+  return enqueue(grid.blocks, grid.overlaps, slots, count, stream);
 }
 
 Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const {
   if (grid.blocks == 0) return {};
   alignas(128) uint64_t slots[kMaxSlots];
   KACHEL_ASSIGN(const size_t count, fill_slots(arguments, grid, slots));
-  return launch_slots(grid, slots, count, stream);
+  return enqueue(grid.blocks, grid.overlaps || begins_early(arguments, grid.blocks), slots, count, stream);
 }
 
 [[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream, bool overlaps) const {

@@ -60,6 +60,8 @@ class Specialisation {
   // The parts that a bound call keeps for itself.
   // `out`: room for kMaxSlots words, 128-byte aligned. Says how many there are.
   Result<size_t> fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const;
+  // Whether such a launch begins before what precedes it has ended, whatever that is: where that is quicker.
+  bool begins_early(const BoundArguments& arguments, uint32_t blocks) const;
   Status launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count, void* stream) const;
 
   Device& device() const { return device_; }
@@ -83,6 +85,9 @@ class Specialisation {
     const DeviceFunction* function = nullptr;
     BlockLimit limit;
     int64_t workspace_bytes = 0;
+    // So many blocks begin early if the tensors are so small.
+    uint32_t overlaps_from = std::numeric_limits<uint32_t>::max();
+    int64_t overlaps_within_bytes = 0;
     uint32_t threads = 1, shared_bytes = 0;
     uint32_t slots = 0, grid_rank = 0;
     uint32_t words = 0;  // slots and maps
@@ -91,6 +96,8 @@ class Specialisation {
   };
 
   Specialisation(Device& device, PlanRecord plan, TunableValues values);
+  Status allow_overlaps();
+  Status enqueue(uint32_t blocks, bool overlaps, const uint64_t* slots, size_t count, void* stream) const;
   void prepare(const KernelModel& model);
   static uint16_t source_of(const lowering::Slot& slot);
 
@@ -99,6 +106,7 @@ class Specialisation {
   PlanRecord plan_;
   PlanStep step_;
   TunableValues values_;
+  std::vector<int> tensors_;       // KernelModel::tensors
   std::vector<HostProgram> grid_;  // with the values of the tunables put in; hot_.grid may refer to it
   std::unique_ptr<DeviceModule> module_;
   std::unique_ptr<DeviceFunction> function_;

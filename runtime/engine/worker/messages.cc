@@ -49,6 +49,7 @@ std::string encode_task(const WorkerTask& task) {
   out.put_bytes(task.devices.nvrtc_path);
   out.put_bytes(task.devices.cpu_compiler_path);
   out.put(task.devices.cpu_threads);
+  out.put<uint8_t>(task.devices.launches_apart);
   out.put(task.compile_limit_ns);
   out.put(task.spare_bytes);
   out.put(task.device.type);
@@ -73,6 +74,7 @@ std::optional<WorkerTask> decode_task(std::string_view bytes) {
   task.devices.nvrtc_path = in.get_bytes();
   task.devices.cpu_compiler_path = in.get_bytes();
   task.devices.cpu_threads = in.get<int32_t>();
+  task.devices.launches_apart = in.get<uint8_t>() != 0;
   task.compile_limit_ns = in.get<int64_t>();
   task.spare_bytes = in.get<int64_t>();
   task.device.type = in.get<int32_t>();

@@ -165,6 +165,29 @@ TEST_CASE("the properties are the driver's") {
   CHECK(properties.memory_bytes == int64_t{1} << 30);
 }
 
+TEST_CASE("launches overlap where device, driver and host allow it, and the caller asks for it") {
+  auto overlaps = [](const char* driver, bool apart, const char* instructions, bool wanted) {
+    FakeSetup setup = open_fake(driver);
+    DeviceOptions options;
+    options.launches_apart = apart;
+    if (instructions) REQUIRE(setenv("KACHEL_INSTRUCTIONS", instructions, 1) == 0);
+    auto device = value_of(CudaDevice::open(*setup.api, 0, options));
+    REQUIRE(unsetenv("KACHEL_INSTRUCTIONS") == 0);
+    auto module = value_of(device->load(kBinary));
+    auto function = value_of(module->function(FakeDriver::kKernel, 0));
+    char params[FakeDriver::kParamsBytes] = {};
+    const bool may = device->properties().overlapping_launches;
+    require_ok(function->launch({1, 32, 0, may && wanted}, params, sizeof(params), nullptr));
+    CHECK(setup.fake->launches.back().overlaps == (may && wanted));
+    return may;
+  };
+  CHECK(overlaps(KACHEL_FAKE_DRIVER, false, nullptr, true));
+  CHECK(overlaps(KACHEL_FAKE_DRIVER, false, nullptr, false));
+  CHECK(!overlaps(KACHEL_FAKE_DRIVER, true, nullptr, true));
+  CHECK(!overlaps(KACHEL_FAKE_DRIVER, false, "80", true));  // kernels that do not wait by themselves
+  CHECK(!overlaps(KACHEL_FAKE_OLD_DRIVER, false, nullptr, true));
+}
+
 TEST_CASE("an error says what failed and falls into the right category") {
   FakeSetup setup = open_fake(KACHEL_FAKE_DRIVER);
   auto device = value_of(CudaDevice::open(*setup.api, 0, {}));

@@ -204,19 +204,34 @@ EXPORTED DriverResult cuOccupancyMaxActiveClusters(int* clusters, FunctionRef, c
   *clusters = 64 / attribute.value[0];
   return DriverResult::kSuccess;
 }
+void record(FakeDriverLaunch launch, void** params) {
+  char copy[FakeDriver::kParamsBytes];
+  std::memcpy(copy, params[0], sizeof(copy));
+  std::memcpy(&launch.first_param, copy, sizeof(launch.first_param));
+  fake().launches.push_back(launch);
+}
 EXPORTED DriverResult cuLaunchKernel(FunctionRef, unsigned x, unsigned y, unsigned z, unsigned block_x,
                                      unsigned block_y, unsigned block_z, unsigned shared_bytes, StreamRef stream,
                                      void** params, void**) {
   FAKE_CALL("cuLaunchKernel");
   if (is_default(stream) && !current()) return DriverResult::kInvalidContext;
   if (y * z * block_y * block_z != 1) return DriverResult::kInvalidValue;
-  FakeDriverLaunch launch{x, block_x, shared_bytes, stream, 0};
-  char copy[FakeDriver::kParamsBytes];
-  std::memcpy(copy, params[0], sizeof(copy));
-  std::memcpy(&launch.first_param, copy, sizeof(launch.first_param));
-  fake().launches.push_back(launch);
+  record({x, block_x, shared_bytes, stream}, params);
   return DriverResult::kSuccess;
 }
+#ifndef KACHEL_FAKE_DRIVER_OLD
+EXPORTED DriverResult cuLaunchKernelEx(const LaunchConfig* config, FunctionRef, void** params, void**) {
+  FAKE_CALL("cuLaunchKernelEx");
+  if (is_default(config->stream) && !current()) return DriverResult::kInvalidContext;
+  if (config->grid_y * config->grid_z * config->block_y * config->block_z != 1) return DriverResult::kInvalidValue;
+  FakeDriverLaunch launch{config->grid_x, config->block_x, config->shared_bytes, config->stream};
+  for (unsigned i = 0; i < config->attribute_count; ++i)
+    launch.overlaps |= config->attributes[i].attribute == LaunchAttribute::kProgrammaticStreamSerialization &&
+                       config->attributes[i].value[0] != 0;
+  record(launch, params);
+  return DriverResult::kSuccess;
+}
+#endif
 EXPORTED DriverResult cuMemAlloc_v2(DevicePointer* pointer, size_t bytes) {
   FAKE_CALL_IN_CONTEXT("cuMemAlloc_v2");
   if (bytes == 0) return DriverResult::kInvalidValue;

@@ -16,6 +16,7 @@ struct FakeDriverLaunch {
   unsigned blocks = 0, threads = 0, shared_bytes = 0;
   StreamRef stream = nullptr;
   uint64_t first_param = 0;  // the first 8 bytes of the parameter struct
+  bool overlaps = false;     // may begin before what precedes it has ended
 };
 
 struct FakeDriverMap {

@@ -85,6 +85,7 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
       lowered.slots.push_back({Slot::Kind::kGrid, static_cast<int>(i), 0});
     if (workspace_bytes > 0) lowered.slots.push_back({Slot::Kind::kWorkspace, 0, 0});
     lowered.workspace_bytes = workspace_bytes;
+    lowered.shared_bytes = shared_bytes;
     lowered.threads = 128;
     ++this->lowered;
     if (predicts) {
