@@ -5,7 +5,7 @@
 #include <set>
 
 #include "lowering/emit/cuda_helpers.h"
-#include "lowering/emit/emit_cuda_expr.h"
+#include "lowering/emit/emit_cuda_intrinsic.h"
 #include "lowering/machine/machine.h"
 #include "lowering/passes/memory_plan.h"
 
@@ -20,7 +20,8 @@ using ir::ExprRef;
 
 class Emitter {
  public:
-  Emitter(const LoopKernel& kernel, bool overlaps) : kernel_(kernel), expressions_(kernel), overlaps_(overlaps) {}
+  Emitter(const LoopKernel& kernel, bool overlaps)
+      : kernel_(kernel), expressions_(kernel), intrinsics_(kernel, expressions_), overlaps_(overlaps) {}
 
   std::string run() {
     const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
@@ -80,9 +81,6 @@ class Emitter {
     if (producing_) return fmt::format("threadIdx.x - {}", consumers());
     return kernel_.teams > 1 ? fmt::format("threadIdx.x % {}", kernel_.threads) : "threadIdx.x";
   }
-  std::string first_only() const {
-    return kernel_.copiers == 1 ? "" : fmt::format("if (threadIdx.x == {}) ", consumers());
-  }
   bool clustered() const { return !kernel_.cluster.empty(); }
   bool has_producer() const { return !kernel_.producer.empty(); }
   bool stores_boxes() const {
@@ -126,14 +124,6 @@ class Emitter {
     line(1, "}}");
   }
   static std::string of_warp(const std::string& value) { return fmt::format("__shfl_sync(0xffffffffu, {}, 0)", value); }
-  std::string peers(const LoopIntrinsic& node) {
-    return fmt::format("(u32)({:#x}ull >> 8 * {}) & 0xff", node.peers, name(kernel_.rank));
-  }
-  const LoopPhases* turns(const LoopIntrinsic& node) const {
-    for (const LoopPhases& phases : kernel_.phases)
-      if (phases.turns && phases.buffer == node.operands[0].buffer) return &phases;
-    return nullptr;
-  }
   // The first group waits for the last one too: once before that has had a turn. A loop's last turn is passed on to the
   // next loop's first one.
   void first_turn() {
@@ -203,14 +193,11 @@ class Emitter {
         continue;
       }
       group_functions_.insert(group_run_function(run));
-      line(depth, "{}", group_run_call(run, at(*run.first, 0), at(*run.first, 1), at(*run.first, 2)));
+      line(depth, "{}",
+           group_run_call(run, intrinsics_.at(*run.first, 0), intrinsics_.at(*run.first, 1),
+                          intrinsics_.at(*run.first, 2)));
       i += run.products.size() - 1;
     }
-  }
-
-  std::string at(const LoopIntrinsic& node, size_t i) {
-    const LoopIntrinsic::Operand& operand = node.operands[i];
-    return fmt::format("{} + {}", name(operand.buffer), expr(operand.index, true));
   }
 
   void statement(const LoopLet& let, int depth) {
@@ -286,139 +273,7 @@ class Emitter {
       line(depth, "__syncthreads();");
   }
   void statement(const LoopIntrinsic& node, int depth) {
-    using Kind = LoopIntrinsic::Kind;
-    auto at = [&](size_t i) { return this->at(node, i); };
-    // In bytes of the shared window, where sums of constants end up in the instruction.
-    auto address = [&](size_t i) {
-      const LoopIntrinsic::Operand& operand = node.operands[i];
-      return fmt::format("kachel_shared_address({}) + {}u * (u32){}", name(operand.buffer),
-                         ir::bits(operand.buffer->type.dtype) / 8, expr(operand.index, true));
-    };
-    const std::string guard = node.guard ? expr(node.guard, false) : "true";
-    const int64_t bytes =
-        node.operands.empty() ? 0 : node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
-    switch (node.kind) {
-      case Kind::kCopyVector:
-        if (!node.guard)
-          line(depth, "kachel_copy{}({}, {});", bytes, at(0), at(1));
-        else
-          line(depth, "if ({0}) kachel_copy{1}({2}, {3}); else kachel_zero{1}({2});", guard, bytes, at(0), at(1));
-        break;
-      case Kind::kCopyAsync:
-        line(depth, "kachel_copy_async{}({}, {}, {});", bytes, address(0), at(1), guard);
-        break;
-      case Kind::kAsyncCommit:
-        line(depth, "kachel_async_commit();");
-        break;
-      case Kind::kAsyncWait:
-        line(depth, "kachel_async_wait<{}>();", node.immediate);
-        break;
-      case Kind::kLoadMatrix:
-        line(depth, "kachel_load_matrix{}_x{}((u32*)({}), {});", node.transpose ? "_trans" : "", node.immediate, at(0),
-             address(1));
-        break;
-      case Kind::kMma:
-        line(depth, "kachel_mma_{}{}_{}({}, (const u32*)({}), (const u32*)({}));", node.widened ? "widened_" : "",
-             ir::name(node.type), ir::name(node.type_b), at(0), at(1), at(2));
-        break;
-      case Kind::kGroupMma:
-        break;  // written by block(), in runs
-      case Kind::kGroupFence:
-        line(depth, "kachel_group_fence();");
-        break;
-      case Kind::kGroupCommit:
-        line(depth, "kachel_group_commit();");
-        break;
-      case Kind::kGroupWait:
-        line(depth, "kachel_group_wait<{}>();", node.immediate);
-        for (size_t i = 0; i < node.operands.size(); ++i)
-          line(depth, "kachel_pin<{}>({});", node.operands[i].elements, at(i));
-        break;
-      case Kind::kProxyFence:
-        line(depth, "kachel_proxy_fence();");
-        break;
-      case Kind::kBulkCopy: {
-        std::string coordinates;
-        for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "{}kachel_bulk_{}_{}d({}, &p.maps[{}], {}, {}{}{});", first_only(),
-             node.peers ? "multicast" : "copy", node.coordinates.size(), at(0), node.immediate, at(2),
-             expr(node.l2_policy, false), node.peers ? ", " + peers(node) : "", coordinates);
-        break;
-      }
-      case Kind::kPhaseExpect:
-        line(depth, "{}kachel_phase_expect({}, {});", first_only(), at(0), node.immediate);
-        break;
-      case Kind::kPhaseWait:
-        if (turns(node))
-          line(depth, "kachel_take_turn({});", expr(node.operands[0].index, false));
-        else
-          line(depth, "kachel_phase_wait({}, {});", at(0), expr(node.coordinates[0], false));
-        break;
-      case Kind::kPhaseArrive:
-        if (turns(node))
-          line(depth, "kachel_pass_turn({});", expr(node.operands[0].index, false));
-        else if (node.peers)
-          line(depth, "{}kachel_phase_tell<{}>({}, {});", node.by_group ? "" : "__syncwarp(), ",
-               node.by_group ? kGroupThreads : 32, at(0), peers(node));
-        else
-          line(depth, "kachel_phase_arrive{}({});", node.by_group ? "_group" : "", at(0));
-        break;
-      case Kind::kPhaseCopied:
-        line(depth, "kachel_phase_copied({});", at(0));
-        break;
-      case Kind::kBulkStore: {
-        std::string coordinates;
-        for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expr(coordinate, false);
-        line(depth, "kachel_bulk_store_{}d(&p.maps[{}], {}{});", node.coordinates.size(), node.immediate, at(1),
-             coordinates);
-        break;
-      }
-      case Kind::kBulkStoreWait:
-        line(depth, "kachel_bulk_store_wait<{}>();", node.immediate);
-        break;
-      case Kind::kInOrder:
-        line(depth, "kachel_in_order();");
-        break;
-      case Kind::kLoadShifted:
-        line(depth, "kachel_load_shifted((u32*)({}), {}, {});", at(0), at(1), guard);
-        break;
-      case Kind::kStoreShifted:
-        line(depth, "kachel_store_shifted({}, (const u32*)({}), {}, {}, {}, {});", at(0), at(1), at(2),
-             expr(node.coordinates[0], false), expr(node.coordinates[1], false), guard);
-        break;
-      case Kind::kStoreMatrix:
-        line(depth, "kachel_store_matrix_x4({}, (const u32*)({}));", address(0), at(1));
-        break;
-      case Kind::kQuadExchange:
-        line(depth, "kachel_quad_exchange((u32*)({}));", at(0));
-        break;
-      case Kind::kDot4:
-        line(depth, "kachel_dot4_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type),
-             ir::name(node.type_b), at(0), at(1), at(2));
-        break;
-      case Kind::kConvertPair:
-        line(depth, "kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
-        break;
-      case Kind::kUnpack:
-        line(depth, "kachel_unpack_{}_{}<{}>((u32*)({}), {}{});", ir::name(node.type_b), ir::name(node.type),
-             node.immediate ? 0 : node.operands[0].elements, at(0), at(1),
-             node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");
-        break;
-      case Kind::kPackedMath:
-        packed_math(node, depth);
-        break;
-    }
-  }
-  // An instruction a pair. Registers begin at even elements.
-  void packed_math(const LoopIntrinsic& node, int depth) {
-    const auto pair = [&](size_t i, int64_t number) {
-      if (node.operands[i].elements == 1) return fmt::format("kachel_both_{}(*({}))", ir::name(node.type), at(node, i));
-      return fmt::format("((const u32*)({}))[{}]", at(node, i), number);
-    };
-    const char* op = node.op == ir::Op::kMul ? "mul" : node.op == ir::Op::kAdd ? "add" : "sub";
-    for (int64_t number = 0; 2 * number < node.operands[0].elements; ++number)
-      line(depth, "((u32*)({}))[{}] = kachel_packed_{}_{}({}, {});", at(node, 0), number, op, ir::name(node.type),
-           pair(1, number), pair(2, number));
+    for (const std::string& each : intrinsics_.statements(node)) line(depth, "{}", each);
   }
   void statement(const LoopShuffle& node, int depth) {
     if (node.lane_mask == kAnyLane)
@@ -439,6 +294,7 @@ class Emitter {
 
   const LoopKernel& kernel_;
   CudaExpressions expressions_;
+  CudaIntrinsics intrinsics_;
   std::set<std::string> group_functions_;
   std::string text_, workspace_;
   const bool overlaps_;
