@@ -126,6 +126,7 @@ FIELD(kachel_engine_options, tuning, 264);
 FIELD(kachel_engine_options, event, 272);
 FIELD(kachel_engine_options, event_user, 280);
 FIELD(kachel_engine_options, events_kept, 288);
+FIELD(kachel_engine_options, launches_apart, 292);
 FIELD(kachel_engine_options, drift_check_ns, 296);
 
 LAYOUT(kachel_device_info, 824);

@@ -103,9 +103,9 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
 }
 
 // Blocks that begin early take what places are free, and keep to them. Where several fit on a multiprocessor and there
-// are not enough of them for all, some get two and others none. What waits for memory takes up to twice as long then,
-// and up to a fifth longer where one fits, of what nobody has found out; a launch that reads little is too short to
-// lose by it, and gains what a launch costs.
+// are not enough of them for all, some get two and others none, and what waits for memory takes up to twice as long.
+// Where one fits, some kernels take up to a quarter longer, others less; why is not known (docs/performance.md). A
+// launch that reads and writes little is too short to lose, and gains what a launch costs.
 Status Specialisation::allow_overlaps() {
   KACHEL_ASSIGN(const int32_t each, function_->occupancy(hot_.threads, hot_.shared_bytes));
   const DeviceProperties& properties = device_.properties();

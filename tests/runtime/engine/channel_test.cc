@@ -99,6 +99,7 @@ TEST_CASE("an end that takes nothing is given up at the deadline") {
 TEST_CASE("a task is read back as it was written, and no part of it as another one") {
   WorkerTask task;
   task.devices = {"nvrtc", "llvm", 3};
+  task.devices.launches_apart = true;
   task.compile_limit_ns = 5;
   task.device = {1, 0};
   task.text = "tile 1\n";
@@ -110,6 +111,7 @@ TEST_CASE("a task is read back as it was written, and no part of it as another o
   auto read = decode_task(bytes);
   REQUIRE(read.has_value());
   CHECK(encode_task(*read) == bytes);
+  CHECK(read->devices.launches_apart);
   CHECK(read->arguments[0].tensor->strides == std::vector<int64_t>{5, 1});
   CHECK(WorkerTask::copies(*read->arguments[0].tensor));
   CHECK(read->arguments[1].scalar == 42);
