@@ -52,6 +52,53 @@ TEST_CASE("every helper compiles with what it brings along") {
   }
 }
 
+TEST_CASE("what is lowered for sm_90 waits before it touches a tensor, since its launches may begin early") {
+  const std::string copies = R"(tile 1
+kernel add(A: f32[N], B: f32[N], C: out f32[N])
+grid i < ceildiv(N, 256)
+{
+  fragment x: f32[256], y: f32[256]
+  x = A[i*256 +: 256]
+  y = B[i*256 +: 256]
+  parallel j < 256 { x[j] = x[j] + y[j] }
+  C[i*256 +: 256] = x
+}
+)",
+                    product = R"(tile 1
+kernel mm(A: f16[M, K], B: f16[N, K], C: out f16[M, N])
+grid i < ceildiv(M, 128), j < ceildiv(N, 128)
+{
+  shared   a: f16[128, 64], b: f16[128, 64]
+  fragment acc: f32[128, 128] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*128 +: 128, k*64 +: 64]
+    b = B[j*128 +: 128, k*64 +: 64]
+    acc += a @ b^T
+  }
+  C[i*128 +: 128, j*128 +: 128] = acc
+}
+)";
+  for (const std::string& text : {copies, product})
+    for (const int architecture : {80, 90, 100, 120})
+      for (const bool generic : {false, true}) {
+        Request request{text};
+        request.target.architecture = architecture;
+        request.target.generic = generic;
+        request.target.bulk_copies = architecture >= 90;
+        const std::string kernel = lowered(request).text;
+        CAPTURE(architecture);
+        CAPTURE(generic);
+        CAPTURE(kernel);
+        const size_t wait = kernel.find("  kachel_after_previous();"), body = kernel.find("extern \"C\" __global__");
+        CHECK((wait != kernel.npos) == (architecture >= 90));
+        if (wait == kernel.npos) continue;
+        const std::string before = kernel.substr(body, wait - body);
+        for (const char* access : {"A_[", "A_ +", "B_[", "B_ +", "C_[", "C_ +", "kachel_bulk_", "kachel_copy"})
+          CHECK(!has(before, access));
+        CHECK(kernel.find("  kachel_after_previous();", wait + 1) == kernel.npos);
+      }
+}
+
 // A kernel's body by hand: names, an array of registers and one of the block.
 struct Parts {
   ir::BufferRef registers = array("x", ir::Scope::kRegister), shared = array("s", ir::Scope::kShared);
