@@ -329,8 +329,9 @@ typedef struct kachel_engine_options {
   uint32_t events_kept;
   /* 0: on sm_90 and newer a short launch, and the later ones of a program, may begin before what precedes it on its stream
    * has ended (programmatic dependent launch, CUDA 12.3): its blocks take their places and wait for all of that before they
-   * touch a tensor, which saves about a microsecond. Graphs that capture such launches have programmatic edges, of which cuGraphGetEdges, the
-   * form without edge data, knows nothing. Not 0, or $KACHEL_LAUNCHES_APART: it begins when that has ended. */
+   * touch a tensor, which saves about a microsecond. Graphs that capture such launches have programmatic edges, of which
+   * the form of cuGraphGetEdges without edge data knows nothing. Not 0, or $KACHEL_LAUNCHES_APART=1: it begins when that
+   * has ended. */
   uint32_t launches_apart;
   /* So much time after a decision that came from the store has begun to serve a kernel's key, and again after each check,
    * the configurations that it ranks are measured anew, as a tuning under BACKGROUND is: on copies that the next launch

@@ -15,6 +15,7 @@ kachel_test(NAME engine_test SOURCES
   engine/host_program_test.cc
   engine/keys_test.cc
   engine/launch_test.cc
+  engine/early_launch_test.cc
   engine/output_check_test.cc
   engine/plan_record_test.cc
   engine/prediction_test.cc
