@@ -64,6 +64,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/tuning/resolver.cc
   engine/tuning/rotation.cc
   engine/tuning/snapshot.cc
+  engine/tuning/tolerance.cc
   engine/tuning/trials.cc
   engine/tuning/tune_session.cc
   engine/tuning/tuning_store.cc

@@ -1,14 +1,3 @@
-// Why these bounds. Let u be the unit of the narrowest rounding on the way and U the output's own.
-//
-//  - The last rounding to the output type may fall on either side of a tie: 2 U relative.
-//  - A sum of n terms in f32 in another order moves by about n * 2^-24 of the sum of magnitudes. Against the largest
-//    output that is below 2^-13 for any n up to 2^20 of random sign, hence at least that much absolute.
-//  - Where intermediates are rounded to a narrow type at a point that depends on the configuration (the probabilities
-//    of a blocked softmax, scaled to another running maximum), each term moves by u; the sum moves by u of its
-//    magnitudes, at most a few u of the largest output: 4 u absolute.
-//
-// A wrong candidate (a lost tile, a race, a shifted index) is off by the order of the values themselves; even for 8-bit
-// intermediates, where 4 u is a quarter, most of its elements are outside.
 #include "runtime/engine/tuning/output_check.h"
 
 #include <fmt/format.h>
@@ -29,81 +18,6 @@ using ir::DType;
 
 constexpr int64_t kCompareAll = int64_t{8} << 20;
 constexpr int64_t kPiece = int64_t{32} << 10;
-
-// Half the distance of neighbours at 1.
-double unit(DType type) {
-  switch (type) {
-    case DType::F16:
-      return std::ldexp(1, -11);
-    case DType::BF16:
-      return std::ldexp(1, -8);
-    case DType::F8E4M3:
-      return std::ldexp(1, -4);
-    case DType::F8E5M2:
-      return std::ldexp(1, -3);
-    default:
-      return std::ldexp(1, -24);
-  }
-}
-
-class Roundings {
- public:
-  Roundings(const KernelModel& model, uint64_t types) : model_(model), types_(types) {}
-
-  DType narrowest() {
-    for (const ir::Param& param : model_.kernel.params)
-      if (param.tensor && param.tensor->direction != ir::Direction::kIn) add(param.tensor->type);
-    block(model_.kernel.body);
-    return narrowest_;
-  }
-
- private:
-  DType resolve(const ir::TypeRef& type) const {
-    if (!type.symbol) return type.dtype;
-    const auto found = std::find(model_.types.begin(), model_.types.end(), type.symbol->name);
-    const auto bound = static_cast<DType>(types_ >> (4 * (found - model_.types.begin())) & 15);
-    return type.accumulator ? ir::accumulator_type(bound) : bound;
-  }
-  void add(const ir::TypeRef& type) {
-    const DType resolved = resolve(type);
-    if (ir::is_float(resolved) && unit(resolved) > unit(narrowest_)) narrowest_ = resolved;
-  }
-  void casts(const ir::ExprRef& expr) {
-    ir::visit(expr, [this](const ir::ExprRef& node) {
-      if (node->kind == ir::ExprKind::kCast) add(node->cast_type);
-    });
-  }
-  void block(const ir::Block& body) {
-    for (const ir::Stmt& stmt : body) {
-      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
-        if (resolve(copy->dst.buffer->type) != resolve(copy->src.buffer->type)) add(copy->dst.buffer->type);
-      } else if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
-        // tf32 keeps as many bits as f16. Sums of 8-bit floats keep 13 behind the leading one: where all terms are of
-        // one sign, runs of them lose as much as bf16 does, and long ones a quarter.
-        const DType operand = resolve(gemm->a.buffer->type);
-        if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) add({DType::F16, nullptr});
-        if (ir::is_float8(operand) && ir::is_float8(resolve(gemm->b.buffer->type)))
-          add({gemm->precision == ir::Precision::kFast ? DType::F8E4M3 : DType::BF16, nullptr});
-      } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
-        add(assign->buffer->type);
-        casts(assign->value);
-      } else if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
-        casts(let->value);
-      } else if (const auto* parallel = std::get_if<ir::ParallelStmt>(&stmt.node)) {
-        block(parallel->body);
-      } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
-        block(loop->body);
-      } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        block(branch->then_body);
-        block(branch->else_body);
-      }
-    }
-  }
-
-  const KernelModel& model_;
-  uint64_t types_;
-  DType narrowest_ = DType::F32;
-};
 
 // Elements as floats, a batch at a time. Loops without branches and of constant length, which compilers vectorise:
 // millions of elements are read for each candidate, while others compile.
@@ -156,19 +70,6 @@ class Decoder {
 int64_t elements_in(DType type, const OutputPiece& piece) {
   return static_cast<int64_t>(piece.bytes.size()) * 8 / ir::bits(type);
 }
-
-}  // namespace
-
-Tolerance tolerance_for(DType output, DType narrowest) {
-  if (!ir::is_float(output)) return {};
-  return {2 * 2 * unit(output), std::max(4 * unit(narrowest), std::ldexp(1, -13))};
-}
-
-DType narrowest_rounding(const KernelModel& model, uint64_t types) {
-  return Roundings(model, types).narrowest();
-}
-
-namespace {
 
 // Counts elements for which `wrong` holds and words the first of them.
 template <class Wrong, class Word>

@@ -53,7 +53,7 @@ TEST_CASE("integers are exact, NaN is itself, infinities are not near") {
   CHECK_FALSE(compare(DType::F32, DType::F32, {inf, 1}, {-inf, 1}).empty());
 }
 
-// The rule of output_check.h in f64, on two codes of the type.
+// The rule of tolerance.h in f64, on two codes of the type.
 bool within(DType type, uint32_t want, uint32_t got, const Tolerance& tolerance, double largest) {
   const double a = ir::decode_float(type, want), b = ir::decode_float(type, got);
   if (a == b || (std::isnan(a) && std::isnan(b))) return true;

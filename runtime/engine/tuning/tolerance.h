@@ -1,0 +1,24 @@
+// How far what a candidate computes may be from the reference.
+#pragma once
+#include <cstdint>
+
+#include "runtime/engine/bind/kernel_model.h"
+
+namespace kachel::runtime {
+
+// How far two correct results of one program may be apart. Both compute the same expressions; what differs between
+// configurations is the order of sums and, where an algorithm rescales as it goes, the point at which intermediate
+// values are rounded to a narrower type.
+struct Tolerance {
+  double relative = 0;  // of the larger of the two values
+  double absolute = 0;  // of the largest finite magnitude in the reference
+};
+
+// For outputs of type `output`, where `narrowest` is the narrowest float type that the program rounds to on its way.
+Tolerance tolerance_for(ir::DType output, ir::DType narrowest);
+
+// The narrowest float type that some computed value is rounded to: the element types of outputs, and of tiles that are
+// assigned or filled by conversion. Tiles that only hold copies of inputs of their own type do not count.
+ir::DType narrowest_rounding(const KernelModel& model, uint64_t types);
+
+}  // namespace kachel::runtime
