@@ -51,10 +51,13 @@ class Analysis {
     it->second.layout = memory_layout(it->second.layout.shape(), it->second.storage, target_);
     it->second.reason = reason;
   }
-  // All tiles that the expression reads outside of an aligned region.
+  // All tiles that the expression reads outside of an aligned region, by way of the region's `let` as well: other
+  // threads than the iteration's evaluate a reduction, and with it what it names.
   void reads(const ir::ExprRef& expr, const char* reason) {
     ir::visit(expr, [&](const ir::ExprRef& node) {
       if (node->kind == ir::ExprKind::kLoad) across(node->buffer, reason);
+      if (node->kind != ir::ExprKind::kVar) return;
+      if (auto let = lets_.find(node->var.get()); let != lets_.end()) reads(let->second, reason);
     });
   }
   void tile(const ir::TileRef& ref) {
@@ -130,6 +133,7 @@ class Analysis {
     for (const ir::Stmt& stmt : body) {
       if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
         region_reads(region, let->value);
+        lets_[let->var.get()] = let->value;
       } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
         if (!aligned(region, assign->buffer, assign->indices))
           across(assign->buffer, "it is written in another order than it is held");
@@ -152,6 +156,7 @@ class Analysis {
 
   std::map<const ir::Buffer*, Placement>& placements_;
   const Target& target_;
+  std::map<const ir::Var*, ir::ExprRef> lets_;  // of regions
 };
 
 void collect_tiles(const ir::Block& body, const Target& target, Placements* placements) {

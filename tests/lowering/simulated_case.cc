@@ -6,8 +6,9 @@
 
 namespace kachel::lowering {
 
-Result<LoopKernel> lower_case(const conformance::Prepared& prepared) {
+Result<LoopKernel> lower_case(const conformance::Prepared& prepared, bool generic) {
   Target target = kSimulatedGpu;
+  target.generic = generic;
   target.architecture = prepared.test().architecture;
   target.threads = prepared.test().threads;
   target.teams = prepared.test().teams;

@@ -8,8 +8,8 @@ namespace kachel::lowering {
 // What a GPU of the generation we measure offers.
 inline constexpr Target kSimulatedGpu{.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
 
-// With the case's own number of threads and limit of shared memory.
-Result<LoopKernel> lower_case(const conformance::Prepared& prepared);
+// With the case's own number of threads and limit of shared memory; or plainly, as what a tuner compares with.
+Result<LoopKernel> lower_case(const conformance::Prepared& prepared, bool generic = false);
 // A race counts as a failure (Report::status). `counted`: where the counts of the simulation go.
 conformance::Report simulate_case(const conformance::Prepared& prepared, const LoopKernel& kernel, ThreadOrder order,
                                   Simulation* counted = nullptr);
