@@ -8,6 +8,7 @@
 //            -> operands in registers   that the block computes
 //            -> staged operands   right ones mostly, by way of fragments
 //            -> parted sums       of products of few rows, whose warps may share k
+//            -> moved sums        that regions behind their products read in another order
 //            -> staged rows       what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
@@ -53,6 +54,7 @@
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
 #include "lowering/plan/l2_priority.h"
+#include "lowering/plan/moved_sums.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
 #include "lowering/plan/parted_sums.h"
@@ -160,6 +162,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!plain) {
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
+    lowering.kernel = moved_sums(lowering.kernel);
   }
   const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {

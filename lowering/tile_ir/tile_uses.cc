@@ -65,7 +65,67 @@ class Uses {
   BufferSet* buffers_;
 };
 
+class Replacement {
+ public:
+  Replacement(const ir::BufferRef& from, const ir::BufferRef& to) : from_(from), to_(to) {}
+
+  void operator()(ir::DeclStmt& decl) { expr(&decl.init); }
+  void operator()(ir::LetStmt& let) { expr(&let.value); }
+  void operator()(ir::CopyStmt& copy) { tile(&copy.dst), tile(&copy.src); }
+  void operator()(ir::FillStmt& fill) {
+    tile(&fill.dst);
+    expr(&fill.value);
+  }
+  void operator()(ir::GemmStmt& gemm) { tile(&gemm.c), tile(&gemm.a), tile(&gemm.b); }
+  void operator()(ir::ParallelStmt& region) { block(&region.body); }
+  void operator()(ir::AssignStmt& assign) {
+    buffer(&assign.buffer);
+    for (ir::ExprRef& index : assign.indices) expr(&index);
+    expr(&assign.value);
+  }
+  void operator()(ir::ForStmt& loop) {
+    expr(&loop.begin);
+    expr(&loop.end);
+    block(&loop.body);
+  }
+  void operator()(ir::IfStmt& branch) {
+    expr(&branch.condition);
+    block(&branch.then_body);
+    block(&branch.else_body);
+  }
+
+ private:
+  void block(ir::Block* body) {
+    for (ir::Stmt& stmt : *body) std::visit(*this, stmt.node);
+  }
+  void buffer(ir::BufferRef* named) {
+    if (*named == from_) *named = to_;
+  }
+  void expr(ir::ExprRef* value) {
+    *value = ir::rewrite(*value, [&](const ir::ExprRef& node) {
+      return node->kind == ir::ExprKind::kLoad && node->buffer == from_ ? ir::make_load(to_, node->args) : node;
+    });
+  }
+  void tile(ir::TileRef* ref) {
+    buffer(&ref->buffer);
+    expr(&ref->within_first);
+    expr(&ref->within_length);
+    for (ir::AxisSpec& axis : ref->axes) {
+      expr(&axis.start);
+      if (!axis.gather) continue;
+      axis.gather = std::make_shared<ir::TileRef>(*axis.gather);  // of this kernel alone
+      tile(axis.gather.get());
+    }
+  }
+
+  const ir::BufferRef from_, to_;
+};
+
 }  // namespace
+
+void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* stmt) {
+  std::visit(Replacement(from, to), stmt->node);
+}
 
 void note_uses(const ir::Stmt& stmt, BufferSet* buffers) {
   std::visit(Uses(buffers), stmt.node);

@@ -1,4 +1,5 @@
-// Which buffers an expression or a slice names, for passes that ask whether a tile is used in one way only.
+// Which buffers an expression or a slice names, for passes that ask whether a tile is used in one way only, or that
+// put another one in its place.
 #pragma once
 #include <set>
 
@@ -14,6 +15,9 @@ void note_loads(const ir::ExprRef& expr, BufferSet* buffers);
 void note_uses(const ir::TileRef& tile, BufferSet* buffers);
 // Adds what the statement reads or writes, nested ones included.
 void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
+
+// Puts `to`, which has the shape and the type of `from`, in its place throughout the statement.
+void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* stmt);
 
 // Statements that use the buffer, of which loops and branches are none.
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body);

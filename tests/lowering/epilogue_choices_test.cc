@@ -34,6 +34,21 @@ grid i < ceildiv(M, )" +
           {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024}};
 }
 
+TEST_CASE("sums that a region reads in another order move to memory behind the products") {
+  const Lowered mirrored = lowered(product("parallel i < 128, j < 128 { c[i, j] = c[i, 127 - j] }", 4));
+  CAPTURE(mirrored.notes);
+  CHECK(has(mirrored.notes, "gemm c: wgmma"));
+  CHECK(has(mirrored.notes, "tile c: f32 in registers"));
+  CHECK(has(mirrored.notes, "tile c_moved: f32 in memory of the block"));
+  const Lowered summed = lowered(
+      product("parallel i < 128 { m[i] = max(sum[j < 64](c[i, j]), sum[j < 64](c[i, 64 + j])) }\n"
+              "  parallel i < 128, j < 128 { c[i, j] -= m[i] }",
+              4));
+  CHECK(has(summed.notes, "gemm c: wgmma"));
+  // What is read as it is held stays there.
+  CHECK(!has(lowered(product("parallel i < 128, j < 128 { c[i, j] += 1 }", 4)).notes, "c_moved"));
+}
+
 constexpr const char* kTeams = "consumers: 2 teams, which compute tiles in turn";
 
 TEST_CASE("teams compute tiles in turn where a block is alone and a warp group can hold the sums") {
