@@ -212,10 +212,11 @@ Cell Interpreter::reduce_now(const ReduceInfo& info) {
   const bool sums = info.op == ReduceOp::kSum;
   Op integer = sums ? Op::kAdd : info.op == ReduceOp::kMax ? Op::kMax : Op::kMin;
   Cell result = Cell::integer(0);
-  double magnitude = 0;
+  double magnitude = 0, finite = 0;
   for (int64_t step = 0; step < count; ++step) {
     evaluate(info.body.code);
     const Cell& value = at(info.body.slot);
+    if (std::isfinite(value.v)) finite += std::abs(value.v) + value.e;
     if (step == 0) {
       result = value;
       magnitude = std::abs(value.v) + value.e;
@@ -237,6 +238,9 @@ Cell Interpreter::reduce_now(const ReduceInfo& info) {
   if (!floats) return result.e == 0 ? result : undecided_integer();
   if (!sums || count == 1) return result;
   if (result.e == kUndecided) return Cell::undecided();
+  // An infinity meets the opposite one where the finite terms may overflow to it.
+  if (std::isinf(result.v) && finite * (1 + static_cast<double>(count) * 0x1p-23) > kLargestF32)
+    return Cell::undecided();
   if (!std::isfinite(result.v)) return Cell::exact(result.v);
   double roundings = static_cast<double>(count - 1);
   double e = result.e + roundings * 0x1p-24 * magnitude * (1 + roundings * 0x1p-24) * (1 + 0x1p-20);

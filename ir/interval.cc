@@ -95,6 +95,7 @@ Cell minimum(const Cell& a, const Cell& b) {
 
 Cell hull(const Cell& a, const Cell& b) {
   if (a.e == 0 && b.e == 0 && (a.v == b.v || (is_nan(a.v) && is_nan(b.v)))) return a;
+  if (is_nan(a.v) || is_nan(b.v)) return Cell::undecided();
   double low = std::min(a.v - a.e, b.v - b.e), high = std::max(a.v + a.e, b.v + b.e);
   double e = (high - low) / 2;
   if (!(e < kInfinity)) return Cell::undecided();

@@ -68,7 +68,9 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
     return now ? check_one(order[at]) : Status();
   };
   const bool reference = !std::exchange(reference_compiled_, true);
-  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, workers(), reference, on_compiled));
+  // Which has a thread to itself where nobody asked for fewer: else the candidate that follows it is waited for alone.
+  const unsigned threads = workers() + (reference && request_.workers == 0);
+  KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, threads, reference, on_compiled));
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i].tried) continue;
     result_.budget_exhausted = true;

@@ -22,6 +22,20 @@ void TileLowering::move(Kind kind, const ir::BufferRef& to, ExprRef to_index, co
   emit({std::move(copy)});
 }
 
+// Between memory of different types, by way of registers.
+void TileLowering::move_converted(const ir::BufferRef& to, const ExprRef& to_index, const ir::BufferRef& from,
+                                  const ExprRef& from_index, int64_t elements, const ExprRef& guard) {
+  const ir::BufferRef raw = temporary("raw", storage_type(from->type.dtype), ir::Scope::kRegister, elements);
+  const ir::BufferRef made = temporary("made", storage_type(to->type.dtype), ir::Scope::kRegister, elements);
+  const ExprRef zero = ir::make_int(0, DType::I32);
+  move(Kind::kCopyVector, raw, zero, storage(from), from_index, elements, guard);
+  for (int64_t i = 0; i < elements; ++i) {
+    const ExprRef at = ir::make_int(i, DType::I32);
+    store(made, at, convert(ir::make_load(raw, {at}), to->type.dtype), nullptr);
+  }
+  move(Kind::kCopyVector, storage(to), to_index, made, zero, elements, nullptr);
+}
+
 // A vector is inside or outside of its row as a whole: where rows end and where slices begin are multiples of it.
 int64_t TileLowering::vector_width(const Slice& slice) const {
   const ir::TileRef& ref = *slice.ref;
@@ -66,15 +80,18 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
   const std::vector<int64_t> shape = slice_shape(copy.dst);
 
   if (!to_register && !from_register) {
-    if (to->type.dtype != from->type.dtype) return false;
-    const int64_t bytes = ir::bits(to->type.dtype) / 8, width = std::min(vector_width(dst), vector_width(src));
-    if (width * bytes < 4) return false;
+    const bool converts = to->type.dtype != from->type.dtype;
+    if (converts && runs_ahead_) return false;
+    const int64_t bytes = std::max(ir::bits(to->type.dtype), ir::bits(from->type.dtype)) / 8;
+    const int64_t width = std::min(vector_width(dst), vector_width(src));
+    if (width * bytes < 4 || width < (converts ? 2 : 1)) return false;
     auto one = [&](const Site& site) {
       ExprRef from_guard, to_guard;
       ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
       if (planted(Planted::kVectorGuard)) from_guard = nullptr;
       if (planted(Planted::kNoZeroFill)) to_guard = both(to_guard, std::exchange(from_guard, nullptr));
       auto emit_move = [&] {
+        if (converts) return move_converted(to, to_at, from, from_at, width, from_guard);
         move(runs_ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
              from_guard);
       };

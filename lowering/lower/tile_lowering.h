@@ -151,6 +151,8 @@ class TileLowering {
   int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
   void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,
             ir::ExprRef from_index, int64_t elements, ir::ExprRef guard);
+  void move_converted(const ir::BufferRef& to, const ir::ExprRef& to_index, const ir::BufferRef& from,
+                      const ir::ExprRef& from_index, int64_t elements, const ir::ExprRef& guard);
   // Index and guard of the vector that begins at the site.
   ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
 

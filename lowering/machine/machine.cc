@@ -77,6 +77,14 @@ const Machine& machine_of(int architecture) {
   return *found;
 }
 
+int64_t most_registers(int threads, int architecture) {
+  constexpr int64_t kSchedulers = 4, kWarp = 32, kUnit = 8;
+  const Machine& machine = machine_of(architecture);
+  const int64_t warps = (threads + kWarp - 1) / kWarp, of_one = (warps + kSchedulers - 1) / kSchedulers;
+  const int64_t each = machine.registers_per_sm / kSchedulers / (of_one * kWarp);
+  return std::min<int64_t>(each / kUnit * kUnit, machine.registers_per_thread);
+}
+
 int64_t resident_by_shared(int64_t bytes, int architecture) {
   constexpr int64_t kReserved = 1024;  // of each block, for the driver; CUDA programming guide, "compute capabilities"
   return machine_of(architecture).shared_per_sm / (bytes + kReserved);

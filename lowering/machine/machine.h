@@ -38,6 +38,11 @@ struct Machine {
 // The row for an architecture: the last one not above it. REQUIRES: architecture >= 80.
 const Machine& machine_of(int architecture);
 
+// The most registers that a thread of a block of so many threads can have. The four schedulers of a multiprocessor have a
+// quarter of the registers and of the warps each, and warps are given eights of registers a thread. Source: CUDA
+// occupancy calculator.
+int64_t most_registers(int threads, int architecture);
+
 // How many blocks of so many bytes of shared memory a multiprocessor has room for.
 int64_t resident_by_shared(int64_t bytes, int architecture);
 

@@ -326,6 +326,17 @@ class Inference {
     return std::max<int64_t>(vector, 1);
   }
 
+  // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not
+  // parted anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
+  int64_t fragment_room() const {
+    constexpr int kManyGroups = 4 * kGroupThreads, kProducer = 32;
+    constexpr int64_t kBesideAccumulators = 26;
+    const bool group = std::any_of(choices_.begin(), choices_.end(), [](const auto& one) { return one.second.group; });
+    if (!group || threads_ < kManyGroups) return kFragmentRegisters;
+    return std::min(kFragmentRegisters,
+                    most_registers(threads_ + kProducer, target_.architecture) - kBesideAccumulators);
+  }
+
   bool within_budget() {
     int64_t total = 0, most = 0;
     ir::BufferRef largest;
@@ -337,9 +348,10 @@ class Inference {
       total += registers;
       if (registers > most) most = registers, largest = decl->buffer;
     }
-    if (total <= kFragmentRegisters) {
+    const int64_t room = fragment_room();
+    if (total <= room) {
       for (const auto& [gemm, choice] : choices_)
-        if (total + run_registers(*gemm, choice) > kFragmentRegisters) return !without_runs_.insert(gemm).second;
+        if (total + run_registers(*gemm, choice) > room) return !without_runs_.insert(gemm).second;
       return true;
     }
     return demote(largest, "the fragments need more registers than a thread has to spare");

@@ -57,6 +57,15 @@ grid b < 1
     }
 }
 
+TEST_CASE("an infinity in a sum whose other terms may overflow to the opposite one leaves it undecided") {
+  const auto sum = [](const char* others) {
+    return state(run_region("f32", std::string("parallel i < 8 { x[i] = i == 0 ? inf : ") + others +
+                                       " }\n  parallel i < 1 { y[i] = sum[j < 8](x[j]) }\n  x = y"))[0];
+  };
+  CHECK(sum("-3e38") == 'u');  // in lanes of their own
+  CHECK(sum("-3e37") == '=');
+}
+
 TEST_CASE("two iterations that write one element leave it undecided") {
   CHECK(state(run_region("i32", "parallel i < 8 { x[i / 2] = 1 }")) == "uuuu====");
   CHECK(state(run_region("i32", "parallel i < 8 { if i % 2 == 0 { x[i / 2] = 1 } }")) == "========");

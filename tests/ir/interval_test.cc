@@ -172,6 +172,7 @@ TEST_CASE("infinities and NaN are exact where they are certain") {
   CHECK(is(minimum(minus, one), -kInf));
   CHECK(is(hull(nan, nan), kNan));
   CHECK(hull(nan, one).is_undecided());
+  CHECK(hull(one, nan).is_undecided());
 }
 
 TEST_CASE("comparisons are decided where intervals are apart") {
