@@ -2,7 +2,10 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> transposed views  read along the axis of stride 1
+//            -> split tiles       of which regions access equal parts together
+//            -> scalar tiles      what a block names of its fragments
 //            -> hoist reductions  each a region of its own
+//            -> sum steps         each a region of its own, too
 //            -> unswitch masks    tiles that no mask touches
 //            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   that the block computes
@@ -61,7 +64,9 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/scalar_tiles.h"
 #include "lowering/tile_ir/split_tiles.h"
+#include "lowering/tile_ir/sum_steps.h"
 #include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/unswitch.h"
 
@@ -158,8 +163,10 @@ bool is_plain(const Target& target) {
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches) {
   Lowering lowering;
   const bool plain = is_plain(target);
-  lowering.kernel = plain ? concrete : packed_tiles(unswitch_masks(hoist_reductions(split_tiles(concrete))), fact_mask);
+  lowering.kernel = concrete;
   if (!plain) {
+    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(split_tiles(concrete))));
+    lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
     lowering.kernel = moved_sums(lowering.kernel);

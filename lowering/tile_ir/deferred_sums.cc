@@ -1,5 +1,7 @@
 #include "lowering/tile_ir/deferred_sums.h"
 
+#include <algorithm>
+
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -9,6 +11,15 @@ namespace {
 using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
+
+// Of a tile that has an element for each iteration of the region, or of one element where that has one iteration.
+bool is_result(const ExprRef& expr, const ir::ParallelStmt& region) {
+  if (is_own_element(expr, region)) return true;
+  const auto one = [](const ir::IterVar& iter) { return ir::is_int(iter.extent, 1); };
+  const auto first = [](const ExprRef& index) { return ir::is_int(index, 0); };
+  return expr->kind == ExprKind::kLoad && std::all_of(region.iters.begin(), region.iters.end(), one) &&
+         std::all_of(expr->args.begin(), expr->args.end(), first);
+}
 
 // What the region adds to the sum, if it is a step: the load of an element of another tile, else null.
 ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
@@ -20,7 +31,7 @@ ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
   auto is_sum = [&](const ExprRef& expr) { return is_own_element(expr, region) && expr->buffer == assign->buffer; };
   for (size_t i = 0; i < 2; ++i) {
     const ExprRef &part = value->args[i], &carried = value->args[1 - i];
-    if (!is_own_element(part, region) || part->buffer == assign->buffer) continue;
+    if (!is_result(part, region) || part->buffer == assign->buffer) continue;
     if (is_sum(carried)) return part;
     if (carried->kind != ExprKind::kApply || carried->op != Op::kMul) continue;
     for (size_t side = 0; side < 2; ++side) {
