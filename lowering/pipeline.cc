@@ -12,6 +12,7 @@
 //            -> staged operands   right ones mostly, by way of fragments
 //            -> parted sums       of products of few rows, whose warps may share k
 //            -> moved sums        that regions behind their products read in another order
+//            -> split tiles       of these
 //            -> staged rows       what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
@@ -169,7 +170,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
-    lowering.kernel = moved_sums(lowering.kernel);
+    lowering.kernel = split_tiles(moved_sums(lowering.kernel));
   }
   const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {

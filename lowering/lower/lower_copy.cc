@@ -101,7 +101,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
   if (bulk_) return copy_bulk(copy, src);
-  if (copy_parts(copy)) return;
+  if (copy_parts(copy) || copy_part_of_registers(copy)) return;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
   if (in_pairs(to)) return copy_pairs(copy, src);
   if (on_cpu() && !target_.generic && loop_depth_ == 0 && forward_copy(copy, src)) return;

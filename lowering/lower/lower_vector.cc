@@ -1,6 +1,7 @@
 // Copies by wide accesses: 16 bytes where the facts, the bounds and the layouts allow it, narrower where they do not.
 // See tile_lowering.h.
 #include <algorithm>
+#include <map>
 
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
@@ -146,6 +147,37 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     };
     if (!guard) return write();
     emit({LoopIf{guard, nested(write), {}}});
+  });
+  return true;
+}
+
+// A part of the last axis of what registers hold: to others of the thread, or to memory by whoever holds it.
+bool TileLowering::copy_part_of_registers(const ir::CopyStmt& copy) {
+  const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  if (!in_registers(from) || is_whole(copy.src) || !placements_.at(from.get()).fragment) return false;
+  const int64_t first = *start_of_part(copy.src), extent = tile_shape(to).back();
+  const FragmentLayout& held = *placements_.at(from.get()).fragment;
+  if (in_registers(to)) {
+    const FragmentLayout& layout = *placements_.at(to.get()).fragment;
+    std::map<std::vector<int64_t>, int64_t> registers;  // of a thread; all have the same
+    for (int64_t i = 0; i < held.registers(); ++i) registers.emplace(held.coordinates(0, i), i);
+    for (int64_t i = 0; i < layout.registers(); ++i) {
+      std::vector<int64_t> place = layout.coordinates(0, i);
+      place.back() += first;
+      const ExprRef value = ir::make_load(storage(from), {ir::make_int(registers.at(place), DType::I32)});
+      store(storage(to), ir::make_int(i, DType::I32), convert(value, to->type.dtype), nullptr);
+    }
+    return true;
+  }
+  each_of(from, tile_shape(from), {}, [&](const Site& site) {
+    std::vector<ExprRef> place = site.coords;
+    const ExprRef start = ir::make_int(first, place.back()->type), size = ir::make_int(extent, place.back()->type);
+    place.back() = let("at", ir::make_typed(Op::kSub, {place.back(), start}));
+    ExprRef guard = both(ir::make_typed(Op::kGe, {place.back(), ir::make_int(0, place.back()->type)}),
+                         ir::make_typed(Op::kLt, {place.back(), size}));
+    if (site.owner) guard = both(guard, site.owner);
+    const ExprRef value = ir::make_load(storage(from), {offset(from, site.coords, &site)});
+    store(storage(to), offset(to, place, &site), convert(value, to->type.dtype), guard);
   });
   return true;
 }

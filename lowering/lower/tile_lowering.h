@@ -140,6 +140,7 @@ class TileLowering {
   // lower_vector.cc: copies by wide accesses. False if the facts or the layouts allow none; nothing is emitted then.
   bool copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
   bool copy_registers(const ir::CopyStmt& copy);
+  bool copy_part_of_registers(const ir::CopyStmt& copy);
   bool copy_quads(const ir::CopyStmt& copy, const Slice& dst);  // lower_quads.cc
   // lower_matrices.cc
   bool copy_matrices(const ir::CopyStmt& copy, const Slice& dst);

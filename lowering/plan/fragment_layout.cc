@@ -205,6 +205,27 @@ std::optional<FragmentLayout> FragmentLayout::grouped(size_t axis, int64_t group
   return out.keep(all);
 }
 
+std::optional<FragmentLayout> FragmentLayout::part(size_t axis, int64_t first, int64_t extent) const {
+  if (shape_[axis] % extent || first % extent || ragged(axis)) return std::nullopt;
+  FragmentLayout out = *this;
+  out.shape_[axis] = extent;
+  out.axes_[axis].clear();
+  int64_t scale = 1;
+  for (Digit digit : axes_[axis]) {
+    const int64_t next = scale * digit.radix;
+    if (next > extent) {
+      if (digit.in_thread || (scale < extent && extent % scale)) return std::nullopt;
+      digit.radix = std::max<int64_t>(extent / scale, 1);
+      if (scale < extent && next % extent) return std::nullopt;
+    }
+    if (digit.radix > 1) out.axes_[axis].push_back(digit);
+    scale = next;
+  }
+  std::vector<size_t> all(shape_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return out.keep(all);
+}
+
 FragmentLayout FragmentLayout::merged() const {
   FragmentLayout out = *this;
   for (Axis& axis : out.axes_) {

@@ -209,9 +209,15 @@ class Inference {
   // The layout of what a use takes as one element. Nothing, and inference starts over, if a pair is parted.
   std::optional<FragmentLayout> held_in(const Space::Use& use) {
     const FragmentLayout& layout = layouts_.at(use.buffer.get());
+    if (use.extent) return layout.part(layout.shape().size() - 1, use.first, use.extent);
     std::optional<FragmentLayout> held = use.pairs ? layout.pairs() : layout;
     if (!held) demote(use.buffer, "neighbours that are used together are in different threads");
     return held;
+  }
+
+  // What a part of a fragment is copied to, which is then written to memory by whoever holds it.
+  bool demote_part(const Space& space) {
+    return demote(space.uses[0].buffer, "it is a part of what several threads hold");
   }
 
   bool propagate() {
@@ -222,7 +228,7 @@ class Inference {
           for (const Space::Use& use : space.uses) {
             if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size()) continue;
             const std::optional<FragmentLayout> held = held_in(use);
-            if (!held) return false;
+            if (!held) return use.extent ? demote_part(space) : false;
             std::vector<size_t> inverse(space.shape.size());
             for (size_t i = 0; i < use.axes.size(); ++i)
               if (use.axes[i] != FragmentLayout::kNoAxis) inverse[use.axes[i]] = i;
@@ -233,6 +239,10 @@ class Inference {
         }
         if (!space.layout) continue;
         for (const Space::Use& use : space.uses) {
+          if (use.extent) {
+            if (layouts_.count(use.buffer.get()) && held_in(use) != space.layout) return demote_part(space);
+            continue;
+          }
           const size_t before = layouts_.size();
           const FragmentLayout part = space.layout->keep(use.axes);
           if (!assign(use.buffer, use.pairs ? part.of_pairs() : part, "it is used in two different layouts"))

@@ -219,6 +219,18 @@ bool is_whole(const ir::TileRef& tile) {
   return true;
 }
 
+std::optional<int64_t> start_of_part(const ir::TileRef& tile) {
+  if (tile.within_first || tile.pad) return std::nullopt;
+  for (size_t i = 0; i + 1 < tile.axes.size(); ++i)
+    if (tile.axes[i].kind != ir::AxisSpec::Kind::kWhole) return std::nullopt;
+  const ir::AxisSpec& last = tile.axes.back();
+  if (last.kind != ir::AxisSpec::Kind::kRange || last.start->kind != ir::ExprKind::kInt) return std::nullopt;
+  const int64_t first = last.start->int_value, extent = last.extent->int_value;
+  const int64_t whole = tile.buffer->shape.back()->int_value;
+  if (whole % extent || first % extent || first < 0 || first + extent > whole) return std::nullopt;
+  return first;
+}
+
 int64_t Placement::elements() const {
   if (fragment) return fragment->registers();
   if (scope == ir::Scope::kRegister) return layout.registers();

@@ -96,10 +96,16 @@ void SpaceCollector::statement(const ir::GemmStmt& gemm) {
   tile(gemm.a), tile(gemm.b), tile(gemm.c);
 }
 
+bool SpaceCollector::is_sum(const ir::BufferRef& buffer) const {
+  return std::any_of(gemms_.begin(), gemms_.end(), [&](const auto* gemm) { return gemm->c.buffer == buffer; });
+}
+
 void SpaceCollector::statement(const ir::CopyStmt& copy) {
-  tile(copy.dst);
-  tile(copy.src);
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
+  tile(copy.dst);
+  const std::optional<int64_t> part =
+      is_sum(from) && to->scope == ir::Scope::kFragment && is_whole(copy.dst) ? start_of_part(copy.src) : std::nullopt;
+  if (!part) tile(copy.src);
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4)
     demote(from, "its elements are packed in pairs");
   auto rank = [](const ir::TileRef& ref) {
@@ -112,12 +118,13 @@ void SpaceCollector::statement(const ir::CopyStmt& copy) {
     demote(from, "it is copied between tiles of different rank");
   }
   if (to->scope != ir::Scope::kFragment || from->scope != ir::Scope::kFragment) return;
-  if (!is_whole(copy.dst) || !is_whole(copy.src)) return;
+  if (!part && (!is_whole(copy.dst) || !is_whole(copy.src))) return;
   Space space;
   space.shape = tile_shape(to);
   std::vector<size_t> axes;
   for (size_t i = 0; i < space.shape.size(); ++i) axes.push_back(i);
   space.uses = {{to, axes}, {from, axes}};
+  if (part) space.uses[1].first = *part, space.uses[1].extent = space.shape.back();
   spaces_.push_back(std::move(space));
 }
 

@@ -19,6 +19,7 @@ struct Space {
     ir::BufferRef buffer;
     std::vector<size_t> axes;  // or FragmentLayout::kNoAxis
     bool pairs = false;
+    int64_t first = 0, extent = 0;  // with `extent`, of the last axis elements first + i of so many
     size_t spanned() const;  // axes of the space
   };
   std::vector<int64_t> shape;
@@ -56,6 +57,7 @@ class SpaceCollector {
   void demote(const ir::BufferRef& buffer, const char* reason);
   void reads(const ir::ExprRef& expr, const char* reason);  // every fragment that it loads
   void tile(const ir::TileRef& ref);
+  bool is_sum(const ir::BufferRef& buffer) const;  // of products so far
   void access(Space* space, const std::vector<ir::VarRef>& vars, const ir::BufferRef& buffer,
               const std::vector<ir::ExprRef>& indices);
   void loads(Space* space, const std::vector<ir::VarRef>& vars, const ir::ExprRef& expr);

@@ -67,7 +67,7 @@ class Splits {
       if (!refused_.count(buffer.get())) decide(buffer, extents);
     for (const ir::CopyStmt* copy : copies_)
       for (const auto& [tile, slice] : {std::pair(&copy->dst, &copy->src), std::pair(&copy->src, &copy->dst)})
-        if (const Split* split = find(tile->buffer); split && !can_part(*slice, *tile, *split))
+        if (const Split* split = find(tile->buffer); split && !can_part(*slice, *tile, *split, slice == &copy->src))
           splits_.erase(tile->buffer.get());
   }
   const Split* find(const BufferRef& buffer) const {
@@ -144,8 +144,11 @@ class Splits {
     if (split) splits_[buffer.get()] = *split;
   }
 
-  static bool can_part(const ir::TileRef& slice, const ir::TileRef& tile, const Split& split) {
-    if (slice.buffer->scope != ir::Scope::kGlobal || ir::bits(slice.buffer->type.dtype) < 8) return false;
+  bool can_part(const ir::TileRef& slice, const ir::TileRef& tile, const Split& split, bool is_source) const {
+    const ir::Scope scope = slice.buffer->scope;
+    if (scope == ir::Scope::kFragment && (!is_source || find(slice.buffer) || split.axis + 1 != tile.axes.size()))
+      return false;
+    if (scope == ir::Scope::kShared || ir::bits(slice.buffer->type.dtype) < 8) return false;
     const size_t axis = kept_axis(slice, split.axis);
     if (axis == slice.axes.size() || kept_axis(slice, tile.axes.size()) != slice.axes.size()) return false;
     const bool bounded = slice.within_first && split.axis == 0;

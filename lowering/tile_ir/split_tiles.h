@@ -2,8 +2,8 @@
 // a fragment for each part. One iteration then owns all that it reads and writes, so that the parts stay in registers;
 // whole, the fragment would have to lie in memory, since an iteration reads elements of other threads.
 //
-// A fragment stays as it is where anything but such regions, fills and whole copies from or to tensors uses it, or
-// where regions part it along several axes.
+// A fragment stays as it is where anything but such regions, fills, whole copies from or to tensors and from other
+// fragments, of which it then takes parts of the last axis, uses it, or where regions part it along several axes.
 #pragma once
 #include "ir/kernel.h"
 
