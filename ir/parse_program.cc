@@ -114,7 +114,7 @@ bool Parser::call(Program& program) {
 bool Parser::call_consts(Call& call) {
   advance();
   do {
-    if (!at_name()) return fail("a constant of the kernel is given by its name", "write `<causal = true>`");
+    if (!at_name()) return fail("a constant of the kernel is given by its name", "name it, as in `<causal = true>`");
     Call::Const value{std::string(peek().text), nullptr, peek().loc};
     advance();
     if (!expect("=", "the name of a constant")) return false;

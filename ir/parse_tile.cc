@@ -13,6 +13,15 @@ bool is_tile(const TileRef& tile) {
 }
 
 constexpr std::string_view kElementwise = "combine elements in `parallel i < M, j < N { c[i, j] = ... }`";
+constexpr std::string_view kAdding =
+    "a gemm adds to its tile by `c += a @ b`; combine elements in `parallel i < M, j < N { c[i, j] = ... }`";
+constexpr std::string_view kToTensor =
+    "add to a tensor by `atomic C[...] += c`, or read what is there and store the sum";
+
+// What to do about `+=` with something that is no gemm.
+std::string mend_of_adding(const TileRef& dst) {
+  return std::string(dst.buffer->scope == Scope::kGlobal ? kToTensor : kElementwise);
+}
 
 }  // namespace
 
@@ -49,9 +58,11 @@ bool Parser::tile_value(Block& body, TileRef dst, AtomicOp atomic, bool accumula
         return gemm(body, std::move(dst), std::move(src), accumulate, first);
       }
       for (std::string_view op : {"+", "-", "*", "/", "%", "<<", ">>", "&", "|", "?", "<", ">", "==", "&&", "||"})
-        if (at(op)) return fail(fmt::format("`{}` between whole tiles", op), std::string(kElementwise));
+        if (at(op))
+          return fail(fmt::format("`{}` between whole tiles", op),
+                      std::string(op == "+" && src.buffer == dst.buffer ? kAdding : kElementwise));
       if (accumulate && atomic == AtomicOp::kNone) {
-        report(src.loc, "`+=` adds the product of a gemm only", std::string(kElementwise));
+        report(src.loc, "`+=` adds the product of a gemm only", mend_of_adding(dst));
         return true;
       }
       body.push_back({span(first), CopyStmt{std::move(dst), std::move(src), atomic}});
@@ -67,7 +78,7 @@ bool Parser::tile_value(Block& body, TileRef dst, AtomicOp atomic, bool accumula
     return true;
   }
   if (accumulate) {
-    report(at_value, "`+=` adds the product of a gemm only", std::string(kElementwise));
+    report(at_value, "`+=` adds the product of a gemm only", mend_of_adding(dst));
     return true;
   }
   body.push_back({span(first), FillStmt{std::move(dst), std::move(value)}});

@@ -107,6 +107,9 @@ enum class Planted {
   kBoxNotAwaited,         // a box is filled again while the copy engine reads it
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kSplitPart,             // all parts of a split fragment are copied from and to the first one's place
+  kMovedEarly,            // sums move to a tile of their own in front of their products
+  kMovedPart,             // all parts of sums are the first one
+  kConvertedRest,         // of a vector that is converted on its way to memory the second half is the first one
   kPairPart,              // both of a pair of neighbours in registers are the first one
   kTransposedIndex,       // a region reads a transposed tile or tensor as it was
   kTransposedStrides,     // strides of a transposed tensor are not exchanged

@@ -32,7 +32,8 @@ void TileLowering::move_converted(const ir::BufferRef& to, const ExprRef& to_ind
   move(Kind::kCopyVector, raw, zero, storage(from), from_index, elements, guard);
   for (int64_t i = 0; i < elements; ++i) {
     const ExprRef at = ir::make_int(i, DType::I32);
-    store(made, at, convert(ir::make_load(raw, {at}), to->type.dtype), nullptr);
+    const ExprRef of = planted(Planted::kConvertedRest) ? ir::make_int(i % (elements / 2), DType::I32) : at;
+    store(made, at, convert(ir::make_load(raw, {of}), to->type.dtype), nullptr);
   }
   move(Kind::kCopyVector, storage(to), to_index, made, zero, elements, nullptr);
 }
@@ -163,7 +164,7 @@ bool TileLowering::copy_part_of_registers(const ir::CopyStmt& copy) {
     for (int64_t i = 0; i < held.registers(); ++i) registers.emplace(held.coordinates(0, i), i);
     for (int64_t i = 0; i < layout.registers(); ++i) {
       std::vector<int64_t> place = layout.coordinates(0, i);
-      place.back() += first;
+      place.back() += planted(Planted::kMovedPart) ? 0 : first;
       const ExprRef value = ir::make_load(storage(from), {ir::make_int(registers.at(place), DType::I32)});
       store(storage(to), ir::make_int(i, DType::I32), convert(value, to->type.dtype), nullptr);
     }

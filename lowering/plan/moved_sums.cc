@@ -7,6 +7,7 @@
 
 #include "lowering/plan/placement.h"
 #include "lowering/plan/spaces.h"
+#include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -84,7 +85,7 @@ class Mover {
     const auto whole = [](const BufferRef& tile) {
       return ir::TileRef{tile, std::vector<ir::AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
     };
-    body->insert(behind, {loc, ir::CopyStmt{whole(to), whole(sum)}});
+    body->insert(planted(Planted::kMovedEarly) ? behind - 1 : behind, {loc, ir::CopyStmt{whole(to), whole(sum)}});
     return true;
   }
 

@@ -53,14 +53,18 @@ std::string text_of(NvrtcResult (*size_of)(NvrtcProgram, size_t*), NvrtcResult (
 }
 
 // The first line that says "error", for the message; the log has the rest.
+// ptxas says that it gives up ahead of why.
 std::string first_error(const std::string& log) {
+  std::string conclusion;
   for (size_t begin = 0; begin < log.size();) {
     const size_t end = std::min(log.find('\n', begin), log.size());
     const std::string line = log.substr(begin, end - begin);
-    if (line.find("error") != std::string::npos) return line;
+    const bool concludes = line.find("aborted due to errors") != std::string::npos;
+    if (!concludes && (line.find("error") != std::string::npos || line.find("(C7") != std::string::npos)) return line;
+    if (concludes && conclusion.empty()) conclusion = line;
     begin = end + 1;
   }
-  return {};
+  return conclusion;
 }
 
 bool defines(const CompileResult& result, const std::string& entry, bool ptx) {

@@ -71,6 +71,7 @@ TEST_CASE("diagnostics of statements") {
       {in_kernel("let x = 1; $)$ 1"), "where a statement is expected", "`parallel`"},
       {in_kernel("acc $-=$ 1"), "`-=` on a tile", "parallel i < M"},
       {in_kernel("acc = acc $*$ 2"), "`*` between whole tiles", "parallel i < M"},
+      {in_kernel("acc = acc $+$ acc"), "`+` between whole tiles", "`c += a @ b`"},
       {in_kernel("acc += $acc$"), "`+=` adds the product of a gemm only", "parallel i < M"},
       {in_kernel("acc += $1$"), "`+=` adds the product of a gemm only", "parallel i < M"},
       {in_kernel("$acc[0, 0]$ = 1"), "one element of a tile assigned outside", "parallel i < 1"},

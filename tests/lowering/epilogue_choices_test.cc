@@ -35,18 +35,24 @@ grid i < ceildiv(M, )" +
 }
 
 TEST_CASE("sums that a region reads in another order move to memory behind the products") {
-  const Lowered mirrored = lowered(product("parallel i < 128, j < 128 { c[i, j] = c[i, 127 - j] }", 4));
+  const Lowered mirrored = lowered(product("parallel r < 128, s < 128 { c[r, s] = c[r, 127 - s] }", 4));
   CAPTURE(mirrored.notes);
   CHECK(has(mirrored.notes, "gemm c: wgmma"));
   CHECK(has(mirrored.notes, "tile c: f32 in registers"));
   CHECK(has(mirrored.notes, "tile c_moved: f32 in memory of the block"));
-  const Lowered summed = lowered(
-      product("parallel i < 128 { m[i] = max(sum[j < 64](c[i, j]), sum[j < 64](c[i, 64 + j])) }\n"
-              "  parallel i < 128, j < 128 { c[i, j] -= m[i] }",
-              4));
+  const Lowered summed =
+      lowered(product("parallel r < 128 { m[r] = max(sum[s < 64](c[r, s]), sum[s < 64](c[r, 127 - s])) }\n"
+                      "  parallel r < 128, s < 128 { c[r, s] -= m[r] }",
+                      4));
   CHECK(has(summed.notes, "gemm c: wgmma"));
+  // Halves of a row are in the same thread.
+  const Lowered halves =
+      lowered(product("parallel r < 128, s < 64 { let low = c[r, s]  c[r, s] = c[r, s + 64]  c[r, s + 64] = low }", 4));
+  CAPTURE(halves.notes);
+  CHECK(has(halves.notes, "gemm c: wgmma"));
+  CHECK(has(halves.notes, "tile c_moved: f32 in registers, layout [128, 64]"));
   // What is read as it is held stays there.
-  CHECK(!has(lowered(product("parallel i < 128, j < 128 { c[i, j] += 1 }", 4)).notes, "c_moved"));
+  CHECK(!has(lowered(product("parallel r < 128, s < 128 { c[r, s] += 1 }", 4)).notes, "c_moved"));
 }
 
 constexpr const char* kTeams = "consumers: 2 teams, which compute tiles in turn";

@@ -202,6 +202,27 @@ TEST_CASE("pairs of neighbours in a thread become one element") {
   CHECK_FALSE(FragmentLayout::blocked({4, 81}, 1, 64).pairs());
 }
 
+TEST_CASE("parts of an axis in the threads that hold all of it") {
+  const FragmentLayout whole = FragmentLayout::group_accumulator(64, 128, 1, 1);
+  for (const int64_t extent : {64, 32, 16, 8}) {
+    CAPTURE(extent);
+    const int64_t first = 128 - extent;
+    const std::optional<FragmentLayout> part = whole.part(1, first, extent);
+    REQUIRE(part);
+    CHECK(part->registers() * 128 == whole.registers() * extent);
+    const auto of_whole = holders(whole);
+    for (const auto& [at, threads] : holders(*part)) {
+      const auto& there = of_whole.at({at[0], at[1] + first});
+      for (const auto& [thread, reg] : threads) CHECK(there.count(thread) == 1);
+    }
+  }
+  CHECK_FALSE(whole.part(1, 0, 4));    // four threads share eight columns
+  CHECK_FALSE(whole.part(1, 32, 64));  // no part of its size begins there
+  CHECK_FALSE(whole.part(1, 0, 48));
+  CHECK_FALSE(FragmentLayout::accumulator(64, 128, 2, 2).part(1, 0, 64));  // of another warp
+  CHECK(FragmentLayout::accumulator(64, 128, 4, 1).part(1, 64, 64));
+}
+
 TEST_CASE("shared tiles serve 16-byte accesses along rows and columns without bank conflicts") {
   for (int64_t bytes : {1, 2, 4})
     for (int64_t chunks : {1, 2, 4, 8, 11, 16, 22, 32}) {

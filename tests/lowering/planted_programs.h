@@ -455,6 +455,31 @@ kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24,
 }
 )";
 
+// Sums of products whose halves a region takes together, and that another one reads mirrored, beside a tile of another
+// type than its tensor's that lies in memory.
+inline constexpr const char* kMoved = R"(tile 1
+kernel moved(A: f16[64, K], B: f16[64, K], W: f16[64, 64], C: out f32[64, 64], D: out f32[64, 64])
+{
+  shared a: f16[64, 32], b: f16[64, 32]
+  fragment c: f32[64, 64] = 0, d: f32[64, 64] = 0, w: f32[64, 64]
+  pipelined k < ceildiv(K, 32), 2 {
+    a = A[:, k*32 +: 32]
+    b = B[:, k*32 +: 32]
+    c += a @ b^T
+    d += b @ a^T
+  }
+  w = W
+  parallel i < 64, j < 32 {
+    let low = c[i, j], high = c[i, j + 32]
+    c[i, j] = low - 2 * high
+    c[i, j + 32] = high + 3 * low
+  }
+  parallel i < 64, j < 64 { d[i, j] = d[i, 63 - j] + w[63 - i, j] }
+  C = c
+  D = d
+}
+)";
+
 // One run an iteration, and three.
 inline constexpr const char* kRuns = R"(tile 1
 kernel runs(A: f8e4m3[64, K], B: f8e4m3[32, K], C: out f32[64, 32], D: out f32[64, 32])

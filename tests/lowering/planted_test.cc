@@ -138,6 +138,9 @@ constexpr Row kRows[] = {
     {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
     {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
     {Planted::kSplitPart, "parts are copied from one place", OnCpu::kNotThere},
+    {Planted::kMovedEarly, "sums move before they are made", OnCpu::kNotThere},
+    {Planted::kMovedPart, "parts of sums are the first one", OnCpu::kNotThere},
+    {Planted::kConvertedRest, "half of a converted vector", OnCpu::kNotThere},
     {Planted::kPairPart, "a pair's second is its first", OnCpu::kNotThere},
     {Planted::kTransposedIndex, "a transposed tile is read as it was", OnCpu::kNotThere},
     {Planted::kTransposedStrides, "strides of a transposed tensor kept", OnCpu::kNotThere},
@@ -222,6 +225,7 @@ class Suite {
     groups.aligned.emplace("W"), groups.aligned.emplace("S");
     groups.values = {{"K", 96}};
     add_program("right", kRight, 24, groups);
+    add_program("moved", kMoved, 24, groups);
     groups.values = {{"M", 60}, {"K", 320}};
     groups.threads = 128;
     for (int twice = 0; twice < 2; ++twice) add_program("made", kMade, 24, groups);

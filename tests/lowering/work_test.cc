@@ -237,17 +237,18 @@ TEST_CASE("values that are missing, and the CPU: nothing is claimed") {
 }
 
 TEST_CASE("residency: shared memory, registers, and arrays that do not fit") {
-  auto residency = [](int64_t rows, int64_t columns, int64_t stages) {
-    Request request{kMatmul, {{"BM", rows}, {"BN", columns}, {"stages", stages}}};
-    request.target = hopper();
-    const Lowered lowered = lowering::lowered(request);
-    return residency_of(*lowered.work, 90);
+  auto product = [](int64_t rows, int64_t columns, int64_t stages, const Target& target = hopper()) {
+    return lowering::lowered({kMatmul, {{"BM", rows}, {"BN", columns}, {"stages", stages}}, target});
+  };
+  auto residency = [&](int64_t rows, int64_t columns, int64_t stages) {
+    return residency_of(*product(rows, columns, stages).work, 90);
   };
   CHECK(residency(64, 64, 4).blocks == 3);  // 64 KiB each
   CHECK(residency(64, 64, 2).blocks > residency(64, 64, 4).blocks);
   CHECK(residency(128, 256, 4).blocks == 1);
   CHECK(!residency(128, 256, 4).spills);
-  CHECK(residency(256, 256, 2).spills);
+  CHECK(residency_of(*product(256, 256, 2, Request{}.target).work, 89).spills);
+  CHECK(has(product(256, 256, 2).flaw, "without tensor cores"));  // wgmma has no registers left
   CHECK(residency(64, 64, 4).registers < residency(64, 256, 4).registers);
 }
 
