@@ -3,6 +3,8 @@
     capi, kachel      kachel.h through ctypes: the declarations, then objects
     row, rows_*       what is compared, as data; table collects the rows
     cuda, cpu         a device: random tensors, timers, references, and which peers there are
+    fills_*           tensors that a row wants otherwise than random
+    references_*      what is right
     peers_*, triton_* the other side
     measure           prepares, checks and times one row
     stats, machine    medians; what the machine was and did

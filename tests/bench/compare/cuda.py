@@ -6,11 +6,16 @@ import gc
 
 import torch
 
-from . import peers_torch, peers_triton, references_torch, stats
+from . import peers_further, peers_further_attention, peers_torch, peers_triton, references_further, references_torch
+from . import stats
 from .capi import CUDA
+from .fills_torch import FILLS, normal
 
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
          "i8": torch.int8, "i32": torch.int32, "u8": torch.uint8, "u4": torch.uint8}
+
+PEERS = {**peers_torch.PEERS, **peers_triton.PEERS, **peers_further.PEERS, **peers_further_attention.PEERS}
+REFERENCES = {**references_torch.REFERENCES, **references_further.REFERENCES}
 
 GRAPH_MS, GRAPH_CALLS = 2.0, 512  # a graph is at least as long, of at most as many calls
 
@@ -24,26 +29,22 @@ class CudaBackend:
         self.device = torch.device("cuda", 0)
         self.cache_bytes = info.l2_bytes or torch.cuda.get_device_properties(0).L2_cache_size
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.peers = {**peers_torch.PEERS, **peers_triton.PEERS}
-        self.references = references_torch.REFERENCES
+        self.peers, self.references = PEERS, REFERENCES
 
     def free_bytes(self):
         return torch.cuda.mem_get_info()[0]
 
     def random(self, dtype, shape, fill):
-        """Normal floats; integers over all values; `unit`: so that a product along the last axis has variance 1;
-        `scale`: positive, as quantised weights are scaled."""
+        """Normal floats and integers over all values, or what fills_torch.py makes for `fill`."""
+        if fill:
+            name, *arguments = (fill,) if isinstance(fill, str) else fill
+            return FILLS[name](self, shape, *arguments).to(TYPES[dtype])
         if dtype == "u4":
             shape = (*shape[:-1], shape[-1] // 2)
         if dtype in ("i8", "u8", "u4"):
             low, high = (-128, 128) if dtype == "i8" else (0, 256)
             return torch.randint(low, high, shape, dtype=TYPES[dtype], device=self.device, generator=self.generator)
-        values = torch.randn(shape, dtype=torch.float32, device=self.device, generator=self.generator)
-        if fill == "unit":
-            values /= shape[-1] ** 0.5
-        elif fill == "scale":
-            values = (values.abs() + 0.5) / 64
-        return values.to(TYPES[dtype])
+        return normal(self, shape).to(TYPES[dtype])
 
     def empty(self, dtype, shape):
         return self.poison(torch.empty(shape, dtype=TYPES[dtype], device=self.device))

@@ -32,7 +32,7 @@ class Row:
     device: str = "cuda"
     types: dict = dataclasses.field(default_factory=dict)    # type symbol: element type
     scalars: dict = dataclasses.field(default_factory=dict)  # run-time scalar: value
-    fills: dict = dataclasses.field(default_factory=dict)    # parameter: how it is filled; else normal
+    fills: dict = dataclasses.field(default_factory=dict)    # parameter: name in FILLS, or (name, arguments...)
     flops: float = 0    # of one call; 0: the row is judged by its bytes
     bytes: float = 0    # that one call must move at least
     tolerance: float = None  # None: that of the type

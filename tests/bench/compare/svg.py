@@ -3,8 +3,8 @@ from the least to the greatest round, and a rule at 1. Log scale: half as quick 
 import math
 from xml.sax.saxutils import escape
 
-COLOURS = ("#1f6fb4", "#d1662c", "#3d8f4f", "#8657a8", "#777777")
-LABELS, PLOT, LINE, TOP, FONT = 250, 520, 24, 46, 12
+COLOURS = ("#1f6fb4", "#d1662c", "#3d8f4f", "#8657a8", "#777777", "#b8a12c", "#c2548f")
+LABELS, PLOT, LINE, TOP, FONT = 270, 520, 24, 46, 12
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50)
 
 

@@ -78,8 +78,8 @@ class Rows(unittest.TestCase):
         except ImportError as error:
             print(f"SKIPPED: peers on the CPU: {error}")
         try:
-            from compare import peers_torch, peers_triton, references_torch
-            registries["cuda"] = ({**peers_torch.PEERS, **peers_triton.PEERS}, references_torch.REFERENCES)
+            from compare import cuda, fills_torch
+            registries["cuda"] = (cuda.PEERS, cuda.REFERENCES)
         except ImportError as error:
             print(f"SKIPPED: peers on CUDA: {error}")
         if not registries:
@@ -89,6 +89,9 @@ class Rows(unittest.TestCase):
                 peers, references = registries[one.device]
                 self.assertIn(one.reference, references, one.name)
                 self.assertLessEqual(set(one.peers), set(peers), one.name)
+            if "cuda" in registries:
+                for fill in one.fills.values():
+                    self.assertIn(fill if isinstance(fill, str) else fill[0], fills_torch.FILLS, one.name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,48 @@
+"""Programs beside those of examples/ that move memory, judged as those of rows_memory.py are."""
+from .rows_further import further
+
+PEERS = ("eager", "compiled", "copy")
+
+
+def xent(n, vocab):
+    """Losses average over many logits, which are read as they are, hence the tolerance."""
+    return further("xent", f"{n}x{vocab}", "bf16", {"n": n, "vocab": vocab}, "loss", PEERS, bytes=2.0 * n * vocab,
+                   fills={"label": ("between", 0, vocab)}, tolerance=1e-4)
+
+
+def rmsnorm_dx(n, wide):
+    return further("rmsnorm_dx", f"{n}x{wide}", "bf16", {"n": n, "wide": wide}, "dx", PEERS, bytes=6.0 * n * wide,
+                   fills={"inv": "near one", "w": "near one"})
+
+
+def group_norm(nb, grp, cg, px):
+    return further("group_norm", f"{nb}x{grp * cg}x{px} g{grp}", "bf16",
+                   {"nb": nb, "grp": grp, "cg": cg, "span": cg * px}, "y", PEERS, bytes=4.0 * nb * grp * cg * px,
+                   fills={"gamma": "near one"}, scalars={"eps": 1e-5})
+
+
+def conv_silu(bs, length, ch, taps):
+    return further("conv_silu", f"{bs}x{length}x{ch} t{taps}", "bf16",
+                   {"bs": bs, "len": length, "ch": ch, "taps": taps}, "y", PEERS, bytes=4.0 * bs * length * ch,
+                   fills={"ker": "unit columns"})
+
+
+def colsum(rows, cols):
+    return further("colsum", f"{rows}x{cols}", "bf16", {"rows": rows, "cols": cols}, "db", PEERS,
+                   bytes=2.0 * rows * cols, types={"E": "bf16", "R": "f32"}, tolerance=2e-5)
+
+
+def transpose(rows, cols):
+    return further("transpose", f"{rows}x{cols}", "bf16", {"rows": rows, "cols": cols}, "dst", PEERS,
+                   bytes=4.0 * rows * cols, tolerance=0.0)
+
+
+def rows():
+    return [
+        xent(8192, 50257), xent(3001, 32000),
+        rmsnorm_dx(16384, 4096), rmsnorm_dx(8191, 2560),
+        group_norm(32, 32, 10, 64 * 64), group_norm(64, 24, 8, 27 * 27),
+        conv_silu(8, 4096, 3072, 4), conv_silu(3, 2049, 1000, 3),
+        colsum(16384, 3072), colsum(50001, 777),
+        transpose(8192, 8192), transpose(8191, 4097),
+    ]
