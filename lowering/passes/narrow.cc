@@ -64,7 +64,16 @@ class Narrower {
       if (!part) return nullptr;
       args.push_back(std::move(part));
     }
+    const bool divides = (in->op == Op::kDiv || in->op == Op::kMod) && !ir::is_const(args[1]);
+    if (divides && is_natural(in->args[0]) && is_natural(in->args[1])) return unsigned_quotient(in->op, args);
     return ir::make_typed(in->op, std::move(args));
+  }
+
+  bool is_natural(const ExprRef& expr) const { return kernel_.ranges.of(expr).lo >= 0; }
+  // Signs take a third of a division's instructions.
+  static ExprRef unsigned_quotient(Op op, const std::vector<ExprRef>& args) {
+    const ExprRef a = ir::make_cast({DType::U32, nullptr}, args[0]), b = ir::make_cast({DType::U32, nullptr}, args[1]);
+    return ir::make_cast({DType::I32, nullptr}, ir::make_typed(op, {a, b}));
   }
 
   ExprRef rewrite(const ExprRef& in) {

@@ -22,8 +22,11 @@ SpaceCollector::SpaceCollector(const ir::Kernel& kernel) {
 
 std::vector<Space> SpaceCollector::spaces(const std::map<const ir::Buffer*, std::string>& memory) const {
   std::vector<Space> result = spaces_;
-  for (Space& space : result)
+  for (Space& space : result) {
     std::erase_if(space.uses, [&](const Space::Use& use) { return memory.count(use.buffer.get()) != 0; });
+    // A part that goes to memory is written by whoever holds it.
+    if (space.uses.size() == 1 && space.uses[0].extent) space.uses.clear();
+  }
   return result;
 }
 

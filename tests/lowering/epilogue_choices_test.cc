@@ -51,6 +51,15 @@ TEST_CASE("sums that a region reads in another order move to memory behind the p
   CAPTURE(halves.notes);
   CHECK(has(halves.notes, "gemm c: wgmma"));
   CHECK(has(halves.notes, "tile c_moved: f32 in registers, layout [128, 64]"));
+  // Of mma's, where warps share columns, each warp writes what it holds.
+  Request shared =
+      product("parallel r < 128, s < 64 { let low = c[r, s]  c[r, s] = c[r, s + 64]  c[r, s + 64] = low }", 3);
+  shared.target.architecture = 80;
+  const Lowered of_warps = lowered(shared);
+  CAPTURE(of_warps.notes);
+  CHECK(has(of_warps.notes, "gemm c: mma"));
+  CHECK(has(of_warps.notes, "tile c: f32 in registers"));
+  CHECK(has(of_warps.notes, "(it is a part of what several threads hold)"));
   // What is read as it is held stays there.
   CHECK(!has(lowered(product("parallel r < 128, s < 128 { c[r, s] += 1 }", 4)).notes, "c_moved"));
 }
