@@ -346,6 +346,20 @@ TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64")
   CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));
 }
 
+TEST_CASE("a quotient of numbers that are not negative has no signs") {
+  auto quotient = [](const std::string& index, const std::string& divisor) {
+    return lowered(
+               {"tile 1\nkernel k(X: f32[M, 64], S: f32[N], by: i32, Y: out f32[M, 64])\ngrid i < ceildiv(M, 64)\n{\n"
+                "  fragment x: f32[64, 64]\n  x = X[i*64 +: 64, :]\n"
+                "  parallel r < 64, c < 64 { x[r, c] += S[(" +
+                index + ") / " + divisor + "] }\n  Y[i*64 +: 64, :] = x\n}\n"})
+        .loop_ir;
+  };
+  CHECK(has(quotient("i*64 + r", "N"), "/ u32("));
+  CHECK(!has(quotient("i*64 + r - 1", "N"), "/ u32("));
+  CHECK(!has(quotient("i*64 + r", "i64(by)"), "/ u32("));
+}
+
 TEST_CASE("what is known of a variable does not outlive it") {
   auto make = [] { return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}}); };
   Ranges ranges;
