@@ -2,6 +2,7 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> transposed views  read along the axis of stride 1
+//            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> split tiles       of which regions access equal parts together
 //            -> scalar tiles      what a block names of its fragments
 //            -> hoist reductions  each a region of its own
@@ -61,6 +62,7 @@
 #include "lowering/plan/moved_sums.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
+#include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
@@ -166,7 +168,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   lowering.kernel = concrete;
   if (!plain) {
-    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(split_tiles(concrete))));
+    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(split_tiles(padded_depth(concrete)))));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);

@@ -346,6 +346,22 @@ TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64")
   CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));
 }
 
+TEST_CASE("operands whose k is no multiple of the instruction's reach past the end of their tensors") {
+  auto notes = [](const std::string& slice, const std::string& more) {
+    return lowered({"tile 1\nkernel k(A: f16[M, 24], B: f16[N, 24], C: out f16[M, N])\n"
+                    "grid i < ceildiv(M, 64), j < ceildiv(N, 64)\n{\n  shared a: f16[64, 24], b: f16[64, 24]\n"
+                    "  fragment c: f32[64, 64] = 0\n  a = A[i*64 +: 64, " +
+                    slice + "]\n  b = B[j*64 +: 64, :]\n  c += a @ b^T\n" + more +
+                    "  C[i*64 +: 64, j*64 +: 64] = c\n}\n"})
+        .notes;
+  };
+  CHECK(has(notes(":", ""), "gemm c: mma"));
+  CHECK(has(notes("0 +: 24", ""), "gemm c: mma"));
+  CHECK(has(notes(":", ""), "layout [64, 32]"));
+  CHECK(has(notes("8 +: 24", ""), "gemm c: fma"));  // beyond it is more of A
+  CHECK(has(notes(":", "  parallel r < 64, s < 64 { c[r, s] += a[r, s % 24] }\n"), "gemm c: fma"));
+}
+
 TEST_CASE("a quotient of numbers that are not negative has no signs") {
   auto quotient = [](const std::string& index, const std::string& divisor) {
     return lowered(

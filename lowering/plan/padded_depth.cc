@@ -1,0 +1,161 @@
+#include "lowering/plan/padded_depth.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "ir/visit.h"
+#include "lowering/plan/placement.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::AxisSpec;
+using ir::BufferRef;
+
+// Bytes of k that every instruction of tensor cores takes.
+constexpr int64_t kDepthBytes = 32;
+
+bool is_plain(const ir::TileRef& tile) {
+  return !tile.within_first && !tile.pad && std::all_of(tile.axes.begin(), tile.axes.end(), [](const AxisSpec& axis) {
+    return axis.kind == AxisSpec::Kind::kWhole;
+  });
+}
+
+// The slice's axis that is the tile's `axis`; none where it picks rows by an index tensor or is of another rank.
+std::optional<size_t> axis_of_slice(const ir::TileRef& slice, size_t axis, size_t rank) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < slice.axes.size(); ++i)
+    if (slice.axes[i].kind != AxisSpec::Kind::kIndex) kept.push_back(i);
+  if (kept.size() != rank || slice.axes[kept[axis]].kind == AxisSpec::Kind::kGather) return std::nullopt;
+  return kept[axis];
+}
+
+class Padder {
+ public:
+  explicit Padder(const ir::Kernel& kernel) : kernel_(kernel) {
+    ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) { note(stmt); });
+    for (const ir::GemmStmt* gemm : gemms_)
+      for (const auto& [tile, axis] : operands(*gemm)) choose(tile, axis);
+    // All products of a tile have to be padded.
+    for (bool changed = true; std::exchange(changed, false);)
+      for (const ir::GemmStmt* gemm : gemms_) {
+        const auto sides = operands(*gemm);
+        const bool all = std::all_of(sides.begin(), sides.end(), [this](const auto& side) {
+          const auto found = axes_.find(side.first->buffer);
+          return found != axes_.end() && found->second == side.second && is_plain(*side.first);
+        });
+        for (const auto& [tile, axis] : sides)
+          if (!all) changed |= axes_.erase(tile->buffer) != 0;
+      }
+  }
+
+  ir::Kernel run() {
+    ir::Kernel out = kernel_;
+    for (const auto& [tile, axis] : axes_) {
+      auto made = std::make_shared<ir::Buffer>(*tile);
+      const ir::DType type = tile->shape[axis]->type;
+      made->shape[axis] = ir::make_int(padded(tile, axis), type);
+      made_[tile] = made;
+    }
+    if (!made_.empty()) out.body = block(kernel_.body);
+    return out;
+  }
+
+ private:
+  using Side = std::pair<const ir::TileRef*, size_t>;  // an operand and its axis along k
+  static std::vector<Side> operands(const ir::GemmStmt& gemm) {
+    return {{&gemm.a, gemm.transpose_a ? 0 : 1}, {&gemm.b, gemm.transpose_b ? 1 : 0}};
+  }
+  static int64_t padded(const BufferRef& tile, size_t axis) {
+    const int64_t unit = std::max<int64_t>(1, 8 * kDepthBytes / ir::bits(tile->type.dtype));
+    return (tile->shape[axis]->int_value + unit - 1) / unit * unit;
+  }
+
+  void note(const ir::Stmt& stmt) {
+    if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
+      gemms_.push_back(gemm);
+      refused_.insert(gemm->c.buffer.get());
+      return;
+    }
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (copy) {
+      copies_.push_back(copy);
+      refused_.insert(copy->src.buffer.get());
+    }
+    if (std::holds_alternative<ir::ForStmt>(stmt.node) || std::holds_alternative<ir::IfStmt>(stmt.node) ||
+        std::holds_alternative<ir::DeclStmt>(stmt.node)) {
+      ir::for_each_expr(stmt, [this](const ir::ExprRef& expr) { note_loads(expr, &refused_); });
+      return;
+    }
+    BufferSet used;
+    note_uses(stmt, &used);
+    if (copy) used.erase(copy->dst.buffer.get());
+    refused_.insert(used.begin(), used.end());
+  }
+
+  void choose(const ir::TileRef* operand, size_t axis) {
+    const BufferRef& tile = operand->buffer;
+    if (tile->scope != ir::Scope::kShared || tile->shape.size() != 2 || ir::bits(tile->type.dtype) < 8) return;
+    if (refused_.count(tile.get()) || padded(tile, axis) == tile->shape[axis]->int_value) return;
+    for (const ir::CopyStmt* copy : copies_)
+      if (copy->dst.buffer == tile && !reaches_end(*copy, axis)) return;
+    axes_.emplace(tile, axis);
+  }
+
+  // Whether the copy fills the tile with all that the tensor has along the axis.
+  static bool reaches_end(const ir::CopyStmt& copy, size_t axis) {
+    const ir::TileRef& src = copy.src;
+    if (!is_plain(copy.dst) || src.buffer->scope != ir::Scope::kGlobal || copy.atomic != ir::AtomicOp::kNone ||
+        src.pad || src.within_first || src.buffer->packed)
+      return false;
+    const std::optional<size_t> at = axis_of_slice(src, axis, copy.dst.buffer->shape.size());
+    if (!at || !ir::is_int(src.buffer->shape[*at], copy.dst.buffer->shape[axis]->int_value)) return false;
+    const AxisSpec& spec = src.axes[*at];
+    return spec.kind == AxisSpec::Kind::kWhole || ir::is_int(spec.start, 0);
+  }
+
+  ir::Block block(const ir::Block& body) const {
+    ir::Block out;
+    for (ir::Stmt stmt : body) {
+      if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(loop->body);
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        branch->then_body = block(branch->then_body);
+        branch->else_body = block(branch->else_body);
+      }
+      if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) replace(&decl->buffer);
+      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) replace(&gemm->a.buffer), replace(&gemm->b.buffer);
+      if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && made_.count(copy->dst.buffer)) {
+        const size_t axis = axes_.at(copy->dst.buffer);
+        replace(&copy->dst.buffer);
+        const ir::ExprRef& extent = copy->dst.buffer->shape[axis];
+        AxisSpec& spec = copy->src.axes[*axis_of_slice(copy->src, axis, copy->dst.buffer->shape.size())];
+        spec = {AxisSpec::Kind::kRange, ir::make_int(0, ir::DType::I64), extent, nullptr};
+      }
+      out.push_back(std::move(stmt));
+    }
+    return out;
+  }
+  void replace(BufferRef* tile) const {
+    if (const auto made = made_.find(*tile); made != made_.end()) *tile = made->second;
+  }
+
+  const ir::Kernel& kernel_;
+  std::vector<const ir::GemmStmt*> gemms_;
+  std::vector<const ir::CopyStmt*> copies_;
+  BufferSet refused_;                 // used in another way than as an operand
+  std::map<BufferRef, size_t> axes_;  // of the tiles that are padded, along k
+  std::map<BufferRef, BufferRef> made_;
+};
+
+}  // namespace
+
+ir::Kernel padded_depth(const ir::Kernel& kernel) {
+  return Padder(kernel).run();
+}
+
+}  // namespace kachel::lowering
