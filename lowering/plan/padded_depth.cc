@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -40,7 +39,8 @@ class Padder {
   explicit Padder(const ir::Kernel& kernel) : kernel_(kernel) {
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) { note(stmt); });
     for (const ir::GemmStmt* gemm : gemms_)
-      for (const auto& [tile, axis] : operands(*gemm)) choose(tile, axis);
+      if (may_take_mma(*gemm))
+        for (const auto& [tile, axis] : operands(*gemm)) choose(tile, axis);
     // All products of a tile have to be padded.
     for (bool changed = true; std::exchange(changed, false);)
       for (const ir::GemmStmt* gemm : gemms_) {
@@ -70,6 +70,10 @@ class Padder {
   using Side = std::pair<const ir::TileRef*, size_t>;  // an operand and its axis along k
   static std::vector<Side> operands(const ir::GemmStmt& gemm) {
     return {{&gemm.a, gemm.transpose_a ? 0 : 1}, {&gemm.b, gemm.transpose_b ? 1 : 0}};
+  }
+  // By fma, zeros are work as any other numbers.
+  static bool may_take_mma(const ir::GemmStmt& gemm) {
+    return ir::bits(gemm.a.buffer->type.dtype) <= 16 || gemm.precision == ir::Precision::kTf32;
   }
   static int64_t padded(const BufferRef& tile, size_t axis) {
     const int64_t unit = std::max<int64_t>(1, 8 * kDepthBytes / ir::bits(tile->type.dtype));
