@@ -274,6 +274,21 @@ std::string flaw_of(const Lowering& lowering) {
 
 }  // namespace
 
+namespace {
+
+// PTX where that has code for all of the kernel. The plain lowering stays CUDA C++: what candidates are compared with
+// shares as little with them as it can.
+std::string emit_gpu(const LoopKernel& loops, const Target& target, std::string* missing) {
+  const bool overlaps = target.architecture >= 90;
+  std::string text;
+  if (target.architecture >= 90 && !is_plain(target) && !target.bounded_waits)
+    text = emit_ptx(loops, overlaps, missing);
+  if (!text.empty()) return text;
+  return (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops, overlaps);
+}
+
+}  // namespace
+
 Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
                       const LowerOptions& options) {
   KACHEL_ASSIGN(const Lowering lowering, lower_to_loops(concrete, target, fact_mask));
@@ -281,9 +296,8 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   Lowered lowered;
   const bool cpu = target.kind == Target::Kind::kCpu;
   if (!cpu && !target.generic) lowered.flaw = flaw_of(lowering);
-  lowered.text = cpu ? emit_llvm(loops)
-                     : (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") +
-                           emit_cuda(loops, target.architecture >= 90);
+  std::string missing;
+  lowered.text = cpu ? emit_llvm(loops) : emit_gpu(loops, target, &missing);
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
   lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
@@ -307,6 +321,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
     lowered.tile_ir = ir::print(concrete);
     lowered.loop_ir = print(loops);
     lowered.notes = notes_of(lowering.schedule, lowering.placements, lowering.kernel, loops);
+    if (!missing.empty()) lowered.notes += fmt::format("compiled as CUDA C++: PTX has no code for {}\n", missing);
   }
   return lowered;
 }

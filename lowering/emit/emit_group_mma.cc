@@ -47,12 +47,6 @@ std::string function_name(const GroupRun& run) {
   return name;
 }
 
-// The part of a descriptor that does not depend on the address: distances in 16 bytes, and the swizzle.
-uint64_t descriptor(const LoopIntrinsic::MatrixView& view) {
-  const uint64_t mode = view.swizzle == 128 ? 1 : view.swizzle == 64 ? 2 : 3;
-  return static_cast<uint64_t>(view.slab / 16) << 16 | static_cast<uint64_t>(view.stride / 16) << 32 | mode << 62;
-}
-
 // How far the operand lies behind that of the first product: registers, or 16 bytes of shared memory.
 std::optional<int64_t> distance(const LoopIntrinsic& first, const LoopIntrinsic& mma, size_t operand, bool registers) {
   const auto &from = first.operands[operand], &to = mma.operands[operand];
@@ -73,6 +67,23 @@ const LoopIntrinsic* group_mma_at(const LoopBlock& body, size_t at) {
 
 }  // namespace
 
+uint64_t matrix_descriptor(const LoopIntrinsic::MatrixView& view) {
+  const uint64_t mode = view.swizzle == 128 ? 1 : view.swizzle == 64 ? 2 : 3;
+  return static_cast<uint64_t>(view.slab / 16) << 16 | static_cast<uint64_t>(view.stride / 16) << 32 | mode << 62;
+}
+
+std::string group_instruction(const LoopIntrinsic& mma) {
+  return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{}", mma.immediate, 256 / ir::bits(mma.type),
+                     ir::is_float(mma.type) ? "f32" : "s32", ptx_type(mma.type), ptx_type(mma.type_b));
+}
+
+std::string group_flags(const LoopIntrinsic& mma) {
+  std::string flags = ir::is_float(mma.type) ? ", 1, 1" : "";
+  if (ir::bits(mma.type) != 16) return flags;
+  if (mma.view_a.swizzle) flags += mma.view_a.transpose ? ", 1" : ", 0";
+  return flags + (mma.view_b.transpose ? ", 1" : ", 0");
+}
+
 GroupRun group_run(const LoopBlock& body, size_t at) {
   GroupRun run;
   run.first = group_mma_at(body, at);
@@ -83,8 +94,8 @@ GroupRun group_run(const LoopBlock& body, size_t at) {
     const auto sums = distance(first, *next, 0, true);
     const auto a = distance(first, *next, 1, !first.view_a.swizzle), b = distance(first, *next, 2, false);
     const bool alike = next->accumulate && form_name(*next) == form_name(first) &&
-                       descriptor(next->view_a) == descriptor(first.view_a) &&
-                       descriptor(next->view_b) == descriptor(first.view_b);
+                       matrix_descriptor(next->view_a) == matrix_descriptor(first.view_a) &&
+                       matrix_descriptor(next->view_b) == matrix_descriptor(first.view_b);
     if (!alike || sums != 0 || !a || !b) break;
     run.products.push_back({*a, *b});
   }
@@ -93,10 +104,10 @@ GroupRun group_run(const LoopBlock& body, size_t at) {
 
 std::string group_run_call(const GroupRun& run, const std::string& c, const std::string& a, const std::string& b) {
   const LoopIntrinsic& mma = *run.first;
-  const std::string left = mma.view_a.swizzle ? fmt::format("kachel_matrix({}, {:#x}ull)", a, descriptor(mma.view_a))
+  const std::string left = mma.view_a.swizzle ? fmt::format("kachel_matrix({}, {:#x}ull)", a, matrix_descriptor(mma.view_a))
                                               : fmt::format("(const u32*)({})", a);
   return fmt::format("{}({}, {}, kachel_matrix({}, {:#x}ull), {});", function_name(run), c, left, b,
-                     descriptor(mma.view_b), mma.accumulate ? 1 : 0);
+                     matrix_descriptor(mma.view_b), mma.accumulate ? 1 : 0);
 }
 
 std::string group_run_function(const GroupRun& run) {
@@ -109,14 +120,7 @@ std::string group_run_function(const GroupRun& run) {
     numbers += fmt::format("{}%{}", i ? ", " : "", i);
     results += fmt::format("{}\"+{}\"(c[{}])", i ? ", " : "", integers ? "r" : "f", i);
   }
-  // Signs of A and B, which integers do not know, then which of the operands in memory have k down their rows, for 16
-  // bits.
-  std::string flags;
-  if (!integers) flags = ", 1, 1";
-  if (ir::bits(mma.type) == 16) {
-    if (!registers) flags += mma.view_a.transpose ? ", 1" : ", 0";
-    flags += mma.view_b.transpose ? ", 1" : ", 0";
-  }
+  const std::string flags = group_flags(mma), instruction = group_instruction(mma);
   std::string text = fmt::format("setp.ne.b32 p, %{}, 0; ", accumulate);
   for (size_t i = 0; i < products; ++i) {
     const GroupRun::Product& product = run.products[i];
@@ -128,9 +132,7 @@ std::string group_run_function(const GroupRun& run) {
       text += fmt::format("add.s64 a, %{}, {}; ", sums, product.a);
     }
     text += fmt::format("add.s64 b, %{}, {}; ", right, product.b);
-    text += fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, {}, b, p{}; ", mma.immediate,
-                        256 / ir::bits(mma.type), integers ? "s32" : "f32", ptx_type(mma.type), ptx_type(mma.type_b),
-                        numbers, left, flags);
+    text += fmt::format("{} {{{}}}, {}, b, p{}; ", instruction, numbers, left, flags);
     if (i == 0 && products > 1) text += "setp.eq.b32 p, 0, 0; ";
   }
   if (!registers) inputs = "\"l\"(a), ";

@@ -1,0 +1,258 @@
+#include "lowering/emit/ptx/ptx_code.h"
+
+#include <bit>
+#include <cstring>
+
+namespace kachel::lowering::ptx {
+namespace {
+
+constexpr char kPrefixes[] = {'p', 'h', 'r', 'd', 'f'};
+constexpr const char* kTypes[] = {"pred", "b16", "b32", "b64", "f32"};
+
+int width(const Value& value) {
+  return value.kind == Class::kB64 ? 64 : 32;
+}
+int64_t wrapped(int64_t value, int bits) {
+  return bits == 64 ? value : static_cast<int32_t>(static_cast<uint32_t>(value));
+}
+int64_t plus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+int64_t times(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+Class class_of(int bits) {
+  return bits == 64 ? Class::kB64 : Class::kB32;
+}
+
+template <class T>
+bool holds(std::string_view op, T a, T b) {
+  if (op == "eq") return a == b;
+  if (op == "ne") return a != b;
+  if (op == "lt") return a < b;
+  if (op == "le") return a <= b;
+  return op == "gt" ? a > b : a >= b;
+}
+
+}  // namespace
+
+Value Code::fresh(Class kind) {
+  const auto i = static_cast<size_t>(kind);
+  return {fmt::format("{}{}", kPrefixes[i], counts_[i]++), kind, {}};
+}
+Value Code::integer(int64_t value, int bits) {
+  value = wrapped(value, bits);
+  // The most negative number is the negation of none.
+  const bool least = value == INT64_MIN;
+  return {least ? "0x8000000000000000" : fmt::format("{}", value), class_of(bits), value};
+}
+Value Code::truth(bool value) {
+  return {value ? "1" : "0", Class::kPred, value};
+}
+Value Code::number(float value) {
+  return {fmt::format("0f{:08X}", std::bit_cast<uint32_t>(value)), Class::kF32, {}};
+}
+
+void Code::say(const std::string& line, bool guarded) {
+  last_line_ = std::string::npos;
+  text_ += guarded && guard_ ? fmt::format("@{} {}\n", in_register(*guard_).text, line) : line + "\n";
+}
+
+std::string Code::key(const char* instruction, const std::vector<Value>& operands) const {
+  std::string key = instruction;
+  for (const Value& operand : operands) {
+    key += ' ' + operand.text;
+    if (const auto version = versions_.find(operand.text); version != versions_.end())
+      key += fmt::format("@{}.{}", epoch_, version->second);
+  }
+  return key;
+}
+
+Value Code::pure(Class kind, const char* instruction, const std::vector<Value>& operands) {
+  std::string name = key(instruction, operands);
+  for (auto known = known_.rbegin(); known != known_.rend(); ++known)
+    if (const auto found = known->results.find(name); found != known->results.end()) return found->second;
+  const Value result = fresh(kind);
+  std::string list = result.text;
+  for (const Value& operand : operands) list += ", " + operand.text;
+  const size_t at = text_.size();
+  text_ += fmt::format("{} {};\n", instruction, list);
+  last_line_ = at;
+  last_key_ = name;
+  known_.back().results.emplace(std::move(name), result);
+  return result;
+}
+
+Value Code::variable(Class kind) {
+  const Value made = fresh(kind);
+  versions_.emplace(made.text, 0);
+  return made;
+}
+
+void Code::assign(const Value& variable, const Value& value, bool only_use) {
+  if (variable.text == value.text) return;
+  if (only_use && last_line_ != std::string::npos && value.kind == variable.kind) {
+    const size_t at = text_.find(' ', last_line_) + 1;
+    if (text_.compare(at, value.text.size() + 1, value.text + ",") == 0) {
+      text_.replace(at, value.text.size(), variable.text);
+      known_.back().results.erase(last_key_);
+      last_line_ = std::string::npos;
+      return written(variable);
+    }
+  }
+  if (variable.kind == Class::kPred)
+    line("setp.ne.b32 {}, {}, 0;", variable.text,
+         value.constant ? value.text : pure(Class::kB32, "selp.b32", {integer(1, 32), integer(0, 32), value}).text);
+  else
+    line("mov.{} {}, {};", kTypes[static_cast<size_t>(variable.kind)], variable.text, value.text);
+  written(variable);
+}
+
+Value Code::settled(const Value& value) {
+  if (!versions_.count(value.text)) return value;
+  const Value copy = fresh(value.kind);
+  if (value.kind == Class::kPred)
+    line("and.pred {}, {}, {};", copy.text, value.text, value.text);
+  else
+    line("mov.{} {}, {};", kTypes[static_cast<size_t>(value.kind)], copy.text, value.text);
+  return copy;
+}
+
+Value Code::in_register(const Value& value) {
+  const bool literal = std::isdigit(static_cast<unsigned char>(value.text[0])) || value.text[0] == '-';
+  if (!literal) return value;
+  if (value.kind == Class::kPred) return pure(Class::kPred, "setp.ne.b32", {value, integer(0, 32)});
+  return pure(value.kind, fmt::format("mov.{}", kTypes[static_cast<size_t>(value.kind)]).c_str(), {value});
+}
+
+Code::Sum Code::split(const Value& value) const {
+  if (value.constant) return {integer(0, width(value)), *value.constant};
+  const auto sum = sums_.find(value.text);
+  return sum == sums_.end() ? Sum{value, 0} : sum->second;
+}
+
+Value Code::add(const Value& a, const Value& b) {
+  const int size = width(a);
+  if (a.constant && b.constant) return integer(plus(*a.constant, *b.constant), size);
+  if (a.constant) return add(b, a);
+  const char* instruction = size == 64 ? "add.s64" : "add.s32";
+  const Sum left = split(a), right = split(b);
+  if (b.constant) {
+    const int64_t offset = wrapped(plus(left.offset, *b.constant), size);
+    if (offset == 0) return left.base;
+    const Value made = pure(a.kind, instruction, {left.base, integer(offset, size)});
+    if (!versions_.count(left.base.text)) sums_.insert_or_assign(made.text, Sum{left.base, offset});
+    return made;
+  }
+  if (left.offset || right.offset)
+    return add(add(left.base, right.base), integer(plus(left.offset, right.offset), size));
+  return a.text < b.text ? pure(a.kind, instruction, {a, b}) : pure(a.kind, instruction, {b, a});
+}
+Value Code::sub(const Value& a, const Value& b) {
+  const int size = width(a);
+  if (b.constant) return add(a, integer(times(*b.constant, -1), size));
+  if (a.text == b.text) return integer(0, size);
+  const Sum left = split(a), right = split(b);
+  if (!a.constant && (left.offset || right.offset))
+    return add(sub(left.base, right.base), integer(plus(left.offset, times(right.offset, -1)), size));
+  return pure(a.kind, size == 64 ? "sub.s64" : "sub.s32", {a, b});
+}
+Value Code::mul(const Value& a, const Value& b) {
+  const int size = width(a);
+  if (a.constant && b.constant) return integer(times(*a.constant, *b.constant), size);
+  if (a.constant) return mul(b, a);
+  if (!b.constant) return pure(a.kind, size == 64 ? "mul.lo.s64" : "mul.lo.s32", {a, b});
+  if (b.is(0)) return b;
+  if (b.is(1)) return a;
+  const Sum sum = split(a);
+  if (sum.offset) return add(mul(sum.base, b), integer(times(sum.offset, *b.constant), size));
+  const auto factor = static_cast<uint64_t>(*b.constant);
+  if (std::has_single_bit(factor))
+    return pure(a.kind, size == 64 ? "shl.b64" : "shl.b32", {a, integer(std::countr_zero(factor), 32)});
+  return pure(a.kind, size == 64 ? "mul.lo.s64" : "mul.lo.s32", {a, b});
+}
+Value Code::bits(const char* op, const Value& a, const Value& b) {
+  const int size = width(a);
+  const bool is_and = !std::strcmp(op, "and"), is_or = !std::strcmp(op, "or");
+  if (a.constant && b.constant) {
+    const int64_t x = *a.constant, y = *b.constant;
+    return integer(is_and ? x & y : is_or ? x | y : x ^ y, size);
+  }
+  if (a.constant) return bits(op, b, a);
+  if (b.is(0)) return is_and ? b : a;
+  if (b.is(-1) && is_and) return a;
+  return pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b});
+}
+Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed) {
+  const int size = width(a);
+  // Amounts count as 64-bit numbers without a sign; the instruction's do as 32-bit ones, and saturate.
+  Value by = amount;
+  if (by.kind == Class::kB64) by = narrowed(by.constant ? by : pure(Class::kB64, "min.u64", {by, integer(64, 64)}));
+  if (by.constant && static_cast<uint64_t>(*by.constant) < static_cast<uint64_t>(size)) {
+    const int64_t n = *by.constant;
+    if (n == 0) return a;
+    if (left) return mul(a, integer(static_cast<int64_t>(uint64_t{1} << n), size));
+    if (a.constant) {
+      const uint64_t plain = size == 64 ? static_cast<uint64_t>(*a.constant) : static_cast<uint32_t>(*a.constant);
+      return integer(is_signed ? *a.constant >> n : static_cast<int64_t>(plain >> n), size);
+    }
+  }
+  return pure(a.kind, fmt::format("{}{}", left ? "shl.b" : is_signed ? "shr.s" : "shr.u", size).c_str(), {a, by});
+}
+Value Code::widened(const Value& a, bool is_signed) {
+  if (a.kind == Class::kB64) return a;
+  if (a.constant) return integer(is_signed ? *a.constant : static_cast<uint32_t>(*a.constant), 64);
+  const Value made = pure(Class::kB64, is_signed ? "cvt.s64.s32" : "cvt.u64.u32", {a});
+  if (!versions_.count(a.text)) narrow_.insert_or_assign(made.text, a);
+  return made;
+}
+Value Code::narrowed(const Value& a) {
+  if (a.kind != Class::kB64) return a;
+  if (a.constant) return integer(*a.constant, 32);
+  const Sum sum = split(a);
+  if (sum.offset) return add(narrowed(sum.base), integer(sum.offset, 32));
+  const auto known = narrow_.find(a.text);
+  return known != narrow_.end() ? known->second : pure(Class::kB32, "cvt.u32.u64", {a});
+}
+
+Value Code::both(const Value& a, const Value& b) {
+  if (a.constant) return a.is(0) ? a : b;
+  if (b.constant) return b.is(0) ? b : a;
+  return a.text == b.text ? a : pure(Class::kPred, "and.pred", {a, b});
+}
+Value Code::either(const Value& a, const Value& b) {
+  if (a.constant) return a.is(0) ? b : a;
+  if (b.constant) return b.is(0) ? a : b;
+  return a.text == b.text ? a : pure(Class::kPred, "or.pred", {a, b});
+}
+Value Code::opposite(const Value& a) {
+  return a.constant ? truth(a.is(0)) : pure(Class::kPred, "not.pred", {a});
+}
+
+Value Code::compare(const char* op, const char* type, const Value& a, const Value& b) {
+  if (a.constant && b.constant) {
+    const bool is_signed = type[0] == 's' || type[0] == 'b';
+    const int64_t mask = width(a) == 64 ? -1 : int64_t{0xffffffff};
+    return truth(is_signed ? holds(op, *a.constant, *b.constant)
+                           : holds(op, static_cast<uint64_t>(*a.constant & mask),
+                                   static_cast<uint64_t>(*b.constant & mask)));
+  }
+  return pure(Class::kPred, fmt::format("setp.{}.{}", op, type).c_str(), {a, b});
+}
+
+Value Code::select(const Value& condition, const Value& yes, const Value& no) {
+  if (condition.constant) return condition.is(0) ? no : yes;
+  if (yes.text == no.text) return yes;
+  if (yes.kind == Class::kPred)
+    return either(both(condition, yes), both(opposite(condition), no));
+  return pure(yes.kind, fmt::format("selp.{}", kTypes[static_cast<size_t>(yes.kind)]).c_str(), {yes, no, condition});
+}
+
+std::string Code::declarations() const {
+  std::string out;
+  for (size_t i = 0; i < std::size(kTypes); ++i)
+    if (counts_[i]) out += fmt::format(".reg .{} {}<{}>;\n", kTypes[i], kPrefixes[i], counts_[i]);
+  return out;
+}
+
+}  // namespace kachel::lowering::ptx

@@ -1,0 +1,127 @@
+// PTX under construction: virtual registers, instructions, and what keeps their number small. NVRTC takes 60 us of its
+// optimiser's time for each instruction, so none is written that a constant, an earlier result or an address's offset
+// can stand for; the assembler does the rest. Source of the syntax: PTX ISA 9.0.
+//
+// Registers are written once, but for those that set() and mutable registers' owners name: loop counters and elements
+// of register arrays. A result is found again where its instruction dominates (scopes) and none of its operands has
+// been written since (versions).
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace kachel::lowering::ptx {
+
+enum class Class : uint8_t { kPred, kB16, kB32, kB64, kF32 };
+
+struct Value {
+  std::string text;  // a register or a literal
+  Class kind = Class::kB32;
+  std::optional<int64_t> constant;  // of integers, sign-extended, and of predicates
+  bool is(int64_t value) const { return constant == value; }
+};
+
+class Code {
+ public:
+  Value fresh(Class kind);
+  static Value integer(int64_t value, int bits);
+  static Value truth(bool value);
+  static Value number(float value);
+
+  // A line, under the guard where one is set and `guarded`.
+  void say(const std::string& line, bool guarded = false);
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    say(fmt::format(format, std::forward<Args>(args)...));
+  }
+  void label(const std::string& name) { text_ += name + ":\n"; }
+  std::string new_label() { return fmt::format("L{}", labels_++); }
+
+  // instruction result, operands; once for the same operands.
+  Value pure(Class kind, const char* instruction, const std::vector<Value>& operands);
+
+  // Integers of one width, wrapping.
+  Value add(const Value& a, const Value& b);
+  Value sub(const Value& a, const Value& b);
+  Value mul(const Value& a, const Value& b);
+  Value bits(const char* op, const Value& a, const Value& b);  // "and", "or", "xor"
+  Value shift(const Value& a, const Value& amount, bool left, bool is_signed);
+  Value widened(const Value& a, bool is_signed);  // to 64 bits
+  Value narrowed(const Value& a);                 // to 32
+  // Predicates.
+  Value both(const Value& a, const Value& b);
+  Value either(const Value& a, const Value& b);
+  Value opposite(const Value& a);
+  // `type` is that of the operands, as "s32"; `op` as "lt".
+  Value compare(const char* op, const char* type, const Value& a, const Value& b);
+  Value select(const Value& condition, const Value& yes, const Value& no);
+  Value in_register(const Value& value);  // of a literal
+
+  // value = base + offset, as far as is known.
+  struct Sum {
+    Value base;
+    int64_t offset = 0;
+  };
+  Sum split(const Value& value) const;
+
+  // A register that is written more than once.
+  Value variable(Class kind);
+  void written(const Value& variable) { ++versions_[variable.text]; }
+  // variable = value; as the result of the instruction before where that made it for nothing else.
+  void assign(const Value& variable, const Value& value, bool only_use);
+  Value settled(const Value& value);  // what a variable is now
+  // Behind and at the head of loops: any variable may have changed.
+  void forget_variables() { ++epoch_; }
+
+  // Results found from here on are forgotten at the end: code that may not be reached.
+  class Scope {
+   public:
+    explicit Scope(Code* code) : code_(code) { code_->known_.emplace_back(); }
+    ~Scope() { code_->known_.pop_back(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Code* code_;
+  };
+  // Loads within are done only where the condition holds.
+  class Guard {
+   public:
+    Guard(Code* code, const Value& condition) : code_(code), before_(code->guard_) {
+      code_->guard_ = before_ ? code_->both(*before_, condition) : condition;
+    }
+    ~Guard() { code_->guard_ = before_; }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Code* code_;
+    std::optional<Value> before_;
+  };
+
+  std::string declarations() const;
+  const std::string& text() const { return text_; }
+
+ private:
+  struct Known {
+    std::unordered_map<std::string, Value> results;
+  };
+  std::string key(const char* instruction, const std::vector<Value>& operands) const;
+
+  std::string text_;
+  size_t last_line_ = std::string::npos;  // where the last pure instruction is, if nothing has been said since
+  std::string last_key_;
+  int counts_[5] = {};
+  int labels_ = 0, epoch_ = 0;
+  std::vector<Known> known_ = std::vector<Known>(1);
+  std::unordered_map<std::string, int> versions_;
+  std::unordered_map<std::string, Sum> sums_;
+  std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
+  std::optional<Value> guard_;
+};
+
+}  // namespace kachel::lowering::ptx

@@ -1,0 +1,48 @@
+// Expressions of loop IR as PTX. Operands that an expression may leave out are computed nevertheless, and what they
+// load is loaded under a guard.
+#pragma once
+#include "lowering/emit/ptx/ptx_memory.h"
+
+namespace kachel::lowering::ptx {
+
+class Expressions {
+ public:
+  Expressions(const LoopKernel& kernel, Code* code, Memory* memory) : kernel_(kernel), code_(*code), memory_(*memory) {}
+
+  void bind(const ir::VarRef& var, const Value& value) { names_.insert_or_assign(var.get(), value); }
+  Value of(const ir::ExprRef& expr);
+  // An element's address. Overflow of the index does not matter.
+  Place place(const ir::BufferRef& buffer, const ir::ExprRef& index);
+
+  // The number of the thread's warp group, the same in a warp's lanes.
+  void set_warp_group(const Value& value) { warp_group_ = value; }
+  // What has no code here, "": there is code for all.
+  const std::string& missing() const { return missing_; }
+  Value lacks(const std::string& what, Class kind = Class::kB32);
+
+ private:
+  Value load(const ir::ExprRef& expr);
+  Value cast(const ir::ExprRef& expr);
+  Value apply(const ir::ExprRef& expr);
+  Value function(const ir::ExprRef& expr, const std::vector<Value>& args);
+  Value divide(const Value& a, const Value& b);
+  Value error_function(const Value& x);
+  Value hyperbolic_tangent(const Value& x);
+  Value with_sign_of(const Value& magnitude, const Value& x);
+  Value quotient(const ir::ExprRef& expr, const Value& a, const Value& b, bool rest);
+  Value rounded_up(const ir::ExprRef& expr, const Value& a, const Value& b);
+  Value low(const ir::ExprRef& expr);   // modulo 2^32
+  Value wide(const ir::ExprRef& expr);  // of 64 bits, if nothing overflows
+
+  const LoopKernel& kernel_;
+  Code& code_;
+  Memory& memory_;
+  std::unordered_map<const ir::Var*, Value> names_;
+  std::optional<Value> warp_group_;
+  std::string missing_;
+};
+
+const char* number_type(ir::DType type);  // "s32", "u64", "f32", ...
+Class class_of_type(ir::DType type);
+
+}  // namespace kachel::lowering::ptx

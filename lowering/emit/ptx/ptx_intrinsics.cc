@@ -1,0 +1,164 @@
+// What threads and warps do by themselves: copies, matrices for mma.sync, pairs of 16-bit numbers.
+#include "lowering/emit/ptx/ptx_statements.h"
+
+namespace kachel::lowering::ptx {
+
+using ir::DType;
+using Kind = LoopIntrinsic::Kind;
+
+namespace {
+
+const char* float_name(DType type) {
+  return type == DType::F16 ? "f16" : "bf16";
+}
+const char* mma_type(DType type) {
+  switch (type) {
+    case DType::F16:
+      return "f16";
+    case DType::BF16:
+      return "bf16";
+    case DType::F32:
+      return "tf32";
+    case DType::F8E4M3:
+      return "e4m3";
+    case DType::F8E5M2:
+      return "e5m2";
+    case DType::I8:
+      return "s8";
+    default:
+      return "u8";
+  }
+}
+std::string list(const std::vector<std::string>& registers) {
+  return fmt::format("{{{}}}", fmt::join(registers, ", "));
+}
+
+}  // namespace
+
+bool Statements::copies(const LoopIntrinsic& node) {
+  switch (node.kind) {
+    case Kind::kCopyVector: {
+      const Value guard = code_.settled(condition(node.guard));
+      const int64_t bytes = node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
+      if (!memory_.copy(at(node, 0), at(node, 1), bytes, guard)) expressions_.lacks("a guarded copy of registers");
+      return true;
+    }
+    case Kind::kCopyAsync: {
+      const int64_t bytes = node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
+      const Value guard = condition(node.guard);
+      const Place to = at(node, 0), from = at(node, 1);
+      const std::string cache = bytes == 16 ? "cg" : "ca";
+      if (guard.is(1)) {
+        code_.line("cp.async.{}.shared.global {}, {}, {};", cache, to.text(), from.text(), bytes);
+        return true;
+      }
+      const Value read = code_.select(guard, Code::integer(bytes, 32), Code::integer(0, 32));
+      code_.line("cp.async.{}.shared.global {}, {}, {}, {};", cache, to.text(), from.text(), bytes, read.text);
+      return true;
+    }
+    case Kind::kAsyncCommit:
+      code_.line("cp.async.commit_group;");
+      return true;
+    case Kind::kAsyncWait:
+      code_.line("cp.async.wait_group {};", node.immediate);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Statements::matrices(const LoopIntrinsic& node) {
+  switch (node.kind) {
+    case Kind::kLoadMatrix: {
+      const Place to = at(node, 0);
+      code_.line("ldmatrix.sync.aligned.m8n8.x{}{}.shared.b16 {}, {};", node.immediate, node.transpose ? ".trans" : "",
+                 list(memory_.words(to, node.immediate)), at(node, 1).text());
+      memory_.written(to, node.immediate);
+      return true;
+    }
+    case Kind::kStoreMatrix:
+      code_.line("stmatrix.sync.aligned.m8n8.x4.shared.b16 {}, {};", at(node, 0).text(),
+                 list(memory_.words(at(node, 1), 4)));
+      return true;
+    case Kind::kMma: {
+      if (node.widened) return false;
+      const Place sums = at(node, 0);
+      std::vector<std::string> a = memory_.words(at(node, 1), 4), b = memory_.words(at(node, 2), 2);
+      const bool integers = !ir::is_float(node.type), rounds = node.type == DType::F32;
+      for (std::vector<std::string>* operands : {&a, &b})
+        for (std::string& word : *operands)
+          if (rounds) {
+            const Value rounded = code_.fresh(Class::kB32);
+            code_.line("cvt.rna.tf32.f32 {}, {};", rounded.text, word);
+            word = rounded.text;
+          }
+      const std::string c = list(memory_.words(sums, 4));
+      const char* result = integers ? "s32" : "f32";
+      code_.line("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{} {}, {}, {}, {};", 256 / ir::bits(node.type), result,
+                 mma_type(node.type), mma_type(node.type_b), result, c, list(a), list(b), c);
+      memory_.written(sums, 4);
+      return true;
+    }
+    case Kind::kDot4: {
+      const Place sum = at(node, 0);
+      const std::string c = memory_.words(sum, 1)[0];
+      code_.line("dp4a.{}.{} {}, {}, {}, {};", ir::is_signed(node.type) ? "s32" : "u32",
+                 ir::is_signed(node.type_b) ? "s32" : "u32", c, memory_.words(at(node, 1), 1)[0],
+                 memory_.words(at(node, 2), 1)[0], c);
+      memory_.written(sum, 1);
+      return true;
+    }
+    case Kind::kQuadExchange:
+      quad_exchange(node);
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A 4 x 4 matrix of registers, a column a lane, is transposed.
+void Statements::quad_exchange(const LoopIntrinsic& node) {
+  const Place place = at(node, 0);
+  const std::vector<std::string> r = memory_.words(place, 4);
+  for (size_t mask = 1; mask < 4; mask <<= 1) {
+    const Value bit = code_.bits("and", tid_, Code::integer(static_cast<int64_t>(mask), 32));
+    const Value upper = code_.compare("ne", "s32", bit, Code::integer(0, 32));
+    for (size_t i = 0; i < 4; ++i) {
+      if (i & mask) continue;
+      const Value mine = code_.fresh(Class::kB32), other = code_.fresh(Class::kB32);
+      code_.line("selp.b32 {}, {}, {}, {};", mine.text, r[i], r[i | mask], upper.text);
+      code_.line("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", other.text, mine.text, mask);
+      code_.line("selp.b32 {}, {}, {}, {};", r[i], other.text, r[i], upper.text);
+      code_.line("selp.b32 {0}, {0}, {1}, {2};", r[i | mask], other.text, upper.text);
+    }
+  }
+  memory_.written(place, 4);
+}
+
+bool Statements::packed(const LoopIntrinsic& node) {
+  if (node.kind == Kind::kConvertPair) {
+    const Place to = at(node, 0);
+    const std::vector<std::string> from = memory_.words(at(node, 1), 2);
+    code_.line("cvt.rn.{}x2.f32 {}, {}, {};", float_name(node.type), memory_.words(to, 1)[0], from[1], from[0]);
+    memory_.written(to, 1);
+    return true;
+  }
+  if (node.kind != Kind::kPackedMath) return false;
+  const auto words = [&](size_t operand, int64_t count) {
+    if (node.operands[operand].elements > 1) return memory_.words(at(node, operand), count);
+    const std::string number = memory_.words(at(node, operand), 1)[0];
+    const Value both = code_.fresh(Class::kB32);
+    code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", float_name(node.type), both.text, number);
+    return std::vector<std::string>(static_cast<size_t>(count), both.text);
+  };
+  const char* op = node.op == ir::Op::kMul ? "mul" : node.op == ir::Op::kAdd ? "add" : "sub";
+  const int64_t pairs = node.operands[0].elements / 2;
+  const Place place = at(node, 0);
+  const std::vector<std::string> to = memory_.words(place, pairs), a = words(1, pairs), b = words(2, pairs);
+  for (size_t i = 0; i < to.size(); ++i)
+    code_.line("{}.rn.{}x2 {}, {}, {};", op, float_name(node.type), to[i], a[i], b[i]);
+  memory_.written(place, pairs);
+  return true;
+}
+
+}  // namespace kachel::lowering::ptx

@@ -1,0 +1,214 @@
+#include "lowering/emit/ptx/ptx_memory.h"
+
+namespace kachel::lowering::ptx {
+
+using ir::DType;
+
+namespace {
+
+const char* space_name(Space space) {
+  return space == Space::kShared ? "shared" : "global";
+}
+// `.nc` is for what nothing writes while the kernel runs.
+std::string load_name(Space space) {
+  return space == Space::kConstant ? "ld.global.nc" : fmt::format("ld.{}", space_name(space));
+}
+Class class_of(DType type) {
+  return type == DType::F32 ? Class::kF32 : ir::bits(type) == 64 ? Class::kB64 : Class::kB32;
+}
+// Elements to a register.
+int64_t packed(DType type) {
+  return std::max(32 / ir::bits(type), 1);
+}
+// f32 numbers of these bits.
+Value as_float(Code* code, const Value& bits) {
+  return code->pure(Class::kF32, "mov.b32", {bits});
+}
+bool is_signed_narrow(DType type) {
+  return type == DType::I8 || type == DType::I16;
+}
+
+}  // namespace
+
+void Memory::declare_registers(const LoopBuffer& buffer) {
+  Buffer made{Space::kRegister, buffer.buffer->type.dtype, {}, {}};
+  const int64_t each = packed(made.type);
+  for (int64_t i = 0; i < (buffer.elements + each - 1) / each; ++i) {
+    made.registers.push_back(code_.variable(class_of(made.type)));
+    if (buffer.zeroed)
+      code_.line("mov.{} {}, {};", class_of(made.type) == Class::kB64 ? "b64" : "b32", made.registers.back().text, 0);
+  }
+  declare(buffer.buffer, std::move(made));
+}
+
+std::pair<Value, Value> Memory::halves(const std::string& word) {
+  const std::pair<Value, Value> made = {code_.fresh(Class::kB16), code_.fresh(Class::kB16)};
+  code_.line("mov.b32 {{{}, {}}}, {};", made.first.text, made.second.text, word);
+  return made;
+}
+
+Value Memory::part_of_word(const Place& place, bool is_signed) {
+  const int bits = ir::bits(place.buffer->type);
+  const int64_t each = packed(place.buffer->type);
+  const Value& word = place.buffer->registers[place.element / each];
+  return code_.pure(Class::kB32, is_signed ? "bfe.s32" : "bfe.u32",
+                    {word, Code::integer(place.element % each * bits, 32), Code::integer(bits, 32)});
+}
+void Memory::fill_word(const Place& place, const Value& value) {
+  const int bits = ir::bits(place.buffer->type);
+  const int64_t each = packed(place.buffer->type);
+  const Value& word = place.buffer->registers[place.element / each];
+  code_.line("bfi.b32 {0}, {1}, {0}, {2}, {3};", word.text, value.text, place.element % each * bits, bits);
+  code_.written(word);
+}
+
+Value Memory::load_bits(const Place& place) {
+  const DType type = place.buffer->type;
+  const int bits = std::max(ir::bits(type), 8);
+  if (place.buffer->space == Space::kRegister)
+    return bits >= 32 ? place.buffer->registers[place.element] : part_of_word(place, is_signed_narrow(type));
+  const Value made = code_.fresh(class_of(type));
+  const char* kind = bits == 64 ? "b64" : bits == 32 ? "b32" : bits == 16 ? (is_signed_narrow(type) ? "s16" : "u16")
+                                                             : is_signed_narrow(type) ? "s8" : "u8";
+  code_.say(fmt::format("{}.{} {}, {};", load_name(place.buffer->space), kind, made.text, place.text()), true);
+  return made;
+}
+
+void Memory::store_bits(const Place& place, const Value& value) {
+  const int bits = ir::bits(place.buffer->type);
+  if (place.buffer->space != Space::kRegister)
+    return code_.line("st.{}.b{} {}, {};", space_name(place.buffer->space), bits, place.text(), value.text);
+  if (bits < 32) return fill_word(place, value);
+  code_.assign(place.buffer->registers[place.element], value, false);
+}
+
+std::optional<Value> Memory::load(const Place& place) {
+  const DType type = place.buffer->type;
+  const bool in_word = place.buffer->space == Space::kRegister && ir::bits(type) == 16;
+  switch (type) {
+    case DType::BF16:
+      if (in_word) {
+        const Value& word = place.buffer->registers[place.element / 2];
+        return as_float(&code_, place.element % 2 ? code_.bits("and", word, Code::integer(0xffff0000, 32))
+                                                  : code_.shift(word, Code::integer(16, 32), true, false));
+      }
+      return as_float(&code_, code_.shift(load_bits(place), Code::integer(16, 32), true, false));
+    case DType::F16: {
+      const std::string word = in_word ? place.buffer->registers[place.element / 2].text : load_bits(place).text;
+      const auto [low, high] = halves(word);
+      return code_.pure(Class::kF32, "cvt.f32.f16", {in_word && place.element % 2 ? high : low});
+    }
+    case DType::F8E4M3:
+    case DType::F8E5M2: {
+      const Value bits = load_bits(place), pair = code_.fresh(Class::kB16), wide = code_.fresh(Class::kB32);
+      code_.line("cvt.u16.u32 {}, {};", pair.text, bits.text);
+      code_.line("cvt.rn.f16x2.{}x2 {}, {};", type == DType::F8E4M3 ? "e4m3" : "e5m2", wide.text, pair.text);
+      return code_.pure(Class::kF32, "cvt.f32.f16", {halves(wide.text).first});
+    }
+    case DType::Bool:
+      return code_.compare("ne", "b32", load_bits(place), Code::integer(0, 32));
+    case DType::U4:
+    case DType::I4:
+      return std::nullopt;
+    default:
+      return load_bits(place);
+  }
+}
+
+bool Memory::store(const Place& place, const Value& value, bool only_use) {
+  const DType type = place.buffer->type;
+  switch (type) {
+    case DType::BF16:
+    case DType::F16: {
+      const Value half = code_.pure(Class::kB16, type == DType::F16 ? "cvt.rn.f16.f32" : "cvt.rn.bf16.f32", {value});
+      if (place.buffer->space != Space::kRegister) {
+        store_bits(place, half);
+      } else {
+        const Value& word = place.buffer->registers[place.element / 2];
+        const auto [low, high] = halves(word.text);
+        code_.line("mov.b32 {}, {{{}, {}}};", word.text, place.element % 2 ? low.text : half.text,
+                   place.element % 2 ? half.text : high.text);
+        code_.written(word);
+      }
+      return true;
+    }
+    case DType::Bool:
+      store_bits(place, code_.select(value, Code::integer(1, 32), Code::integer(0, 32)));
+      return true;
+    case DType::F8E4M3:
+    case DType::F8E5M2:
+    case DType::U4:
+    case DType::I4:
+      return false;
+    default:
+      if (place.buffer->space == Space::kRegister && ir::bits(type) >= 32)
+        code_.assign(place.buffer->registers[place.element], value, only_use);
+      else
+        store_bits(place, value);
+      return true;
+  }
+}
+
+// Registers of `bytes` bytes from the place on, as an instruction of their width takes them.
+std::vector<std::string> Memory::parts(const Place& place, int64_t bytes) const {
+  const DType type = place.buffer->type;
+  const int64_t first = place.element / packed(type), size = std::max(ir::bits(type) / 8, 4);
+  std::vector<std::string> out;
+  for (int64_t i = 0; i < bytes / size; ++i) out.push_back(place.buffer->registers[first + i].text);
+  return out;
+}
+std::vector<std::string> Memory::words(const Place& place, int64_t count) const {
+  return parts(place, 4 * count);
+}
+void Memory::written(const Place& place, int64_t words) {
+  const int64_t first = place.element / packed(place.buffer->type);
+  for (int64_t i = 0; i < words; ++i) code_.written(place.buffer->registers[first + i]);
+}
+
+namespace {
+
+std::string braced(const std::vector<std::string>& parts) {
+  return parts.size() == 1 ? parts[0] : fmt::format("{{{}}}", fmt::join(parts, ", "));
+}
+std::string vector_name(size_t parts, int64_t bytes) {
+  const auto size = 8 * bytes / static_cast<int64_t>(parts);
+  return parts == 1 ? fmt::format("b{}", size) : fmt::format("v{}.b{}", parts, size);
+}
+
+}  // namespace
+
+bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value& guard) {
+  const bool from_registers = from.buffer->space == Space::kRegister, to_registers = to.buffer->space == Space::kRegister;
+  if (from_registers && !guard.is(1)) return false;
+  const int64_t whole = std::max<int64_t>(ir::bits((to_registers ? to : from).buffer->type) / 8, 4);
+  if (bytes < whole || (to_registers && from_registers && parts(to, bytes).size() != parts(from, bytes).size())) {
+    const Code::Guard scope(&code_, guard);
+    const Value bits = load_bits(from);
+    store_bits(to, code_.select(guard, bits, Code::integer(0, 32)));
+    return true;
+  }
+  std::vector<std::string> parts;
+  if (to_registers || from_registers) {
+    parts = this->parts(to_registers ? to : from, bytes);
+  } else {
+    for (int64_t i = 0; i < bytes / 4; ++i) parts.push_back(code_.fresh(Class::kB32).text);
+  }
+  const std::string name = vector_name(parts.size(), bytes), size = vector_name(1, bytes / parts.size());
+  if (from_registers && to_registers) {
+    const std::vector<std::string> sources = this->parts(from, bytes);
+    for (size_t i = 0; i < parts.size(); ++i) code_.line("mov.{} {}, {};", size, parts[i], sources[i]);
+  } else if (!from_registers) {
+    if (!guard.is(1))
+      for (const std::string& part : parts) code_.line("mov.{} {}, 0;", size, part);
+    const Code::Guard scope(&code_, guard);
+    if (!guard.is(0))
+      code_.say(fmt::format("{}.{} {}, {};", load_name(from.buffer->space), name, braced(parts), from.text()), true);
+  }
+  if (to_registers)
+    written(to, static_cast<int64_t>(parts.size()));
+  else
+    code_.line("st.{}.{} {}, {};", space_name(to.buffer->space), name, to.text(), braced(parts));
+  return true;
+}
+
+}  // namespace kachel::lowering::ptx

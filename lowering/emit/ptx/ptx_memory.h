@@ -1,0 +1,63 @@
+// Buffers of loop IR in PTX: tensors and scratch in global memory, tiles in shared memory, and arrays of the thread,
+// whose elements are registers: of 16- and 8-bit types two and four to a word.
+#pragma once
+#include <unordered_map>
+
+#include "lowering/emit/ptx/ptx_code.h"
+#include "lowering/loop_ir/loop_ir.h"
+
+namespace kachel::lowering::ptx {
+
+enum class Space : uint8_t { kRegister, kShared, kGlobal, kConstant };
+
+struct Buffer {
+  Space space = Space::kRegister;
+  ir::DType type = ir::DType::F32;
+  Value base;                    // of memory: the address of the first element; shared memory's has 32 bits
+  std::vector<Value> registers;  // of kRegister
+};
+
+// Where an access goes: base + offset bytes; or, in registers, the element.
+struct Place {
+  const Buffer* buffer = nullptr;
+  Value address;
+  int64_t offset = 0;
+  int64_t element = 0;
+  std::string text() const { return fmt::format("[{}+{}]", address.text, offset); }
+};
+
+class Memory {
+ public:
+  explicit Memory(Code* code) : code_(*code) {}
+
+  void declare(const ir::BufferRef& buffer, Buffer made) { buffers_.insert_or_assign(buffer.get(), std::move(made)); }
+  const Buffer& of(const ir::BufferRef& buffer) const { return buffers_.at(buffer.get()); }
+  // A register array. `zeroed`: holds zeros.
+  void declare_registers(const LoopBuffer& buffer);
+
+  // The element's value in its compute type; what is in memory is read under the guard. Empty: there is no code for it.
+  std::optional<Value> load(const Place& place);
+  // False: there is no code for it.
+  bool store(const Place& place, const Value& value, bool only_use);
+  // The element as it is.
+  Value load_bits(const Place& place);
+  void store_bits(const Place& place, const Value& value);
+  // to = from, so many bytes, 1, 2, 4, 8 or 16; zeros where the guard does not hold. False: there is no code for it.
+  bool copy(const Place& to, const Place& from, int64_t bytes, const Value& guard);
+
+  // The words of 32 bits from an element of a register array on.
+  std::vector<std::string> words(const Place& place, int64_t count) const;
+  void written(const Place& place, int64_t words);
+  // Two elements of 16 bits from a word, and back.
+  std::pair<Value, Value> halves(const std::string& word);
+
+ private:
+  Value part_of_word(const Place& place, bool is_signed);
+  std::vector<std::string> parts(const Place& place, int64_t bytes) const;
+  void fill_word(const Place& place, const Value& value);
+
+  Code& code_;
+  std::unordered_map<const ir::Buffer*, Buffer> buffers_;
+};
+
+}  // namespace kachel::lowering::ptx

@@ -1,0 +1,181 @@
+#include "lowering/emit/ptx/ptx_statements.h"
+
+#include <algorithm>
+
+#include "lowering/loop_ir/loop_build.h"
+
+namespace kachel::lowering::ptx {
+
+using ir::DType;
+using ir::ExprKind;
+
+Statements::Statements(const LoopKernel& kernel, Code* code)
+    : kernel_(kernel), code_(*code), memory_(code), expressions_(kernel, code, &memory_) {
+  const auto special = [&](const char* name) {
+    const Value made = code_.fresh(Class::kB32);
+    code_.line("mov.u32 {}, %%{};", made.text, name);
+    return made;
+  };
+  tid_ = special("tid.x");
+  block_ = special("ctaid.x");
+  blocks_ = special("nctaid.x");
+  for (const LoopBlock* body : {&kernel.body, &kernel.producer, &kernel.passed_over})
+    for_each_statement(*body, [&](const LoopStmt& stmt) {
+      for_each_expr(stmt, [&](const ir::ExprRef& expr) {
+        ir::visit(expr, [&](const ir::ExprRef& node) {
+          if (node->kind == ExprKind::kVar) ++uses_[node->var.get()];
+        });
+      });
+    });
+}
+
+Value Statements::thread() const {
+  if (producing_) return code_.sub(tid_, Code::integer(consumers(), 32));
+  if (kernel_.teams == 1) return tid_;
+  return code_.pure(Class::kB32, "rem.u32", {tid_, Code::integer(kernel_.threads, 32)});
+}
+Value Statements::first_lane() {
+  return code_.compare("eq", "s32", code_.bits("and", tid_, Code::integer(31, 32)), Code::integer(0, 32));
+}
+
+void Statements::only_where(const Value& condition, const std::string& line) {
+  if (condition.is(0)) return;
+  code_.say(condition.constant ? line : fmt::format("@{} {}", condition.text, line));
+}
+
+void Statements::block(const LoopBlock& body) {
+  for (size_t i = 0; i < body.size(); ++i) {
+    const GroupRun run = group_run(body, i);
+    if (run.first) {
+      group_products(run);
+      i += run.products.size() - 1;
+    } else {
+      std::visit([&](const auto& node) { statement(node); }, body[i].node);
+    }
+    if (!expressions_.missing().empty()) return;
+  }
+}
+
+void Statements::statement(const LoopLet& let) {
+  expressions_.bind(let.var, code_.settled(expressions_.of(let.value)));
+}
+
+// Whether nobody asks for the value again once it is stored.
+bool Statements::used_once(const ir::ExprRef& value) const {
+  if (value->kind == ExprKind::kApply || value->kind == ExprKind::kCast) return true;
+  if (value->kind != ExprKind::kVar) return false;
+  const auto uses = uses_.find(value->var.get());
+  return uses != uses_.end() && uses->second == 1;
+}
+
+void Statements::statement(const LoopStore& store) {
+  const DType type = store.buffer->type.dtype;
+  const bool moves = store.value->kind == ExprKind::kLoad && store.value->buffer->type.dtype == type &&
+                     ir::is_float(type) && type != DType::F32;
+  if (moves) {
+    const Value bits = memory_.load_bits(expressions_.place(store.value->buffer, store.value->args[0]));
+    return memory_.store_bits(expressions_.place(store.buffer, store.index), bits);
+  }
+  // The place first: what computes the value is then the last instruction.
+  const Place to = expressions_.place(store.buffer, store.index);
+  const Value value = expressions_.of(store.value);
+  if (!memory_.store(to, value, used_once(store.value)))
+    expressions_.lacks(fmt::format("stores of {}", ir::name(type)));
+}
+
+void Statements::statement(const LoopAtomic& atomic) {
+  const DType type = atomic.buffer->type.dtype;
+  constexpr const char* kNames[] = {"", "add", "max", "min"};
+  const bool add = atomic.op == ir::AtomicOp::kAdd;
+  if (ir::bits(type) < 32 || (type == DType::F32 && !add)) {
+    expressions_.lacks(fmt::format("atomics of {}", ir::name(type)));
+    return;
+  }
+  const Value value = code_.in_register(expressions_.of(atomic.value));
+  code_.line("red.global.{}.{} {}, {};", kNames[static_cast<int>(atomic.op)],
+             add && type == DType::I64 ? "u64" : number_type(type),
+             expressions_.place(atomic.buffer, atomic.index).text(), value.text);
+}
+
+void Statements::statement(const LoopFor& node) {
+  const Value begin = code_.settled(expressions_.of(node.begin)), end = code_.settled(expressions_.of(node.end));
+  const auto keep_apart = [&](const Value& at) {
+    if (!node.apart) return;
+    const int64_t every = node.apart;
+    if (every == 1 || (at.constant && *at.constant % every == 0)) code_.line("bar.warp.sync -1;");
+    if (every > 1 && !at.constant) expressions_.lacks("iterations kept apart in groups");
+  };
+  if (!node.unroll) {
+    return loop(begin, end, Code::integer(1, begin.kind == Class::kB64 ? 64 : 32), number_type(node.var->type.dtype),
+                [&](const Value& counter) {
+                  expressions_.bind(node.var, counter);
+                  keep_apart(counter);
+                  block(node.body);
+                });
+  }
+  if (!begin.constant || !end.constant) {
+    expressions_.lacks("an unrolled loop whose bounds are not known");
+    return;
+  }
+  for (int64_t i = *begin.constant; i < *end.constant && expressions_.missing().empty(); ++i) {
+    const Value at = Code::integer(i, begin.kind == Class::kB64 ? 64 : 32);
+    expressions_.bind(node.var, at);
+    keep_apart(at);
+    block(node.body);
+  }
+}
+
+void Statements::statement(const LoopThreads& threads) {
+  const int64_t rounds = (threads.extent + sharers() - 1) / sharers();
+  const bool partial = threads.extent % sharers() != 0;
+  const Value first = thread();
+  const auto round = [&](const Value& slot, bool last) {
+    const Value index = code_.add(first, code_.mul(slot, Code::integer(sharers(), 32)));
+    expressions_.bind(threads.slot, slot);
+    expressions_.bind(threads.index, index);
+    if (!partial || !last) return block(threads.body);
+    when(code_.compare("lt", "s32", index, Code::integer(threads.extent, 32)), [&] { block(threads.body); });
+  };
+  // Past this many copies the code grows beyond what unrolling saves.
+  constexpr int64_t kMostUnrolled = 256;
+  if (rounds > 1 && !(threads.unroll && rounds <= kMostUnrolled))
+    return loop(Code::integer(0, 32), Code::integer(rounds, 32), Code::integer(1, 32), "s32",
+                [&](const Value& slot) { round(slot, true); });
+  for (int64_t slot = 0; slot < rounds; ++slot) round(Code::integer(slot, 32), slot + 1 == rounds);
+}
+
+void Statements::statement(const LoopIf& node) {
+  const Value condition = code_.settled(expressions_.of(node.condition));
+  const auto is_empty = [](const LoopBlock& body) {
+    return std::all_of(body.begin(), body.end(),
+                       [](const LoopStmt& stmt) { return std::holds_alternative<LoopComment>(stmt.node); });
+  };
+  if (is_empty(node.else_body)) return when(condition, [&] { block(node.then_body); });
+  if (is_empty(node.then_body)) return when(code_.opposite(condition), [&] { block(node.else_body); });
+  branch(condition, [&] { block(node.then_body); }, [&] { block(node.else_body); });
+}
+
+void Statements::statement(const LoopBarrier&) {
+  if (has_producer())
+    code_.line("bar.sync 1, {};", kernel_.threads);
+  else
+    code_.line("bar.sync 0;");
+}
+
+void Statements::statement(const LoopShuffle& node) {
+  const Value value = code_.in_register(expressions_.of(node.value)), made = code_.fresh(value.kind);
+  if (node.lane_mask == kAnyLane)
+    code_.line("vote.sync.any.pred {}, {}, -1;", made.text, value.text);
+  else if (value.kind == Class::kB32 || value.kind == Class::kF32)
+    code_.line("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", made.text, value.text, node.lane_mask);
+  else
+    expressions_.lacks("shuffles of this type");
+  expressions_.bind(node.var, made);
+}
+
+void Statements::statement(const LoopIntrinsic& node) {
+  const bool done = matrices(node) || packed(node) || copies(node) || bulk(node) || phases(node) || warp_groups(node);
+  if (!done) expressions_.lacks("an intrinsic");
+}
+
+}  // namespace kachel::lowering::ptx

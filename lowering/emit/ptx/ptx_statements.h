@@ -1,0 +1,135 @@
+// Statements and intrinsics of loop IR as PTX: part of emit_ptx().
+#pragma once
+#include "lowering/emit/emit.h"
+#include "lowering/emit/ptx/ptx_expr.h"
+
+namespace kachel::lowering::ptx {
+
+class Statements {
+ public:
+  Statements(const LoopKernel& kernel, Code* code);
+
+  void block(const LoopBlock& body);
+  // From here on the producer's threads run.
+  void set_producing() { producing_ = true; }
+
+  int consumers() const { return kernel_.teams * kernel_.threads; }
+  bool has_producer() const { return !kernel_.producer.empty(); }
+  Expressions& expressions() { return expressions_; }
+  Memory& memory() { return memory_; }
+  // %tid.x, %ctaid.x and %nctaid.x.
+  const Value& tid() const { return tid_; }
+  const Value& block_number() const { return block_; }
+  const Value& blocks() const { return blocks_; }
+  Value map(int64_t number);  // the address of a tensor map
+  // if (condition) { then() } else { otherwise() }
+  template <class Then, class Else>
+  void branch(const Value& condition, const Then& then, const Else& otherwise);
+  template <class Then>
+  void when(const Value& condition, const Then& then);
+  // for (counter = begin; counter < end; counter += step) body(counter), with a condition behind each iteration
+  template <class Body>
+  void loop(const Value& begin, const Value& end, const Value& step, const char* type, const Body& body);
+
+ private:
+  void statement(const LoopLet& let);
+  void statement(const LoopStore& store);
+  void statement(const LoopAtomic& atomic);
+  void statement(const LoopFor& loop);
+  void statement(const LoopThreads& threads);
+  void statement(const LoopIf& branch);
+  void statement(const LoopBarrier&);
+  void statement(const LoopIntrinsic& node);
+  void statement(const LoopShuffle& node);
+  void statement(const LoopComment&) {}
+  void statement(const LoopPipeline&) {}  // synchronise() leaves none
+  void statement(const LoopMicroKernel&) {}
+  void statement(const LoopStream&) {}
+  void statement(const LoopTranspose&) {}
+  void statement(const LoopPrefetch&) {}
+
+  bool matrices(const LoopIntrinsic& node);       // mma.sync and what goes with it
+  bool packed(const LoopIntrinsic& node);         // pairs of 16-bit numbers
+  bool copies(const LoopIntrinsic& node);         // by the thread
+  bool bulk(const LoopIntrinsic& node);           // by the copy engine
+  bool phases(const LoopIntrinsic& node);         // its barriers
+  bool warp_groups(const LoopIntrinsic& node);    // what wgmma needs beside itself
+  void quad_exchange(const LoopIntrinsic& node);
+  void group_products(const GroupRun& run);
+
+  Place at(const LoopIntrinsic& node, size_t operand) {
+    return expressions_.place(node.operands[operand].buffer, node.operands[operand].index);
+  }
+  Value condition(const ir::ExprRef& guard) { return guard ? expressions_.of(guard) : Code::truth(true); }
+  Value thread() const;   // the number of one of those that share a thread loop
+  int sharers() const { return producing_ ? kernel_.copiers : kernel_.threads; }
+  Value first_lane();     // of the warp
+  Value first_producer();
+  Value peers(const LoopIntrinsic& node);
+  const LoopPhases* turns(const LoopIntrinsic& node) const;
+  bool used_once(const ir::ExprRef& value) const;
+  void only_where(const Value& condition, const std::string& line);
+
+  const LoopKernel& kernel_;
+  Code& code_;
+  Memory memory_;
+  Expressions expressions_;
+  Value tid_, block_, blocks_;
+  std::unordered_map<const ir::Var*, int> uses_;
+  bool producing_ = false;
+};
+
+template <class Then, class Else>
+void Statements::branch(const Value& condition, const Then& then, const Else& otherwise) {
+  if (condition.constant) return condition.is(0) ? otherwise() : then();
+  const std::string other = code_.new_label(), end = code_.new_label();
+  code_.line("@!{} bra {};", condition.text, other);
+  {
+    const Code::Scope scope(&code_);
+    then();
+  }
+  code_.line("bra.uni {};", end);
+  code_.label(other);
+  {
+    const Code::Scope scope(&code_);
+    otherwise();
+  }
+  code_.label(end);
+}
+
+template <class Then>
+void Statements::when(const Value& condition, const Then& then) {
+  if (condition.constant) return condition.is(0) ? void() : then();
+  const std::string end = code_.new_label();
+  code_.line("@!{} bra {};", condition.text, end);
+  {
+    const Code::Scope scope(&code_);
+    then();
+  }
+  code_.label(end);
+}
+
+template <class Body>
+void Statements::loop(const Value& begin, const Value& end, const Value& step, const char* type, const Body& body) {
+  const std::string head = code_.new_label(), behind = code_.new_label();
+  const Value counter = code_.fresh(begin.kind), last = code_.settled(end);
+  code_.line("mov.{} {}, {};", begin.kind == Class::kB64 ? "b64" : "b32", counter.text, begin.text);
+  const Value any = code_.compare("lt", type, begin, last);
+  if (any.is(0)) return;
+  if (!any.constant) code_.line("@!{} bra {};", any.text, behind);
+  code_.forget_variables();
+  {
+    const Code::Scope scope(&code_);
+    code_.label(head);
+    code_.line(".pragma \"nounroll\";");
+    body(counter);
+    code_.line("add.{0} {1}, {1}, {2};", type, counter.text, step.text);
+    const Value more = code_.fresh(Class::kPred);
+    code_.line("setp.lt.{} {}, {}, {};", type, more.text, counter.text, last.text);
+    code_.line("@{} bra {};", more.text, head);
+  }
+  code_.label(behind);
+  code_.forget_variables();
+}
+
+}  // namespace kachel::lowering::ptx
