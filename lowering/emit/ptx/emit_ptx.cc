@@ -64,7 +64,7 @@ class Emitter {
       const bool is_bool = type == DType::Bool;
       const Value value = code_.fresh(is_bool ? Class::kB32 : class_of_type(type));
       const char* name = value.kind == Class::kB64 ? "b64" : "b32";
-      code_.line("ld.param.{} {}, {};", name, value.text, this->param(i));
+      code_.say(fmt::format("ld.param.{} {}, {};", name, value.text, this->param(i)), false, true);
       if (param.buffer) {
         const bool constant = param.slot.kind != Slot::Kind::kWorkspace &&
                               param.buffer->direction == ir::Direction::kIn;
@@ -76,7 +76,7 @@ class Emitter {
         statements_.memory().declare(param.buffer, {constant ? Space::kConstant : Space::kGlobal,
                                                     param.buffer->type.dtype, base, {}});
       } else {
-        statements_.expressions().bind(param.var, is_bool ? code_.compare("ne", "b32", value, whole(0)) : value);
+        statements_.expressions().bind_own(param.var, is_bool ? code_.compare("ne", "b32", value, whole(0)) : value);
       }
     }
   }
@@ -106,7 +106,7 @@ class Emitter {
     Expressions& expressions = statements_.expressions();
     Value thread = tid();
     if (kernel_.teams > 1) thread = code_.pure(Class::kB32, "rem.u32", {tid(), whole(kernel_.threads)});
-    if (kernel_.thread) expressions.bind(kernel_.thread, thread);
+    if (kernel_.thread) expressions.bind_own(kernel_.thread, thread);
     if (kernel_.team)
       expressions.bind(kernel_.team, of_warp(code_.pure(Class::kB32, "div.u32", {tid(), whole(kernel_.threads)})));
     if (kernel_.rank)

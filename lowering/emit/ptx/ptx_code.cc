@@ -1,7 +1,9 @@
 #include "lowering/emit/ptx/ptx_code.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <unordered_set>
 
 namespace kachel::lowering::ptx {
 namespace {
@@ -23,6 +25,16 @@ int64_t times(int64_t a, int64_t b) {
 }
 Class class_of(int bits) {
   return bits == 64 ? Class::kB64 : Class::kB32;
+}
+
+Code::Bits sum_of(const Code::Bits& a, const Code::Bits& b, int size) {
+  const uint64_t all = size == 64 ? ~uint64_t{0} : 0xffffffff;
+  return {a.most <= all - b.most ? a.most + b.most : all, std::min(a.zeros, b.zeros)};
+}
+Code::Bits product_of(const Code::Bits& a, const Code::Bits& b, int size) {
+  const uint64_t all = size == 64 ? ~uint64_t{0} : 0xffffffff;
+  const bool fits = a.most == 0 || b.most <= all / a.most;
+  return {fits ? a.most * b.most : all, std::min(a.zeros + b.zeros, size)};
 }
 
 template <class T>
@@ -53,9 +65,9 @@ Value Code::number(float value) {
   return {fmt::format("0f{:08X}", std::bit_cast<uint32_t>(value)), Class::kF32, {}};
 }
 
-void Code::say(const std::string& line, bool guarded) {
-  last_line_ = std::string::npos;
-  text_ += guarded && guard_ ? fmt::format("@{} {}\n", in_register(*guard_).text, line) : line + "\n";
+void Code::say(const std::string& line, bool guarded, bool removable) {
+  last_key_.clear();
+  lines_.push_back({guarded && guard_ ? fmt::format("@{} {}", in_register(*guard_).text, line) : line, removable});
 }
 
 std::string Code::key(const char* instruction, const std::vector<Value>& operands) const {
@@ -75,9 +87,7 @@ Value Code::pure(Class kind, const char* instruction, const std::vector<Value>& 
   const Value result = fresh(kind);
   std::string list = result.text;
   for (const Value& operand : operands) list += ", " + operand.text;
-  const size_t at = text_.size();
-  text_ += fmt::format("{} {};\n", instruction, list);
-  last_line_ = at;
+  say(fmt::format("{} {};", instruction, list), false, true);
   last_key_ = name;
   known_.back().results.emplace(std::move(name), result);
   return result;
@@ -91,12 +101,14 @@ Value Code::variable(Class kind) {
 
 void Code::assign(const Value& variable, const Value& value, bool only_use) {
   if (variable.text == value.text) return;
-  if (only_use && last_line_ != std::string::npos && value.kind == variable.kind) {
-    const size_t at = text_.find(' ', last_line_) + 1;
-    if (text_.compare(at, value.text.size() + 1, value.text + ",") == 0) {
-      text_.replace(at, value.text.size(), variable.text);
+  if (only_use && !last_key_.empty() && value.kind == variable.kind) {
+    std::string& last = lines_.back().text;
+    const size_t at = last.find(' ') + 1;
+    if (last.compare(at, value.text.size() + 1, value.text + ",") == 0) {
+      last.replace(at, value.text.size(), variable.text);
+      lines_.back().removable = false;
       known_.back().results.erase(last_key_);
-      last_line_ = std::string::npos;
+      last_key_.clear();
       return written(variable);
     }
   }
@@ -141,12 +153,14 @@ Value Code::add(const Value& a, const Value& b) {
     const int64_t offset = wrapped(plus(left.offset, *b.constant), size);
     if (offset == 0) return left.base;
     const Value made = pure(a.kind, instruction, {left.base, integer(offset, size)});
+    noted(made, sum_of(bits_of(a), bits_of(b), size));
     if (!versions_.count(left.base.text)) sums_.insert_or_assign(made.text, Sum{left.base, offset});
     return made;
   }
   if (left.offset || right.offset)
     return add(add(left.base, right.base), integer(plus(left.offset, right.offset), size));
-  return a.text < b.text ? pure(a.kind, instruction, {a, b}) : pure(a.kind, instruction, {b, a});
+  return noted(pure(a.kind, instruction, a.text < b.text ? std::vector{a, b} : std::vector{b, a}),
+               sum_of(bits_of(a), bits_of(b), size));
 }
 Value Code::sub(const Value& a, const Value& b) {
   const int size = width(a);
@@ -161,15 +175,17 @@ Value Code::mul(const Value& a, const Value& b) {
   const int size = width(a);
   if (a.constant && b.constant) return integer(times(*a.constant, *b.constant), size);
   if (a.constant) return mul(b, a);
-  if (!b.constant) return pure(a.kind, size == 64 ? "mul.lo.s64" : "mul.lo.s32", {a, b});
+  const char* instruction = size == 64 ? "mul.lo.s64" : "mul.lo.s32";
+  if (!b.constant) return noted(pure(a.kind, instruction, {a, b}), product_of(bits_of(a), bits_of(b), size));
   if (b.is(0)) return b;
   if (b.is(1)) return a;
   const Sum sum = split(a);
   if (sum.offset) return add(mul(sum.base, b), integer(times(sum.offset, *b.constant), size));
   const auto factor = static_cast<uint64_t>(*b.constant);
-  if (std::has_single_bit(factor))
-    return pure(a.kind, size == 64 ? "shl.b64" : "shl.b32", {a, integer(std::countr_zero(factor), 32)});
-  return pure(a.kind, size == 64 ? "mul.lo.s64" : "mul.lo.s32", {a, b});
+  const Bits known = product_of(bits_of(a), bits_of(b), size);
+  if (!std::has_single_bit(factor)) return noted(pure(a.kind, instruction, {a, b}), known);
+  const Value shifts = integer(std::countr_zero(factor), 32);
+  return noted(pure(a.kind, size == 64 ? "shl.b64" : "shl.b32", {a, shifts}), known);
 }
 Value Code::bits(const char* op, const Value& a, const Value& b) {
   const int size = width(a);
@@ -181,7 +197,17 @@ Value Code::bits(const char* op, const Value& a, const Value& b) {
   if (a.constant) return bits(op, b, a);
   if (b.is(0)) return is_and ? b : a;
   if (b.is(-1) && is_and) return a;
-  return pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b});
+  const Bits x = bits_of(a), y = bits_of(b);
+  if (is_and && b.constant && std::has_single_bit(y.most + 1)) {  // modulo a power of two
+    const int64_t offset = split(a).offset, within = offset & *b.constant;
+    if (x.most <= y.most) return a;
+    if (offset != within) return bits(op, add(split(a).base, integer(within, size)), b);
+    if (x.zeros >= std::countr_one(y.most)) return integer(0, size);
+  }
+  const uint64_t either = std::bit_width(x.most | y.most) == 64 ? ~uint64_t{0} : std::bit_ceil((x.most | y.most) + 1) - 1;
+  return noted(pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b}),
+               is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)}
+                      : Bits{either, std::min(x.zeros, y.zeros)});
 }
 Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed) {
   const int size = width(a);
@@ -196,13 +222,20 @@ Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed
       const uint64_t plain = size == 64 ? static_cast<uint64_t>(*a.constant) : static_cast<uint32_t>(*a.constant);
       return integer(is_signed ? *a.constant >> n : static_cast<int64_t>(plain >> n), size);
     }
+    const Bits known = bits_of(a);
+    const bool unsigned_too = !is_signed || natural(a);
+    return noted(pure(a.kind, fmt::format("shr.{}{}", unsigned_too ? 'u' : 's', size).c_str(), {a, by}),
+                 unsigned_too ? Bits{known.most >> n, std::max(known.zeros - static_cast<int>(n), 0)} : Bits{});
   }
   return pure(a.kind, fmt::format("{}{}", left ? "shl.b" : is_signed ? "shr.s" : "shr.u", size).c_str(), {a, by});
 }
 Value Code::widened(const Value& a, bool is_signed) {
   if (a.kind == Class::kB64) return a;
   if (a.constant) return integer(is_signed ? *a.constant : static_cast<uint32_t>(*a.constant), 64);
-  const Value made = pure(Class::kB64, is_signed ? "cvt.s64.s32" : "cvt.u64.u32", {a});
+  const Bits known = bits_of(a);
+  const bool unsigned_too = !is_signed || natural(a);
+  const Value made = pure(Class::kB64, unsigned_too ? "cvt.u64.u32" : "cvt.s64.s32", {a});
+  noted(made, unsigned_too ? known : Bits{~uint64_t{0}, known.zeros});
   if (!versions_.count(a.text)) narrow_.insert_or_assign(made.text, a);
   return made;
 }
@@ -212,7 +245,7 @@ Value Code::narrowed(const Value& a) {
   const Sum sum = split(a);
   if (sum.offset) return add(narrowed(sum.base), integer(sum.offset, 32));
   const auto known = narrow_.find(a.text);
-  return known != narrow_.end() ? known->second : pure(Class::kB32, "cvt.u32.u64", {a});
+  return known != narrow_.end() ? known->second : noted(pure(Class::kB32, "cvt.u32.u64", {a}), bits_of(a));
 }
 
 Value Code::both(const Value& a, const Value& b) {
@@ -243,9 +276,68 @@ Value Code::compare(const char* op, const char* type, const Value& a, const Valu
 Value Code::select(const Value& condition, const Value& yes, const Value& no) {
   if (condition.constant) return condition.is(0) ? no : yes;
   if (yes.text == no.text) return yes;
-  if (yes.kind == Class::kPred)
-    return either(both(condition, yes), both(opposite(condition), no));
-  return pure(yes.kind, fmt::format("selp.{}", kTypes[static_cast<size_t>(yes.kind)]).c_str(), {yes, no, condition});
+  if (yes.kind == Class::kPred) return either(both(condition, yes), both(opposite(condition), no));
+  const Value made =
+      pure(yes.kind, fmt::format("selp.{}", kTypes[static_cast<size_t>(yes.kind)]).c_str(), {yes, no, condition});
+  if (yes.kind != Class::kB32 && yes.kind != Class::kB64) return made;
+  const Bits a = bits_of(yes), b = bits_of(no);
+  return noted(made, {std::max(a.most, b.most), std::min(a.zeros, b.zeros)});
+}
+
+Code::Bits Code::bits_of(const Value& value) const {
+  const uint64_t all = width(value) == 64 ? ~uint64_t{0} : 0xffffffff;
+  if (value.constant) {
+    const uint64_t plain = static_cast<uint64_t>(*value.constant) & all;
+    return {plain, plain ? std::countr_zero(plain) : width(value)};
+  }
+  const auto known = bits_.find(value.text);
+  return known == bits_.end() ? Bits{all, 0} : Bits{std::min(known->second.most, all), known->second.zeros};
+}
+bool Code::natural(const Value& value) const {
+  return bits_of(value).most <= (width(value) == 64 ? uint64_t{INT64_MAX} : uint64_t{INT32_MAX});
+}
+Value Code::noted(const Value& made, Bits bits) {
+  if (!made.constant && !versions_.count(made.text)) bits_.insert_or_assign(made.text, bits);
+  return made;
+}
+
+namespace {
+
+// The names of registers in a line.
+template <class Fn>
+void each_register(const std::string& line, const Fn& fn) {
+  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+  for (size_t at = 0; at < line.size();) {
+    if (!in_name(line[at])) {
+      ++at;
+      continue;
+    }
+    const size_t begin = at;
+    while (at < line.size() && in_name(line[at])) ++at;
+    const bool named = at - begin > 1 && std::strchr("phrdf", line[begin]) &&
+                       std::isdigit(static_cast<unsigned char>(line[begin + 1]));
+    if (named) fn(line.substr(begin, at - begin));
+  }
+}
+
+}  // namespace
+
+std::string Code::text() const {
+  std::unordered_set<std::string> used;
+  std::vector<const std::string*> kept;
+  for (auto line = lines_.rbegin(); line != lines_.rend(); ++line) {
+    bool wanted = !line->removable, first = true;
+    each_register(line->text, [&](const std::string& name) {
+      if (line->removable && first) wanted = used.count(name) != 0;
+      first = false;
+    });
+    if (!wanted) continue;
+    each_register(line->text, [&](const std::string& name) { used.insert(name); });
+    kept.push_back(&line->text);
+  }
+  std::string out;
+  for (auto line = kept.rbegin(); line != kept.rend(); ++line) out += **line + "\n";
+  return out;
 }
 
 std::string Code::declarations() const {

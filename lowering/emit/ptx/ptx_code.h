@@ -32,13 +32,13 @@ class Code {
   static Value truth(bool value);
   static Value number(float value);
 
-  // A line, under the guard where one is set and `guarded`.
-  void say(const std::string& line, bool guarded = false);
+  // A line, under the guard where one is set and `guarded`. `removable`: there for its result only.
+  void say(const std::string& line, bool guarded = false, bool removable = false);
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
     say(fmt::format(format, std::forward<Args>(args)...));
   }
-  void label(const std::string& name) { text_ += name + ":\n"; }
+  void label(const std::string& name) { say(name + ":"); }
   std::string new_label() { return fmt::format("L{}", labels_++); }
 
   // instruction result, operands; once for the same operands.
@@ -68,6 +68,17 @@ class Code {
   };
   Sum split(const Value& value) const;
 
+  // What is known of the bits of an integer.
+  struct Bits {
+    uint64_t most = ~uint64_t{0};  // without a sign; all ones of the width: nothing
+    int zeros = 0;                 // so many of the lowest are 0
+  };
+  Bits bits_of(const Value& value) const;
+  // A value that was made elsewhere is in [0, most].
+  void at_most(const Value& value, uint64_t most) { bits_.insert_or_assign(value.text, Bits{most, 0}); }
+  // Not negative as a signed number.
+  bool natural(const Value& value) const;
+
   // A register that is written more than once.
   Value variable(Class kind);
   void written(const Value& variable) { ++versions_[variable.text]; }
@@ -92,7 +103,7 @@ class Code {
   class Guard {
    public:
     Guard(Code* code, const Value& condition) : code_(code), before_(code->guard_) {
-      code_->guard_ = before_ ? code_->both(*before_, condition) : condition;
+      if (!condition.is(1)) code_->guard_ = before_ ? code_->both(*before_, condition) : condition;
     }
     ~Guard() { code_->guard_ = before_; }
     Guard(const Guard&) = delete;
@@ -104,7 +115,8 @@ class Code {
   };
 
   std::string declarations() const;
-  const std::string& text() const { return text_; }
+  // All lines but those whose results nobody asks for.
+  std::string text() const;
 
  private:
   struct Known {
@@ -112,15 +124,21 @@ class Code {
   };
   std::string key(const char* instruction, const std::vector<Value>& operands) const;
 
-  std::string text_;
-  size_t last_line_ = std::string::npos;  // where the last pure instruction is, if nothing has been said since
-  std::string last_key_;
+  struct Line {
+    std::string text;
+    bool removable;
+  };
+  Value noted(const Value& made, Bits bits);
+
+  std::vector<Line> lines_;
+  std::string last_key_;  // of the last line, if that is a pure instruction
   int counts_[5] = {};
   int labels_ = 0, epoch_ = 0;
   std::vector<Known> known_ = std::vector<Known>(1);
   std::unordered_map<std::string, int> versions_;
   std::unordered_map<std::string, Sum> sums_;
   std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
+  std::unordered_map<std::string, Bits> bits_;
   std::optional<Value> guard_;
 };
 

@@ -54,6 +54,14 @@ Value Expressions::lacks(const std::string& what, Class kind) {
   return code_.fresh(kind);
 }
 
+void Expressions::bind_own(const ir::VarRef& var, const Value& value) {
+  bind(var, value);
+  if (value.constant || !ir::is_integer(var->type.dtype)) return;
+  const Interval range = kernel_.ranges.of(ir::make_var(var));
+  const auto most = static_cast<uint64_t>(range.hi);
+  if (range.lo >= 0 && !range.full() && most < code_.bits_of(value).most) code_.at_most(value, most);
+}
+
 Value Expressions::of(const ExprRef& e) {
   switch (e->kind) {
     case ExprKind::kInt:
@@ -146,9 +154,22 @@ Value Expressions::wide(const ExprRef& e) {
 
 Value Expressions::load(const ExprRef& e) {
   const DType type = e->buffer->type.dtype;
+  if (ir::bits(type) == 4) return load_nibble(e);
   const Place from = place(e->buffer, e->args[0]);
   const std::optional<Value> value = memory_.load(from);
   return value ? *value : lacks(fmt::format("loads of {}", ir::name(type)), class_of_type(type));
+}
+
+// 4-bit elements, which are in tensors only, the lower half of a byte first.
+Value Expressions::load_nibble(const ExprRef& e) {
+  const Buffer& from = memory_.of(e->buffer);
+  const Value at = code_.widened(of(e->args[0]), ir::is_signed(e->args[0]->type));
+  const Value address = code_.add(from.base, code_.shift(at, Code::integer(1, 32), false, true));
+  const Buffer bytes{from.space, DType::U8, from.base, {}};
+  const Value byte = memory_.load_bits({&bytes, address, 0, 0});
+  const Value odd = code_.bits("and", code_.narrowed(at), Code::integer(1, 32));
+  const Value first = code_.mul(odd, Code::integer(4, 32)), four = Code::integer(4, 32);
+  return code_.pure(Class::kB32, e->buffer->type.dtype == DType::I4 ? "bfe.s32" : "bfe.u32", {byte, first, four});
 }
 
 Value Expressions::cast(const ExprRef& e) {
@@ -170,7 +191,7 @@ Value Expressions::cast(const ExprRef& e) {
       return code_.pure(Class::kF32, "cvt.f32.bf16", {code_.pure(Class::kB16, "cvt.rn.bf16.f32", {number})});
     if (to == DType::F16)
       return code_.pure(Class::kF32, "cvt.f32.f16", {code_.pure(Class::kB16, "cvt.rn.f16.f32", {number})});
-    return lacks(fmt::format("conversions to {}", ir::name(to)), Class::kF32);
+    return memory_.from_f8(memory_.to_f8(number, to), to);
   }
   const Class kind = class_of_type(to);
   if (from == DType::F32) {
@@ -269,10 +290,12 @@ Value Expressions::apply(const ExprRef& e) {
 Value Expressions::quotient(const ExprRef& e, const Value& a, const Value& b, bool rest) {
   const int bits = width(e->type);
   const Interval divisors = kernel_.ranges.of(e->args[1]);
-  const bool natural = !ir::is_signed(e->type) || (kernel_.ranges.of(e->args[0]).lo >= 0 && divisors.lo >= 0);
+  const bool natural = !ir::is_signed(e->type) ||
+                       ((kernel_.ranges.of(e->args[0]).lo >= 0 || code_.natural(a)) && divisors.lo >= 0);
   if (b.constant && *b.constant > 0) {
     const auto divisor = static_cast<uint64_t>(*b.constant);
     if (a.constant && *a.constant >= 0) return Code::integer(rest ? *a.constant % *b.constant : *a.constant / *b.constant, bits);
+    if (natural && code_.bits_of(a).most < divisor) return rest ? a : Code::integer(0, bits);
     if (natural && std::has_single_bit(divisor)) {
       const ExprRef& dividend = e->args[0];
       if (!rest && divisor == kGroupThreads && warp_group_ && dividend->kind == ExprKind::kVar &&

@@ -10,6 +10,8 @@ class Expressions {
   Expressions(const LoopKernel& kernel, Code* code, Memory* memory) : kernel_(kernel), code_(*code), memory_(*memory) {}
 
   void bind(const ir::VarRef& var, const Value& value) { names_.insert_or_assign(var.get(), value); }
+  // A register that is the variable's alone, so that what is known of the one holds for the other.
+  void bind_own(const ir::VarRef& var, const Value& value);
   Value of(const ir::ExprRef& expr);
   // An element's address. Overflow of the index does not matter.
   Place place(const ir::BufferRef& buffer, const ir::ExprRef& index);
@@ -22,10 +24,13 @@ class Expressions {
 
  private:
   Value load(const ir::ExprRef& expr);
+  Value load_nibble(const ir::ExprRef& expr);
   Value cast(const ir::ExprRef& expr);
   Value apply(const ir::ExprRef& expr);
   Value function(const ir::ExprRef& expr, const std::vector<Value>& args);
   Value divide(const Value& a, const Value& b);
+  Value exponential(const Value& x);
+  Value logarithm(const Value& x, bool binary);
   Value error_function(const Value& x);
   Value hyperbolic_tangent(const Value& x);
   Value with_sign_of(const Value& magnitude, const Value& x);

@@ -80,25 +80,9 @@ bool Statements::matrices(const LoopIntrinsic& node) {
       code_.line("stmatrix.sync.aligned.m8n8.x4.shared.b16 {}, {};", at(node, 0).text(),
                  list(memory_.words(at(node, 1), 4)));
       return true;
-    case Kind::kMma: {
-      if (node.widened) return false;
-      const Place sums = at(node, 0);
-      std::vector<std::string> a = memory_.words(at(node, 1), 4), b = memory_.words(at(node, 2), 2);
-      const bool integers = !ir::is_float(node.type), rounds = node.type == DType::F32;
-      for (std::vector<std::string>* operands : {&a, &b})
-        for (std::string& word : *operands)
-          if (rounds) {
-            const Value rounded = code_.fresh(Class::kB32);
-            code_.line("cvt.rna.tf32.f32 {}, {};", rounded.text, word);
-            word = rounded.text;
-          }
-      const std::string c = list(memory_.words(sums, 4));
-      const char* result = integers ? "s32" : "f32";
-      code_.line("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{} {}, {}, {}, {};", 256 / ir::bits(node.type), result,
-                 mma_type(node.type), mma_type(node.type_b), result, c, list(a), list(b), c);
-      memory_.written(sums, 4);
+    case Kind::kMma:
+      mma(node);
       return true;
-    }
     case Kind::kDot4: {
       const Place sum = at(node, 0);
       const std::string c = memory_.words(sum, 1)[0];
@@ -114,6 +98,47 @@ bool Statements::matrices(const LoopIntrinsic& node) {
     default:
       return false;
   }
+}
+
+void Statements::mma(const LoopIntrinsic& node) {
+  const Place sums = at(node, 0);
+  const std::vector<std::string> a = memory_.words(at(node, 1), 4), b = memory_.words(at(node, 2), 2);
+  const std::string c = list(memory_.words(sums, 4));
+  const char* result = ir::is_float(node.type) ? "f32" : "s32";
+  const auto product = [&](int64_t depth, const std::string& types, const std::vector<std::string>& left,
+                           const std::vector<std::string>& right) {
+    code_.line("mma.sync.aligned.m16n8k{0}.row.col.{1}.{2}.{1} {3}, {4}, {5}, {3};", depth, result, types, c, list(left),
+               list(right));
+  };
+  const auto each = [&](const std::vector<std::string>& words, const auto& made) {
+    std::vector<std::string> out;
+    for (const std::string& word : words) out.push_back(made(word));
+    return out;
+  };
+  if (node.widened) {
+    // Four 8-bit floats to two pairs of f16. The order of k within an instruction is free as long as A and B agree: the
+    // first product takes the lower pair of every four, the second the upper.
+    for (const bool upper : {false, true}) {
+      const auto widened = [&](ir::DType type) {
+        return [&, type](const std::string& word) {
+          const auto [low, high] = memory_.halves(word);
+          return code_.pure(Class::kB32, type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2",
+                            {upper ? high : low}).text;
+        };
+      };
+      product(16, "f16.f16", each(a, widened(node.type)), each(b, widened(node.type_b)));
+    }
+  } else if (node.type == DType::F32) {
+    const auto rounded = [&](const std::string& word) {
+      const Value made = code_.fresh(Class::kB32);
+      code_.line("cvt.rna.tf32.f32 {}, {};", made.text, word);
+      return made.text;
+    };
+    product(8, "tf32.tf32", each(a, rounded), each(b, rounded));
+  } else {
+    product(256 / ir::bits(node.type), fmt::format("{}.{}", mma_type(node.type), mma_type(node.type_b)), a, b);
+  }
+  memory_.written(sums, 4);
 }
 
 // A 4 x 4 matrix of registers, a column a lane, is transposed.
@@ -135,12 +160,58 @@ void Statements::quad_exchange(const LoopIntrinsic& node) {
   memory_.written(place, 4);
 }
 
+// In the mantissa of a power of two, whose last place counts ones, an integer needs no conversion: the power is taken
+// away together with the number.
+void Statements::unpack(const LoopIntrinsic& node) {
+  const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I4;
+  const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? 8 : 0), elements = node.operands[0].elements;
+  const float number = (half ? 1024.0f : 128.0f) + (is_signed ? 8.0f : 0.0f);
+  const int64_t bytes = node.immediate ? 4 : elements / 2, pairs = node.immediate ? 1 : elements / 2;
+  const Place to = at(node, 0), from = at(node, 1);
+  Value word;
+  if (from.buffer->space == Space::kRegister && bytes == 4) {
+    word = {memory_.words(from, 1)[0], Class::kB32, {}};
+  } else {
+    const Buffer as{from.buffer->space, bytes == 4 ? DType::U32 : bytes == 2 ? DType::F16 : DType::U8, {},
+                    from.buffer->registers};
+    Place part = from;
+    part.buffer = &as;
+    part.element = from.element / bytes;
+    word = memory_.load_bits(part);
+  }
+  const Value high = code_.fresh(Class::kB32);
+  code_.line("shr.u32 {}, {}, 4;", high.text, word.text);
+  Value first = Code::integer(0x4400, 32);
+  if (node.immediate)
+    first = code_.add(code_.mul(code_.bits("and", tid_, Code::integer(3, 32)), Code::integer(0x1111, 32)), first);
+  const Value base = code_.in_register(Code::integer(power * 0x10001, 32));
+  const Value less = node.operands.size() > 2
+                         ? code_.pure(Class::kF32, "add.f32", {*memory_.load(at(node, 2)), Code::number(number)})
+                         : Code::number(number);
+  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(less);
+  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", float_name(node.type), both.text, of_both.text);
+  const std::vector<std::string> words = memory_.words(to, pairs);
+  for (int64_t i = 0; i < pairs; ++i) {
+    const Value spread = code_.fresh(Class::kB32), placed = code_.fresh(Class::kB32);
+    code_.line("prmt.b32 {}, {}, {}, {};", spread.text, word.text, high.text,
+               code_.add(first, Code::integer(i * 0x1111, 32)).text);
+    // (x & 0x000f000f) ^ power
+    code_.line("lop3.b32 {}, {}, 0x000f000f, {}, 0x6a;", placed.text, spread.text, base.text);
+    code_.line("sub.rn.{}x2 {}, {}, {};", float_name(node.type), words[i], placed.text, both.text);
+  }
+  memory_.written(to, pairs);
+}
+
 bool Statements::packed(const LoopIntrinsic& node) {
   if (node.kind == Kind::kConvertPair) {
     const Place to = at(node, 0);
     const std::vector<std::string> from = memory_.words(at(node, 1), 2);
     code_.line("cvt.rn.{}x2.f32 {}, {}, {};", float_name(node.type), memory_.words(to, 1)[0], from[1], from[0]);
     memory_.written(to, 1);
+    return true;
+  }
+  if (node.kind == Kind::kUnpack) {
+    unpack(node);
     return true;
   }
   if (node.kind != Kind::kPackedMath) return false;

@@ -47,6 +47,17 @@ std::pair<Value, Value> Memory::halves(const std::string& word) {
   return made;
 }
 
+Value Memory::to_f8(const Value& number, DType type) {
+  const char* name = type == DType::F8E4M3 ? "cvt.rn.satfinite.e4m3x2.f32" : "cvt.rn.satfinite.e5m2x2.f32";
+  const Value pair = code_.pure(Class::kB16, name, {Code::number(0), number});
+  return code_.pure(Class::kB32, "cvt.u32.u16", {pair});
+}
+Value Memory::from_f8(const Value& bits, DType type) {
+  const Value pair = code_.pure(Class::kB16, "cvt.u16.u32", {bits});
+  const char* name = type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2";
+  return code_.pure(Class::kF32, "cvt.f32.f16", {halves(code_.pure(Class::kB32, name, {pair}).text).first});
+}
+
 Value Memory::part_of_word(const Place& place, bool is_signed) {
   const int bits = ir::bits(place.buffer->type);
   const int64_t each = packed(place.buffer->type);
@@ -99,12 +110,8 @@ std::optional<Value> Memory::load(const Place& place) {
       return code_.pure(Class::kF32, "cvt.f32.f16", {in_word && place.element % 2 ? high : low});
     }
     case DType::F8E4M3:
-    case DType::F8E5M2: {
-      const Value bits = load_bits(place), pair = code_.fresh(Class::kB16), wide = code_.fresh(Class::kB32);
-      code_.line("cvt.u16.u32 {}, {};", pair.text, bits.text);
-      code_.line("cvt.rn.f16x2.{}x2 {}, {};", type == DType::F8E4M3 ? "e4m3" : "e5m2", wide.text, pair.text);
-      return code_.pure(Class::kF32, "cvt.f32.f16", {halves(wide.text).first});
-    }
+    case DType::F8E5M2:
+      return from_f8(load_bits(place), type);
     case DType::Bool:
       return code_.compare("ne", "b32", load_bits(place), Code::integer(0, 32));
     case DType::U4:
@@ -137,6 +144,8 @@ bool Memory::store(const Place& place, const Value& value, bool only_use) {
       return true;
     case DType::F8E4M3:
     case DType::F8E5M2:
+      store_bits(place, to_f8(value, type));
+      return true;
     case DType::U4:
     case DType::I4:
       return false;

@@ -48,7 +48,10 @@ class Memory {
   // The words of 32 bits from an element of a register array on.
   std::vector<std::string> words(const Place& place, int64_t count) const;
   void written(const Place& place, int64_t words);
-  // Two elements of 16 bits from a word, and back.
+  // An 8-bit float in the lowest byte of a word; too large ones become the largest.
+  Value to_f8(const Value& number, ir::DType type);
+  Value from_f8(const Value& bits, ir::DType type);
+  // Two elements of 16 bits from a word.
   std::pair<Value, Value> halves(const std::string& word);
 
  private:

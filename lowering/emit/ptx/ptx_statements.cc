@@ -87,11 +87,18 @@ void Statements::statement(const LoopAtomic& atomic) {
   const DType type = atomic.buffer->type.dtype;
   constexpr const char* kNames[] = {"", "add", "max", "min"};
   const bool add = atomic.op == ir::AtomicOp::kAdd;
-  if (ir::bits(type) < 32 || (type == DType::F32 && !add)) {
+  const bool half = type == DType::F16 || type == DType::BF16;
+  if ((ir::bits(type) < 32 && !half) || (ir::is_float(type) && !add)) {
     expressions_.lacks(fmt::format("atomics of {}", ir::name(type)));
     return;
   }
   const Value value = code_.in_register(expressions_.of(atomic.value));
+  if (half) {
+    const char* name = type == DType::F16 ? "f16" : "bf16";
+    const Value rounded = code_.pure(Class::kB16, fmt::format("cvt.rn.{}.f32", name).c_str(), {value});
+    return code_.line("red.global.add.noftz.{} {}, {};", name, expressions_.place(atomic.buffer, atomic.index).text(),
+                      rounded.text);
+  }
   code_.line("red.global.{}.{} {}, {};", kNames[static_cast<int>(atomic.op)],
              add && type == DType::I64 ? "u64" : number_type(type),
              expressions_.place(atomic.buffer, atomic.index).text(), value.text);
@@ -101,14 +108,17 @@ void Statements::statement(const LoopFor& node) {
   const Value begin = code_.settled(expressions_.of(node.begin)), end = code_.settled(expressions_.of(node.end));
   const auto keep_apart = [&](const Value& at) {
     if (!node.apart) return;
-    const int64_t every = node.apart;
-    if (every == 1 || (at.constant && *at.constant % every == 0)) code_.line("bar.warp.sync -1;");
-    if (every > 1 && !at.constant) expressions_.lacks("iterations kept apart in groups");
+    const Value rest = code_.pure(at.kind, at.kind == Class::kB64 ? "rem.s64" : "rem.s32",
+                                  {at, Code::integer(node.apart, at.kind == Class::kB64 ? 64 : 32)});
+    when(node.apart == 1   ? Code::truth(true)
+         : at.constant ? Code::truth(*at.constant % node.apart == 0)
+                       : code_.compare("eq", at.kind == Class::kB64 ? "s64" : "s32", rest, Code::integer(0, 64)),
+         [&] { code_.line("bar.warp.sync -1;"); });
   };
   if (!node.unroll) {
     return loop(begin, end, Code::integer(1, begin.kind == Class::kB64 ? 64 : 32), number_type(node.var->type.dtype),
                 [&](const Value& counter) {
-                  expressions_.bind(node.var, counter);
+                  expressions_.bind_own(node.var, counter);
                   keep_apart(counter);
                   block(node.body);
                 });
@@ -168,13 +178,20 @@ void Statements::statement(const LoopShuffle& node) {
     code_.line("vote.sync.any.pred {}, {}, -1;", made.text, value.text);
   else if (value.kind == Class::kB32 || value.kind == Class::kF32)
     code_.line("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", made.text, value.text, node.lane_mask);
-  else
-    expressions_.lacks("shuffles of this type");
+  else if (value.kind == Class::kB64) {
+    std::string halves[4];
+    for (std::string& half : halves) half = code_.fresh(Class::kB32).text;
+    code_.line("mov.b64 {{{}, {}}}, {};", halves[0], halves[1], value.text);
+    for (int i = 0; i < 2; ++i)
+      code_.line("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", halves[2 + i], halves[i], node.lane_mask);
+    code_.line("mov.b64 {}, {{{}, {}}};", made.text, halves[2], halves[3]);
+  } else
+    expressions_.lacks("shuffles of truths");
   expressions_.bind(node.var, made);
 }
 
 void Statements::statement(const LoopIntrinsic& node) {
-  const bool done = matrices(node) || packed(node) || copies(node) || bulk(node) || phases(node) || warp_groups(node);
+  const bool done = matrices(node) || packed(node) || shifted(node) || copies(node) || bulk(node) || phases(node) || warp_groups(node);
   if (!done) expressions_.lacks("an intrinsic");
 }
 

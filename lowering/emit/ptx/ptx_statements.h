@@ -50,11 +50,15 @@ class Statements {
 
   bool matrices(const LoopIntrinsic& node);       // mma.sync and what goes with it
   bool packed(const LoopIntrinsic& node);         // pairs of 16-bit numbers
+  bool shifted(const LoopIntrinsic& node);        // copies from any address
   bool copies(const LoopIntrinsic& node);         // by the thread
   bool bulk(const LoopIntrinsic& node);           // by the copy engine
   bool phases(const LoopIntrinsic& node);         // its barriers
   bool warp_groups(const LoopIntrinsic& node);    // what wgmma needs beside itself
   void quad_exchange(const LoopIntrinsic& node);
+  void mma(const LoopIntrinsic& node);
+  void unpack(const LoopIntrinsic& node);
+  void store_shifted(const LoopIntrinsic& node);
   void group_products(const GroupRun& run);
 
   Place at(const LoopIntrinsic& node, size_t operand) {
