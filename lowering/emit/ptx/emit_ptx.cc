@@ -13,7 +13,8 @@ using ir::DType;
 
 class Emitter {
  public:
-  Emitter(const LoopKernel& kernel, bool overlaps) : kernel_(kernel), overlaps_(overlaps), statements_(kernel, &code_) {}
+  Emitter(const LoopKernel& kernel, bool overlaps, bool bounded)
+      : kernel_(kernel), overlaps_(overlaps), statements_(kernel, bounded, &code_) {}
 
   std::string run(std::string* missing) {
     params();
@@ -104,8 +105,9 @@ class Emitter {
   }
   void names() {
     Expressions& expressions = statements_.expressions();
-    Value thread = tid();
-    if (kernel_.teams > 1) thread = code_.pure(Class::kB32, "rem.u32", {tid(), whole(kernel_.threads)});
+    // A register of its own: a producer's thread has another number than what is known of those that compute.
+    const Value thread = code_.pure(Class::kB32, kernel_.teams > 1 ? "rem.u32" : "mov.b32",
+                                    kernel_.teams > 1 ? std::vector{tid(), whole(kernel_.threads)} : std::vector{tid()});
     if (kernel_.thread) expressions.bind_own(kernel_.thread, thread);
     if (kernel_.team)
       expressions.bind(kernel_.team, of_warp(code_.pure(Class::kB32, "div.u32", {tid(), whole(kernel_.threads)})));
@@ -244,8 +246,8 @@ Value Statements::map(int64_t number) {
 
 }  // namespace ptx
 
-std::string emit_ptx(const LoopKernel& kernel, bool overlaps, std::string* missing) {
-  return ptx::Emitter(kernel, overlaps).run(missing);
+std::string emit_ptx(const LoopKernel& kernel, bool overlaps, bool bounded, std::string* missing) {
+  return ptx::Emitter(kernel, overlaps, bounded).run(missing);
 }
 
 }  // namespace kachel::lowering

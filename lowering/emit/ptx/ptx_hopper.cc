@@ -78,8 +78,17 @@ bool Statements::phases(const LoopIntrinsic& node) {
       const Value parity = expressions_.of(node.coordinates[0]), over = code_.fresh(Class::kPred);
       const Place barrier = at(node, 0);
       const std::string head = code_.new_label();
+      const Value begun = code_.fresh(Class::kB64);
+      if (bounded_) code_.line("mov.u64 {}, %%globaltimer;", begun.text);
       code_.label(head);
       code_.line("mbarrier.try_wait.parity.shared::cta.b64 {}, {}, {};", over.text, barrier.text(), parity.text);
+      if (bounded_) {
+        const Value now = code_.fresh(Class::kB64), late = code_.fresh(Class::kPred);
+        code_.line("mov.u64 {}, %%globaltimer;", now.text);
+        code_.line("sub.u64 {0}, {0}, {1};", now.text, begun.text);
+        code_.line("setp.gt.u64 {}, {}, 2000000000;", late.text, now.text);
+        code_.line("@{} trap;", late.text);
+      }
       code_.line("@!{} bra {};", over.text, head);
       return true;
     }

@@ -9,8 +9,8 @@ namespace kachel::lowering::ptx {
 using ir::DType;
 using ir::ExprKind;
 
-Statements::Statements(const LoopKernel& kernel, Code* code)
-    : kernel_(kernel), code_(*code), memory_(code), expressions_(kernel, code, &memory_) {
+Statements::Statements(const LoopKernel& kernel, bool bounded, Code* code)
+    : kernel_(kernel), bounded_(bounded), code_(*code), memory_(code), expressions_(kernel, code, &memory_) {
   const auto special = [&](const char* name) {
     const Value made = code_.fresh(Class::kB32);
     code_.line("mov.u32 {}, %%{};", made.text, name);

@@ -7,7 +7,8 @@ namespace kachel::lowering::ptx {
 
 class Statements {
  public:
-  Statements(const LoopKernel& kernel, Code* code);
+  // `bounded`: who waits for 2 s at a barrier of phases traps.
+  Statements(const LoopKernel& kernel, bool bounded, Code* code);
 
   void block(const LoopBlock& body);
   // From here on the producer's threads run.
@@ -75,6 +76,7 @@ class Statements {
   void only_where(const Value& condition, const std::string& line);
 
   const LoopKernel& kernel_;
+  const bool bounded_;
   Code& code_;
   Memory memory_;
   Expressions expressions_;
