@@ -1,8 +1,9 @@
-// conformance [--device cpu|cuda|simulated] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
+// conformance [--device cpu|cuda|simulated|assembled] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
 //             [--every N] [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
 //
 // Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
-// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h). Exit status 0 if every case passed.
+// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h); `assembled` compiles the text for
+// sm_90a, which takes no GPU, and runs nothing. Exit status 0 if every case passed.
 // --every takes each N-th case of the examples.
 // --coverage generates the programs without running them and fails if they leave out a feature.
 // --dump prints a case, a generated program named p<seed> or one of the examples' (matmul#3 of --seed), and what it is
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
+#include "lowering/emit/emit.h"
 #include "tests/conformance/coverage.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/generator.h"
@@ -90,15 +92,31 @@ conformance::Report simulate(const conformance::Case& test) {
   return report;
 }
 
+// Whether NVRTC takes what the case is lowered to.
+conformance::Report assemble(const conformance::Case& test, runtime::Compiler& compiler) {
+  conformance::Report report;
+  auto prepared = conformance::Prepared::make(test);
+  if (!prepared.ok()) {
+    report.status = prepared.status();
+    return report;
+  }
+  const auto text = lowering::lower_text(**prepared);
+  report.status = text.ok() ? compiler.compile({*text, lowering::kEntry, "sm_90a", 0}).status() : text.status();
+  return report;
+}
+
 class Suite {
  public:
-  // device: null to simulate one.
-  Suite(const Options& options, runtime::Device* device) : options_(options), device_(device) {}
+  // Runs cases on the device, else hands them to the compiler, else simulates a GPU.
+  Suite(const Options& options, runtime::Device* device, runtime::Compiler* compiler)
+      : options_(options), device_(device), compiler_(compiler) {}
 
   // `text` of a generated program.
   void run(const conformance::Case& test, const std::string& text) {
     if (!options_.only.empty() && test.name.find(options_.only) == std::string::npos) return;
-    conformance::Report report = device_ ? conformance::run_case(*device_, test) : simulate(test);
+    conformance::Report report = device_     ? conformance::run_case(*device_, test)
+                                 : compiler_ ? assemble(test, *compiler_)
+                                             : simulate(test);
     elements_ += report.elements;
     undecided_ += report.undecided;
     report.passed() ? ++passed_ : ++failed_;
@@ -115,7 +133,7 @@ class Suite {
   bool finish() const {
     const double share = elements_ ? 100.0 * static_cast<double>(undecided_) / static_cast<double>(elements_) : 0;
     std::printf("%s: %lld elements compared, %lld (%.2f%%) undecided\n%d passed, %d failed\n",
-                device_ ? device_->properties().name.c_str() : "simulated GPU", static_cast<long long>(elements_),
+                device_ ? device_->properties().name.c_str() : compiler_ ? "assembler" : "simulated GPU", static_cast<long long>(elements_),
                 static_cast<long long>(undecided_), share, passed_, failed_);
     if (share > options_.most_undecided) std::printf("FAILED: more than %.1f%% undecided\n", options_.most_undecided);
     return failed_ == 0 && passed_ > 0 && share <= options_.most_undecided;
@@ -124,6 +142,7 @@ class Suite {
  private:
   const Options& options_;
   runtime::Device* device_;
+  runtime::Compiler* compiler_;
   int passed_ = 0, failed_ = 0;
   int64_t elements_ = 0, undecided_ = 0;
 };
@@ -180,7 +199,15 @@ int main(int argc, char** argv) {
   if (options.coverage) return cover(options) ? 0 : 1;
 
   std::unique_ptr<runtime::Device> device;
-  if (options.device != "simulated") {
+  std::unique_ptr<runtime::Compiler> compiler;
+  if (options.device == "assembled") {
+    compiler = runtime::make_cuda_compiler({});
+    const auto made = compiler->compile({"extern \"C\" __global__ void f() {}", "f", "sm_90a", 0});
+    if (!made.ok()) {
+      std::fprintf(stderr, "SKIPPED: %s\n", made.status().message().c_str());
+      return 1;
+    }
+  } else if (options.device != "simulated") {
     auto opened = options.device == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
     if (!opened.ok()) {
       const bool absent = opened.status().code() == Code::kNoDevice;
@@ -190,7 +217,7 @@ int main(int argc, char** argv) {
     }
     device = std::move(*opened);
   }
-  Suite suite(options, device.get());
+  Suite suite(options, device.get(), compiler.get());
   if (!options.examples.empty()) {
     auto cases = conformance::example_cases(options.examples, options.seed);
     if (!cases.ok()) {

@@ -6,9 +6,10 @@
 
 namespace kachel::lowering {
 
-Result<LoopKernel> lower_case(const conformance::Prepared& prepared, bool generic) {
+namespace {
+
+Target target_of(const conformance::Prepared& prepared) {
   Target target = kSimulatedGpu;
-  target.generic = generic;
   target.architecture = prepared.test().architecture;
   target.threads = prepared.test().threads;
   target.teams = prepared.test().teams;
@@ -16,6 +17,19 @@ Result<LoopKernel> lower_case(const conformance::Prepared& prepared, bool generi
   target.cluster_columns = prepared.test().cluster_columns;
   target.one_tile = prepared.test().one_tile;
   if (prepared.test().shared_limit) target.shared_limit = prepared.test().shared_limit;
+  return target;
+}
+
+}  // namespace
+
+Result<std::string> lower_text(const conformance::Prepared& prepared) {
+  KACHEL_ASSIGN(Lowered lowered, lower(prepared.kernel(), target_of(prepared), prepared.facts()));
+  return std::move(lowered.text);
+}
+
+Result<LoopKernel> lower_case(const conformance::Prepared& prepared, bool generic) {
+  Target target = target_of(prepared);
+  target.generic = generic;
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(prepared.kernel(), target, prepared.facts()));
   return std::move(lowering.loops);
 }

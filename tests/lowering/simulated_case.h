@@ -10,6 +10,8 @@ inline constexpr Target kSimulatedGpu{.kind = Target::Kind::kCuda, .architecture
 
 // With the case's own number of threads and limit of shared memory; or plainly, as what a tuner compares with.
 Result<LoopKernel> lower_case(const conformance::Prepared& prepared, bool generic = false);
+// The text that is compiled for an H100 of it.
+Result<std::string> lower_text(const conformance::Prepared& prepared);
 // A race counts as a failure (Report::status). `counted`: where the counts of the simulation go.
 conformance::Report simulate_case(const conformance::Prepared& prepared, const LoopKernel& kernel, ThreadOrder order,
                                   Simulation* counted = nullptr);

@@ -168,17 +168,7 @@ void Statements::unpack(const LoopIntrinsic& node) {
   const float number = (half ? 1024.0f : 128.0f) + (is_signed ? 8.0f : 0.0f);
   const int64_t bytes = node.immediate ? 4 : elements / 2, pairs = node.immediate ? 1 : elements / 2;
   const Place to = at(node, 0), from = at(node, 1);
-  Value word;
-  if (from.buffer->space == Space::kRegister && bytes == 4) {
-    word = {memory_.words(from, 1)[0], Class::kB32, {}};
-  } else {
-    const Buffer as{from.buffer->space, bytes == 4 ? DType::U32 : bytes == 2 ? DType::F16 : DType::U8, {},
-                    from.buffer->registers};
-    Place part = from;
-    part.buffer = &as;
-    part.element = from.element / bytes;
-    word = memory_.load_bits(part);
-  }
+  const Value word = memory_.load_bytes(from, bytes);
   const Value high = code_.fresh(Class::kB32);
   code_.line("shr.u32 {}, {}, 4;", high.text, word.text);
   Value first = Code::integer(0x4400, 32);

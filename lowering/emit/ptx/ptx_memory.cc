@@ -93,6 +93,24 @@ void Memory::store_bits(const Place& place, const Value& value) {
   code_.assign(place.buffer->registers[place.element], value, false);
 }
 
+namespace {
+
+// The same memory as one of elements of so many bytes.
+Buffer in_bytes(const Buffer& buffer, int64_t bytes) {
+  return {buffer.space, bytes == 4 ? DType::U32 : bytes == 2 ? DType::F16 : DType::U8, buffer.base, buffer.registers};
+}
+
+}  // namespace
+
+Value Memory::load_bytes(const Place& place, int64_t bytes) {
+  const Buffer view = in_bytes(*place.buffer, bytes);
+  return load_bits({&view, place.address, place.offset, place.element * ir::bits(place.buffer->type) / 8 / bytes});
+}
+void Memory::store_bytes(const Place& place, int64_t bytes, const Value& value) {
+  const Buffer view = in_bytes(*place.buffer, bytes);
+  store_bits({&view, place.address, place.offset, place.element * ir::bits(place.buffer->type) / 8 / bytes}, value);
+}
+
 std::optional<Value> Memory::load(const Place& place) {
   const DType type = place.buffer->type;
   const bool in_word = place.buffer->space == Space::kRegister && ir::bits(type) == 16;
@@ -190,10 +208,10 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
   const bool from_registers = from.buffer->space == Space::kRegister, to_registers = to.buffer->space == Space::kRegister;
   if (from_registers && !guard.is(1)) return false;
   const int64_t whole = std::max<int64_t>(ir::bits((to_registers ? to : from).buffer->type) / 8, 4);
-  if (bytes < whole || (to_registers && from_registers && parts(to, bytes).size() != parts(from, bytes).size())) {
+  if (bytes < whole) {
     const Code::Guard scope(&code_, guard);
-    const Value bits = load_bits(from);
-    store_bits(to, code_.select(guard, bits, Code::integer(0, 32)));
+    const Value bits = load_bytes(from, bytes);
+    store_bytes(to, bytes, code_.select(guard, bits, Code::integer(0, 32)));
     return true;
   }
   std::vector<std::string> parts;

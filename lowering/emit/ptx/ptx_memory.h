@@ -45,6 +45,10 @@ class Memory {
   // to = from, so many bytes, 1, 2, 4, 8 or 16; zeros where the guard does not hold. False: there is no code for it.
   bool copy(const Place& to, const Place& from, int64_t bytes, const Value& guard);
 
+  // `bytes` bytes from the place on, 1, 2 or 4, which lie in one register or are read and written at once, as a number
+  // without a sign.
+  Value load_bytes(const Place& place, int64_t bytes);
+  void store_bytes(const Place& place, int64_t bytes, const Value& value);
   // The words of 32 bits from an element of a register array on.
   std::vector<std::string> words(const Place& place, int64_t count) const;
   void written(const Place& place, int64_t words);
