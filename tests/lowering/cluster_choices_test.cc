@@ -43,10 +43,9 @@ TEST_CASE("two blocks copy halves of what both read, and tell both when it is re
   CHECK(has(pair.loop_ir, "phases full: 4 of 1 arrivals"));
   CHECK(has(pair.text, "__cluster_dims__(2, 1, 1)"));
   // Neither begins before both have barriers, nor ends before the other.
-  const size_t first = pair.text.find("  kachel_cluster_barrier();"),
-               last = pair.text.rfind("  kachel_cluster_barrier();");
-  CHECK(first < pair.text.find("kachel_bulk_multicast(b_"));
-  CHECK(last > pair.text.rfind("kachel_phase_wait("));
+  const size_t first = pair.text.find("barrier.cluster.wait;"), last = pair.text.rfind("barrier.cluster.wait;");
+  CHECK(first < pair.text.find(".multicast::cluster"));
+  CHECK(last > pair.text.rfind("mbarrier.try_wait"));
 }
 
 TEST_CASE("of more blocks a rectangle is taken by which each copies least") {

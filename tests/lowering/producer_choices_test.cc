@@ -127,9 +127,14 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 256)
 
 TEST_CASE("waits are bounded where that is asked for") {
   Request request = product(kRows, kColumns);
-  CHECK(!lowered(request).text.starts_with("#define KACHEL_BOUNDED_WAITS"));
-  request.target.bounded_waits = true;
-  CHECK(lowered(request).text.starts_with("#define KACHEL_BOUNDED_WAITS"));
+  for (const bool ptx : {false, true}) {
+    request.target.ptx = ptx;
+    const std::string mark = ptx ? "%%globaltimer" : "#define KACHEL_BOUNDED_WAITS";
+    request.target.bounded_waits = false;
+    CHECK(!has(lowered(request).text, mark));
+    request.target.bounded_waits = true;
+    CHECK(has(lowered(request).text, mark));
+  }
 }
 
 TEST_CASE("what a region reads in every iteration is a tile of the stages") {

@@ -16,8 +16,8 @@ bool Statements::shifted(const LoopIntrinsic& node) {
   const std::vector<std::string> x = memory_.words(to, 8);
   const Value address = code_.bits("and", code_.add(from.address, Code::integer(from.offset, 64)), Code::integer(-16, 64));
   const Value whole = condition(node.guard);
-  only_where(whole, fmt::format("ld.global.nc.v4.u32 {{{}, {}, {}, {}}}, [{}];", x[0], x[1], x[2], x[3], address.text));
-  only_where(whole, fmt::format("ld.global.nc.v4.u32 {{{}, {}, {}, {}}}, [{}+16];", x[4], x[5], x[6], x[7], address.text));
+  only_where(whole, fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}];", x[0], x[1], x[2], x[3], address.text));
+  only_where(whole, fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}+16];", x[4], x[5], x[6], x[7], address.text));
   memory_.written(to, 8);
   return true;
 }
