@@ -16,8 +16,8 @@ inline constexpr const char* kEntry = "kachel_kernel";
 // (sm_90): its launches may begin before what precedes them has ended, so it waits for that itself.
 std::string emit_cuda(const LoopKernel& kernel, bool overlaps);
 // The same kernel with a body of PTX, which compiles in little more than half of the time: NVRTC's optimiser has
-// nothing to do. Empty where something in it has no code there, which `missing` then names. `bounded`: who waits for 2 s at
-// a barrier of phases traps. REQUIRES: sm_90 or newer.
+// nothing to do. Empty where something in it has no code there, which `missing` then names. `bounded`: who waits for 2
+// s at a barrier of phases traps. REQUIRES: sm_90 or newer.
 std::string emit_ptx(const LoopKernel& kernel, bool overlaps, bool bounded, std::string* missing);
 // void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
 std::string emit_llvm(const LoopKernel& kernel);
@@ -38,8 +38,8 @@ struct GroupRun {
   std::vector<Product> products;
 };
 GroupRun group_run(const LoopBlock& body, size_t at);
-// Of one product: the instruction with its types; what follows its operands: the signs of A and B, which integers do not
-// know, then which of the operands in memory have k down their rows, for 16 bits.
+// Of one product: the instruction with its types; what follows its operands: the signs of A and B, which integers do
+// not know, then which of the operands in memory have k down their rows, for 16 bits.
 std::string group_instruction(const LoopIntrinsic& mma);
 std::string group_flags(const LoopIntrinsic& mma);
 // The part of a matrix's descriptor that does not depend on the address: distances in 16 bytes, and the swizzle.

@@ -104,8 +104,9 @@ GroupRun group_run(const LoopBlock& body, size_t at) {
 
 std::string group_run_call(const GroupRun& run, const std::string& c, const std::string& a, const std::string& b) {
   const LoopIntrinsic& mma = *run.first;
-  const std::string left = mma.view_a.swizzle ? fmt::format("kachel_matrix({}, {:#x}ull)", a, matrix_descriptor(mma.view_a))
-                                              : fmt::format("(const u32*)({})", a);
+  const std::string left = mma.view_a.swizzle
+                               ? fmt::format("kachel_matrix({}, {:#x}ull)", a, matrix_descriptor(mma.view_a))
+                               : fmt::format("(const u32*)({})", a);
   return fmt::format("{}({}, {}, kachel_matrix({}, {:#x}ull), {});", function_name(run), c, left, b,
                      matrix_descriptor(mma.view_b), mma.accumulate ? 1 : 0);
 }

@@ -2,7 +2,7 @@
 // registers, spills, shared memory and the compile time of each, and on request the stages of the lowering.
 //
 //   bench_compile FILE.tile [--kernel NAME] [--arch 90a,80] [--bind NAME=VALUE,...] [--threads N] [--facts MASK]
-//                 [--text] [--loops] [--notes] [--generic] [--source FILE] [--cubin FILE]
+//                 [--text] [--loops] [--notes] [--generic] [--no-ptx] [--source FILE] [--cubin FILE]
 //
 // VALUE is a number (consts, tunables, static dimensions) or a type (type symbols); what is not bound takes the first
 // value listed (of `tune auto` 64, or the largest it can be), dimensions 1024. Exits with 1 if something does not
@@ -29,7 +29,7 @@ struct Options {
   std::string file, kernel, bind, source, cubin, archs = "90a";
   lowering::Target target;
   uint64_t facts = ~uint64_t{0};
-  bool text = false, loops = false, notes = false;
+  bool text = false, loops = false, notes = false, no_ptx = false;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -123,8 +123,10 @@ int main(int argc, char** argv) {
        bench::flag("--text", &options.text),
        bench::flag("--loops", &options.loops),
        bench::flag("--notes", &options.notes),
+       bench::flag("--no-ptx", &options.no_ptx),
        bench::flag("--generic", &options.target.generic)},
       [&](const std::string& word) { options.file = word; });
+  options.target.ptx = !options.no_ptx;
   std::stringstream text;
   text << std::ifstream(options.file).rdbuf();
   auto module = ir::load(text.str(), options.file);

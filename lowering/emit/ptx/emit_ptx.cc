@@ -40,11 +40,10 @@ class Emitter {
   static Value whole(int64_t value) { return Code::integer(value, 32); }
 
   std::string frame() const {
-    const std::string maps =
-        kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
+    const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
     std::string text = "struct __align__(128) kachel_map { unsigned long long v[16]; };\n";
-    text += fmt::format("struct kachel_params {{ long long v[{}];{} }};\n",
-                        std::max<size_t>(kernel_.params.size(), 1), maps);
+    text += fmt::format("struct kachel_params {{ long long v[{}];{} }};\n", std::max<size_t>(kernel_.params.size(), 1),
+                        maps);
     if (kernel_.shared_bytes) text += "extern __shared__ __align__(1024) unsigned char kachel_shared[];\n";
     text += fmt::format(
         "\nextern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
@@ -67,15 +66,16 @@ class Emitter {
       const char* name = value.kind == Class::kB64 ? "b64" : "b32";
       code_.say(fmt::format("ld.param.{} {}, {};", name, value.text, this->param(i)), false, true);
       if (param.buffer) {
-        const bool constant = param.slot.kind != Slot::Kind::kWorkspace &&
-                              param.buffer->direction == ir::Direction::kIn;
+        const bool constant =
+            param.slot.kind != Slot::Kind::kWorkspace && param.buffer->direction == ir::Direction::kIn;
         Value base = value;
         if (param.slot.kind == Slot::Kind::kWorkspace) {
-          base = code_.pure(Class::kB64, "mad.wide.u32", {statements_.block_number(), whole(kernel_.workspace_bytes), value});
+          base = code_.pure(Class::kB64, "mad.wide.u32",
+                            {statements_.block_number(), whole(kernel_.workspace_bytes), value});
           workspace_ = base;
         }
-        statements_.memory().declare(param.buffer, {constant ? Space::kConstant : Space::kGlobal,
-                                                    param.buffer->type.dtype, base, {}});
+        statements_.memory().declare(
+            param.buffer, {constant ? Space::kConstant : Space::kGlobal, param.buffer->type.dtype, base, {}});
       } else {
         statements_.expressions().bind_own(param.var, is_bool ? code_.compare("ne", "b32", value, whole(0)) : value);
       }
@@ -88,11 +88,14 @@ class Emitter {
       if (buffer.buffer->scope == ir::Scope::kRegister) {
         statements_.memory().declare_registers(buffer);
       } else if (buffer.spilled) {
-        statements_.memory().declare(buffer.buffer, {Space::kGlobal, buffer.buffer->type.dtype,
-                                                     code_.add(*workspace_, Code::integer(buffer.byte_offset, 64)), {}});
+        statements_.memory().declare(buffer.buffer, {Space::kGlobal,
+                                                     buffer.buffer->type.dtype,
+                                                     code_.add(*workspace_, Code::integer(buffer.byte_offset, 64)),
+                                                     {}});
       } else {
-        statements_.memory().declare(buffer.buffer, {Space::kShared, buffer.buffer->type.dtype,
-                                                     code_.add(shared, whole(buffer.byte_offset)), {}});
+        statements_.memory().declare(
+            buffer.buffer,
+            {Space::kShared, buffer.buffer->type.dtype, code_.add(shared, whole(buffer.byte_offset)), {}});
       }
     }
   }
@@ -106,18 +109,18 @@ class Emitter {
   void names() {
     Expressions& expressions = statements_.expressions();
     // A register of its own: a producer's thread has another number than what is known of those that compute.
-    const Value thread = code_.pure(Class::kB32, kernel_.teams > 1 ? "rem.u32" : "mov.b32",
-                                    kernel_.teams > 1 ? std::vector{tid(), whole(kernel_.threads)} : std::vector{tid()});
+    const Value thread =
+        code_.pure(Class::kB32, kernel_.teams > 1 ? "rem.u32" : "mov.b32",
+                   kernel_.teams > 1 ? std::vector{tid(), whole(kernel_.threads)} : std::vector{tid()});
     if (kernel_.thread) expressions.bind_own(kernel_.thread, thread);
     if (kernel_.team)
       expressions.bind(kernel_.team, of_warp(code_.pure(Class::kB32, "div.u32", {tid(), whole(kernel_.threads)})));
     if (kernel_.rank)
-      expressions.bind(kernel_.rank,
-                       code_.pure(Class::kB32, "rem.u32", {statements_.block_number(), whole(blocks_of(kernel_.cluster))}));
+      expressions.bind(kernel_.rank, code_.pure(Class::kB32, "rem.u32",
+                                                {statements_.block_number(), whole(blocks_of(kernel_.cluster))}));
     if (kernel_.threads % kGroupThreads == 0)
-      expressions.set_warp_group(kernel_.threads == kGroupThreads
-                                     ? whole(0)
-                                     : of_warp(code_.shift(thread, whole(7), false, false)));
+      expressions.set_warp_group(
+          kernel_.threads == kGroupThreads ? whole(0) : of_warp(code_.shift(thread, whole(7), false, false)));
   }
 
   void roles() {
@@ -140,8 +143,7 @@ class Emitter {
           tiles_of_block();
         },
         [&] {
-          if (kernel_.producer_registers)
-            code_.line("setmaxnreg.dec.sync.aligned.u32 {};", kernel_.producer_registers);
+          if (kernel_.producer_registers) code_.line("setmaxnreg.dec.sync.aligned.u32 {};", kernel_.producer_registers);
           statements_.set_producing();
           statements_.when(code_.compare("lt", "s32", tid(), whole(consumers() + kernel_.copiers)),
                            [&] { tiles(kernel_.producer); });
@@ -238,7 +240,8 @@ class Emitter {
 }  // namespace
 
 Value Statements::map(int64_t number) {
-  const auto at = static_cast<int64_t>((8 * std::max<size_t>(kernel_.params.size(), 1) + 127) / 128 * 128 + 128 * number);
+  const auto at =
+      static_cast<int64_t>((8 * std::max<size_t>(kernel_.params.size(), 1) + 127) / 128 * 128 + 128 * number);
   const Value name{fmt::format("{}_param_0", kEntry), Class::kB64, {}};
   const Value first = code_.pure(Class::kB64, "mov.b64", {name});
   return code_.pure(Class::kB64, "cvta.param.u64", {code_.add(first, Code::integer(at, 64))});

@@ -11,41 +11,6 @@ namespace {
 constexpr char kPrefixes[] = {'p', 'h', 'r', 'd', 'f'};
 constexpr const char* kTypes[] = {"pred", "b16", "b32", "b64", "f32"};
 
-int width(const Value& value) {
-  return value.kind == Class::kB64 ? 64 : 32;
-}
-int64_t wrapped(int64_t value, int bits) {
-  return bits == 64 ? value : static_cast<int32_t>(static_cast<uint32_t>(value));
-}
-int64_t plus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-}
-int64_t times(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-}
-Class class_of(int bits) {
-  return bits == 64 ? Class::kB64 : Class::kB32;
-}
-
-Code::Bits sum_of(const Code::Bits& a, const Code::Bits& b, int size) {
-  const uint64_t all = size == 64 ? ~uint64_t{0} : 0xffffffff;
-  return {a.most <= all - b.most ? a.most + b.most : all, std::min(a.zeros, b.zeros)};
-}
-Code::Bits product_of(const Code::Bits& a, const Code::Bits& b, int size) {
-  const uint64_t all = size == 64 ? ~uint64_t{0} : 0xffffffff;
-  const bool fits = a.most == 0 || b.most <= all / a.most;
-  return {fits ? a.most * b.most : all, std::min(a.zeros + b.zeros, size)};
-}
-
-template <class T>
-bool holds(std::string_view op, T a, T b) {
-  if (op == "eq") return a == b;
-  if (op == "ne") return a != b;
-  if (op == "lt") return a < b;
-  if (op == "le") return a <= b;
-  return op == "gt" ? a > b : a >= b;
-}
-
 }  // namespace
 
 Value Code::fresh(Class kind) {
@@ -53,10 +18,10 @@ Value Code::fresh(Class kind) {
   return {fmt::format("{}{}", kPrefixes[i], counts_[i]++), kind, {}};
 }
 Value Code::integer(int64_t value, int bits) {
-  value = wrapped(value, bits);
+  if (bits < 64) value = static_cast<int32_t>(static_cast<uint32_t>(value));
   // The most negative number is the negation of none.
   const bool least = value == INT64_MIN;
-  return {least ? "0x8000000000000000" : fmt::format("{}", value), class_of(bits), value};
+  return {least ? "0x8000000000000000" : fmt::format("{}", value), bits == 64 ? Class::kB64 : Class::kB32, value};
 }
 Value Code::truth(bool value) {
   return {value ? "1" : "0", Class::kPred, value};
@@ -135,170 +100,6 @@ Value Code::in_register(const Value& value) {
   if (!literal) return value;
   if (value.kind == Class::kPred) return pure(Class::kPred, "setp.ne.b32", {value, integer(0, 32)});
   return pure(value.kind, fmt::format("mov.{}", kTypes[static_cast<size_t>(value.kind)]).c_str(), {value});
-}
-
-Code::Sum Code::split(const Value& value) const {
-  if (value.constant) return {integer(0, width(value)), *value.constant};
-  const auto sum = sums_.find(value.text);
-  return sum == sums_.end() ? Sum{value, 0} : sum->second;
-}
-
-Value Code::add(const Value& a, const Value& b) {
-  const int size = width(a);
-  if (a.constant && b.constant) return integer(plus(*a.constant, *b.constant), size);
-  if (a.constant) return add(b, a);
-  const char* instruction = size == 64 ? "add.s64" : "add.s32";
-  const Sum left = split(a), right = split(b);
-  if (b.constant) {
-    const int64_t offset = wrapped(plus(left.offset, *b.constant), size);
-    if (offset == 0) return left.base;
-    const Value made = pure(a.kind, instruction, {left.base, integer(offset, size)});
-    noted(made, sum_of(bits_of(a), bits_of(b), size));
-    if (!versions_.count(left.base.text)) sums_.insert_or_assign(made.text, Sum{left.base, offset});
-    return made;
-  }
-  if (left.offset || right.offset)
-    return add(add(left.base, right.base), integer(plus(left.offset, right.offset), size));
-  return noted(pure(a.kind, instruction, a.text < b.text ? std::vector{a, b} : std::vector{b, a}),
-               sum_of(bits_of(a), bits_of(b), size));
-}
-Value Code::sub(const Value& a, const Value& b) {
-  const int size = width(a);
-  if (b.constant) return add(a, integer(times(*b.constant, -1), size));
-  if (a.text == b.text) return integer(0, size);
-  const Sum left = split(a), right = split(b);
-  if (!a.constant && (left.offset || right.offset))
-    return add(sub(left.base, right.base), integer(plus(left.offset, times(right.offset, -1)), size));
-  return pure(a.kind, size == 64 ? "sub.s64" : "sub.s32", {a, b});
-}
-Value Code::mul(const Value& a, const Value& b) {
-  const int size = width(a);
-  if (a.constant && b.constant) return integer(times(*a.constant, *b.constant), size);
-  if (a.constant) return mul(b, a);
-  const char* instruction = size == 64 ? "mul.lo.s64" : "mul.lo.s32";
-  if (!b.constant) return noted(pure(a.kind, instruction, {a, b}), product_of(bits_of(a), bits_of(b), size));
-  if (b.is(0)) return b;
-  if (b.is(1)) return a;
-  const Sum sum = split(a);
-  if (sum.offset) return add(mul(sum.base, b), integer(times(sum.offset, *b.constant), size));
-  const auto factor = static_cast<uint64_t>(*b.constant);
-  const Bits known = product_of(bits_of(a), bits_of(b), size);
-  if (!std::has_single_bit(factor)) return noted(pure(a.kind, instruction, {a, b}), known);
-  const Value shifts = integer(std::countr_zero(factor), 32);
-  return noted(pure(a.kind, size == 64 ? "shl.b64" : "shl.b32", {a, shifts}), known);
-}
-Value Code::bits(const char* op, const Value& a, const Value& b) {
-  const int size = width(a);
-  const bool is_and = !std::strcmp(op, "and"), is_or = !std::strcmp(op, "or");
-  if (a.constant && b.constant) {
-    const int64_t x = *a.constant, y = *b.constant;
-    return integer(is_and ? x & y : is_or ? x | y : x ^ y, size);
-  }
-  if (a.constant) return bits(op, b, a);
-  if (b.is(0)) return is_and ? b : a;
-  if (b.is(-1) && is_and) return a;
-  const Bits x = bits_of(a), y = bits_of(b);
-  if (is_and && b.constant && std::has_single_bit(y.most + 1)) {  // modulo a power of two
-    const int64_t offset = split(a).offset, within = offset & *b.constant;
-    if (x.most <= y.most) return a;
-    if (offset != within) return bits(op, add(split(a).base, integer(within, size)), b);
-    if (x.zeros >= std::countr_one(y.most)) return integer(0, size);
-  }
-  const uint64_t either = std::bit_width(x.most | y.most) == 64 ? ~uint64_t{0} : std::bit_ceil((x.most | y.most) + 1) - 1;
-  return noted(pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b}),
-               is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)}
-                      : Bits{either, std::min(x.zeros, y.zeros)});
-}
-Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed) {
-  const int size = width(a);
-  // Amounts count as 64-bit numbers without a sign; the instruction's do as 32-bit ones, and saturate.
-  Value by = amount;
-  if (by.kind == Class::kB64) by = narrowed(by.constant ? by : pure(Class::kB64, "min.u64", {by, integer(64, 64)}));
-  if (by.constant && static_cast<uint64_t>(*by.constant) < static_cast<uint64_t>(size)) {
-    const int64_t n = *by.constant;
-    if (n == 0) return a;
-    if (left) return mul(a, integer(static_cast<int64_t>(uint64_t{1} << n), size));
-    if (a.constant) {
-      const uint64_t plain = size == 64 ? static_cast<uint64_t>(*a.constant) : static_cast<uint32_t>(*a.constant);
-      return integer(is_signed ? *a.constant >> n : static_cast<int64_t>(plain >> n), size);
-    }
-    const Bits known = bits_of(a);
-    const bool unsigned_too = !is_signed || natural(a);
-    return noted(pure(a.kind, fmt::format("shr.{}{}", unsigned_too ? 'u' : 's', size).c_str(), {a, by}),
-                 unsigned_too ? Bits{known.most >> n, std::max(known.zeros - static_cast<int>(n), 0)} : Bits{});
-  }
-  return pure(a.kind, fmt::format("{}{}", left ? "shl.b" : is_signed ? "shr.s" : "shr.u", size).c_str(), {a, by});
-}
-Value Code::widened(const Value& a, bool is_signed) {
-  if (a.kind == Class::kB64) return a;
-  if (a.constant) return integer(is_signed ? *a.constant : static_cast<uint32_t>(*a.constant), 64);
-  const Bits known = bits_of(a);
-  const bool unsigned_too = !is_signed || natural(a);
-  const Value made = pure(Class::kB64, unsigned_too ? "cvt.u64.u32" : "cvt.s64.s32", {a});
-  noted(made, unsigned_too ? known : Bits{~uint64_t{0}, known.zeros});
-  if (!versions_.count(a.text)) narrow_.insert_or_assign(made.text, a);
-  return made;
-}
-Value Code::narrowed(const Value& a) {
-  if (a.kind != Class::kB64) return a;
-  if (a.constant) return integer(*a.constant, 32);
-  const Sum sum = split(a);
-  if (sum.offset) return add(narrowed(sum.base), integer(sum.offset, 32));
-  const auto known = narrow_.find(a.text);
-  return known != narrow_.end() ? known->second : noted(pure(Class::kB32, "cvt.u32.u64", {a}), bits_of(a));
-}
-
-Value Code::both(const Value& a, const Value& b) {
-  if (a.constant) return a.is(0) ? a : b;
-  if (b.constant) return b.is(0) ? b : a;
-  return a.text == b.text ? a : pure(Class::kPred, "and.pred", {a, b});
-}
-Value Code::either(const Value& a, const Value& b) {
-  if (a.constant) return a.is(0) ? b : a;
-  if (b.constant) return b.is(0) ? a : b;
-  return a.text == b.text ? a : pure(Class::kPred, "or.pred", {a, b});
-}
-Value Code::opposite(const Value& a) {
-  return a.constant ? truth(a.is(0)) : pure(Class::kPred, "not.pred", {a});
-}
-
-Value Code::compare(const char* op, const char* type, const Value& a, const Value& b) {
-  if (a.constant && b.constant) {
-    const bool is_signed = type[0] == 's' || type[0] == 'b';
-    const int64_t mask = width(a) == 64 ? -1 : int64_t{0xffffffff};
-    return truth(is_signed ? holds(op, *a.constant, *b.constant)
-                           : holds(op, static_cast<uint64_t>(*a.constant & mask),
-                                   static_cast<uint64_t>(*b.constant & mask)));
-  }
-  return pure(Class::kPred, fmt::format("setp.{}.{}", op, type).c_str(), {a, b});
-}
-
-Value Code::select(const Value& condition, const Value& yes, const Value& no) {
-  if (condition.constant) return condition.is(0) ? no : yes;
-  if (yes.text == no.text) return yes;
-  if (yes.kind == Class::kPred) return either(both(condition, yes), both(opposite(condition), no));
-  const Value made =
-      pure(yes.kind, fmt::format("selp.{}", kTypes[static_cast<size_t>(yes.kind)]).c_str(), {yes, no, condition});
-  if (yes.kind != Class::kB32 && yes.kind != Class::kB64) return made;
-  const Bits a = bits_of(yes), b = bits_of(no);
-  return noted(made, {std::max(a.most, b.most), std::min(a.zeros, b.zeros)});
-}
-
-Code::Bits Code::bits_of(const Value& value) const {
-  const uint64_t all = width(value) == 64 ? ~uint64_t{0} : 0xffffffff;
-  if (value.constant) {
-    const uint64_t plain = static_cast<uint64_t>(*value.constant) & all;
-    return {plain, plain ? std::countr_zero(plain) : width(value)};
-  }
-  const auto known = bits_.find(value.text);
-  return known == bits_.end() ? Bits{all, 0} : Bits{std::min(known->second.most, all), known->second.zeros};
-}
-bool Code::natural(const Value& value) const {
-  return bits_of(value).most <= (width(value) == 64 ? uint64_t{INT64_MAX} : uint64_t{INT32_MAX});
-}
-Value Code::noted(const Value& made, Bits bits) {
-  if (!made.constant && !versions_.count(made.text)) bits_.insert_or_assign(made.text, bits);
-  return made;
 }
 
 namespace {

@@ -9,7 +9,15 @@ class Expressions {
  public:
   Expressions(const LoopKernel& kernel, Code* code, Memory* memory) : kernel_(kernel), code_(*code), memory_(*memory) {}
 
-  void bind(const ir::VarRef& var, const Value& value) { names_.insert_or_assign(var.get(), value); }
+  void bind(const ir::VarRef& var, const Value& value) {
+    names_.insert_or_assign(var.get(), value);
+    ++bound_[value.text];
+  }
+  // How many names the value has had.
+  int names_of(const Value& value) const {
+    const auto found = bound_.find(value.text);
+    return found == bound_.end() ? 0 : found->second;
+  }
   // A register that is the variable's alone, so that what is known of the one holds for the other.
   void bind_own(const ir::VarRef& var, const Value& value);
   Value of(const ir::ExprRef& expr);
@@ -43,6 +51,7 @@ class Expressions {
   Code& code_;
   Memory& memory_;
   std::unordered_map<const ir::Var*, Value> names_;
+  std::unordered_map<std::string, int> bound_;
   std::optional<Value> warp_group_;
   std::string missing_;
 };

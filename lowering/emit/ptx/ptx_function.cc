@@ -138,25 +138,26 @@ Value Expressions::error_function(const Value& x) {
   const Value t = f("abs.f32", {x}), z = f("mul.f32", {x, x});
   const Value p = polynomial(&code_, z, {0.00421903515f, -0.0264173951f, 0.112754002f, -0.376120806f, 0.128379107f});
   const Value small = f("fma.rn.f32", {p, t, t});
-  const Value q = polynomial(&code_, t, {-0.00208119396f, 0.0245034751f, -0.137231812f, -0.930817544f, -1.62149954f,
-                                         -0.00129053101f});
+  const Value q = polynomial(
+      &code_, t, {-0.00208119396f, 0.0245034751f, -0.137231812f, -0.930817544f, -1.62149954f, -0.00129053101f});
   const Value large = f("sub.f32", {Code::number(1), f("ex2.approx.ftz.f32", {q})});
   return with_sign_of(code_.select(code_.compare("lt", "f32", t, Code::number(0.72f)), small, large), x);
 }
 
-// 2^t and what t has lost by rounding: 2 ulp of ex2.approx and two roundings. The bounds keep infinities away, for which
-// there would be no loss to speak of; the instruction overflows and underflows within them.
+// 2^t and what t has lost by rounding: 2 ulp of ex2.approx and two roundings. The bounds keep infinities away, for
+// which there would be no loss to speak of; the instruction overflows and underflows within them.
 Value Expressions::exponential(const Value& x) {
   const auto f = [&](const char* name, const std::vector<Value>& args) { return code_.pure(Class::kF32, name, args); };
   const Value bounded = f("min.NaN.f32", {f("max.NaN.f32", {x, Code::number(-150)}), Code::number(150)});
   const Value factor = Code::number(1.44269502f), t = f("mul.rn.f32", {bounded, factor});
-  const Value lost = f("fma.rn.f32", {bounded, Code::number(1.92596303e-8f),
-                                      f("fma.rn.f32", {bounded, factor, f("neg.f32", {t})})});
+  const Value lost =
+      f("fma.rn.f32", {bounded, Code::number(1.92596303e-8f), f("fma.rn.f32", {bounded, factor, f("neg.f32", {t})})});
   const Value correction = f("fma.rn.f32", {lost, Code::number(0.693147182f), Code::number(1)});
   return f("mul.f32", {f("ex2.approx.ftz.f32", {t}), correction});
 }
 
-// x = 2^e (1 + d) with 1 + d from sqrt(1/2) to sqrt(2); log(1 + d) = d - d^2 / 2 + d^3 p(d), a minimax fit. Errors 1.2 ulp.
+// x = 2^e (1 + d) with 1 + d from sqrt(1/2) to sqrt(2); log(1 + d) = d - d^2 / 2 + d^3 p(d), a minimax fit. Errors 1.2
+// ulp.
 Value Expressions::logarithm(const Value& x, bool binary) {
   const auto f = [&](const char* name, const std::vector<Value>& args) { return code_.pure(Class::kF32, name, args); };
   const Value tiny = code_.compare("lt", "f32", x, Code::number(0x1p-126f));
@@ -169,8 +170,9 @@ Value Expressions::logarithm(const Value& x, bool binary) {
   const Value mantissa = f("mov.b32", {code_.add(fraction, Code::integer(kRoot, 32))});
   const Value d = f("add.rn.f32", {mantissa, Code::number(-1)});
   const Value e = f("add.rn.f32", {f("cvt.rn.f32.s32", {exponent}), bias});
-  const Value p = polynomial(&code_, d, {0x1.204376p-4f, -0x1.d7a37p-4f, 0x1.de4a34p-4f, -0x1.fcba9ep-4f, 0x1.23d37ep-3f,
-                                         -0x1.555cap-3f, 0x1.999d58p-3f, -0x1.fffff8p-3f, 0x1.555554p-2f});
+  const Value p = polynomial(&code_, d,
+                             {0x1.204376p-4f, -0x1.d7a37p-4f, 0x1.de4a34p-4f, -0x1.fcba9ep-4f, 0x1.23d37ep-3f,
+                              -0x1.555cap-3f, 0x1.999d58p-3f, -0x1.fffff8p-3f, 0x1.555554p-2f});
   const Value squared = f("mul.rn.f32", {d, d});
   const Value cubic = f("mul.rn.f32", {f("mul.rn.f32", {p, d}), squared});
   const Value half = f("mul.rn.f32", {d, Code::number(-0.5f)});
@@ -188,8 +190,7 @@ Value Expressions::logarithm(const Value& x, bool binary) {
   const Value infinity = Code::number(std::numeric_limits<float>::infinity()), zero = Code::number(0);
   const Value proper = code_.select(code_.compare("eq", "f32", x, infinity), x, sum);
   const Value ends = code_.select(code_.compare("eq", "f32", x, zero), f("neg.f32", {infinity}), proper);
-  return code_.select(code_.compare("ge", "f32", x, zero), ends,
-                      Code::number(std::numeric_limits<float>::quiet_NaN()));
+  return code_.select(code_.compare("ge", "f32", x, zero), ends, Code::number(std::numeric_limits<float>::quiet_NaN()));
 }
 
 Value Expressions::divide(const Value& a, const Value& b) {

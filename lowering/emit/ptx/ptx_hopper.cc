@@ -107,7 +107,8 @@ bool Statements::phases(const LoopIntrinsic& node) {
                    fmt::format("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text()));
         return true;
       }
-      const Value told = code_.bits("and", code_.pure(Class::kB32, "shr.u32", {peers(node), lane}), Code::integer(1, 32));
+      const Value told =
+          code_.bits("and", code_.pure(Class::kB32, "shr.u32", {peers(node), lane}), Code::integer(1, 32));
       const Value tells = code_.both(code_.compare("lt", "s32", lane, Code::integer(8, 32)),
                                      code_.compare("ne", "s32", told, Code::integer(0, 32)));
       const Value address = code_.add(barrier.address, Code::integer(barrier.offset, 32));

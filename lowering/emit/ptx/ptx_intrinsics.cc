@@ -107,8 +107,8 @@ void Statements::mma(const LoopIntrinsic& node) {
   const char* result = ir::is_float(node.type) ? "f32" : "s32";
   const auto product = [&](int64_t depth, const std::string& types, const std::vector<std::string>& left,
                            const std::vector<std::string>& right) {
-    code_.line("mma.sync.aligned.m16n8k{0}.row.col.{1}.{2}.{1} {3}, {4}, {5}, {3};", depth, result, types, c, list(left),
-               list(right));
+    code_.line("mma.sync.aligned.m16n8k{0}.row.col.{1}.{2}.{1} {3}, {4}, {5}, {3};", depth, result, types, c,
+               list(left), list(right));
   };
   const auto each = [&](const std::vector<std::string>& words, const auto& made) {
     std::vector<std::string> out;
@@ -122,8 +122,10 @@ void Statements::mma(const LoopIntrinsic& node) {
       const auto widened = [&](ir::DType type) {
         return [&, type](const std::string& word) {
           const auto [low, high] = memory_.halves(word);
-          return code_.pure(Class::kB32, type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2",
-                            {upper ? high : low}).text;
+          return code_
+              .pure(Class::kB32, type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2",
+                    {upper ? high : low})
+              .text;
         };
       };
       product(16, "f16.f16", each(a, widened(node.type)), each(b, widened(node.type_b)));

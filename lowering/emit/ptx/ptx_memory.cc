@@ -79,8 +79,11 @@ Value Memory::load_bits(const Place& place) {
   if (place.buffer->space == Space::kRegister)
     return bits >= 32 ? place.buffer->registers[place.element] : part_of_word(place, is_signed_narrow(type));
   const Value made = code_.fresh(class_of(type));
-  const char* kind = bits == 64 ? "b64" : bits == 32 ? "b32" : bits == 16 ? (is_signed_narrow(type) ? "s16" : "u16")
-                                                             : is_signed_narrow(type) ? "s8" : "u8";
+  const char* kind = bits == 64               ? "b64"
+                     : bits == 32             ? "b32"
+                     : bits == 16             ? (is_signed_narrow(type) ? "s16" : "u16")
+                     : is_signed_narrow(type) ? "s8"
+                                              : "u8";
   code_.say(fmt::format("{}.{} {}, {};", load_name(place.buffer->space), kind, made.text, place.text()), true);
   return made;
 }
@@ -205,7 +208,8 @@ std::string vector_name(size_t parts, int64_t bytes) {
 }  // namespace
 
 bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value& guard) {
-  const bool from_registers = from.buffer->space == Space::kRegister, to_registers = to.buffer->space == Space::kRegister;
+  const bool from_registers = from.buffer->space == Space::kRegister,
+             to_registers = to.buffer->space == Space::kRegister;
   if (from_registers && !guard.is(1)) return false;
   const int64_t whole = std::max<int64_t>(ir::bits((to_registers ? to : from).buffer->type) / 8, 4);
   if (bytes < whole) {

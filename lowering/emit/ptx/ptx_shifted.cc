@@ -1,5 +1,5 @@
-// 16 bytes from any address of a tensor, by way of the 32 around them: loads that are issued ahead of their use, and what
-// shifts and stores them. See LoopIntrinsic::kLoadShifted.
+// 16 bytes from any address of a tensor, by way of the 32 around them: loads that are issued ahead of their use, and
+// what shifts and stores them. See LoopIntrinsic::kLoadShifted.
 #include "lowering/emit/ptx/ptx_statements.h"
 
 namespace kachel::lowering::ptx {
@@ -14,10 +14,12 @@ bool Statements::shifted(const LoopIntrinsic& node) {
   if (node.kind != Kind::kLoadShifted) return false;
   const Place to = at(node, 0), from = at(node, 1);
   const std::vector<std::string> x = memory_.words(to, 8);
-  const Value address = code_.bits("and", code_.add(from.address, Code::integer(from.offset, 64)), Code::integer(-16, 64));
+  const Value address =
+      code_.bits("and", code_.add(from.address, Code::integer(from.offset, 64)), Code::integer(-16, 64));
   const Value whole = condition(node.guard);
   only_where(whole, fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}];", x[0], x[1], x[2], x[3], address.text));
-  only_where(whole, fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}+16];", x[4], x[5], x[6], x[7], address.text));
+  only_where(whole,
+             fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}+16];", x[4], x[5], x[6], x[7], address.text));
   memory_.written(to, 8);
   return true;
 }
@@ -53,8 +55,8 @@ void Statements::store_shifted(const LoopIntrinsic& node) {
     for (const Value& word : all) code_.line("mov.b32 {}, 0;", word.text);
     for (int64_t i = 0; i < 16 / size; ++i) {
       const Value at = Code::integer(i, 32), element = code_.fresh(Class::kB32), moved = code_.fresh(Class::kB32);
-      const Value exists = code_.in_register(
-          code_.both(code_.compare("le", "s32", first, at), code_.compare("gt", "s32", end, at)));
+      const Value exists =
+          code_.in_register(code_.both(code_.compare("le", "s32", first, at), code_.compare("gt", "s32", end, at)));
       const std::string& word = all[i / each].text;
       code_.line("@{} ld.global.nc.u{} {}, [{}+{}];", exists.text, 8 * size, element.text, address.text, i * size);
       code_.line("@{} shl.b32 {}, {}, {};", exists.text, moved.text, element.text, i % each * 8 * size);

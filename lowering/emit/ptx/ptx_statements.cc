@@ -19,14 +19,6 @@ Statements::Statements(const LoopKernel& kernel, bool bounded, Code* code)
   tid_ = special("tid.x");
   block_ = special("ctaid.x");
   blocks_ = special("nctaid.x");
-  for (const LoopBlock* body : {&kernel.body, &kernel.producer, &kernel.passed_over})
-    for_each_statement(*body, [&](const LoopStmt& stmt) {
-      for_each_expr(stmt, [&](const ir::ExprRef& expr) {
-        ir::visit(expr, [&](const ir::ExprRef& node) {
-          if (node->kind == ExprKind::kVar) ++uses_[node->var.get()];
-        });
-      });
-    });
 }
 
 Value Statements::thread() const {
@@ -45,6 +37,8 @@ void Statements::only_where(const Value& condition, const std::string& line) {
 
 void Statements::block(const LoopBlock& body) {
   for (size_t i = 0; i < body.size(); ++i) {
+    body_ = &body;
+    at_ = i;
     const GroupRun run = group_run(body, i);
     if (run.first) {
       group_products(run);
@@ -60,12 +54,27 @@ void Statements::statement(const LoopLet& let) {
   expressions_.bind(let.var, code_.settled(expressions_.of(let.value)));
 }
 
-// Whether nobody asks for the value again once it is stored.
-bool Statements::used_once(const ir::ExprRef& value) const {
-  if (value->kind == ExprKind::kApply || value->kind == ExprKind::kCast) return true;
-  if (value->kind != ExprKind::kVar) return false;
-  const auto uses = uses_.find(value->var.get());
-  return uses != uses_.end() && uses->second == 1;
+// Whether nobody asks for what the expression has come to once this statement has stored it: it has no name, or one of
+// this very block that nothing behind mentions.
+bool Statements::ends_here(const ir::ExprRef& value, const Value& made) {
+  const bool named = value->kind == ExprKind::kVar;
+  if (expressions_.names_of(made) != (named ? 1 : 0)) return false;
+  if (!named) return value->kind == ExprKind::kApply || value->kind == ExprKind::kCast;
+  const auto [known, is_new] = lives_.try_emplace(body_);
+  if (is_new) {
+    for (size_t i = 0; i < body_->size(); ++i) {
+      const auto note = [&](const ir::ExprRef& expr) {
+        ir::visit(expr, [&](const ir::ExprRef& node) {
+          const auto life = node->kind == ExprKind::kVar ? known->second.find(node->var.get()) : known->second.end();
+          if (life != known->second.end()) life->second = i;
+        });
+      };
+      for_each_statement({(*body_)[i]}, [&](const LoopStmt& stmt) { for_each_expr(stmt, note); });
+      if (const auto* let = std::get_if<LoopLet>(&(*body_)[i].node)) known->second.emplace(let->var.get(), i);
+    }
+  }
+  const auto life = known->second.find(value->var.get());
+  return life != known->second.end() && life->second == at_;
 }
 
 void Statements::statement(const LoopStore& store) {
@@ -79,7 +88,7 @@ void Statements::statement(const LoopStore& store) {
   // The place first: what computes the value is then the last instruction.
   const Place to = expressions_.place(store.buffer, store.index);
   const Value value = expressions_.of(store.value);
-  if (!memory_.store(to, value, used_once(store.value)))
+  if (!memory_.store(to, value, ends_here(store.value, value)))
     expressions_.lacks(fmt::format("stores of {}", ir::name(type)));
 }
 
@@ -110,9 +119,9 @@ void Statements::statement(const LoopFor& node) {
     if (!node.apart) return;
     const Value rest = code_.pure(at.kind, at.kind == Class::kB64 ? "rem.s64" : "rem.s32",
                                   {at, Code::integer(node.apart, at.kind == Class::kB64 ? 64 : 32)});
-    when(node.apart == 1   ? Code::truth(true)
-         : at.constant ? Code::truth(*at.constant % node.apart == 0)
-                       : code_.compare("eq", at.kind == Class::kB64 ? "s64" : "s32", rest, Code::integer(0, 64)),
+    when(node.apart == 1 ? Code::truth(true)
+         : at.constant   ? Code::truth(*at.constant % node.apart == 0)
+                         : code_.compare("eq", at.kind == Class::kB64 ? "s64" : "s32", rest, Code::integer(0, 64)),
          [&] { code_.line("bar.warp.sync -1;"); });
   };
   if (!node.unroll) {
@@ -162,7 +171,8 @@ void Statements::statement(const LoopIf& node) {
   };
   if (is_empty(node.else_body)) return when(condition, [&] { block(node.then_body); });
   if (is_empty(node.then_body)) return when(code_.opposite(condition), [&] { block(node.else_body); });
-  branch(condition, [&] { block(node.then_body); }, [&] { block(node.else_body); });
+  branch(
+      condition, [&] { block(node.then_body); }, [&] { block(node.else_body); });
 }
 
 void Statements::statement(const LoopBarrier&) {
@@ -191,7 +201,8 @@ void Statements::statement(const LoopShuffle& node) {
 }
 
 void Statements::statement(const LoopIntrinsic& node) {
-  const bool done = matrices(node) || packed(node) || shifted(node) || copies(node) || bulk(node) || phases(node) || warp_groups(node);
+  const bool done = matrices(node) || packed(node) || shifted(node) || copies(node) || bulk(node) || phases(node) ||
+                    warp_groups(node);
   if (!done) expressions_.lacks("an intrinsic");
 }
 

@@ -49,13 +49,13 @@ class Statements {
   void statement(const LoopTranspose&) {}
   void statement(const LoopPrefetch&) {}
 
-  bool matrices(const LoopIntrinsic& node);       // mma.sync and what goes with it
-  bool packed(const LoopIntrinsic& node);         // pairs of 16-bit numbers
-  bool shifted(const LoopIntrinsic& node);        // copies from any address
-  bool copies(const LoopIntrinsic& node);         // by the thread
-  bool bulk(const LoopIntrinsic& node);           // by the copy engine
-  bool phases(const LoopIntrinsic& node);         // its barriers
-  bool warp_groups(const LoopIntrinsic& node);    // what wgmma needs beside itself
+  bool matrices(const LoopIntrinsic& node);     // mma.sync and what goes with it
+  bool packed(const LoopIntrinsic& node);       // pairs of 16-bit numbers
+  bool shifted(const LoopIntrinsic& node);      // copies from any address
+  bool copies(const LoopIntrinsic& node);       // by the thread
+  bool bulk(const LoopIntrinsic& node);         // by the copy engine
+  bool phases(const LoopIntrinsic& node);       // its barriers
+  bool warp_groups(const LoopIntrinsic& node);  // what wgmma needs beside itself
   void quad_exchange(const LoopIntrinsic& node);
   void mma(const LoopIntrinsic& node);
   void unpack(const LoopIntrinsic& node);
@@ -66,13 +66,13 @@ class Statements {
     return expressions_.place(node.operands[operand].buffer, node.operands[operand].index);
   }
   Value condition(const ir::ExprRef& guard) { return guard ? expressions_.of(guard) : Code::truth(true); }
-  Value thread() const;   // the number of one of those that share a thread loop
+  Value thread() const;  // the number of one of those that share a thread loop
   int sharers() const { return producing_ ? kernel_.copiers : kernel_.threads; }
-  Value first_lane();     // of the warp
+  Value first_lane();  // of the warp
   Value first_producer();
   Value peers(const LoopIntrinsic& node);
   const LoopPhases* turns(const LoopIntrinsic& node) const;
-  bool used_once(const ir::ExprRef& value) const;
+  bool ends_here(const ir::ExprRef& value, const Value& made);
   void only_where(const Value& condition, const std::string& line);
 
   const LoopKernel& kernel_;
@@ -81,7 +81,10 @@ class Statements {
   Memory memory_;
   Expressions expressions_;
   Value tid_, block_, blocks_;
-  std::unordered_map<const ir::Var*, int> uses_;
+  const LoopBlock* body_ = nullptr;  // the statement is number `at_` of it
+  size_t at_ = 0;
+  // Of the names of a block, the last statement of it that mentions them.
+  std::unordered_map<const LoopBlock*, std::unordered_map<const ir::Var*, size_t>> lives_;
   bool producing_ = false;
 };
 

@@ -1,0 +1,111 @@
+// Conversions between types, and quotients of integers.
+#include <bit>
+
+#include "lowering/emit/ptx/ptx_expr.h"
+#include "lowering/machine/machine.h"
+
+namespace kachel::lowering::ptx {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+
+namespace {
+
+int width(DType type) {
+  return ir::bits(ir::compute_type(type));
+}
+
+}  // namespace
+
+Value Expressions::cast(const ExprRef& e) {
+  const DType to = e->cast_type.dtype, from = e->args[0]->type;
+  const Value value = of(e->args[0]);
+  if (to == DType::Bool) {
+    if (from == DType::Bool) return value;
+    return code_.compare(ir::is_float(from) ? "neu" : "ne", number_type(from), value,
+                         ir::is_float(from) ? Code::number(0) : Code::integer(0, width(from)));
+  }
+  if (ir::is_float(to)) {
+    Value number = value;
+    if (from == DType::Bool)
+      number = code_.select(value, Code::number(1), Code::number(0));
+    else if (from != DType::F32)
+      number = code_.pure(Class::kF32, fmt::format("cvt.rn.f32.{}", number_type(from)).c_str(), {value});
+    if (to == DType::F32) return number;
+    if (to == DType::BF16)
+      return code_.pure(Class::kF32, "cvt.f32.bf16", {code_.pure(Class::kB16, "cvt.rn.bf16.f32", {number})});
+    if (to == DType::F16)
+      return code_.pure(Class::kF32, "cvt.f32.f16", {code_.pure(Class::kB16, "cvt.rn.f16.f32", {number})});
+    return memory_.from_f8(memory_.to_f8(number, to), to);
+  }
+  const Class kind = class_of_type(to);
+  if (from == DType::F32) {
+    if (ir::bits(to) >= 32) {
+      const std::string name = fmt::format("cvt.rzi.{}.f32", number_type(to));
+      if (ir::bits(to) == 32) return code_.pure(kind, name.c_str(), {value});
+      const Value is_number = code_.compare("num", "f32", value, value);
+      return code_.select(is_number, code_.pure(kind, name.c_str(), {value}), Code::integer(0, 64));
+    }
+    const int bits = ir::bits(to);
+    const int lo = ir::is_signed(to) ? -(1 << (bits - 1)) : 0,
+              hi = ir::is_signed(to) ? (1 << (bits - 1)) - 1 : (1 << bits) - 1;
+    const Value number = code_.pure(kind, "cvt.rzi.s32.f32", {value});
+    return code_.pure(kind, "min.s32",
+                      {code_.pure(kind, "max.s32", {number, Code::integer(lo, 32)}), Code::integer(hi, 32)});
+  }
+  if (from == DType::Bool) {
+    const int bits = width(to);
+    return code_.select(value, Code::integer(1, bits), Code::integer(0, bits));
+  }
+  if (ir::bits(to) == 64) return code_.widened(value, ir::is_signed(from));
+  const Value narrow = code_.narrowed(value);
+  if (ir::bits(to) == 32) return narrow;
+  if (!ir::is_signed(to)) return code_.bits("and", narrow, Code::integer((1 << ir::bits(to)) - 1, 32));
+  const Value up = Code::integer(32 - ir::bits(to), 32);
+  return code_.shift(code_.shift(narrow, up, true, false), up, false, true);
+}
+
+// By zero gives 0, and the smallest number by -1 wraps.
+Value Expressions::quotient(const ExprRef& e, const Value& a, const Value& b, bool rest) {
+  const int bits = width(e->type);
+  const Interval divisors = kernel_.ranges.of(e->args[1]);
+  const bool natural =
+      !ir::is_signed(e->type) || ((kernel_.ranges.of(e->args[0]).lo >= 0 || code_.natural(a)) && divisors.lo >= 0);
+  if (b.constant && *b.constant > 0) {
+    const auto divisor = static_cast<uint64_t>(*b.constant);
+    if (a.constant && *a.constant >= 0)
+      return Code::integer(rest ? *a.constant % *b.constant : *a.constant / *b.constant, bits);
+    if (natural && code_.bits_of(a).most < divisor) return rest ? a : Code::integer(0, bits);
+    if (natural && std::has_single_bit(divisor)) {
+      const ExprRef& dividend = e->args[0];
+      if (!rest && divisor == kGroupThreads && warp_group_ && dividend->kind == ExprKind::kVar &&
+          dividend->var == kernel_.thread)
+        return *warp_group_;
+      return rest ? code_.bits("and", a, Code::integer(*b.constant - 1, bits))
+                  : code_.shift(a, Code::integer(std::countr_zero(divisor), 32), false, false);
+    }
+  }
+  const std::string name = fmt::format("{}.{}{}", rest ? "rem" : "div", natural ? 'u' : 's', bits);
+  Value made = code_.pure(a.kind, name.c_str(), {a, b});
+  if (divisors.lo >= 1 || (b.constant && *b.constant > 0)) return made;
+  const Value zero = Code::integer(0, bits);
+  if (!natural) {
+    const Value back = code_.compare("eq", bits == 64 ? "s64" : "s32", b, Code::integer(-1, bits));
+    made = code_.select(back, rest ? zero : code_.sub(zero, a), made);
+  }
+  return code_.select(code_.compare("eq", bits == 64 ? "s64" : "s32", b, zero), zero, made);
+}
+
+Value Expressions::rounded_up(const ExprRef& e, const Value& a, const Value& b) {
+  const int bits = width(e->type);
+  const char* type = number_type(e->type);
+  const Value whole = quotient(e, a, b, false), rest = quotient(e, a, b, true), zero = Code::integer(0, bits);
+  const Value more = kernel_.ranges.of(e->args[1]).lo >= 1 || !ir::is_signed(e->type)
+                         ? code_.compare("gt", type, rest, zero)
+                         : code_.both(code_.compare("ne", type, rest, zero),
+                                      code_.compare("ge", type, code_.bits("xor", rest, b), zero));
+  return code_.add(whole, code_.select(more, Code::integer(1, bits), zero));
+}
+
+}  // namespace kachel::lowering::ptx

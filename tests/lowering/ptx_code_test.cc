@@ -1,0 +1,162 @@
+// What PTX is put together with (lowering/emit/ptx/ptx_code.h), read off the lines.
+#include <doctest/doctest.h>
+
+#include "lowering/emit/ptx/ptx_code.h"
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering::ptx {
+namespace {
+
+Value whole(int64_t value) {
+  return Code::integer(value, 32);
+}
+
+// A value that the lines are there for.
+void use(Code* code, const Value& value) {
+  code->line("st.shared.b32 [0], {};", value.text);
+}
+
+TEST_CASE("one instruction for one result, as long as its operands are what they were") {
+  Code code;
+  const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32), changes = code.variable(Class::kB32);
+  CHECK(code.add(a, b).text == code.add(b, a).text);
+  CHECK(code.mul(a, changes).text == code.mul(a, changes).text);
+  const Value before = code.mul(a, changes);
+  code.assign(changes, whole(7), false);
+  CHECK(code.mul(a, changes).text != before.text);
+  const Value in_front = code.mul(a, changes);
+  code.forget_variables();
+  CHECK(code.mul(a, changes).text != in_front.text);
+}
+
+TEST_CASE("what is found where code may be left out is not found behind it") {
+  Code code;
+  const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32);
+  std::string within;
+  {
+    const Code::Scope scope(&code);
+    within = code.sub(a, b).text;
+  }
+  CHECK(code.sub(a, b).text != within);
+}
+
+TEST_CASE("sums keep their constants apart") {
+  Code code;
+  const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32);
+  const Value sum = code.add(code.mul(code.add(a, whole(3)), whole(16)), code.add(b, whole(-40)));
+  CHECK(code.split(sum).offset == 8);
+  CHECK(code.split(sum).base.text == code.add(code.mul(a, whole(16)), b).text);
+  CHECK(code.sub(code.add(a, whole(5)), code.add(a, whole(2))).is(3));
+  CHECK(code.narrowed(code.add(code.widened(a, true), Code::integer(9, 64))).text == code.add(a, whole(9)).text);
+  // Wrapping sums are no sums of wider numbers.
+  CHECK(code.add(whole(INT32_MAX), whole(1)).is(INT32_MIN));
+}
+
+TEST_CASE("a variable's sum is a number of its own") {
+  Code code;
+  const Value changes = code.variable(Class::kB32);
+  const Value next = code.add(changes, whole(1));
+  CHECK(code.split(next).offset == 0);
+  CHECK(code.settled(changes).text != changes.text);
+  const Value a = code.fresh(Class::kB32);
+  CHECK(code.settled(a).text == a.text);
+}
+
+TEST_CASE("what is known of bits takes the place of instructions") {
+  Code code;
+  const Value a = code.fresh(Class::kB32);
+  CHECK(code.bits("and", code.add(code.mul(a, whole(8)), whole(3)), whole(7)).is(3));
+  CHECK(code.bits("and", code.add(a, whole(16)), whole(7)).text == code.bits("and", a, whole(7)).text);
+  const Value lane = code.bits("and", a, whole(31));
+  CHECK(code.bits("and", lane, whole(63)).text == lane.text);
+  CHECK(code.natural(lane));
+  CHECK(!code.natural(a));
+  CHECK(!code.natural(code.sub(lane, a)));
+  CHECK(!code.natural(code.add(lane, whole(-1))));
+  CHECK(code.bits_of(code.shift(lane, whole(2), false, false)).most == 7);
+  CHECK(code.bits_of(code.bits("xor", lane, code.mul(lane, whole(4)))).most == 127);
+  CHECK(code.bits_of(code.mul(a, whole(2))).most == 0xffffffff);  // may wrap
+}
+
+TEST_CASE("shifts by the width and more") {
+  Code code;
+  const Value a = code.fresh(Class::kB32), far = code.fresh(Class::kB64);
+  use(&code, code.shift(a, whole(32), true, false));
+  use(&code, code.shift(a, far, false, true));
+  CHECK(has(code.text(), "shl.b32 r1, r0, 32;"));
+  CHECK(has(code.text(), "min.u64 d1, d0, 64;"));
+  CHECK(code.shift(whole(-8), whole(1), false, true).is(-4));
+  CHECK(code.shift(whole(-8), whole(1), false, false).is(0x7ffffffc));
+}
+
+TEST_CASE("results that nobody asks for are left out, with what they alone are made of") {
+  Code code;
+  const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32);
+  const Value unused = code.mul(a, b), used = code.sub(a, b);
+  (void)code.add(unused, b);
+  use(&code, used);
+  CHECK(code.text() == "sub.s32 r3, r0, r1;\nst.shared.b32 [0], r3;\n");
+}
+
+TEST_CASE("a variable takes the last result's place where nothing else asks for that") {
+  Code code;
+  const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32), to = code.variable(Class::kB32);
+  code.assign(to, code.mul(a, b), true);
+  CHECK(code.text() == "mul.lo.s32 r2, r0, r1;\n");
+  const Value sum = code.sub(a, b);
+  code.assign(to, sum, false);
+  CHECK(has(code.text(), "mov.b32 r2, " + sum.text + ";"));
+  // Not the last line: something has been said since.
+  const Value product = code.mul(a, to);
+  code.line("bar.sync 0;");
+  code.assign(to, product, true);
+  CHECK(has(code.text(), "mov.b32 r2, " + product.text + ";"));
+  CHECK(code.mul(a, b).text != to.text);
+}
+
+TEST_CASE("loads under a guard, and under none that holds anyway") {
+  Code code;
+  const Value p = code.fresh(Class::kPred), q = code.fresh(Class::kPred);
+  const auto load = [&] { code.say("ld.shared.b32 r9, [0];", true); };
+  {
+    const Code::Guard always(&code, Code::truth(true));
+    load();
+    const Code::Guard outer(&code, p);
+    load();
+    const Code::Guard inner(&code, q);
+    load();
+  }
+  load();
+  CHECK(code.text() == "ld.shared.b32 r9, [0];\n@p0 ld.shared.b32 r9, [0];\nand.pred p2, p0, p1;\n"
+                       "@p2 ld.shared.b32 r9, [0];\nld.shared.b32 r9, [0];\n");
+}
+
+}  // namespace
+
+TEST_CASE("what is known of the threads that compute is not said of the producer's") {
+  Request request{R"(tile 1
+kernel rows(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
+grid i < ceildiv(M, 16), j < ceildiv(N, 64)
+{
+  shared a: f16[16, 64], b: f16[64, 64]
+  fragment c: f32[16, 64] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*16 +: 16, k*64 +: 64]
+    b = B[j*64 +: 64, k*64 +: 64]
+    c += a @ b^T
+  }
+  C[i*16 +: 16, j*64 +: 64] = c
+}
+)",
+                  {}};
+  request.target.architecture = 90;
+  request.target.threads = 32;
+  request.facts = 1;  // rows that begin anywhere: the producer's threads copy
+  const Lowered result = lowered(request);
+  CAPTURE(result.text);
+  REQUIRE(has(result.text, "R\"ptx("));
+  // A warp of the producer arrives by its first lane, whose thread is not number 0 as that of the one warp that computes.
+  CHECK(has(result.text, ", r0, 31;"));
+}
+
+}  // namespace kachel::lowering::ptx
