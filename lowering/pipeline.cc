@@ -281,7 +281,7 @@ namespace {
 std::string emit_gpu(const LoopKernel& loops, const Target& target, std::string* missing) {
   const bool overlaps = target.architecture >= 90;
   std::string text;
-  if (target.ptx && target.architecture >= 90 && !is_plain(target))
+  if (target.ptx && target.architecture == 90 && !is_plain(target))
     text = emit_ptx(loops, overlaps, target.bounded_waits, missing);
   if (!text.empty()) return text;
   return (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops, overlaps);

@@ -17,7 +17,7 @@ inline constexpr const char* kEntry = "kachel_kernel";
 std::string emit_cuda(const LoopKernel& kernel, bool overlaps);
 // The same kernel with a body of PTX, which compiles in little more than half of the time: NVRTC's optimiser has
 // nothing to do. Empty where something in it has no code there, which `missing` then names. `bounded`: who waits for 2
-// s at a barrier of phases traps. REQUIRES: sm_90 or newer.
+// s at a barrier of phases traps. REQUIRES: sm_90.
 std::string emit_ptx(const LoopKernel& kernel, bool overlaps, bool bounded, std::string* missing);
 // void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
 std::string emit_llvm(const LoopKernel& kernel);

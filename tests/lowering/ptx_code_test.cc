@@ -127,35 +127,56 @@ TEST_CASE("loads under a guard, and under none that holds anyway") {
     load();
   }
   load();
-  CHECK(code.text() == "ld.shared.b32 r9, [0];\n@p0 ld.shared.b32 r9, [0];\nand.pred p2, p0, p1;\n"
-                       "@p2 ld.shared.b32 r9, [0];\nld.shared.b32 r9, [0];\n");
+  CHECK(code.text() ==
+        "ld.shared.b32 r9, [0];\n@p0 ld.shared.b32 r9, [0];\nand.pred p2, p0, p1;\n"
+        "@p2 ld.shared.b32 r9, [0];\nld.shared.b32 r9, [0];\n");
+}
+
+TEST_CASE("a load that may not be done leaves zero, which need not be chosen again") {
+  Code code;
+  const Value p = code.fresh(Class::kPred);
+  Value guarded;
+  {
+    const Code::Guard guard(&code, p);
+    guarded = code.loaded(Class::kB32);
+    code.say(fmt::format("ld.shared.b32 {}, [0];", guarded.text), true);
+  }
+  CHECK(code.text() == "mov.b32 r0, 0;\n@p0 ld.shared.b32 r0, [0];\n");
+  CHECK(code.select(p, guarded, whole(0)).text == guarded.text);
+  CHECK(code.select(p, guarded, whole(1)).text != guarded.text);
+  CHECK(code.select(code.fresh(Class::kPred), guarded, whole(0)).text != guarded.text);
+  (void)code.loaded(Class::kF32);  // under no guard
+  CHECK(!has(code.text(), "f0"));
 }
 
 }  // namespace
 
 TEST_CASE("what is known of the threads that compute is not said of the producer's") {
   Request request{R"(tile 1
-kernel rows(A: f16[M, K], B: f16[N, K], C: out f32[M, N])
-grid i < ceildiv(M, 16), j < ceildiv(N, 64)
+kernel attend(Q: f16[H, L, D], K: f16[H, S, D], V: f16[H, S, D], O: out f16[H, L, D])
+grid h < H, i < ceildiv(L, 16)
 {
-  shared a: f16[16, 64], b: f16[64, 64]
-  fragment c: f32[16, 64] = 0
-  pipelined k < ceildiv(K, 64), 3 {
-    a = A[i*16 +: 16, k*64 +: 64]
-    b = B[j*64 +: 64, k*64 +: 64]
-    c += a @ b^T
+  shared q: f16[16, D], k: f16[64, D], v: f16[64, D]
+  fragment s: f32[16, 64], p: f16[16, 64], o: f32[16, D] = 0
+  q = Q[h, i*16 +: 16, :]
+  pipelined n < ceildiv(S, 64), 2 {
+    k = K[h, n*64 +: 64, :]
+    v = V[h, n*64 +: 64, :]
+    s = q @ k^T
+    p = s
+    o += p @ v
   }
-  C[i*16 +: 16, j*64 +: 64] = c
+  O[h, i*16 +: 16, :] = o
 }
 )",
                   {}};
   request.target.architecture = 90;
   request.target.threads = 32;
-  request.facts = 1;  // rows that begin anywhere: the producer's threads copy
   const Lowered result = lowered(request);
   CAPTURE(result.text);
-  REQUIRE(has(result.text, "R\"ptx("));
-  // A warp of the producer arrives by its first lane, whose thread is not number 0 as that of the one warp that computes.
+  REQUIRE(has(result.notes, "role consumer: threads 0..32"));
+  // A warp of the producer arrives by its first lane, whose thread is not number 0 as that of the one warp that
+  // computes.
   CHECK(has(result.text, ", r0, 31;"));
 }
 

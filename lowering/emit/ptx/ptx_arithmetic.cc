@@ -210,6 +210,9 @@ Value Code::compare(const char* op, const char* type, const Value& a, const Valu
 Value Code::select(const Value& condition, const Value& yes, const Value& no) {
   if (condition.constant) return condition.is(0) ? no : yes;
   if (yes.text == no.text) return yes;
+  const auto guard = guards_.find(yes.text);
+  const bool is_zero = no.is(0) || (no.kind == Class::kF32 && no.text == number(0).text);
+  if (is_zero && guard != guards_.end() && guard->second == condition.text) return yes;
   if (yes.kind == Class::kPred) return either(both(condition, yes), both(opposite(condition), no));
   const Value made = pure(yes.kind,
                           yes.kind == Class::kF32   ? "selp.f32"

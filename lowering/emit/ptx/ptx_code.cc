@@ -85,6 +85,14 @@ void Code::assign(const Value& variable, const Value& value, bool only_use) {
   written(variable);
 }
 
+Value Code::loaded(Class kind) {
+  const Value made = fresh(kind);
+  if (!guard_) return made;
+  line("mov.{} {}, 0;", kind == Class::kB64 ? "b64" : "b32", made.text);
+  guards_.emplace(made.text, guard_->text);
+  return made;
+}
+
 Value Code::settled(const Value& value) {
   if (!versions_.count(value.text)) return value;
   const Value copy = fresh(value.kind);

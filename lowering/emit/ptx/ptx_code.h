@@ -114,6 +114,10 @@ class Code {
     std::optional<Value> before_;
   };
 
+  // The register of a load that follows: zero where a guard may keep the load from being done. ptxas 13.0 takes one
+  // guarded load for another of the same address where neither says what is there otherwise.
+  Value loaded(Class kind);
+
   std::string declarations() const;
   // All lines but those whose results nobody asks for.
   std::string text() const;
@@ -139,6 +143,7 @@ class Code {
   std::unordered_map<std::string, Sum> sums_;
   std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
   std::unordered_map<std::string, Bits> bits_;
+  std::unordered_map<std::string, std::string> guards_;  // of registers that are zero where this does not hold
   std::optional<Value> guard_;
 };
 

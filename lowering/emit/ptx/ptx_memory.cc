@@ -78,7 +78,7 @@ Value Memory::load_bits(const Place& place) {
   const int bits = std::max(ir::bits(type), 8);
   if (place.buffer->space == Space::kRegister)
     return bits >= 32 ? place.buffer->registers[place.element] : part_of_word(place, is_signed_narrow(type));
-  const Value made = code_.fresh(class_of(type));
+  const Value made = code_.loaded(class_of(type));
   const char* kind = bits == 64               ? "b64"
                      : bits == 32             ? "b32"
                      : bits == 16             ? (is_signed_narrow(type) ? "s16" : "u16")

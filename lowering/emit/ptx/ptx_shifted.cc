@@ -55,12 +55,13 @@ void Statements::store_shifted(const LoopIntrinsic& node) {
     for (const Value& word : all) code_.line("mov.b32 {}, 0;", word.text);
     for (int64_t i = 0; i < 16 / size; ++i) {
       const Value at = Code::integer(i, 32), element = code_.fresh(Class::kB32), moved = code_.fresh(Class::kB32);
+      code_.line("mov.b32 {}, 0;", element.text);
       const Value exists =
           code_.in_register(code_.both(code_.compare("le", "s32", first, at), code_.compare("gt", "s32", end, at)));
       const std::string& word = all[i / each].text;
       code_.line("@{} ld.global.nc.u{} {}, [{}+{}];", exists.text, 8 * size, element.text, address.text, i * size);
-      code_.line("@{} shl.b32 {}, {}, {};", exists.text, moved.text, element.text, i % each * 8 * size);
-      code_.line("@{0} or.b32 {1}, {1}, {2};", exists.text, word, moved.text);
+      code_.line("shl.b32 {}, {}, {};", moved.text, element.text, i % each * 8 * size);
+      code_.line("or.b32 {0}, {0}, {1};", word, moved.text);
     }
   });
   code_.line("st.shared.v4.b32 {}, {{{}, {}, {}, {}}};", to.text(), all[0].text, all[1].text, all[2].text, all[3].text);
