@@ -1,13 +1,14 @@
-// conformance [--device cpu|cuda|simulated|assembled] [--examples DIR | --no-examples] [--programs N] [--seed N] [--only NAME]
-//             [--every N] [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
+// conformance [--device cpu|cuda|simulated|ptx|assembled] [--examples DIR | --no-examples] [--programs N] [--seed N]
+//             [--only NAME] [--every N] [--coverage] [--most-undecided PERCENT] [--dump NAME] [--verbose]
 //
 // Runs the kernels of examples/ and N generated programs on a device and compares with the interpreter. `simulated`
-// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h); `assembled` compiles the text for
-// sm_90a, which takes no GPU, and runs nothing. Exit status 0 if every case passed.
+// executes the loop IR that a GPU's code is made from (tests/lowering/simulate.h); `ptx` the PTX that it becomes
+// (tests/lowering/ptx_machine.h), and skips cases that have none or need an instruction which the machine lacks;
+// `assembled` compiles the text for sm_90a, which takes no GPU, and runs nothing. Exit status 0 if every case passed.
 // --every takes each N-th case of the examples.
 // --coverage generates the programs without running them and fails if they leave out a feature.
 // --dump prints a case, a generated program named p<seed> or one of the examples' (matmul#3 of --seed), and what it is
-// lowered to for the simulated GPU.
+// lowered to for the simulated GPU, as loops and as text.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "tests/conformance/coverage.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/generator.h"
+#include "tests/lowering/ptx_case.h"
 #include "tests/lowering/simulated_case.h"
 
 using namespace kachel;
@@ -92,6 +94,26 @@ conformance::Report simulate(const conformance::Case& test) {
   return report;
 }
 
+// In both orders of threads; the first that fails. kUnsupported: there is no PTX, or none that the machine knows.
+conformance::Report execute_ptx(const conformance::Case& test) {
+  conformance::Report report;
+  auto prepared = conformance::Prepared::make(test);
+  if (!prepared.ok()) {
+    report.status = prepared.status();
+    return report;
+  }
+  const auto lowered = lowering::lower_for_ptx(**prepared);
+  if (!lowered.ok()) {
+    report.status = lowered.status();
+    return report;
+  }
+  for (lowering::ThreadOrder order : {lowering::ThreadOrder::kForward, lowering::ThreadOrder::kReversed}) {
+    report = lowering::ptx_case(**prepared, *lowered, order);
+    if (!report.passed()) break;
+  }
+  return report;
+}
+
 // Whether NVRTC takes what the case is lowered to.
 conformance::Report assemble(const conformance::Case& test, runtime::Compiler& compiler) {
   conformance::Report report;
@@ -107,16 +129,22 @@ conformance::Report assemble(const conformance::Case& test, runtime::Compiler& c
 
 class Suite {
  public:
-  // Runs cases on the device, else hands them to the compiler, else simulates a GPU.
+  // Runs cases on the device, else hands them to the compiler, else executes their PTX or simulates a GPU.
   Suite(const Options& options, runtime::Device* device, runtime::Compiler* compiler)
       : options_(options), device_(device), compiler_(compiler) {}
 
   // `text` of a generated program.
   void run(const conformance::Case& test, const std::string& text) {
     if (!options_.only.empty() && test.name.find(options_.only) == std::string::npos) return;
-    conformance::Report report = device_     ? conformance::run_case(*device_, test)
-                                 : compiler_ ? assemble(test, *compiler_)
-                                             : simulate(test);
+    conformance::Report report = device_                    ? conformance::run_case(*device_, test)
+                                 : compiler_                ? assemble(test, *compiler_)
+                                 : options_.device == "ptx" ? execute_ptx(test)
+                                                            : simulate(test);
+    if (options_.device == "ptx" && report.status.code() == Code::kUnsupported) {
+      ++skipped_;
+      if (options_.verbose) std::printf("skipped %s: %s\n", test.name.c_str(), report.status.message().c_str());
+      return;
+    }
     elements_ += report.elements;
     undecided_ += report.undecided;
     report.passed() ? ++passed_ : ++failed_;
@@ -132,9 +160,14 @@ class Suite {
   }
   bool finish() const {
     const double share = elements_ ? 100.0 * static_cast<double>(undecided_) / static_cast<double>(elements_) : 0;
-    std::printf("%s: %lld elements compared, %lld (%.2f%%) undecided\n%d passed, %d failed\n",
-                device_ ? device_->properties().name.c_str() : compiler_ ? "assembler" : "simulated GPU", static_cast<long long>(elements_),
-                static_cast<long long>(undecided_), share, passed_, failed_);
+    std::printf("%s: %lld elements compared, %lld (%.2f%%) undecided\n%d passed, %d failed",
+                device_                    ? device_->properties().name.c_str()
+                : compiler_                ? "assembler"
+                : options_.device == "ptx" ? "PTX"
+                                           : "simulated GPU",
+                static_cast<long long>(elements_), static_cast<long long>(undecided_), share, passed_, failed_);
+    if (skipped_) std::printf(", %d skipped", skipped_);
+    std::printf("\n");
     if (share > options_.most_undecided) std::printf("FAILED: more than %.1f%% undecided\n", options_.most_undecided);
     return failed_ == 0 && passed_ > 0 && share <= options_.most_undecided;
   }
@@ -143,7 +176,7 @@ class Suite {
   const Options& options_;
   runtime::Device* device_;
   runtime::Compiler* compiler_;
-  int passed_ = 0, failed_ = 0;
+  int passed_ = 0, failed_ = 0, skipped_ = 0;
   int64_t elements_ = 0, undecided_ = 0;
 };
 
@@ -187,6 +220,8 @@ bool dump(const Options& options) {
   auto kernel = prepared.ok() ? lowering::lower_case(**prepared) : prepared.status();
   if (test.ok()) std::printf("%s", conformance::describe(*test).c_str());
   std::printf("%s\n", kernel.ok() ? lowering::print(*kernel).c_str() : kernel.status().message().c_str());
+  if (const auto text = kernel.ok() ? lowering::lower_text(**prepared) : kernel.status(); text.ok())
+    std::printf("%s\n", text->c_str());
   return kernel.ok();
 }
 
@@ -207,7 +242,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "SKIPPED: %s\n", made.status().message().c_str());
       return 1;
     }
-  } else if (options.device != "simulated") {
+  } else if (options.device != "simulated" && options.device != "ptx") {
     auto opened = options.device == "cuda" ? runtime::open_cuda_device(0, {}) : runtime::open_cpu_device({});
     if (!opened.ok()) {
       const bool absent = opened.status().code() == Code::kNoDevice;

@@ -89,13 +89,17 @@ grid i < ceildiv(M, 128), j < ceildiv(N, 128)
         CAPTURE(architecture);
         CAPTURE(generic);
         CAPTURE(kernel);
-        const size_t wait = kernel.find("  kachel_after_previous();"), body = kernel.find("extern \"C\" __global__");
+        const bool ptx = has(kernel, "R\"ptx(");
+        CHECK(ptx == (architecture == 90 && !generic));
+        const char* const mark = ptx ? "griddepcontrol.wait;" : "  kachel_after_previous();";
+        const size_t wait = kernel.find(mark), body = kernel.find("extern \"C\" __global__");
         CHECK((wait != kernel.npos) == (architecture >= 90));
         if (wait == kernel.npos) continue;
         const std::string before = kernel.substr(body, wait - body);
-        for (const char* access : {"A_[", "A_ +", "B_[", "B_ +", "C_[", "C_ +", "kachel_bulk_", "kachel_copy"})
+        for (const char* access : {"A_[", "A_ +", "B_[", "B_ +", "C_[", "C_ +", "kachel_bulk_", "kachel_copy",
+                                   "ld.global", "st.global", "cp.async"})
           CHECK(!has(before, access));
-        CHECK(kernel.find("  kachel_after_previous();", wait + 1) == kernel.npos);
+        CHECK(kernel.find(mark, wait + 1) == kernel.npos);
       }
 }
 
