@@ -180,4 +180,25 @@ grid h < H, i < ceildiv(L, 16)
   CHECK(has(result.text, ", r0, 31;"));
 }
 
+TEST_CASE("what has too many instructions is left to CUDA C++, and said to be") {
+  std::string text = R"(tile 1
+kernel many(A: f32[M, 64], C: out f32[M, 64], s: f32)
+grid i < ceildiv(M, 128)
+{
+  fragment x: f32[128, 64]
+  x = A[i*128 +: 128, :]
+)";
+  const std::string step = "  parallel r < 128, c < 64 { x[r, c] = x[r, c] * s + 1 }\n",
+                    end = "  C[i*128 +: 128, :] = x\n}\n";
+  Request request{text + step + end};
+  request.target.architecture = 90;
+  request.target.threads = 128;
+  CHECK(has(lowered(request).text, "R\"ptx("));
+  for (int i = 0; i < 400; ++i) text += step;
+  request.text = text + end;
+  const Lowered result = lowered(request);
+  CHECK(!has(result.text, "R\"ptx("));
+  CHECK(has(result.notes, "compiled as CUDA C++: PTX has no code for so many instructions"));
+}
+
 }  // namespace kachel::lowering::ptx

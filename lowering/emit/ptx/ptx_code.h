@@ -38,6 +38,7 @@ class Code {
   void line(fmt::format_string<Args...> format, Args&&... args) {
     say(fmt::format(format, std::forward<Args>(args)...));
   }
+  size_t lines() const { return lines_.size(); }
   void label(const std::string& name) { say(name + ":"); }
   std::string new_label() { return fmt::format("L{}", labels_++); }
 

@@ -36,7 +36,10 @@ void Statements::only_where(const Value& condition, const std::string& line) {
 }
 
 void Statements::block(const LoopBlock& body) {
+  // The assembler takes more than proportional time; NVRTC's optimiser would leave loops rolled.
+  constexpr size_t kMostLines = 40000;
   for (size_t i = 0; i < body.size(); ++i) {
+    if (code_.lines() > kMostLines) expressions_.lacks("so many instructions");
     body_ = &body;
     at_ = i;
     const GroupRun run = group_run(body, i);
