@@ -38,6 +38,8 @@ struct GroupRun {
   std::vector<Product> products;
 };
 GroupRun group_run(const LoopBlock& body, size_t at);
+// An element's type in instructions of tensor cores, where f32 is tf32.
+const char* tensor_core_type(ir::DType type);
 // Of one product: the instruction with its types; what follows its operands: the signs of A and B, which integers do
 // not know, then which of the operands in memory have k down their rows, for 16 bits.
 std::string group_instruction(const LoopIntrinsic& mma);

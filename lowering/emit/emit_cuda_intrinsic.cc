@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lowering/loop_ir/phases.h"
 #include "lowering/machine/machine.h"
 
 namespace kachel::lowering {
@@ -12,11 +13,6 @@ std::string CudaIntrinsics::first_only() const {
 
 std::string CudaIntrinsics::peers(const LoopIntrinsic& node) {
   return fmt::format("(u32)({:#x}ull >> 8 * {}) & 0xff", node.peers, expressions_.name(kernel_.rank));
-}
-const LoopPhases* CudaIntrinsics::turns(const LoopIntrinsic& node) const {
-  for (const LoopPhases& phases : kernel_.phases)
-    if (phases.turns && phases.buffer == node.operands[0].buffer) return &phases;
-  return nullptr;
 }
 
 std::string CudaIntrinsics::at(const LoopIntrinsic& node, size_t i) {
@@ -88,13 +84,13 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
       say("{}kachel_phase_expect({}, {});", first_only(), at(0), node.immediate);
       break;
     case Kind::kPhaseWait:
-      if (turns(node))
+      if (turns_of(kernel_, node))
         say("kachel_take_turn({});", expressions_.text(node.operands[0].index, false));
       else
         say("kachel_phase_wait({}, {});", at(0), expressions_.text(node.coordinates[0], false));
       break;
     case Kind::kPhaseArrive:
-      if (turns(node))
+      if (turns_of(kernel_, node))
         say("kachel_pass_turn({});", expressions_.text(node.operands[0].index, false));
       else if (node.peers)
         say("{}kachel_phase_tell<{}>({}, {});", node.by_group ? "" : "__syncwarp(), ",

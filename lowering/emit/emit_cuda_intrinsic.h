@@ -22,7 +22,6 @@ class CudaIntrinsics {
  private:
   std::string first_only() const;
   std::string peers(const LoopIntrinsic& node);
-  const LoopPhases* turns(const LoopIntrinsic& node) const;
   void packed_math(const LoopIntrinsic& node);
   template <class... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) {

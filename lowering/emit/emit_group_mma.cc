@@ -15,25 +15,6 @@ namespace {
 
 using ir::DType;
 
-const char* ptx_type(DType type) {
-  switch (type) {
-    case DType::F16:
-      return "f16";
-    case DType::BF16:
-      return "bf16";
-    case DType::F32:
-      return "tf32";
-    case DType::F8E4M3:
-      return "e4m3";
-    case DType::F8E5M2:
-      return "e5m2";
-    case DType::I8:
-      return "s8";
-    default:
-      return "u8";
-  }
-}
-
 std::string form_name(const LoopIntrinsic& mma) {
   return fmt::format("kachel_group_mma_{}_{}_n{}{}{}{}", ir::name(mma.type), ir::name(mma.type_b), mma.immediate,
                      mma.view_a.swizzle ? "" : "_registers", mma.view_a.transpose ? "_a_down" : "",
@@ -67,6 +48,25 @@ const LoopIntrinsic* group_mma_at(const LoopBlock& body, size_t at) {
 
 }  // namespace
 
+const char* tensor_core_type(DType type) {
+  switch (type) {
+    case DType::F16:
+      return "f16";
+    case DType::BF16:
+      return "bf16";
+    case DType::F32:
+      return "tf32";
+    case DType::F8E4M3:
+      return "e4m3";
+    case DType::F8E5M2:
+      return "e5m2";
+    case DType::I8:
+      return "s8";
+    default:
+      return "u8";
+  }
+}
+
 uint64_t matrix_descriptor(const LoopIntrinsic::MatrixView& view) {
   const uint64_t mode = view.swizzle == 128 ? 1 : view.swizzle == 64 ? 2 : 3;
   return static_cast<uint64_t>(view.slab / 16) << 16 | static_cast<uint64_t>(view.stride / 16) << 32 | mode << 62;
@@ -74,7 +74,7 @@ uint64_t matrix_descriptor(const LoopIntrinsic::MatrixView& view) {
 
 std::string group_instruction(const LoopIntrinsic& mma) {
   return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{}", mma.immediate, 256 / ir::bits(mma.type),
-                     ir::is_float(mma.type) ? "f32" : "s32", ptx_type(mma.type), ptx_type(mma.type_b));
+                     ir::is_float(mma.type) ? "f32" : "s32", tensor_core_type(mma.type), tensor_core_type(mma.type_b));
 }
 
 std::string group_flags(const LoopIntrinsic& mma) {

@@ -20,18 +20,20 @@ LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate = 0);
 // Calls fn(statement) on each statement, those of nested blocks included.
 template <class Fn>
 void for_each_statement(const LoopBlock& body, const Fn& fn) {
-  for (const LoopStmt& stmt : body) {
-    fn(stmt);
-    if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) for_each_statement(loop->body, fn);
-    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) for_each_statement(threads->body, fn);
-    if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-      for_each_statement(branch->then_body, fn);
-      for_each_statement(branch->else_body, fn);
-    }
-    if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-      for_each_statement(pipeline->produce, fn);
-      for_each_statement(pipeline->consume, fn);
-    }
+  for (const LoopStmt& stmt : body) for_each_statement(stmt, fn);
+}
+template <class Fn>
+void for_each_statement(const LoopStmt& stmt, const Fn& fn) {
+  fn(stmt);
+  if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) for_each_statement(loop->body, fn);
+  if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) for_each_statement(threads->body, fn);
+  if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+    for_each_statement(branch->then_body, fn);
+    for_each_statement(branch->else_body, fn);
+  }
+  if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
+    for_each_statement(pipeline->produce, fn);
+    for_each_statement(pipeline->consume, fn);
   }
 }
 

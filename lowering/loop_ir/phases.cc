@@ -27,4 +27,10 @@ void end_phase(const LoopPipeline::Bulk::State& state, const PhaseState& now, in
       {LoopStore{state.parity, int32(0), choose(ir::make_typed(Op::kBitXor, {now.parity, int32(1)}), now.parity)}});
 }
 
+const LoopPhases* turns_of(const LoopKernel& kernel, const LoopIntrinsic& node) {
+  for (const LoopPhases& phases : kernel.phases)
+    if (phases.turns && phases.buffer == node.operands[0].buffer) return &phases;
+  return nullptr;
+}
+
 }  // namespace kachel::lowering

@@ -15,4 +15,7 @@ PhaseState begin_phase(const LoopPipeline::Bulk::State& state, const ir::VarRef&
 // On to the next stage; behind the last one the first follows with the other parity.
 void end_phase(const LoopPipeline::Bulk::State& state, const PhaseState& now, int64_t depth, LoopBlock* out);
 
+// The turns that the intrinsic's first operand stands for; null: it is a barrier of phases like any other.
+const LoopPhases* turns_of(const LoopKernel& kernel, const LoopIntrinsic& node);
+
 }  // namespace kachel::lowering

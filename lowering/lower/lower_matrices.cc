@@ -3,6 +3,7 @@
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 
@@ -15,10 +16,6 @@ namespace {
 
 constexpr int64_t kNeighbours = 8;   // elements of a matrix's row
 constexpr int64_t kMostLoaded = 64;  // registers of 16 bits, of a tile that a region reads
-
-ir::TileRef whole(const ir::BufferRef& tile) {
-  return {tile, std::vector<ir::AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
-}
 
 }  // namespace
 
@@ -52,14 +49,14 @@ bool TileLowering::suits_matrices(const ir::BufferRef& tile, const FragmentLayou
       placements_.at(tile.get()).storage != type || tile_shape(tile) != layout.shape() ||
       layout.registers() > kMostLoaded)
     return false;
-  return layout.matrix_rows() && layout.replicas().empty() && vector_width(slice(whole(tile))) >= kNeighbours;
+  return layout.matrix_rows() && layout.replicas().empty() && vector_width(slice(whole_tile(tile))) >= kNeighbours;
 }
 
 ir::BufferRef TileLowering::load_matrices(const ir::BufferRef& tile, const FragmentLayout& layout) {
   const FragmentLayout rows = *layout.matrix_rows();
   const ir::BufferRef loaded =
       temporary(tile->name + "_part", tile->type.dtype, ir::Scope::kRegister, layout.registers());
-  const ir::TileRef all = whole(tile);
+  const ir::TileRef all = whole_tile(tile);
   const Slice from = slice(all);
   // No loop: products may be under way, and control flow around shared memory waits for them.
   for (int64_t at = 0; at < layout.registers(); at += kNeighbours) {

@@ -82,10 +82,8 @@ class Mover {
     }
     for (auto stmt = behind; stmt != body->end(); ++stmt) replace_uses(sum, to, &*stmt);
     const ir::Loc loc = last->loc;
-    const auto whole = [](const BufferRef& tile) {
-      return ir::TileRef{tile, std::vector<ir::AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
-    };
-    body->insert(planted(Planted::kMovedEarly) ? behind - 1 : behind, {loc, ir::CopyStmt{whole(to), whole(sum)}});
+    body->insert(planted(Planted::kMovedEarly) ? behind - 1 : behind,
+                 {loc, ir::CopyStmt{whole_tile(to), whole_tile(sum)}});
     return true;
   }
 

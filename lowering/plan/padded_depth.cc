@@ -20,9 +20,7 @@ using ir::BufferRef;
 constexpr int64_t kDepthBytes = 32;
 
 bool is_plain(const ir::TileRef& tile) {
-  return !tile.within_first && !tile.pad && std::all_of(tile.axes.begin(), tile.axes.end(), [](const AxisSpec& axis) {
-    return axis.kind == AxisSpec::Kind::kWhole;
-  });
+  return !tile.within_first && !tile.pad && has_whole_axes(tile);
 }
 
 // The slice's axis that is the tile's `axis`; none where it picks rows by an index tensor or is of another rank.

@@ -113,7 +113,7 @@ class Parter {
       if (region && scales(*region, sum.get())) scale(region, sum, parts);
     }
     const ir::Loc loc = (*body)[at].loc;
-    body->insert(body->begin() + static_cast<int64_t>(at) + 1, {loc, ir::CopyStmt{whole(sum), whole(parts)}});
+    body->insert(body->begin() + static_cast<int64_t>(at) + 1, {loc, ir::CopyStmt{whole_tile(sum), whole_tile(parts)}});
     for (auto place = body->begin(); place != body->end(); ++place) {
       auto* decl = std::get_if<ir::DeclStmt>(&place->node);
       if (!decl || decl->buffer != sum) continue;
@@ -129,9 +129,6 @@ class Parter {
       return node->kind == ExprKind::kLoad && node->buffer == sum ? ir::make_load(parts, node->args) : node;
     });
     std::get<ir::AssignStmt>(region->body[1].node).buffer = parts;
-  }
-  static ir::TileRef whole(const BufferRef& tile) {
-    return {tile, std::vector<ir::AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
   }
 
   const ir::Kernel& kernel_;

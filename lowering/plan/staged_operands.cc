@@ -6,6 +6,7 @@
 #include "ir/parallel.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/placement.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -46,7 +47,7 @@ class Stager {
       const ir::Loc loc = stmt.loc;
       out.push_back(std::move(stmt));
       for (const BufferRef& tile : staged)
-        out.push_back({loc, ir::CopyStmt{whole(tile), whole(parts_.at(tile.get()))}});
+        out.push_back({loc, ir::CopyStmt{whole_tile(tile), whole_tile(parts_.at(tile.get()))}});
     }
     return out;
   }
@@ -57,13 +58,6 @@ class Stager {
   }
 
  private:
-  static ir::TileRef whole(const BufferRef& tile) {
-    ir::TileRef ref;
-    ref.buffer = tile;
-    ref.axes.resize(tile->shape.size());
-    return ref;
-  }
-
   // Lets the region write fragments instead; the operands that are to be filled with them.
   std::vector<BufferRef> stage(ir::ParallelStmt* region) {
     std::vector<BufferRef> staged;

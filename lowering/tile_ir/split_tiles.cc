@@ -10,6 +10,7 @@
 #include "ir/instantiate.h"
 #include "ir/visit.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -43,11 +44,6 @@ std::optional<Place> place_of(const ExprRef& index) {
     if (var->kind == ExprKind::kVar && offset->kind == ExprKind::kInt) return Place{var->var, offset->int_value};
   }
   return std::nullopt;
-}
-
-bool is_whole_tile(const ir::TileRef& tile) {
-  return std::all_of(tile.axes.begin(), tile.axes.end(),
-                     [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
 }
 
 // The slice's axis that is the tile's `axis`; slice.axes.size() if it has fewer.
@@ -90,7 +86,7 @@ class Splits {
       const bool is_fill = std::holds_alternative<ir::FillStmt>(stmt.node);
       ir::for_each_tile(stmt, [&](const ir::TileRef& tile, bool) {
         const bool is_side = copy && (&tile == &copy->dst || &tile == &copy->src);
-        if (!(is_side || is_fill) || !is_whole_tile(tile)) refused_.insert(tile.buffer.get());
+        if (!(is_side || is_fill) || !has_whole_axes(tile)) refused_.insert(tile.buffer.get());
       });
       ir::for_each_expr(stmt, [&](const ExprRef& expr) { refuse_loads(expr); });
       if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) block(loop->body);

@@ -1,5 +1,7 @@
 #include "lowering/tile_ir/tile_uses.h"
 
+#include <algorithm>
+
 namespace kachel::lowering {
 
 void note_loads(const ir::ExprRef& expr, BufferSet* buffers) {
@@ -129,6 +131,15 @@ void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* 
 
 void note_uses(const ir::Stmt& stmt, BufferSet* buffers) {
   std::visit(Uses(buffers), stmt.node);
+}
+
+ir::TileRef whole_tile(const ir::BufferRef& tile) {
+  return {tile, std::vector<ir::AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
+}
+
+bool has_whole_axes(const ir::TileRef& slice) {
+  return std::all_of(slice.axes.begin(), slice.axes.end(),
+                     [](const ir::AxisSpec& axis) { return axis.kind == ir::AxisSpec::Kind::kWhole; });
 }
 
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {

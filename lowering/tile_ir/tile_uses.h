@@ -19,6 +19,10 @@ void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
 // Puts `to`, which has the shape and the type of `from`, in its place throughout the statement.
 void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* stmt);
 
+// All of the tile, and whether a slice is written so: no ranges.
+ir::TileRef whole_tile(const ir::BufferRef& tile);
+bool has_whole_axes(const ir::TileRef& slice);
+
 // Statements that use the buffer, of which loops and branches are none.
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body);
 // Whether it is `tile[i, ...]` with the region's variables in their order.

@@ -31,11 +31,6 @@ bool names_rows(const ir::TileRef& tile) {
   return std::any_of(tile.axes.begin(), tile.axes.end(), [](const AxisSpec& axis) { return axis.gather != nullptr; });
 }
 
-bool is_whole_tile(const ir::TileRef& tile) {
-  return std::all_of(tile.axes.begin(), tile.axes.end(),
-                     [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kWhole; });
-}
-
 // Which buffers can be exchanged. What is copied from one to another is exchanged on both sides or on neither.
 class Exchanged {
  public:
@@ -77,7 +72,7 @@ class Exchanged {
   // Of a tensor, what is a tile of the two last axes.
   static bool fills(const ir::CopyStmt& copy) {
     return copy.src.buffer->scope == ir::Scope::kGlobal && keeps_both(copy.src) && !names_rows(copy.src) &&
-           !copy.src.within_first && copy.dst.buffer->scope == ir::Scope::kShared && is_whole_tile(copy.dst) &&
+           !copy.src.within_first && copy.dst.buffer->scope == ir::Scope::kShared && has_whole_axes(copy.dst) &&
            copy.atomic == ir::AtomicOp::kNone;
   }
   // Of a tensor, what is a tile of one of them or of none: the tile stays as it is.

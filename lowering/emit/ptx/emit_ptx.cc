@@ -110,8 +110,7 @@ class Emitter {
     Expressions& expressions = statements_.expressions();
     // A register of its own: a producer's thread has another number than what is known of those that compute.
     const Value thread =
-        code_.pure(Class::kB32, kernel_.teams > 1 ? "rem.u32" : "mov.b32",
-                   kernel_.teams > 1 ? std::vector{tid(), whole(kernel_.threads)} : std::vector{tid()});
+        kernel_.teams > 1 ? statements_.thread() : code_.pure(Class::kB32, "mov.b32", {statements_.thread()});
     if (kernel_.thread) expressions.bind_own(kernel_.thread, thread);
     if (kernel_.team)
       expressions.bind(kernel_.team, of_warp(code_.pure(Class::kB32, "div.u32", {tid(), whole(kernel_.threads)})));
@@ -181,11 +180,7 @@ class Emitter {
     // A block's shared memory is given away when it ends.
     const bool stores_boxes = std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(),
                                           [](const LoopBuffer& buffer) { return buffer.of_warps; });
-    if (stores_boxes) {
-      const Value lane = code_.compare("eq", "s32", code_.bits("and", tid(), whole(31)), whole(0));
-      code_.line("@{} cp.async.bulk.wait_group.read 0;", lane.text);
-      code_.line("bar.warp.sync -1;");
-    }
+    if (stores_boxes) statements_.wait_for_box_stores(0);
   }
 
   void tiles(const LoopBlock& body) {
@@ -206,8 +201,7 @@ class Emitter {
       const Value round = code_.sub(number, first), rest = code_.sub(count, round);
       const Value last = code_.add(code_.pure(Class::kB64, "min.s64", {step, rest}), Code::integer(-1, 64));
       const Value from_last = code_.add(round, code_.sub(last, first));
-      const Value is_back = code_.settled(code_.compare("ne", "b32", back, whole(0)));
-      tile(code_.select(is_back, from_last, number));
+      tile(code_.select(code_.compare("ne", "b32", back, whole(0)), from_last, number));
       code_.line("xor.b32 {0}, {0}, 1;", back.text);
       code_.written(back);
     });

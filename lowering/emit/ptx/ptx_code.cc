@@ -47,14 +47,14 @@ std::string Code::key(const char* instruction, const std::vector<Value>& operand
 
 Value Code::pure(Class kind, const char* instruction, const std::vector<Value>& operands) {
   std::string name = key(instruction, operands);
-  for (auto known = known_.rbegin(); known != known_.rend(); ++known)
-    if (const auto found = known->results.find(name); found != known->results.end()) return found->second;
+  for (auto scope = results_.rbegin(); scope != results_.rend(); ++scope)
+    if (const auto found = scope->find(name); found != scope->end()) return found->second;
   const Value result = fresh(kind);
   std::string list = result.text;
   for (const Value& operand : operands) list += ", " + operand.text;
   say(fmt::format("{} {};", instruction, list), false, true);
   last_key_ = name;
-  known_.back().results.emplace(std::move(name), result);
+  results_.back().emplace(std::move(name), result);
   return result;
 }
 
@@ -72,16 +72,12 @@ void Code::assign(const Value& variable, const Value& value, bool only_use) {
     if (last.compare(at, value.text.size() + 1, value.text + ",") == 0) {
       last.replace(at, value.text.size(), variable.text);
       lines_.back().removable = false;
-      known_.back().results.erase(last_key_);
+      results_.back().erase(last_key_);
       last_key_.clear();
       return written(variable);
     }
   }
-  if (variable.kind == Class::kPred)
-    line("setp.ne.b32 {}, {}, 0;", variable.text,
-         value.constant ? value.text : pure(Class::kB32, "selp.b32", {integer(1, 32), integer(0, 32), value}).text);
-  else
-    line("mov.{} {}, {};", kTypes[static_cast<size_t>(variable.kind)], variable.text, value.text);
+  line("mov.{} {}, {};", kTypes[static_cast<size_t>(variable.kind)], variable.text, value.text);
   written(variable);
 }
 
@@ -96,10 +92,7 @@ Value Code::loaded(Class kind) {
 Value Code::settled(const Value& value) {
   if (!versions_.count(value.text)) return value;
   const Value copy = fresh(value.kind);
-  if (value.kind == Class::kPred)
-    line("and.pred {}, {}, {};", copy.text, value.text, value.text);
-  else
-    line("mov.{} {}, {};", kTypes[static_cast<size_t>(value.kind)], copy.text, value.text);
+  line("mov.{} {}, {};", kTypes[static_cast<size_t>(value.kind)], copy.text, value.text);
   return copy;
 }
 

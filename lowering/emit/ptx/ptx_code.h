@@ -2,9 +2,8 @@
 // optimiser's time for each instruction, so none is written that a constant, an earlier result or an address's offset
 // can stand for; the assembler does the rest. Source of the syntax: PTX ISA 9.0.
 //
-// Registers are written once, but for those that set() and mutable registers' owners name: loop counters and elements
-// of register arrays. A result is found again where its instruction dominates (scopes) and none of its operands has
-// been written since (versions).
+// Registers are written once, but for variables (elements of register arrays, mostly) and loop counters. A result is
+// found again where its instruction dominates (scopes) and none of its operands has been written since (versions).
 #pragma once
 #include <fmt/format.h>
 
@@ -80,7 +79,7 @@ class Code {
   // Not negative as a signed number.
   bool natural(const Value& value) const;
 
-  // A register that is written more than once.
+  // A register that is written more than once; no predicate.
   Value variable(Class kind);
   void written(const Value& variable) { ++versions_[variable.text]; }
   // variable = value; as the result of the instruction before where that made it for nothing else.
@@ -92,8 +91,8 @@ class Code {
   // Results found from here on are forgotten at the end: code that may not be reached.
   class Scope {
    public:
-    explicit Scope(Code* code) : code_(code) { code_->known_.emplace_back(); }
-    ~Scope() { code_->known_.pop_back(); }
+    explicit Scope(Code* code) : code_(code) { code_->results_.emplace_back(); }
+    ~Scope() { code_->results_.pop_back(); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
@@ -124,9 +123,6 @@ class Code {
   std::string text() const;
 
  private:
-  struct Known {
-    std::unordered_map<std::string, Value> results;
-  };
   std::string key(const char* instruction, const std::vector<Value>& operands) const;
 
   struct Line {
@@ -139,7 +135,7 @@ class Code {
   std::string last_key_;  // of the last line, if that is a pure instruction
   int counts_[5] = {};
   int labels_ = 0, epoch_ = 0;
-  std::vector<Known> known_ = std::vector<Known>(1);
+  std::vector<std::unordered_map<std::string, Value>> results_{1};  // by instruction and operands, a map a scope
   std::unordered_map<std::string, int> versions_;
   std::unordered_map<std::string, Sum> sums_;
   std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made

@@ -10,21 +10,13 @@ using ir::DType;
 using ir::ExprKind;
 using ir::ExprRef;
 
-namespace {
-
-int width(DType type) {
-  return ir::bits(ir::compute_type(type));
-}
-
-}  // namespace
-
 Value Expressions::cast(const ExprRef& e) {
   const DType to = e->cast_type.dtype, from = e->args[0]->type;
   const Value value = of(e->args[0]);
   if (to == DType::Bool) {
     if (from == DType::Bool) return value;
     return code_.compare(ir::is_float(from) ? "neu" : "ne", number_type(from), value,
-                         ir::is_float(from) ? Code::number(0) : Code::integer(0, width(from)));
+                         ir::is_float(from) ? Code::number(0) : Code::integer(0, width_of_type(from)));
   }
   if (ir::is_float(to)) {
     Value number = value;
@@ -55,7 +47,7 @@ Value Expressions::cast(const ExprRef& e) {
                       {code_.pure(kind, "max.s32", {number, Code::integer(lo, 32)}), Code::integer(hi, 32)});
   }
   if (from == DType::Bool) {
-    const int bits = width(to);
+    const int bits = width_of_type(to);
     return code_.select(value, Code::integer(1, bits), Code::integer(0, bits));
   }
   if (ir::bits(to) == 64) return code_.widened(value, ir::is_signed(from));
@@ -68,7 +60,7 @@ Value Expressions::cast(const ExprRef& e) {
 
 // By zero gives 0, and the smallest number by -1 wraps.
 Value Expressions::quotient(const ExprRef& e, const Value& a, const Value& b, bool rest) {
-  const int bits = width(e->type);
+  const int bits = width_of_type(e->type);
   const Interval divisors = kernel_.ranges.of(e->args[1]);
   const bool natural =
       !ir::is_signed(e->type) || ((kernel_.ranges.of(e->args[0]).lo >= 0 || code_.natural(a)) && divisors.lo >= 0);
@@ -98,7 +90,7 @@ Value Expressions::quotient(const ExprRef& e, const Value& a, const Value& b, bo
 }
 
 Value Expressions::rounded_up(const ExprRef& e, const Value& a, const Value& b) {
-  const int bits = width(e->type);
+  const int bits = width_of_type(e->type);
   const char* type = number_type(e->type);
   const Value whole = quotient(e, a, b, false), rest = quotient(e, a, b, true), zero = Code::integer(0, bits);
   const Value more = kernel_.ranges.of(e->args[1]).lo >= 1 || !ir::is_signed(e->type)

@@ -37,13 +37,9 @@ Class class_of_type(DType type) {
   }
 }
 
-namespace {
-
-int width(DType type) {
+int width_of_type(DType type) {
   return ir::bits(ir::compute_type(type));
 }
-
-}  // namespace
 
 Value Expressions::lacks(const std::string& what, Class kind) {
   if (missing_.empty()) missing_ = what;
@@ -61,7 +57,7 @@ void Expressions::bind_own(const ir::VarRef& var, const Value& value) {
 Value Expressions::of(const ExprRef& e) {
   switch (e->kind) {
     case ExprKind::kInt:
-      return Code::integer(e->int_value, width(e->type));
+      return Code::integer(e->int_value, width_of_type(e->type));
     case ExprKind::kBool:
       return Code::truth(e->int_value != 0);
     case ExprKind::kFloat:
@@ -71,7 +67,7 @@ Value Expressions::of(const ExprRef& e) {
       return named == names_.end() ? lacks("the name " + e->var->name, class_of_type(e->type)) : named->second;
     }
     case ExprKind::kLoad:
-      return load(e);
+      return ir::bits(e->buffer->type.dtype) == 4 ? load_nibble(e) : memory_.load(place(e->buffer, e->args[0]));
     case ExprKind::kCast:
       return cast(e);
     case ExprKind::kApply:
@@ -84,7 +80,7 @@ Value Expressions::of(const ExprRef& e) {
 
 Place Expressions::place(const ir::BufferRef& buffer, const ExprRef& index) {
   const Buffer& to = memory_.of(buffer);
-  Place out{&to, {}, 0, 0};
+  Place out{&to, to.type, {}, 0, 0};
   if (to.space == Space::kRegister) {
     const Value at = of(index);
     const int64_t each = std::max(32 / ir::bits(to.type), 1), count = static_cast<int64_t>(to.registers.size()) * each;
@@ -102,7 +98,7 @@ Place Expressions::place(const ir::BufferRef& buffer, const ExprRef& index) {
     out.offset = sum.offset;
     return out;
   }
-  const bool narrow = width(index->type) == 32;
+  const bool narrow = width_of_type(index->type) == 32;
   const Code::Sum sum = code_.split(narrow ? of(index) : wide(index));
   out.offset = sum.offset * size;
   // Offsets of instructions have 24 bits.
@@ -126,7 +122,7 @@ Place Expressions::place(const ir::BufferRef& buffer, const ExprRef& index) {
 }
 
 Value Expressions::low(const ExprRef& e) {
-  if (width(e->type) == 32) return of(e);
+  if (width_of_type(e->type) == 32) return of(e);
   if (e->kind == ExprKind::kCast && is_integer(e->args[0]->type)) return low(e->args[0]);
   if (e->kind == ExprKind::kApply) {
     if (e->op == Op::kAdd) return code_.add(low(e->args[0]), low(e->args[1]));
@@ -149,21 +145,12 @@ Value Expressions::wide(const ExprRef& e) {
   return of(e);
 }
 
-Value Expressions::load(const ExprRef& e) {
-  const DType type = e->buffer->type.dtype;
-  if (ir::bits(type) == 4) return load_nibble(e);
-  const Place from = place(e->buffer, e->args[0]);
-  const std::optional<Value> value = memory_.load(from);
-  return value ? *value : lacks(fmt::format("loads of {}", ir::name(type)), class_of_type(type));
-}
-
 // 4-bit elements, which are in tensors only, the lower half of a byte first.
 Value Expressions::load_nibble(const ExprRef& e) {
   const Buffer& from = memory_.of(e->buffer);
   const Value at = code_.widened(of(e->args[0]), ir::is_signed(e->args[0]->type));
   const Value address = code_.add(from.base, code_.shift(at, Code::integer(1, 32), false, true));
-  const Buffer bytes{from.space, DType::U8, from.base, {}};
-  const Value byte = memory_.load_bits({&bytes, address, 0, 0});
+  const Value byte = memory_.load_bits({&from, DType::U8, address, 0, 0});
   const Value odd = code_.bits("and", code_.narrowed(at), Code::integer(1, 32));
   const Value first = code_.mul(odd, Code::integer(4, 32)), four = Code::integer(4, 32);
   return code_.pure(Class::kB32, e->buffer->type.dtype == DType::I4 ? "bfe.s32" : "bfe.u32", {byte, first, four});
@@ -208,7 +195,7 @@ Value Expressions::apply(const ExprRef& e) {
   if (is_integer(e->type)) {
     switch (op) {
       case Op::kNeg:
-        return code_.sub(Code::integer(0, width(e->type)), args[0]);
+        return code_.sub(Code::integer(0, width_of_type(e->type)), args[0]);
       case Op::kAdd:
         return code_.add(args[0], args[1]);
       case Op::kSub:
@@ -216,7 +203,7 @@ Value Expressions::apply(const ExprRef& e) {
       case Op::kMul:
         return code_.mul(args[0], args[1]);
       case Op::kBitNot:
-        return code_.bits("xor", args[0], Code::integer(-1, width(e->type)));
+        return code_.bits("xor", args[0], Code::integer(-1, width_of_type(e->type)));
       case Op::kBitAnd:
         return code_.bits("and", args[0], args[1]);
       case Op::kBitOr:

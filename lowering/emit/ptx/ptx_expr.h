@@ -31,7 +31,6 @@ class Expressions {
   Value lacks(const std::string& what, Class kind = Class::kB32);
 
  private:
-  Value load(const ir::ExprRef& expr);
   Value load_nibble(const ir::ExprRef& expr);
   Value cast(const ir::ExprRef& expr);
   Value apply(const ir::ExprRef& expr);
@@ -56,7 +55,9 @@ class Expressions {
   std::string missing_;
 };
 
-const char* number_type(ir::DType type);  // "s32", "u64", "f32", ...
+// Of values of the type as they are computed with: "s32", "u64", "f32", ...; the registers; bits.
+const char* number_type(ir::DType type);
 Class class_of_type(ir::DType type);
+int width_of_type(ir::DType type);
 
 }  // namespace kachel::lowering::ptx

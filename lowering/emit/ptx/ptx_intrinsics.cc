@@ -1,227 +1,94 @@
-// What threads and warps do by themselves: copies, matrices for mma.sync, pairs of 16-bit numbers.
+// Intrinsics: which function writes each, and those that take a line or a few.
 #include "lowering/emit/ptx/ptx_statements.h"
+#include "lowering/loop_ir/phases.h"
 
 namespace kachel::lowering::ptx {
 
-using ir::DType;
 using Kind = LoopIntrinsic::Kind;
 
-namespace {
-
-const char* float_name(DType type) {
-  return type == DType::F16 ? "f16" : "bf16";
-}
-const char* mma_type(DType type) {
-  switch (type) {
-    case DType::F16:
-      return "f16";
-    case DType::BF16:
-      return "bf16";
-    case DType::F32:
-      return "tf32";
-    case DType::F8E4M3:
-      return "e4m3";
-    case DType::F8E5M2:
-      return "e5m2";
-    case DType::I8:
-      return "s8";
-    default:
-      return "u8";
-  }
-}
-std::string list(const std::vector<std::string>& registers) {
-  return fmt::format("{{{}}}", fmt::join(registers, ", "));
-}
-
-}  // namespace
-
-bool Statements::copies(const LoopIntrinsic& node) {
+void Statements::statement(const LoopIntrinsic& node) {
   switch (node.kind) {
-    case Kind::kCopyVector: {
-      const Value guard = code_.settled(condition(node.guard));
-      const int64_t bytes = node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
-      if (!memory_.copy(at(node, 0), at(node, 1), bytes, guard)) expressions_.lacks("a guarded copy of registers");
-      return true;
-    }
-    case Kind::kCopyAsync: {
-      const int64_t bytes = node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
-      const Value guard = condition(node.guard);
-      const Place to = at(node, 0), from = at(node, 1);
-      const std::string cache = bytes == 16 ? "cg" : "ca";
-      if (guard.is(1)) {
-        code_.line("cp.async.{}.shared.global {}, {}, {};", cache, to.text(), from.text(), bytes);
-        return true;
-      }
-      const Value read = code_.select(guard, Code::integer(bytes, 32), Code::integer(0, 32));
-      code_.line("cp.async.{}.shared.global {}, {}, {}, {};", cache, to.text(), from.text(), bytes, read.text);
-      return true;
-    }
+    case Kind::kCopyVector:
+      return copy_vector(node);
+    case Kind::kCopyAsync:
+      return copy_async(node);
     case Kind::kAsyncCommit:
-      code_.line("cp.async.commit_group;");
-      return true;
+      return code_.line("cp.async.commit_group;");
     case Kind::kAsyncWait:
-      code_.line("cp.async.wait_group {};", node.immediate);
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool Statements::matrices(const LoopIntrinsic& node) {
-  switch (node.kind) {
-    case Kind::kLoadMatrix: {
-      const Place to = at(node, 0);
-      code_.line("ldmatrix.sync.aligned.m8n8.x{}{}.shared.b16 {}, {};", node.immediate, node.transpose ? ".trans" : "",
-                 list(memory_.words(to, node.immediate)), at(node, 1).text());
-      memory_.written(to, node.immediate);
-      return true;
-    }
+      return code_.line("cp.async.wait_group {};", node.immediate);
+    case Kind::kLoadShifted:
+      return load_shifted(node);
+    case Kind::kStoreShifted:
+      return store_shifted(node);
+    case Kind::kLoadMatrix:
+      return load_matrix(node);
     case Kind::kStoreMatrix:
-      code_.line("stmatrix.sync.aligned.m8n8.x4.shared.b16 {}, {};", at(node, 0).text(),
-                 list(memory_.words(at(node, 1), 4)));
-      return true;
+      return code_.line("stmatrix.sync.aligned.m8n8.x4.shared.b16 {}, {};", at(node, 0).text(),
+                        braced(memory_.words(at(node, 1), 4)));
     case Kind::kMma:
-      mma(node);
-      return true;
-    case Kind::kDot4: {
-      const Place sum = at(node, 0);
-      const std::string c = memory_.words(sum, 1)[0];
-      code_.line("dp4a.{}.{} {}, {}, {}, {};", ir::is_signed(node.type) ? "s32" : "u32",
-                 ir::is_signed(node.type_b) ? "s32" : "u32", c, memory_.words(at(node, 1), 1)[0],
-                 memory_.words(at(node, 2), 1)[0], c);
-      memory_.written(sum, 1);
-      return true;
-    }
+      return mma(node);
+    case Kind::kDot4:
+      return dot4(node);
     case Kind::kQuadExchange:
-      quad_exchange(node);
-      return true;
-    default:
-      return false;
-  }
-}
-
-void Statements::mma(const LoopIntrinsic& node) {
-  const Place sums = at(node, 0);
-  const std::vector<std::string> a = memory_.words(at(node, 1), 4), b = memory_.words(at(node, 2), 2);
-  const std::string c = list(memory_.words(sums, 4));
-  const char* result = ir::is_float(node.type) ? "f32" : "s32";
-  const auto product = [&](int64_t depth, const std::string& types, const std::vector<std::string>& left,
-                           const std::vector<std::string>& right) {
-    code_.line("mma.sync.aligned.m16n8k{0}.row.col.{1}.{2}.{1} {3}, {4}, {5}, {3};", depth, result, types, c,
-               list(left), list(right));
-  };
-  const auto each = [&](const std::vector<std::string>& words, const auto& made) {
-    std::vector<std::string> out;
-    for (const std::string& word : words) out.push_back(made(word));
-    return out;
-  };
-  if (node.widened) {
-    // Four 8-bit floats to two pairs of f16. The order of k within an instruction is free as long as A and B agree: the
-    // first product takes the lower pair of every four, the second the upper.
-    for (const bool upper : {false, true}) {
-      const auto widened = [&](ir::DType type) {
-        return [&, type](const std::string& word) {
-          const auto [low, high] = memory_.halves(word);
-          return code_
-              .pure(Class::kB32, type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2",
-                    {upper ? high : low})
-              .text;
-        };
-      };
-      product(16, "f16.f16", each(a, widened(node.type)), each(b, widened(node.type_b)));
-    }
-  } else if (node.type == DType::F32) {
-    const auto rounded = [&](const std::string& word) {
-      const Value made = code_.fresh(Class::kB32);
-      code_.line("cvt.rna.tf32.f32 {}, {};", made.text, word);
-      return made.text;
-    };
-    product(8, "tf32.tf32", each(a, rounded), each(b, rounded));
-  } else {
-    product(256 / ir::bits(node.type), fmt::format("{}.{}", mma_type(node.type), mma_type(node.type_b)), a, b);
-  }
-  memory_.written(sums, 4);
-}
-
-// A 4 x 4 matrix of registers, a column a lane, is transposed.
-void Statements::quad_exchange(const LoopIntrinsic& node) {
-  const Place place = at(node, 0);
-  const std::vector<std::string> r = memory_.words(place, 4);
-  for (size_t mask = 1; mask < 4; mask <<= 1) {
-    const Value bit = code_.bits("and", tid_, Code::integer(static_cast<int64_t>(mask), 32));
-    const Value upper = code_.compare("ne", "s32", bit, Code::integer(0, 32));
-    for (size_t i = 0; i < 4; ++i) {
-      if (i & mask) continue;
-      const Value mine = code_.fresh(Class::kB32), other = code_.fresh(Class::kB32);
-      code_.line("selp.b32 {}, {}, {}, {};", mine.text, r[i], r[i | mask], upper.text);
-      code_.line("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", other.text, mine.text, mask);
-      code_.line("selp.b32 {}, {}, {}, {};", r[i], other.text, r[i], upper.text);
-      code_.line("selp.b32 {0}, {0}, {1}, {2};", r[i | mask], other.text, upper.text);
+      return quad_exchange(node);
+    case Kind::kUnpack:
+      return unpack(node);
+    case Kind::kConvertPair:
+      return convert_pair(node);
+    case Kind::kPackedMath:
+      return packed_math(node);
+    case Kind::kGroupMma:
+      return;  // written by block(), in runs
+    case Kind::kGroupFence:
+      return code_.line("wgmma.fence.sync.aligned;");
+    case Kind::kGroupCommit:
+      return code_.line("wgmma.commit_group.sync.aligned;");
+    case Kind::kGroupWait:
+      return code_.line("wgmma.wait_group.sync.aligned {};", node.immediate);
+    case Kind::kProxyFence:
+      return code_.line("fence.proxy.async.shared::cta;");
+    case Kind::kBulkCopy:
+      return bulk_copy(node);
+    case Kind::kBulkStore:
+      return bulk_store(node);
+    case Kind::kBulkStoreWait:
+      return wait_for_box_stores(node.immediate);
+    case Kind::kPhaseExpect:
+      return only_where(first_producer(), fmt::format("mbarrier.arrive.expect_tx.shared::cta.b64 _, {}, {};",
+                                                      at(node, 0).text(), node.immediate));
+    case Kind::kPhaseWait:
+      return turns_of(kernel_, node) ? turn("sync", node) : phase_wait(node);
+    case Kind::kPhaseArrive:
+      return turns_of(kernel_, node) ? turn("arrive", node) : phase_arrive(node);
+    case Kind::kPhaseCopied:
+      return code_.line("cp.async.mbarrier.arrive.noinc.shared::cta.b64 {};", at(node, 0).text());
+    case Kind::kInOrder: {
+      // A branch that is never taken, which the assembler's scheduler keeps to: grids have one dimension.
+      const Value rows = code_.fresh(Class::kB32);
+      code_.line("mov.u32 {}, %%nctaid.y;", rows.text);
+      return when(code_.compare("gt", "u32", rows, Code::integer(1, 32)), [&] { code_.line("trap;"); });
     }
   }
-  memory_.written(place, 4);
 }
 
-// In the mantissa of a power of two, whose last place counts ones, an integer needs no conversion: the power is taken
-// away together with the number.
-void Statements::unpack(const LoopIntrinsic& node) {
-  const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I4;
-  const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? 8 : 0), elements = node.operands[0].elements;
-  const float number = (half ? 1024.0f : 128.0f) + (is_signed ? 8.0f : 0.0f);
-  const int64_t bytes = node.immediate ? 4 : elements / 2, pairs = node.immediate ? 1 : elements / 2;
+int64_t Statements::bytes_of(const LoopIntrinsic& node) {
+  return node.operands[0].elements * ir::bits(node.operands[0].buffer->type.dtype) / 8;
+}
+
+void Statements::copy_vector(const LoopIntrinsic& node) {
+  const Value guard = condition(node.guard);
+  const Place from = at(node, 1), to = at(node, 0);
+  if (!memory_.copy(to, from, bytes_of(node), guard)) expressions_.lacks("a guarded copy of registers");
+}
+
+void Statements::copy_async(const LoopIntrinsic& node) {
+  const int64_t bytes = bytes_of(node);
+  const Value guard = condition(node.guard);
   const Place to = at(node, 0), from = at(node, 1);
-  const Value word = memory_.load_bytes(from, bytes);
-  const Value high = code_.fresh(Class::kB32);
-  code_.line("shr.u32 {}, {}, 4;", high.text, word.text);
-  Value first = Code::integer(0x4400, 32);
-  if (node.immediate)
-    first = code_.add(code_.mul(code_.bits("and", tid_, Code::integer(3, 32)), Code::integer(0x1111, 32)), first);
-  const Value base = code_.in_register(Code::integer(power * 0x10001, 32));
-  const Value less = node.operands.size() > 2
-                         ? code_.pure(Class::kF32, "add.f32", {*memory_.load(at(node, 2)), Code::number(number)})
-                         : Code::number(number);
-  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(less);
-  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", float_name(node.type), both.text, of_both.text);
-  const std::vector<std::string> words = memory_.words(to, pairs);
-  for (int64_t i = 0; i < pairs; ++i) {
-    const Value spread = code_.fresh(Class::kB32), placed = code_.fresh(Class::kB32);
-    code_.line("prmt.b32 {}, {}, {}, {};", spread.text, word.text, high.text,
-               code_.add(first, Code::integer(i * 0x1111, 32)).text);
-    // (x & 0x000f000f) ^ power
-    code_.line("lop3.b32 {}, {}, 0x000f000f, {}, 0x6a;", placed.text, spread.text, base.text);
-    code_.line("sub.rn.{}x2 {}, {}, {};", float_name(node.type), words[i], placed.text, both.text);
-  }
-  memory_.written(to, pairs);
-}
-
-bool Statements::packed(const LoopIntrinsic& node) {
-  if (node.kind == Kind::kConvertPair) {
-    const Place to = at(node, 0);
-    const std::vector<std::string> from = memory_.words(at(node, 1), 2);
-    code_.line("cvt.rn.{}x2.f32 {}, {}, {};", float_name(node.type), memory_.words(to, 1)[0], from[1], from[0]);
-    memory_.written(to, 1);
-    return true;
-  }
-  if (node.kind == Kind::kUnpack) {
-    unpack(node);
-    return true;
-  }
-  if (node.kind != Kind::kPackedMath) return false;
-  const auto words = [&](size_t operand, int64_t count) {
-    if (node.operands[operand].elements > 1) return memory_.words(at(node, operand), count);
-    const std::string number = memory_.words(at(node, operand), 1)[0];
-    const Value both = code_.fresh(Class::kB32);
-    code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", float_name(node.type), both.text, number);
-    return std::vector<std::string>(static_cast<size_t>(count), both.text);
-  };
-  const char* op = node.op == ir::Op::kMul ? "mul" : node.op == ir::Op::kAdd ? "add" : "sub";
-  const int64_t pairs = node.operands[0].elements / 2;
-  const Place place = at(node, 0);
-  const std::vector<std::string> to = memory_.words(place, pairs), a = words(1, pairs), b = words(2, pairs);
-  for (size_t i = 0; i < to.size(); ++i)
-    code_.line("{}.rn.{}x2 {}, {}, {};", op, float_name(node.type), to[i], a[i], b[i]);
-  memory_.written(place, pairs);
-  return true;
+  const char* const cache = bytes == 16 ? "cg" : "ca";
+  if (guard.is(1)) return code_.line("cp.async.{}.shared.global {}, {}, {};", cache, to.text(), from.text(), bytes);
+  const Value read = code_.select(guard, Code::integer(bytes, 32), Code::integer(0, 32));
+  code_.line("cp.async.{}.shared.global {}, {}, {}, {};", cache, to.text(), from.text(), bytes, read.text);
 }
 
 }  // namespace kachel::lowering::ptx

@@ -52,31 +52,33 @@ Value Memory::to_f8(const Value& number, DType type) {
   const Value pair = code_.pure(Class::kB16, name, {Code::number(0), number});
   return code_.pure(Class::kB32, "cvt.u32.u16", {pair});
 }
+Value Memory::f16_pair(const Value& pair, DType type) {
+  return code_.pure(Class::kB32, type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2", {pair});
+}
 Value Memory::from_f8(const Value& bits, DType type) {
   const Value pair = code_.pure(Class::kB16, "cvt.u16.u32", {bits});
-  const char* name = type == DType::F8E4M3 ? "cvt.rn.f16x2.e4m3x2" : "cvt.rn.f16x2.e5m2x2";
-  return code_.pure(Class::kF32, "cvt.f32.f16", {halves(code_.pure(Class::kB32, name, {pair}).text).first});
+  return code_.pure(Class::kF32, "cvt.f32.f16", {halves(f16_pair(pair, type).text).first});
 }
 
 Value Memory::part_of_word(const Place& place, bool is_signed) {
-  const int bits = ir::bits(place.buffer->type);
-  const int64_t each = packed(place.buffer->type);
+  const int bits = ir::bits(place.type);
+  const int64_t each = packed(place.type);
   const Value& word = place.buffer->registers[place.element / each];
   return code_.pure(Class::kB32, is_signed ? "bfe.s32" : "bfe.u32",
                     {word, Code::integer(place.element % each * bits, 32), Code::integer(bits, 32)});
 }
 void Memory::fill_word(const Place& place, const Value& value) {
-  const int bits = ir::bits(place.buffer->type);
-  const int64_t each = packed(place.buffer->type);
+  const int bits = ir::bits(place.type);
+  const int64_t each = packed(place.type);
   const Value& word = place.buffer->registers[place.element / each];
   code_.line("bfi.b32 {0}, {1}, {0}, {2}, {3};", word.text, value.text, place.element % each * bits, bits);
   code_.written(word);
 }
 
 Value Memory::load_bits(const Place& place) {
-  const DType type = place.buffer->type;
+  const DType type = place.type;
   const int bits = std::max(ir::bits(type), 8);
-  if (place.buffer->space == Space::kRegister)
+  if (place.in_registers())
     return bits >= 32 ? place.buffer->registers[place.element] : part_of_word(place, is_signed_narrow(type));
   const Value made = code_.loaded(class_of(type));
   const char* kind = bits == 64               ? "b64"
@@ -89,34 +91,22 @@ Value Memory::load_bits(const Place& place) {
 }
 
 void Memory::store_bits(const Place& place, const Value& value) {
-  const int bits = ir::bits(place.buffer->type);
-  if (place.buffer->space != Space::kRegister)
+  const int bits = ir::bits(place.type);
+  if (!place.in_registers())
     return code_.line("st.{}.b{} {}, {};", space_name(place.buffer->space), bits, place.text(), value.text);
   if (bits < 32) return fill_word(place, value);
   code_.assign(place.buffer->registers[place.element], value, false);
 }
 
-namespace {
-
-// The same memory as one of elements of so many bytes.
-Buffer in_bytes(const Buffer& buffer, int64_t bytes) {
-  return {buffer.space, bytes == 4 ? DType::U32 : bytes == 2 ? DType::F16 : DType::U8, buffer.base, buffer.registers};
+Place Memory::in_bytes(Place place, int64_t bytes) {
+  place.element = place.element * ir::bits(place.type) / 8 / bytes;
+  place.type = bytes == 4 ? DType::U32 : bytes == 2 ? DType::F16 : DType::U8;
+  return place;
 }
 
-}  // namespace
-
-Value Memory::load_bytes(const Place& place, int64_t bytes) {
-  const Buffer view = in_bytes(*place.buffer, bytes);
-  return load_bits({&view, place.address, place.offset, place.element * ir::bits(place.buffer->type) / 8 / bytes});
-}
-void Memory::store_bytes(const Place& place, int64_t bytes, const Value& value) {
-  const Buffer view = in_bytes(*place.buffer, bytes);
-  store_bits({&view, place.address, place.offset, place.element * ir::bits(place.buffer->type) / 8 / bytes}, value);
-}
-
-std::optional<Value> Memory::load(const Place& place) {
-  const DType type = place.buffer->type;
-  const bool in_word = place.buffer->space == Space::kRegister && ir::bits(type) == 16;
+Value Memory::load(const Place& place) {
+  const DType type = place.type;
+  const bool in_word = place.in_registers() && ir::bits(type) == 16;
   switch (type) {
     case DType::BF16:
       if (in_word) {
@@ -135,21 +125,18 @@ std::optional<Value> Memory::load(const Place& place) {
       return from_f8(load_bits(place), type);
     case DType::Bool:
       return code_.compare("ne", "b32", load_bits(place), Code::integer(0, 32));
-    case DType::U4:
-    case DType::I4:
-      return std::nullopt;
     default:
       return load_bits(place);
   }
 }
 
-bool Memory::store(const Place& place, const Value& value, bool only_use) {
-  const DType type = place.buffer->type;
+void Memory::store(const Place& place, const Value& value, bool only_use) {
+  const DType type = place.type;
   switch (type) {
     case DType::BF16:
     case DType::F16: {
       const Value half = code_.pure(Class::kB16, type == DType::F16 ? "cvt.rn.f16.f32" : "cvt.rn.bf16.f32", {value});
-      if (place.buffer->space != Space::kRegister) {
+      if (!place.in_registers()) {
         store_bits(place, half);
       } else {
         const Value& word = place.buffer->registers[place.element / 2];
@@ -158,30 +145,24 @@ bool Memory::store(const Place& place, const Value& value, bool only_use) {
                    place.element % 2 ? half.text : high.text);
         code_.written(word);
       }
-      return true;
+      return;
     }
     case DType::Bool:
-      store_bits(place, code_.select(value, Code::integer(1, 32), Code::integer(0, 32)));
-      return true;
+      return store_bits(place, code_.select(value, Code::integer(1, 32), Code::integer(0, 32)));
     case DType::F8E4M3:
     case DType::F8E5M2:
-      store_bits(place, to_f8(value, type));
-      return true;
-    case DType::U4:
-    case DType::I4:
-      return false;
+      return store_bits(place, to_f8(value, type));
     default:
-      if (place.buffer->space == Space::kRegister && ir::bits(type) >= 32)
+      if (place.in_registers() && ir::bits(type) >= 32)
         code_.assign(place.buffer->registers[place.element], value, only_use);
       else
         store_bits(place, value);
-      return true;
   }
 }
 
 // Registers of `bytes` bytes from the place on, as an instruction of their width takes them.
 std::vector<std::string> Memory::parts(const Place& place, int64_t bytes) const {
-  const DType type = place.buffer->type;
+  const DType type = place.type;
   const int64_t first = place.element / packed(type), size = std::max(ir::bits(type) / 8, 4);
   std::vector<std::string> out;
   for (int64_t i = 0; i < bytes / size; ++i) out.push_back(place.buffer->registers[first + i].text);
@@ -191,15 +172,16 @@ std::vector<std::string> Memory::words(const Place& place, int64_t count) const 
   return parts(place, 4 * count);
 }
 void Memory::written(const Place& place, int64_t words) {
-  const int64_t first = place.element / packed(place.buffer->type);
+  const int64_t first = place.element / packed(place.type);
   for (int64_t i = 0; i < words; ++i) code_.written(place.buffer->registers[first + i]);
+}
+
+std::string braced(const std::vector<std::string>& registers) {
+  return fmt::format("{{{}}}", fmt::join(registers, ", "));
 }
 
 namespace {
 
-std::string braced(const std::vector<std::string>& parts) {
-  return parts.size() == 1 ? parts[0] : fmt::format("{{{}}}", fmt::join(parts, ", "));
-}
 std::string vector_name(size_t parts, int64_t bytes) {
   const auto size = 8 * bytes / static_cast<int64_t>(parts);
   return parts == 1 ? fmt::format("b{}", size) : fmt::format("v{}.b{}", parts, size);
@@ -208,14 +190,13 @@ std::string vector_name(size_t parts, int64_t bytes) {
 }  // namespace
 
 bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value& guard) {
-  const bool from_registers = from.buffer->space == Space::kRegister,
-             to_registers = to.buffer->space == Space::kRegister;
+  const bool from_registers = from.in_registers(), to_registers = to.in_registers();
   if (from_registers && !guard.is(1)) return false;
-  const int64_t whole = std::max<int64_t>(ir::bits((to_registers ? to : from).buffer->type) / 8, 4);
+  const int64_t whole = std::max<int64_t>(ir::bits(to.type) / 8, 4);
   if (bytes < whole) {
     const Code::Guard scope(&code_, guard);
-    const Value bits = load_bytes(from, bytes);
-    store_bytes(to, bytes, code_.select(guard, bits, Code::integer(0, 32)));
+    const Value bits = load_bits(in_bytes(from, bytes));
+    store_bits(in_bytes(to, bytes), code_.select(guard, bits, Code::integer(0, 32)));
     return true;
   }
   std::vector<std::string> parts;
@@ -224,6 +205,7 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
   } else {
     for (int64_t i = 0; i < bytes / 4; ++i) parts.push_back(code_.fresh(Class::kB32).text);
   }
+  const std::string operand = parts.size() == 1 ? parts[0] : braced(parts);
   const std::string name = vector_name(parts.size(), bytes), size = vector_name(1, bytes / parts.size());
   if (from_registers && to_registers) {
     const std::vector<std::string> sources = this->parts(from, bytes);
@@ -233,12 +215,12 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
       for (const std::string& part : parts) code_.line("mov.{} {}, 0;", size, part);
     const Code::Guard scope(&code_, guard);
     if (!guard.is(0))
-      code_.say(fmt::format("{}.{} {}, {};", load_name(from.buffer->space), name, braced(parts), from.text()), true);
+      code_.say(fmt::format("{}.{} {}, {};", load_name(from.buffer->space), name, operand, from.text()), true);
   }
   if (to_registers)
     written(to, static_cast<int64_t>(parts.size()));
   else
-    code_.line("st.{}.{} {}, {};", space_name(to.buffer->space), name, to.text(), braced(parts));
+    code_.line("st.{}.{} {}, {};", space_name(to.buffer->space), name, to.text(), operand);
   return true;
 }
 

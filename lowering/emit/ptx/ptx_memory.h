@@ -17,14 +17,20 @@ struct Buffer {
   std::vector<Value> registers;  // of kRegister
 };
 
-// Where an access goes: base + offset bytes; or, in registers, the element.
+// Where an access goes: base + offset bytes; or, in registers, the element. `type`: what is accessed, the buffer's
+// elements or the same memory as something else.
 struct Place {
   const Buffer* buffer = nullptr;
+  ir::DType type = ir::DType::F32;
   Value address;
   int64_t offset = 0;
   int64_t element = 0;
+  bool in_registers() const { return buffer->space == Space::kRegister; }
   std::string text() const { return fmt::format("[{}+{}]", address.text, offset); }
 };
+
+// Registers as one operand of an instruction.
+std::string braced(const std::vector<std::string>& registers);
 
 class Memory {
  public:
@@ -35,26 +41,25 @@ class Memory {
   // A register array. `zeroed`: holds zeros.
   void declare_registers(const LoopBuffer& buffer);
 
-  // The element's value in its compute type; what is in memory is read under the guard. Empty: there is no code for it.
-  std::optional<Value> load(const Place& place);
-  // False: there is no code for it.
-  bool store(const Place& place, const Value& value, bool only_use);
+  // The element's value in its compute type; what is in memory is read under the guard. No 4-bit types.
+  Value load(const Place& place);
+  void store(const Place& place, const Value& value, bool only_use);
   // The element as it is.
   Value load_bits(const Place& place);
   void store_bits(const Place& place, const Value& value);
   // to = from, so many bytes, 1, 2, 4, 8 or 16; zeros where the guard does not hold. False: there is no code for it.
   bool copy(const Place& to, const Place& from, int64_t bytes, const Value& guard);
 
-  // `bytes` bytes from the place on, 1, 2 or 4, which lie in one register or are read and written at once, as a number
-  // without a sign.
-  Value load_bytes(const Place& place, int64_t bytes);
-  void store_bytes(const Place& place, int64_t bytes, const Value& value);
+  // The same place as one of numbers without a sign, of 1, 2 or 4 bytes.
+  static Place in_bytes(Place place, int64_t bytes);
   // The words of 32 bits from an element of a register array on.
   std::vector<std::string> words(const Place& place, int64_t count) const;
   void written(const Place& place, int64_t words);
   // An 8-bit float in the lowest byte of a word; too large ones become the largest.
   Value to_f8(const Value& number, ir::DType type);
   Value from_f8(const Value& bits, ir::DType type);
+  // Two of them, in 16 bits, as f16 in a word.
+  Value f16_pair(const Value& pair, ir::DType type);
   // Two elements of 16 bits from a word.
   std::pair<Value, Value> halves(const std::string& word);
 

@@ -4,24 +4,16 @@
 
 namespace kachel::lowering::ptx {
 
-using Kind = LoopIntrinsic::Kind;
-
-bool Statements::shifted(const LoopIntrinsic& node) {
-  if (node.kind == Kind::kStoreShifted) {
-    store_shifted(node);
-    return true;
-  }
-  if (node.kind != Kind::kLoadShifted) return false;
+void Statements::load_shifted(const LoopIntrinsic& node) {
   const Place to = at(node, 0), from = at(node, 1);
   const std::vector<std::string> x = memory_.words(to, 8);
   const Value address =
       code_.bits("and", code_.add(from.address, Code::integer(from.offset, 64)), Code::integer(-16, 64));
   const Value whole = condition(node.guard);
-  only_where(whole, fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}];", x[0], x[1], x[2], x[3], address.text));
-  only_where(whole,
-             fmt::format("ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}+16];", x[4], x[5], x[6], x[7], address.text));
+  for (const size_t half : {0, 1})
+    only_where(whole, fmt::format("ld.global.nc.v4.b32 {}, [{}+{}];",
+                                  braced({x.begin() + 4 * half, x.begin() + 4 * half + 4}), address.text, 16 * half));
   memory_.written(to, 8);
-  return true;
 }
 
 void Statements::store_shifted(const LoopIntrinsic& node) {
@@ -50,7 +42,7 @@ void Statements::store_shifted(const LoopIntrinsic& node) {
   }
   const Value first = code_.settled(expressions_.of(node.coordinates[0]));
   const Value end = code_.settled(expressions_.of(node.coordinates[1]));
-  const int64_t size = ir::bits(from.buffer->type) / 8, each = 4 / size;
+  const int64_t size = ir::bits(from.type) / 8, each = 4 / size;
   when(code_.opposite(condition(node.guard)), [&] {
     for (const Value& word : all) code_.line("mov.b32 {}, 0;", word.text);
     for (int64_t i = 0; i < 16 / size; ++i) {
@@ -64,7 +56,7 @@ void Statements::store_shifted(const LoopIntrinsic& node) {
       code_.line("or.b32 {0}, {0}, {1};", word, moved.text);
     }
   });
-  code_.line("st.shared.v4.b32 {}, {{{}, {}, {}, {}}};", to.text(), all[0].text, all[1].text, all[2].text, all[3].text);
+  code_.line("st.shared.v4.b32 {}, {};", to.text(), braced({all[0].text, all[1].text, all[2].text, all[3].text}));
 }
 
 }  // namespace kachel::lowering::ptx

@@ -26,8 +26,9 @@ Value Statements::thread() const {
   if (kernel_.teams == 1) return tid_;
   return code_.pure(Class::kB32, "rem.u32", {tid_, Code::integer(kernel_.threads, 32)});
 }
-Value Statements::first_lane() {
-  return code_.compare("eq", "s32", code_.bits("and", tid_, Code::integer(31, 32)), Code::integer(0, 32));
+Value Statements::first_of(int64_t threads) {
+  const Value number = code_.bits("and", tid_, Code::integer(threads - 1, 32));
+  return code_.compare("eq", "s32", number, Code::integer(0, 32));
 }
 
 void Statements::only_where(const Value& condition, const std::string& line) {
@@ -72,7 +73,7 @@ bool Statements::ends_here(const ir::ExprRef& value, const Value& made) {
           if (life != known->second.end()) life->second = i;
         });
       };
-      for_each_statement({(*body_)[i]}, [&](const LoopStmt& stmt) { for_each_expr(stmt, note); });
+      for_each_statement((*body_)[i], [&](const LoopStmt& stmt) { for_each_expr(stmt, note); });
       if (const auto* let = std::get_if<LoopLet>(&(*body_)[i].node)) known->second.emplace(let->var.get(), i);
     }
   }
@@ -91,8 +92,7 @@ void Statements::statement(const LoopStore& store) {
   // The place first: what computes the value is then the last instruction.
   const Place to = expressions_.place(store.buffer, store.index);
   const Value value = expressions_.of(store.value);
-  if (!memory_.store(to, value, ends_here(store.value, value)))
-    expressions_.lacks(fmt::format("stores of {}", ir::name(type)));
+  memory_.store(to, value, ends_here(store.value, value));
 }
 
 void Statements::statement(const LoopAtomic& atomic) {
@@ -117,30 +117,32 @@ void Statements::statement(const LoopAtomic& atomic) {
 }
 
 void Statements::statement(const LoopFor& node) {
-  const Value begin = code_.settled(expressions_.of(node.begin)), end = code_.settled(expressions_.of(node.end));
+  const Value begin = expressions_.of(node.begin), end = expressions_.of(node.end);
+  const int width = width_of_type(node.var->type.dtype);
+  const char* const type = number_type(node.var->type.dtype);
   const auto keep_apart = [&](const Value& at) {
     if (!node.apart) return;
-    const Value rest = code_.pure(at.kind, at.kind == Class::kB64 ? "rem.s64" : "rem.s32",
-                                  {at, Code::integer(node.apart, at.kind == Class::kB64 ? 64 : 32)});
-    when(node.apart == 1 ? Code::truth(true)
-         : at.constant   ? Code::truth(*at.constant % node.apart == 0)
-                         : code_.compare("eq", at.kind == Class::kB64 ? "s64" : "s32", rest, Code::integer(0, 64)),
-         [&] { code_.line("bar.warp.sync -1;"); });
+    Value due = Code::truth(!at.constant || *at.constant % node.apart == 0);
+    if (!at.constant && node.apart > 1) {
+      const Value rest =
+          code_.pure(at.kind, fmt::format("rem.{}", type).c_str(), {at, Code::integer(node.apart, width)});
+      due = code_.compare("eq", type, rest, Code::integer(0, width));
+    }
+    when(due, [&] { code_.line("bar.warp.sync -1;"); });
   };
   if (!node.unroll) {
-    return loop(begin, end, Code::integer(1, begin.kind == Class::kB64 ? 64 : 32), number_type(node.var->type.dtype),
-                [&](const Value& counter) {
-                  expressions_.bind_own(node.var, counter);
-                  keep_apart(counter);
-                  block(node.body);
-                });
+    return loop(begin, end, Code::integer(1, width), type, [&](const Value& counter) {
+      expressions_.bind_own(node.var, counter);
+      keep_apart(counter);
+      block(node.body);
+    });
   }
   if (!begin.constant || !end.constant) {
     expressions_.lacks("an unrolled loop whose bounds are not known");
     return;
   }
   for (int64_t i = *begin.constant; i < *end.constant && expressions_.missing().empty(); ++i) {
-    const Value at = Code::integer(i, begin.kind == Class::kB64 ? 64 : 32);
+    const Value at = Code::integer(i, width);
     expressions_.bind(node.var, at);
     keep_apart(at);
     block(node.body);
@@ -167,7 +169,7 @@ void Statements::statement(const LoopThreads& threads) {
 }
 
 void Statements::statement(const LoopIf& node) {
-  const Value condition = code_.settled(expressions_.of(node.condition));
+  const Value condition = expressions_.of(node.condition);
   const auto is_empty = [](const LoopBlock& body) {
     return std::all_of(body.begin(), body.end(),
                        [](const LoopStmt& stmt) { return std::holds_alternative<LoopComment>(stmt.node); });
@@ -201,12 +203,6 @@ void Statements::statement(const LoopShuffle& node) {
   } else
     expressions_.lacks("shuffles of truths");
   expressions_.bind(node.var, made);
-}
-
-void Statements::statement(const LoopIntrinsic& node) {
-  const bool done = matrices(node) || packed(node) || shifted(node) || copies(node) || bulk(node) || phases(node) ||
-                    warp_groups(node);
-  if (!done) expressions_.lacks("an intrinsic");
 }
 
 }  // namespace kachel::lowering::ptx

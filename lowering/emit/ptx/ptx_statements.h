@@ -22,7 +22,9 @@ class Statements {
   const Value& tid() const { return tid_; }
   const Value& block_number() const { return block_; }
   const Value& blocks() const { return blocks_; }
-  Value map(int64_t number);  // the address of a tensor map
+  Value map(int64_t number);               // the address of a tensor map
+  Value thread() const;                    // the number of one of those that share a thread loop
+  void wait_for_box_stores(int64_t left);  // until at most so many of the warp's are still to be read
   // if (condition) { then() } else { otherwise() }
   template <class Then, class Else>
   void branch(const Value& condition, const Then& then, const Else& otherwise);
@@ -49,29 +51,34 @@ class Statements {
   void statement(const LoopTranspose&) {}
   void statement(const LoopPrefetch&) {}
 
-  bool matrices(const LoopIntrinsic& node);     // mma.sync and what goes with it
-  bool packed(const LoopIntrinsic& node);       // pairs of 16-bit numbers
-  bool shifted(const LoopIntrinsic& node);      // copies from any address
-  bool copies(const LoopIntrinsic& node);       // by the thread
-  bool bulk(const LoopIntrinsic& node);         // by the copy engine
-  bool phases(const LoopIntrinsic& node);       // its barriers
-  bool warp_groups(const LoopIntrinsic& node);  // what wgmma needs beside itself
-  void quad_exchange(const LoopIntrinsic& node);
-  void mma(const LoopIntrinsic& node);
-  void unpack(const LoopIntrinsic& node);
+  void copy_vector(const LoopIntrinsic& node);
+  void copy_async(const LoopIntrinsic& node);
+  void load_shifted(const LoopIntrinsic& node);
   void store_shifted(const LoopIntrinsic& node);
+  void load_matrix(const LoopIntrinsic& node);
+  void mma(const LoopIntrinsic& node);
+  void dot4(const LoopIntrinsic& node);
+  void quad_exchange(const LoopIntrinsic& node);
+  void unpack(const LoopIntrinsic& node);
+  void convert_pair(const LoopIntrinsic& node);
+  void packed_math(const LoopIntrinsic& node);
+  void bulk_copy(const LoopIntrinsic& node);
+  void bulk_store(const LoopIntrinsic& node);
+  void turn(const char* operation, const LoopIntrinsic& node);
+  void phase_wait(const LoopIntrinsic& node);
+  void phase_arrive(const LoopIntrinsic& node);
   void group_products(const GroupRun& run);
 
   Place at(const LoopIntrinsic& node, size_t operand) {
     return expressions_.place(node.operands[operand].buffer, node.operands[operand].index);
   }
   Value condition(const ir::ExprRef& guard) { return guard ? expressions_.of(guard) : Code::truth(true); }
-  Value thread() const;  // the number of one of those that share a thread loop
   int sharers() const { return producing_ ? kernel_.copiers : kernel_.threads; }
-  Value first_lane();  // of the warp
+  Value first_of(int64_t threads);  // that many neighbours, a power of two
   Value first_producer();
   Value peers(const LoopIntrinsic& node);
-  const LoopPhases* turns(const LoopIntrinsic& node) const;
+  std::string coordinates(const LoopIntrinsic& node);
+  static int64_t bytes_of(const LoopIntrinsic& node);  // that a copy moves
   bool ends_here(const ir::ExprRef& value, const Value& made);
   void only_where(const Value& condition, const std::string& line);
 

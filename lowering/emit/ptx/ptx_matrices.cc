@@ -1,0 +1,140 @@
+// Tensor cores by way of registers, and pairs of 16-bit numbers.
+#include "lowering/emit/ptx/ptx_statements.h"
+
+namespace kachel::lowering::ptx {
+
+using ir::DType;
+
+void Statements::load_matrix(const LoopIntrinsic& node) {
+  const Place to = at(node, 0);
+  code_.line("ldmatrix.sync.aligned.m8n8.x{}{}.shared.b16 {}, {};", node.immediate, node.transpose ? ".trans" : "",
+             braced(memory_.words(to, node.immediate)), at(node, 1).text());
+  memory_.written(to, node.immediate);
+}
+
+void Statements::mma(const LoopIntrinsic& node) {
+  const Place sums = at(node, 0);
+  const std::vector<std::string> a = memory_.words(at(node, 1), 4), b = memory_.words(at(node, 2), 2);
+  const std::string c = braced(memory_.words(sums, 4));
+  const char* result = ir::is_float(node.type) ? "f32" : "s32";
+  const auto product = [&](int64_t depth, const std::string& types, const std::vector<std::string>& left,
+                           const std::vector<std::string>& right) {
+    code_.line("mma.sync.aligned.m16n8k{0}.row.col.{1}.{2}.{1} {3}, {4}, {5}, {3};", depth, result, types, c,
+               braced(left), braced(right));
+  };
+  const auto each = [&](const std::vector<std::string>& words, const auto& made) {
+    std::vector<std::string> out;
+    for (const std::string& word : words) out.push_back(made(word));
+    return out;
+  };
+  if (node.widened) {
+    // Four 8-bit floats to two pairs of f16. The order of k within an instruction is free as long as A and B agree: the
+    // first product takes the lower pair of every four, the second the upper.
+    for (const bool upper : {false, true}) {
+      const auto widened = [&](ir::DType type) {
+        return [&, type](const std::string& word) {
+          const auto [low, high] = memory_.halves(word);
+          return memory_.f16_pair(upper ? high : low, type).text;
+        };
+      };
+      product(16, "f16.f16", each(a, widened(node.type)), each(b, widened(node.type_b)));
+    }
+  } else if (node.type == DType::F32) {
+    const auto rounded = [&](const std::string& word) {
+      const Value made = code_.fresh(Class::kB32);
+      code_.line("cvt.rna.tf32.f32 {}, {};", made.text, word);
+      return made.text;
+    };
+    product(8, "tf32.tf32", each(a, rounded), each(b, rounded));
+  } else {
+    product(256 / ir::bits(node.type), fmt::format("{}.{}", tensor_core_type(node.type), tensor_core_type(node.type_b)),
+            a, b);
+  }
+  memory_.written(sums, 4);
+}
+
+void Statements::dot4(const LoopIntrinsic& node) {
+  const Place sum = at(node, 0);
+  const std::string c = memory_.words(sum, 1)[0];
+  const auto type = [](DType of) { return ir::is_signed(of) ? "s32" : "u32"; };
+  code_.line("dp4a.{}.{} {}, {}, {}, {};", type(node.type), type(node.type_b), c, memory_.words(at(node, 1), 1)[0],
+             memory_.words(at(node, 2), 1)[0], c);
+  memory_.written(sum, 1);
+}
+
+// A 4 x 4 matrix of registers, a column a lane, is transposed.
+void Statements::quad_exchange(const LoopIntrinsic& node) {
+  const Place place = at(node, 0);
+  const std::vector<std::string> r = memory_.words(place, 4);
+  for (size_t mask = 1; mask < 4; mask <<= 1) {
+    const Value bit = code_.bits("and", tid_, Code::integer(static_cast<int64_t>(mask), 32));
+    const Value upper = code_.compare("ne", "s32", bit, Code::integer(0, 32));
+    for (size_t i = 0; i < 4; ++i) {
+      if (i & mask) continue;
+      const Value mine = code_.fresh(Class::kB32), other = code_.fresh(Class::kB32);
+      code_.line("selp.b32 {}, {}, {}, {};", mine.text, r[i], r[i | mask], upper.text);
+      code_.line("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", other.text, mine.text, mask);
+      code_.line("selp.b32 {}, {}, {}, {};", r[i], other.text, r[i], upper.text);
+      code_.line("selp.b32 {0}, {0}, {1}, {2};", r[i | mask], other.text, upper.text);
+    }
+  }
+  memory_.written(place, 4);
+}
+
+// In the mantissa of a power of two, whose last place counts ones, an integer needs no conversion: the power is taken
+// away together with the number.
+void Statements::unpack(const LoopIntrinsic& node) {
+  const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I4;
+  const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? 8 : 0), elements = node.operands[0].elements;
+  const float number = (half ? 1024.0f : 128.0f) + (is_signed ? 8.0f : 0.0f);
+  const int64_t bytes = node.immediate ? 4 : elements / 2, pairs = node.immediate ? 1 : elements / 2;
+  const Place to = at(node, 0), from = at(node, 1);
+  const Value word = memory_.load_bits(Memory::in_bytes(from, bytes));
+  const Value high = code_.fresh(Class::kB32);
+  code_.line("shr.u32 {}, {}, 4;", high.text, word.text);
+  Value first = Code::integer(0x4400, 32);
+  if (node.immediate)
+    first = code_.add(code_.mul(code_.bits("and", tid_, Code::integer(3, 32)), Code::integer(0x1111, 32)), first);
+  const Value base = code_.in_register(Code::integer(power * 0x10001, 32));
+  const Value less = node.operands.size() > 2
+                         ? code_.pure(Class::kF32, "add.f32", {memory_.load(at(node, 2)), Code::number(number)})
+                         : Code::number(number);
+  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(less);
+  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", tensor_core_type(node.type), both.text, of_both.text);
+  const std::vector<std::string> words = memory_.words(to, pairs);
+  for (int64_t i = 0; i < pairs; ++i) {
+    const Value spread = code_.fresh(Class::kB32), placed = code_.fresh(Class::kB32);
+    code_.line("prmt.b32 {}, {}, {}, {};", spread.text, word.text, high.text,
+               code_.add(first, Code::integer(i * 0x1111, 32)).text);
+    // (x & 0x000f000f) ^ power
+    code_.line("lop3.b32 {}, {}, 0x000f000f, {}, 0x6a;", placed.text, spread.text, base.text);
+    code_.line("sub.rn.{}x2 {}, {}, {};", tensor_core_type(node.type), words[i], placed.text, both.text);
+  }
+  memory_.written(to, pairs);
+}
+
+void Statements::convert_pair(const LoopIntrinsic& node) {
+  const Place to = at(node, 0);
+  const std::vector<std::string> from = memory_.words(at(node, 1), 2);
+  code_.line("cvt.rn.{}x2.f32 {}, {}, {};", tensor_core_type(node.type), memory_.words(to, 1)[0], from[1], from[0]);
+  memory_.written(to, 1);
+}
+
+void Statements::packed_math(const LoopIntrinsic& node) {
+  const char* const type = tensor_core_type(node.type);
+  const auto words = [&](size_t operand, int64_t count) {
+    if (node.operands[operand].elements > 1) return memory_.words(at(node, operand), count);
+    const std::string number = memory_.words(at(node, operand), 1)[0];
+    const Value both = code_.fresh(Class::kB32);
+    code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", type, both.text, number);
+    return std::vector<std::string>(static_cast<size_t>(count), both.text);
+  };
+  const char* op = node.op == ir::Op::kMul ? "mul" : node.op == ir::Op::kAdd ? "add" : "sub";
+  const int64_t pairs = node.operands[0].elements / 2;
+  const Place place = at(node, 0);
+  const std::vector<std::string> to = memory_.words(place, pairs), a = words(1, pairs), b = words(2, pairs);
+  for (size_t i = 0; i < to.size(); ++i) code_.line("{}.rn.{}x2 {}, {}, {};", op, type, to[i], a[i], b[i]);
+  memory_.written(place, pairs);
+}
+
+}  // namespace kachel::lowering::ptx
