@@ -14,7 +14,7 @@
 //            -> parted sums       of products of few rows, whose warps may share k
 //            -> moved sums        that regions behind their products read in another order
 //            -> split tiles       of these
-//            -> staged rows       what regions in pipelined loops read in every iteration
+//            -> staged tiles      what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
@@ -178,7 +178,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {
     if (ahead) lowering.kernel = std::move(*ahead), fetches = kind;
   };
-  if (!plain && wanted >= Fetches::kRows) fetch(Fetches::kRows, staged_rows(lowering.kernel, fact_mask));
+  if (!plain && wanted >= Fetches::kRows) fetch(Fetches::kRows, staged_tiles(lowering.kernel, target, fact_mask));
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) {
     if (wanted == Fetches::kTiles) fetch(Fetches::kTiles, fetched_tiles(lowering.kernel, fact_mask));
     lowering.kernel = pipeline_tiles(lowering.kernel);

@@ -9,17 +9,18 @@
 //
 //   pipelined k < K, 4 { x = X[...]; parallel i < BM, d < BK { a[i, d] = x[i, d] * gain[k * BK + d] } ... }
 //
-// becomes a tile of the stages, `g = gain[k * BK +: BK]`, which nobody waits for.
+// becomes a tile of the stages, `g = gain[k * BK +: BK]`, which nobody waits for; so do matrices where a producer copies.
 #pragma once
 #include <optional>
 
 #include "ir/kernel.h"
+#include "lowering/lower.h"
 
 namespace kachel::lowering {
 
 // Nothing if no region reads in that form. REQUIRES: grid kernel after instantiation, not yet with pipelines around
 // others (pipeline_tiles.h). The result shares buffers and variables with `kernel`.
 std::optional<ir::Kernel> fetched_tiles(const ir::Kernel& kernel, uint64_t fact_mask);
-std::optional<ir::Kernel> staged_rows(const ir::Kernel& kernel, uint64_t fact_mask);
+std::optional<ir::Kernel> staged_tiles(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
 
 }  // namespace kachel::lowering

@@ -155,11 +155,48 @@ TEST_CASE("what a region reads in every iteration is a tile of the stages") {
   one_stage.tunables = {{"stages", 1}};
   CHECK(!has(lowered(one_stage).notes, "gain_tile"));
   // Not what is the same in every iteration, lies apart, is too narrow for cp.async or is read under a condition.
-  for (const char* other : {"gain[d]", "pairs[k*64 + d, 0]", "gain[k*64 + d + 1]", "(k < 3 ? gain[k*64 + d] : 1)"})
+  for (const char* other :
+       {"gain[d]", "pairs[k*64 + d, 0]", "gain[k*64 + d + 1]", "(x[r, d] > 0 ? gain[k*64 + d] : 1)"})
     CHECK(!has(lowered(product(kRows, kColumns,
                                std::string("parallel r < 128, d < 64 { a[r, d] = f32(x[r, d]) * ") + other + " }", "a"))
                    .notes,
                "_tile"));
+}
+
+TEST_CASE("a matrix that a region reads in every iteration is a tile of the stages where a producer copies") {
+  const auto weighted = [](int64_t stages) {
+    return Request{R"(tile 1
+kernel weighted(X: f16[M, K], W: f16[N, K], E: f16[N, K], C: out f32[M, N])
+tune stages = 3 | 1
+grid i < ceildiv(M, 128)
+{
+  shared x: f16[128, 64], w: f16[64, 64]
+  fragment s: f32[128, 64], c: f32[128, 64] = 0
+  x = X[i*128 +: 128, 0 +: 64]
+  pipelined k < ceildiv(N, 64), stages {
+    w = W[k*64 +: 64, 0 +: 64]
+    s = x @ w^T
+    parallel r < 128, d < 64 { c[r, d] += k*64 + d < M ? s[r, d] * E[i*128 + r, k*64 + d] : 0 }
+  }
+  C[i*128 +: 128, 0 +: 64] = c
+}
+)",
+                   {{"stages", stages}},
+                   kHopper};
+  };
+  const Lowered result = lowered(weighted(3));
+  CAPTURE(result.notes);
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "the copy engine into {E_tile, w}"));
+  CHECK(!has(result.loop_ir, "? E["));  // not where the mask is evaluated either
+  Request unaligned = weighted(3);
+  unaligned.facts &= ~(uint64_t{7} << 12);  // of E; facts_of(): five a tensor, behind the first
+  CHECK(
+      has(lowered(unaligned).notes, "the copy engine into {E_tile, w} (in part by the producer's threads, by way of"));
+  CHECK(!has(lowered(weighted(1)).notes, "E_tile"));
+  Request ampere = weighted(3);
+  ampere.target.architecture = 80;
+  CHECK(!has(lowered(ampere).notes, "E_tile"));
 }
 
 }  // namespace
