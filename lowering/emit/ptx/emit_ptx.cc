@@ -66,16 +66,13 @@ class Emitter {
       const char* name = value.kind == Class::kB64 ? "b64" : "b32";
       code_.say(fmt::format("ld.param.{} {}, {};", name, value.text, this->param(i)), false, true);
       if (param.buffer) {
-        const bool constant =
-            param.slot.kind != Slot::Kind::kWorkspace && param.buffer->direction == ir::Direction::kIn;
         Value base = value;
         if (param.slot.kind == Slot::Kind::kWorkspace) {
           base = code_.pure(Class::kB64, "mad.wide.u32",
                             {statements_.block_number(), whole(kernel_.workspace_bytes), value});
           workspace_ = base;
         }
-        statements_.memory().declare(
-            param.buffer, {constant ? Space::kConstant : Space::kGlobal, param.buffer->type.dtype, base, {}});
+        statements_.memory().declare(param.buffer, {Space::kGlobal, param.buffer->type.dtype, base, {}});
       } else {
         statements_.expressions().bind_own(param.var, is_bool ? code_.compare("ne", "b32", value, whole(0)) : value);
       }

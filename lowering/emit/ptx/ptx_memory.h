@@ -8,7 +8,7 @@
 
 namespace kachel::lowering::ptx {
 
-enum class Space : uint8_t { kRegister, kShared, kGlobal, kConstant };
+enum class Space : uint8_t { kRegister, kShared, kGlobal };
 
 struct Buffer {
   Space space = Space::kRegister;

@@ -11,7 +11,7 @@ void Statements::load_shifted(const LoopIntrinsic& node) {
       code_.bits("and", code_.add(from.address, Code::integer(from.offset, 64)), Code::integer(-16, 64));
   const Value whole = condition(node.guard);
   for (const size_t half : {0, 1})
-    only_where(whole, fmt::format("ld.global.nc.v4.b32 {}, [{}+{}];",
+    only_where(whole, fmt::format("ld.global.v4.b32 {}, [{}+{}];",
                                   braced({x.begin() + 4 * half, x.begin() + 4 * half + 4}), address.text, 16 * half));
   memory_.written(to, 8);
 }
@@ -51,7 +51,7 @@ void Statements::store_shifted(const LoopIntrinsic& node) {
       const Value exists =
           code_.in_register(code_.both(code_.compare("le", "s32", first, at), code_.compare("gt", "s32", end, at)));
       const std::string& word = all[i / each].text;
-      code_.line("@{} ld.global.nc.u{} {}, [{}+{}];", exists.text, 8 * size, element.text, address.text, i * size);
+      code_.line("@{} ld.global.u{} {}, [{}+{}];", exists.text, 8 * size, element.text, address.text, i * size);
       code_.line("shl.b32 {}, {}, {};", moved.text, element.text, i % each * 8 * size);
       code_.line("or.b32 {0}, {0}, {1};", word, moved.text);
     }
