@@ -69,6 +69,7 @@ class TuningRun {
   void find_twins();
   void take_up_again();
   bool any_served() const;
+  bool wants_more() const;
   std::vector<size_t> missing();
   void put_in_order(std::vector<size_t>& indices);
   void choose_trials();

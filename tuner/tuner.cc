@@ -54,7 +54,7 @@ Result<TuningResult> TuningRun::decide() {
   load_known();
   if (request_.trials > 0 && request_.trials < request_.candidates.size()) choose_trials();
   KACHEL_TRY(try_missing());
-  while (!any_served() && (aside_.empty() || !deadline_.passed()) && widen()) KACHEL_TRY(try_missing());
+  while (wants_more() && widen()) KACHEL_TRY(try_missing());
   if (!aside_.empty() && !any_served()) {
     take_up_again();
     KACHEL_TRY(try_missing());
@@ -72,6 +72,14 @@ Result<TuningResult> TuningRun::decide() {
 
 bool TuningRun::any_served() const {
   return std::any_of(result_.candidates.begin(), result_.candidates.end(), is_served);
+}
+
+// Whether those for whom others were set aside are worth a trial: nobody serves, or so few that what was expected says
+// little.
+bool TuningRun::wants_more() const {
+  if (!any_served()) return aside_.empty() || !deadline_.passed();
+  const auto served = std::count_if(result_.candidates.begin(), result_.candidates.end(), is_served);
+  return 2 * static_cast<size_t>(served) < request_.trials && !deadline_.passed();
 }
 
 // Those to try, in this order.

@@ -70,8 +70,8 @@ struct TuneRequest {
   std::function<void(size_t index, const CandidateRecord&)> on_harm;
   // Likewise when one has failed in another way, or is set aside for its flaw. May be empty.
   std::function<void(size_t index, const CandidateRecord&)> on_dropped;
-  // Of the candidates those alone are tried from which most is expected, so many; 0: all. Where none of them can be
-  // served, the next ones are. Samples that are known count whatever is expected.
+  // Of the candidates those alone are tried from which most is expected, so many; 0: all. Where fewer than half of them
+  // can be served, the next ones are tried as long as there is time. Samples that are known count whatever is expected.
   size_t trials = 0;
   std::vector<Forecast> forecasts;  // one for each candidate; empty: the runner is asked
   bool remeasure = false;           // what is known is kept, but stands for nothing: whether it still holds is asked

@@ -127,6 +127,26 @@ TEST_CASE("flawed ones give way to the next, and serve where there are no others
   CHECK(Tuner().tune(request, device, clock)->winner == 7);
 }
 
+TEST_CASE("where fewer than half of the trials are of use, as many again are made while there is time") {
+  FakeClock clock;
+  SimulatedDevice device(clock, reversed(20));
+  TuneRequest request = request_for(20);
+  request.trials = 4;
+  for (size_t flawed : {size_t{2}, size_t{3}}) {
+    for (size_t i = 0; i < flawed; ++i) device.candidates[19 - i].flaw = "spills";
+    const TuningResult result = *Tuner().tune(request, device, clock);
+    CHECK(result.winner == 19 - flawed);
+    CHECK(result.counters.compiled == (flawed == 2 ? 4 : 8));
+    CHECK(result.counters.measured == (flawed == 2 ? 2 : 5));
+  }
+  for (auto& candidate : device.candidates) candidate.compile_ns = 1'000'000'000;
+  request.budget_ns = 1'500'000'000;
+  request.workers = 4;
+  const TuningResult late = *Tuner().tune(request, device, clock);
+  CHECK(late.winner == 16);
+  CHECK(late.counters.compiled == 4);
+}
+
 TEST_CASE("a benchmark of the host's replaces the protocol, after compile and check") {
   FakeClock clock;
   SimulatedDevice device(clock, reversed(5));
