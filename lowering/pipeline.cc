@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> transposed views  read along the axis of stride 1
 //            -> padded depth      of products whose k is no multiple of the instruction's
+//            -> part regions      over groups of columns
 //            -> split tiles       of which regions access equal parts together
 //            -> scalar tiles      what a block names of its fragments
 //            -> hoist reductions  each a region of its own
@@ -67,6 +68,7 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/scalar_tiles.h"
 #include "lowering/tile_ir/split_tiles.h"
 #include "lowering/tile_ir/sum_steps.h"
@@ -168,7 +170,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   lowering.kernel = concrete;
   if (!plain) {
-    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(split_tiles(padded_depth(concrete)))));
+    const ir::Kernel parted = split_tiles(part_regions(padded_depth(concrete)));
+    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(parted)));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);

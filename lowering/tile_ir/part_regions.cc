@@ -1,0 +1,122 @@
+#include "lowering/tile_ir/part_regions.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "ir/tunable_role.h"
+#include "ir/visit.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprKind;
+using ir::ExprRef;
+
+constexpr int64_t kMostGroups = 8;
+
+template <class Fn>
+void for_each_node(const ir::Block& body, const Fn& fn) {
+  for (const ir::Stmt& stmt : body) {
+    ir::for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, fn); });
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+      for_each_node(branch->then_body, fn), for_each_node(branch->else_body, fn);
+  }
+}
+
+// Whether an iteration of another group may read what one of this group writes: then groups cannot follow each other.
+bool reads_what_it_writes(const ir::ParallelStmt& region) {
+  std::set<const ir::Buffer*> written;
+  const auto note = [&](auto&& self, const ir::Block& body) -> void {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+        self(self, branch->then_body), self(self, branch->else_body);
+    }
+  };
+  note(note, region.body);
+  bool found = false;
+  for_each_node(region.body, [&](const ExprRef& node) {
+    found |= node->kind == ExprKind::kLoad && written.count(node->buffer.get()) != 0;
+  });
+  return found;
+}
+
+// The axis of the groups: its variable times a number is added to another one's in a fragment's last index, and is
+// nowhere else in such an index.
+std::optional<size_t> axis_of_groups(const ir::ParallelStmt& region) {
+  if (region.iters.size() < 2) return std::nullopt;
+  for (size_t axis = 0; axis < region.iters.size(); ++axis) {
+    const ir::IterVar& iter = region.iters[axis];
+    if (!ir::is_const(iter.extent) || iter.extent->int_value > kMostGroups) continue;
+    bool grouped = false;
+    for_each_node(region.body, [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kLoad || node->buffer->scope != ir::Scope::kFragment || node->args.size() < 2) return;
+      const ExprRef& last = node->args.back();
+      bool others = false;
+      ir::visit(last, [&](const ExprRef& part) { others |= part->kind == ExprKind::kVar && part->var != iter.var; });
+      grouped |= others && ir::mentions(last, iter.var);
+    });
+    if (grouped) return axis;
+  }
+  return std::nullopt;
+}
+
+ir::Block substituted(ir::Block body, const ir::VarRef& var, const ExprRef& value) {
+  const auto expr = [&](const ExprRef& root) {
+    return root ? ir::rewrite(root,
+                              [&](const ExprRef& node) {
+                                return node->kind == ExprKind::kVar && node->var == var ? value : node;
+                              })
+                : root;
+  };
+  for (ir::Stmt& stmt : body) {
+    if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = expr(let->value);
+    if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+      for (ExprRef& index : assign->indices) index = expr(index);
+      assign->value = expr(assign->value);
+    }
+    if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      branch->condition = expr(branch->condition);
+      branch->then_body = substituted(std::move(branch->then_body), var, value);
+      branch->else_body = substituted(std::move(branch->else_body), var, value);
+    }
+  }
+  return body;
+}
+
+ir::Block parted(const ir::Block& body) {
+  ir::Block out;
+  for (const ir::Stmt& stmt : body) {
+    const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
+    const std::optional<size_t> axis = region ? axis_of_groups(*region) : std::nullopt;
+    if (axis && !reads_what_it_writes(*region)) {
+      const ir::IterVar& iter = region->iters[*axis];
+      ir::ParallelStmt part{region->iters, {}};
+      part.iters.erase(part.iters.begin() + static_cast<std::ptrdiff_t>(*axis));
+      for (int64_t group = 0; group < iter.extent->int_value; ++group) {
+        part.body = substituted(region->body, iter.var, ir::make_int(group, iter.var->type.dtype));
+        for (ir::Stmt& again : parted({{stmt.loc, part}})) out.push_back(std::move(again));
+      }
+      continue;
+    }
+    ir::Stmt made = stmt;
+    if (auto* loop = std::get_if<ir::ForStmt>(&made.node)) loop->body = parted(loop->body);
+    if (auto* branch = std::get_if<ir::IfStmt>(&made.node)) {
+      branch->then_body = parted(branch->then_body);
+      branch->else_body = parted(branch->else_body);
+    }
+    out.push_back(std::move(made));
+  }
+  return out;
+}
+
+}  // namespace
+
+ir::Kernel part_regions(const ir::Kernel& kernel) {
+  ir::Kernel out = kernel;
+  out.body = parted(kernel.body);
+  return out;
+}
+
+}  // namespace kachel::lowering
