@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "derive/parts.h"
@@ -44,6 +45,15 @@ void complete(const Kernel& kernel, Kernel& maker, const BufferRef& tensor) {
     if (vars.count(dim.get())) maker.dims.push_back(dim);
 }
 
+// What is read once is best read into registers; elements narrower than a byte have none of their own.
+Scope scope_of(const Buffer& tile) {
+  const auto narrow = [](DType type) { return bits(type) < 8; };
+  const TypeRef& type = tile.type;
+  const bool packed =
+      type.symbol ? std::any_of(type.symbol->options.begin(), type.symbol->options.end(), narrow) : narrow(type.dtype);
+  return packed ? tile.scope : Scope::kFragment;
+}
+
 }  // namespace
 
 Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef& tensor, std::string name) {
@@ -55,8 +65,7 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
   const std::set<const Buffer*> written = written_by(body);
   for (const Stmt& stmt : kernel.body)
     if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && written.count(decl->buffer.get()))
-      maker.body.push_back(
-          declaration(decl->buffer, decl->buffer == slice.tile ? Scope::kFragment : decl->buffer->scope));
+      maker.body.push_back(declaration(decl->buffer, scope_of(*decl->buffer)));
   maker.body.insert(maker.body.end(), body.begin(), body.end());
   maker.body.push_back({{}, store_of(slice, tensor)});
 
