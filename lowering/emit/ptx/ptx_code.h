@@ -99,7 +99,7 @@ class Code {
    private:
     Code* code_;
   };
-  // Loads within are done only where the condition holds.
+  // Loads and stores within are done only where the condition holds.
   class Guard {
    public:
     Guard(Code* code, const Value& condition) : code_(code), before_(code->guard_) {

@@ -94,7 +94,8 @@ Value Memory::load_bits(const Place& place) {
 void Memory::store_bits(const Place& place, const Value& value) {
   const int bits = ir::bits(place.type);
   if (!place.in_registers())
-    return code_.line("st.{}.b{} {}, {};", space_name(place.buffer->space), bits, place.text(), value.text);
+    return code_.say(fmt::format("st.{}.b{} {}, {};", space_name(place.buffer->space), bits, place.text(), value.text),
+                     true);
   if (bits < 32) return fill_word(place, value);
   code_.assign(place.buffer->registers[place.element], value, false);
 }
@@ -195,8 +196,11 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
   if (from_registers && !guard.is(1)) return false;
   const int64_t whole = std::max<int64_t>(ir::bits(to.type) / 8, 4);
   if (bytes < whole) {
-    const Code::Guard scope(&code_, guard);
-    const Value bits = load_bits(in_bytes(from, bytes));
+    Value bits;
+    {
+      const Code::Guard scope(&code_, guard);
+      bits = load_bits(in_bytes(from, bytes));
+    }
     store_bits(in_bytes(to, bytes), code_.select(guard, bits, Code::integer(0, 32)));
     return true;
   }
@@ -221,7 +225,7 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
   if (to_registers)
     written(to, static_cast<int64_t>(parts.size()));
   else
-    code_.line("st.{}.{} {}, {};", space_name(to.buffer->space), name, to.text(), operand);
+    code_.say(fmt::format("st.{}.{} {}, {};", space_name(to.buffer->space), name, to.text(), operand), true);
   return true;
 }
 

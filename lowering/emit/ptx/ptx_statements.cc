@@ -168,12 +168,47 @@ void Statements::statement(const LoopThreads& threads) {
   for (int64_t slot = 0; slot < rounds; ++slot) round(Code::integer(slot, 32), slot + 1 == rounds);
 }
 
+// A few stores to memory, of what registers hold: under a predicate they take no branch, and no way back together.
+bool Statements::stores_alone(const LoopBlock& body) const {
+  constexpr int kMost = 4;
+  const auto in_registers = [&](const ir::BufferRef& buffer) { return memory_.of(buffer).space == Space::kRegister; };
+  int stores = 0;
+  bool alone = true;
+  const auto read = [&](const ir::ExprRef& expr) {
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ExprKind::kLoad) alone &= in_registers(node->buffer);
+    });
+  };
+  for (const LoopStmt& stmt : body) {
+    if (std::holds_alternative<LoopComment>(stmt.node)) continue;
+    if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+      read(let->value);
+      continue;
+    }
+    ++stores;
+    if (const auto* store = std::get_if<LoopStore>(&stmt.node)) {
+      alone &= !in_registers(store->buffer);
+      read(store->index), read(store->value);
+      continue;
+    }
+    const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+    if (!copy || copy->kind != LoopIntrinsic::Kind::kCopyVector || copy->guard) return false;
+    alone &= !in_registers(copy->operands[0].buffer) && in_registers(copy->operands[1].buffer);
+    for (const LoopIntrinsic::Operand& operand : copy->operands) read(operand.index);
+  }
+  return alone && stores > 0 && stores <= kMost;
+}
+
 void Statements::statement(const LoopIf& node) {
   const Value condition = expressions_.of(node.condition);
   const auto is_empty = [](const LoopBlock& body) {
     return std::all_of(body.begin(), body.end(),
                        [](const LoopStmt& stmt) { return std::holds_alternative<LoopComment>(stmt.node); });
   };
+  if (is_empty(node.else_body) && !condition.constant && stores_alone(node.then_body)) {
+    const Code::Guard guard(&code_, condition);
+    return block(node.then_body);
+  }
   if (is_empty(node.else_body)) return when(condition, [&] { block(node.then_body); });
   if (is_empty(node.then_body)) return when(code_.opposite(condition), [&] { block(node.else_body); });
   branch(

@@ -41,6 +41,7 @@ class Statements {
   void statement(const LoopFor& loop);
   void statement(const LoopThreads& threads);
   void statement(const LoopIf& branch);
+  bool stores_alone(const LoopBlock& body) const;
   void statement(const LoopBarrier&);
   void statement(const LoopIntrinsic& node);
   void statement(const LoopShuffle& node);
