@@ -147,7 +147,7 @@ TEST_CASE("products of odd tiles are right at every vector width") {
   size_t run = 0;
   for (const std::string& text : texts) {
     ir::Module module = load(text);
-    for (int attempt = 0, made = 0; attempt < 200 && made < 2; ++attempt) {
+    for (int attempt = 0, made = 0; attempt < 200 && made < 1; ++attempt) {
       auto test = conformance::random_case(module.kernels[0], 90, random);
       if (!test) continue;
       ++made;
@@ -171,7 +171,7 @@ TEST_CASE("products of odd tiles are right at every vector width") {
       }
     }
   }
-  CHECK(run == texts.size() * 2 * 4);
+  CHECK(run == texts.size() * 4);
 }
 
 }  // namespace
