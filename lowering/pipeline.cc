@@ -2,6 +2,7 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> transposed views  read along the axis of stride 1
+//            -> parted operands   of which products read columns
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> part regions      over groups of columns
 //            -> split tiles       of which regions access equal parts together
@@ -69,6 +70,7 @@
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/part_regions.h"
+#include "lowering/tile_ir/parted_operands.h"
 #include "lowering/tile_ir/scalar_tiles.h"
 #include "lowering/tile_ir/split_tiles.h"
 #include "lowering/tile_ir/sum_steps.h"
@@ -170,7 +172,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   lowering.kernel = concrete;
   if (!plain) {
-    const ir::Kernel parted = split_tiles(part_regions(padded_depth(concrete)));
+    const ir::Kernel parted = split_tiles(part_regions(padded_depth(parted_operands(concrete))));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(parted)));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);

@@ -14,6 +14,12 @@ constexpr int64_t kMostSums = 160;
 // Of wgmma's accumulators, of which the instruction can hold 128 at once.
 constexpr int64_t kGroupAccumulators = 128;
 
+bool can_share_groups(const Choices& choices, int64_t groups) {
+  return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
+    return !entry.second.group || group_grid(*entry.first, groups, false).has_value();
+  });
+}
+
 // A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
 // where registers allow it.
 int group_threads(const Choices& choices) {
@@ -30,6 +36,8 @@ int group_threads(const Choices& choices) {
   for (int64_t fewer = groups - 1; fewer >= 1 && used > 3; --fewer)
     if (groups % fewer == 0 && registers / fewer <= kGroupAccumulators) used = fewer;
   while (used > 8) used /= 2;
+  // Columns are shared where there are too few rows.
+  if (registers / used > kGroupAccumulators && used <= 2 && can_share_groups(choices, 2 * used)) used *= 2;
   return static_cast<int>(used * kGroupThreads);
 }
 
