@@ -215,6 +215,7 @@ struct LoopPipeline {
   ir::VarRef var, from, ahead, into;  // I64, I32, I64, I32
   ir::ExprRef begin, end;
   int64_t depth = 1;
+  bool may_skew = true;  // registers suffice for what two iterations hold
   std::vector<ir::BufferRef> buffers;
   // That consume itself fills and then reads, and of which an iteration uses the other half than the one before.
   std::vector<ir::BufferRef> alternating;

@@ -3,6 +3,7 @@
 
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
+#include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
 #include "lowering/planted.h"
 
@@ -281,6 +282,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   node.begin = index(stmt.begin, nullptr);
   node.end = index(stmt.end, nullptr);
   node.depth = pipeline.depth;
+  node.may_skew = fragment_registers(placements_) <= kFragmentRegisters;
   const Interval begin = out_.ranges.of(node.begin), end = out_.ranges.of(node.end);
   for (const ir::VarRef& var : {node.var, node.ahead}) {
     out_.ranges.set(var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});

@@ -68,6 +68,7 @@ bool only_products(const LoopBlock& body) {
 }
 
 std::optional<Skew> skewed(const LoopPipeline& node) {
+  if (!node.may_skew) return std::nullopt;
   const LoopBlock& body = node.consume;
   size_t first = 0, last = body.size();
   while (first < body.size() && may_stand_with_products(body[first])) ++first;

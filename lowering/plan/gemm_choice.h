@@ -30,8 +30,10 @@ bool wants_runs(const ir::GemmStmt& gemm);
 // Registers of 32 bits that a thread needs for the sum of a run; 0 without runs.
 int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice);
 
-// The same for all of its fragments and runs.
+// The same for all of its fragments and runs, whether they live at the same time or not; and what there may be of those
+// that do.
 int64_t fragment_registers(const Placements& placements);
+inline constexpr int64_t kFragmentRegisters = 216;  // of 255; the rest is for operands and addresses
 
 // N of the wgmma for `columns` columns of a warp group: as wide as can be; 0 if they cannot be cut.
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns);

@@ -17,12 +17,11 @@
 #include "lowering/plan/spaces.h"
 #include "lowering/plan/tile_memory.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/live_fragments.h"
 
 namespace kachel::lowering {
 namespace {
 
-// Registers of 32 bits that fragments may take of a thread's 255; the rest is for operands and addresses.
-constexpr int64_t kFragmentRegisters = 216;
 
 class Inference {
  public:
@@ -348,17 +347,18 @@ class Inference {
   }
 
   bool within_budget() {
-    int64_t total = 0, most = 0;
+    int64_t most = 0;
     ir::BufferRef largest;
+    std::map<const ir::Buffer*, int64_t> registers_of;
     for (const ir::Stmt& stmt : kernel_.body) {
       const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
       if (!decl || !is_fragment(decl->buffer)) continue;
       const int64_t registers =
           (layouts_.at(decl->buffer.get()).registers() * ir::bits(storage_type(decl->buffer->type.dtype)) + 31) / 32;
-      total += registers;
+      registers_of[decl->buffer.get()] = registers;
       if (registers > most) most = registers, largest = decl->buffer;
     }
-    const int64_t room = fragment_room();
+    const int64_t room = fragment_room(), total = live_registers(kernel_, registers_of);
     if (total <= room) {
       for (const auto& [gemm, choice] : choices_)
         if (total + run_registers(*gemm, choice) > room) return !without_runs_.insert(gemm).second;
