@@ -1,5 +1,5 @@
-// Functions of numbers. Those of f32 that take more than an instruction are the ones of cuda_math.inc, with the same
-// constants and errors; what CUDA's own library computes has no code here.
+// Functions of numbers. tanh and erf of f32 are those of cuda_math.inc, with the same constants and errors; exp, log and
+// quotients, which CUDA C++ takes from CUDA's own library, have forms of their own here, sin and cos none.
 #include <limits>
 
 #include "lowering/emit/ptx/ptx_expr.h"
@@ -156,8 +156,8 @@ Value Expressions::exponential(const Value& x) {
   return f("mul.f32", {f("ex2.approx.ftz.f32", {t}), correction});
 }
 
-// x = 2^e (1 + d) with 1 + d from sqrt(1/2) to sqrt(2); log(1 + d) = d - d^2 / 2 + d^3 p(d), a minimax fit. Errors 1.2
-// ulp.
+// x = 2^e (1 + d) with 1 + d from sqrt(1/2) to sqrt(2); log(1 + d) = d - d^2 / 2 + d^3 p(d), a minimax fit. Errors 0.76
+// ulp, of log2 1.18: every 37th number, all from 1/2 to 2.
 Value Expressions::logarithm(const Value& x, bool binary) {
   const auto f = [&](const char* name, const std::vector<Value>& args) { return code_.pure(Class::kF32, name, args); };
   const Value tiny = code_.compare("lt", "f32", x, Code::number(0x1p-126f));
