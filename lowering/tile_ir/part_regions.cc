@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -17,24 +17,16 @@ constexpr int64_t kMostGroups = 8;
 
 template <class Fn>
 void for_each_node(const ir::Block& body, const Fn& fn) {
-  for (const ir::Stmt& stmt : body) {
-    ir::for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, fn); });
-    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
-      for_each_node(branch->then_body, fn), for_each_node(branch->else_body, fn);
-  }
+  ir::for_each_stmt(
+      body, [&](const ir::Stmt& stmt) { ir::for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, fn); }); });
 }
 
 // Whether an iteration of another group may read what one of this group writes: then groups cannot follow each other.
 bool reads_what_it_writes(const ir::ParallelStmt& region) {
-  std::set<const ir::Buffer*> written;
-  const auto note = [&](auto&& self, const ir::Block& body) -> void {
-    for (const ir::Stmt& stmt : body) {
-      if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
-      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
-        self(self, branch->then_body), self(self, branch->else_body);
-    }
-  };
-  note(note, region.body);
+  BufferSet written;
+  ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
+    if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
+  });
   bool found = false;
   for_each_node(region.body, [&](const ExprRef& node) {
     found |= node->kind == ExprKind::kLoad && written.count(node->buffer.get()) != 0;
@@ -42,8 +34,7 @@ bool reads_what_it_writes(const ir::ParallelStmt& region) {
   return found;
 }
 
-// The axis of the groups: its variable times a number is added to another one's in a fragment's last index, and is
-// nowhere else in such an index.
+// The axis of the groups: its variable stands beside another one in a fragment's last index.
 std::optional<size_t> axis_of_groups(const ir::ParallelStmt& region) {
   if (region.iters.size() < 2) return std::nullopt;
   for (size_t axis = 0; axis < region.iters.size(); ++axis) {
@@ -101,11 +92,7 @@ ir::Block parted(const ir::Block& body) {
       continue;
     }
     ir::Stmt made = stmt;
-    if (auto* loop = std::get_if<ir::ForStmt>(&made.node)) loop->body = parted(loop->body);
-    if (auto* branch = std::get_if<ir::IfStmt>(&made.node)) {
-      branch->then_body = parted(branch->then_body);
-      branch->else_body = parted(branch->else_body);
-    }
+    replace_blocks(&made, parted);
     out.push_back(std::move(made));
   }
   return out;

@@ -99,7 +99,7 @@ class Cuts {
     const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
     const bool fills = copy && has_whole_axes(copy->dst) && axis_of_columns(copy->src) &&
                        copy->src.buffer->scope == ir::Scope::kGlobal && copy->atomic == ir::AtomicOp::kNone;
-    if (copy && fills) return note_loads_of(copy->src);
+    if (fills) return note_uses(copy->src, &whole_);
     if (std::holds_alternative<ir::DeclStmt>(stmt.node)) return;
     if (std::holds_alternative<ir::ForStmt>(stmt.node) || std::holds_alternative<ir::IfStmt>(stmt.node)) {
       ir::for_each_expr(stmt, [this](const ExprRef& expr) { note_loads(expr, &whole_); });
@@ -107,7 +107,6 @@ class Cuts {
     }
     note_uses(stmt, &whole_);
   }
-  void note_loads_of(const ir::TileRef& slice) { note_uses(slice, &whole_); }
 
   void cut(const ir::TileRef& operand) {
     const BufferRef& tile = operand.buffer;
@@ -165,11 +164,7 @@ class Parter {
         continue;
       }
       ir::Stmt made = stmt;
-      if (auto* loop = std::get_if<ir::ForStmt>(&made.node)) loop->body = block(loop->body);
-      if (auto* branch = std::get_if<ir::IfStmt>(&made.node)) {
-        branch->then_body = block(branch->then_body);
-        branch->else_body = block(branch->else_body);
-      }
+      replace_blocks(&made, [this](const ir::Block& inner) { return block(inner); });
       out.push_back(std::move(made));
     }
     return out;
@@ -225,10 +220,9 @@ class Parter {
     }
   }
   static const BufferRef& part_of(const std::vector<Part>& parts, const ir::TileRef& slice) {
-    const int64_t first = columns_of(slice)->first;
-    for (const Part& part : parts)
-      if (part.columns.first == first) return part.tile;
-    return parts.front().tile;  // not reached: every slice begins at a cut
+    const int64_t first = columns_of(slice)->first;  // where a part that is read begins
+    return std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.columns.first == first; })
+        ->tile;
   }
 
   const Cuts& cuts_;

@@ -19,6 +19,16 @@ void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
 // Puts `to`, which has the shape and the type of `from`, in its place throughout the statement.
 void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* stmt);
 
+// Puts fn(block) in the place of each block that the statement holds, of loops and branches, not of regions.
+template <class Fn>
+void replace_blocks(ir::Stmt* stmt, const Fn& fn) {
+  if (auto* loop = std::get_if<ir::ForStmt>(&stmt->node)) loop->body = fn(loop->body);
+  if (auto* branch = std::get_if<ir::IfStmt>(&stmt->node)) {
+    branch->then_body = fn(branch->then_body);
+    branch->else_body = fn(branch->else_body);
+  }
+}
+
 // All of the tile, and whether a slice is written so: no ranges.
 ir::TileRef whole_tile(const ir::BufferRef& tile);
 bool has_whole_axes(const ir::TileRef& slice);
