@@ -22,7 +22,7 @@ struct LaunchSettings {
   std::shared_ptr<const TuningHooks> hooks;  // tuning_hooks.h; null: none
   bool has_configuration = false;
   std::string_view configuration;  // exactly this one, whatever the policy
-  bool overlaps = false;    // follows a launch of this library's on its stream, and may begin before that has ended
+  bool follows = false;     // a launch of this library's on its stream, as the steps of a program do
   bool needs_code = false;  // resolve even where the grid is empty now: scalars may give it blocks later
 
   // Of a tuning in the background: the part of the device's time that its runs may take, and what ends it.

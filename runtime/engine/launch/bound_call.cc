@@ -11,7 +11,7 @@ using SlotKind = lowering::Slot::Kind;
 Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> engine,
                                                      std::shared_ptr<const KernelModel> model,
                                                      const Specialisation* specialisation,
-                                                     const BoundArguments& arguments, bool overlaps) {
+                                                     const BoundArguments& arguments, bool follows) {
   std::unique_ptr<BoundCall> call(new BoundCall);
   call->engine_ = std::move(engine);
   call->model_ = std::move(model);
@@ -19,8 +19,8 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
   if (!specialisation) return call;
   const KernelModel& kernel = *call->model_;
   KACHEL_TRY(specialisation->grid(arguments.inputs(), call->grid_));
-  call->follows_ = overlaps;
-  call->grid_.overlaps = overlaps || specialisation->begins_early(arguments, call->grid_.blocks);
+  call->follows_ = follows;
+  call->grid_.overlaps = specialisation->begins_early(arguments, call->grid_.blocks, follows);
   auto reads_scalars = [](const HostProgram& program) { return program.mentions_scalars(); };
   call->dynamic_ = std::any_of(kernel.grid.begin(), kernel.grid.end(), reads_scalars) ||
                    std::any_of(kernel.where.begin(), kernel.where.end(),
@@ -70,7 +70,7 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
   KACHEL_TRY(admit_scalars(*model_, inputs));
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
-  grid.overlaps = follows_ || specialisation_->begins_early(*arguments_, grid.blocks);
+  grid.overlaps = specialisation_->begins_early(*arguments_, grid.blocks, follows_);
   if (grid.blocks == 0) return {};
   alignas(128) uint64_t slots[kMaxSlots];
   patch(pointers, scalars, slots);

@@ -14,7 +14,7 @@ class BoundCall final : public BoundLaunch {
   static Result<std::unique_ptr<BoundCall>> create(std::shared_ptr<Engine> engine,
                                                    std::shared_ptr<const KernelModel> model,
                                                    const Specialisation* specialisation,
-                                                   const BoundArguments& arguments, bool overlaps = false);
+                                                   const BoundArguments& arguments, bool follows = false);
 
   Status launch(void* const* pointers, const int64_t* scalars, void* stream) const override {
     if (!specialisation_) return {};
@@ -50,7 +50,7 @@ class BoundCall final : public BoundLaunch {
   std::vector<uint64_t> slots_;
   std::vector<Patch> pointer_patches_, scalar_patches_, map_patches_;
   bool dynamic_ = false;
-  bool follows_ = false;                       // LaunchSettings::overlaps
+  bool follows_ = false;                       // LaunchSettings::follows
   std::unique_ptr<BoundArguments> arguments_;  // where dynamic
   LastingScratch workspace_;
 };

@@ -16,9 +16,9 @@ constexpr tuner::Policy kServedAlike[] = {tuner::Policy::kOff, tuner::Policy::kC
 }  // namespace
 
 inline Status KernelHandle::launch_one(const Specialisation& specialisation, const BoundArguments& arguments,
-                                       bool overlaps, void* stream) {
-  return specialisation.needs_workspace() ? launch_with_workspace(specialisation, arguments, overlaps, stream)
-                                          : specialisation.launch(arguments, stream, overlaps);
+                                       bool follows, void* stream) {
+  return specialisation.needs_workspace() ? launch_with_workspace(specialisation, arguments, follows, stream)
+                                          : specialisation.launch(arguments, stream, follows);
 }
 
 [[gnu::hot]] Status KernelHandle::launch(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {
@@ -34,7 +34,7 @@ inline Status KernelHandle::launch_one(const Specialisation& specialisation, con
 
 inline Status KernelHandle::launch_found(const Specialisation& found, const BoundArguments& arguments,
                                          const LaunchSettings& settings, Signature& signature, void* stream) {
-  Status launched = launch_one(found, arguments, settings.overlaps, stream);
+  Status launched = launch_one(found, arguments, settings.follows, stream);
   if (!launched.ok()) [[unlikely]]
     return launch_failed(found, arguments, settings, signature, stream, std::move(launched));
   engine_->counters().launches.add();
@@ -61,9 +61,8 @@ Status KernelHandle::launch_failed(const Specialisation& failed, const BoundArgu
 }
 
 Status KernelHandle::launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments,
-                                           bool overlaps, void* stream) {
+                                           bool follows, void* stream) {
   LaunchGrid grid;
-  grid.overlaps = overlaps;
   KACHEL_TRY(specialisation.grid(arguments.inputs(), grid));
   const int64_t bytes = specialisation.workspace_bytes(grid);
   if (bytes == 0) return {};
@@ -73,7 +72,7 @@ Status KernelHandle::launch_with_workspace(const Specialisation& specialisation,
   KACHEL_ASSIGN(Workspace workspace,
                 Workspace::allocate(specialisation.device(), engine_->options().scratch, bytes, stream));
   grid.workspace = workspace.get();
-  return specialisation.launch(arguments, grid, stream);
+  return specialisation.launch(arguments, grid, stream, follows);
 }
 
 // The configuration is to blame only if another one can be launched in its place; else it is the stream or the device.
@@ -90,7 +89,7 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
     if (++attempts > 2) break;
     auto other =
         engine_->plans().get({failed.device(), *model_, point, values, settings.policy != tuner::Policy::kCachedOnly});
-    if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, settings.overlaps, stream).ok()) continue;
+    if (!other.ok() || (*other)->demoted() || !launch_one(**other, arguments, settings.follows, stream).ok()) continue;
     failed.demote();
     resolver.demote(failed.values(), why.message());
     (*other)->pin();
@@ -215,7 +214,7 @@ Result<std::unique_ptr<BoundLaunch>> KernelHandle::bind(std::span<const Arg> arg
     found = served.specialisation;
   }
   KACHEL_ASSIGN(std::unique_ptr<BoundLaunch> call,
-                BoundCall::create(engine_, model_, found, arguments, settings.overlaps));
+                BoundCall::create(engine_, model_, found, arguments, settings.follows));
   return call;
 }
 

@@ -52,8 +52,8 @@ class alignas(64) KernelHandle final : public Launchable {
                                       const LaunchSettings& settings, Signature& signature, void* stream);
   Status launch_found(const Specialisation& found, const BoundArguments& arguments, const LaunchSettings& settings,
                       Signature& signature, void* stream);
-  Status launch_one(const Specialisation& specialisation, const BoundArguments& arguments, bool overlaps, void* stream);
-  Status launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments, bool overlaps,
+  Status launch_one(const Specialisation& specialisation, const BoundArguments& arguments, bool follows, void* stream);
+  Status launch_with_workspace(const Specialisation& specialisation, const BoundArguments& arguments, bool follows,
                                void* stream);
   [[gnu::cold]] Status launch_failed(const Specialisation& failed, const BoundArguments& arguments,
                                      const LaunchSettings& settings, Signature& signature, void* stream, Status why);

@@ -20,7 +20,7 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::create(const ProgramHandle& 
   for (size_t i = 0; i < bound->steps_.size(); ++i) {
     if (!bound->layout_.runs(i)) continue;
     KACHEL_ASSIGN(bound->steps_[i], handle.step(i).bind(step_arguments.of(bound->program_->steps[i]), each));
-    each.overlaps = device.properties().overlapping_launches;
+    each.follows = true;
   }
   const KernelModel& header = *bound->program_->header;
   bound->position_.resize(header.params.size());

@@ -51,15 +51,15 @@ const TunableValues* ProgramHandle::keep(TunableValues values) {
   return &*choices_.insert(std::move(values)).first;
 }
 
-Status ProgramHandle::run(const Device& device, const BoundArguments& arguments, const TunableValues& values,
-                          const ProgramLayout& layout, void* scratch, std::span<const Arg> args,
-                          const LaunchSettings& settings, void* stream) const {
+Status ProgramHandle::run(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout,
+                          void* scratch, std::span<const Arg> args, const LaunchSettings& settings,
+                          void* stream) const {
   StepArguments step_arguments(*program_, arguments, values, layout, scratch, args);
   LaunchSettings each = settings;
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (!layout.runs(i)) continue;
     KACHEL_TRY(steps_[i]->launch(step_arguments.of(program_->steps[i]), each, stream));
-    each.overlaps = device.properties().overlapping_launches;
+    each.follows = true;
   }
   return {};
 }
@@ -157,7 +157,7 @@ Status ProgramHandle::launch(std::span<const Arg> args, const LaunchSettings& se
     // What fails here is reported by the launch of the step.
     if (fresh && settings.policy != tuner::Policy::kBlocking)
       (void)prepare_together(arguments, *values, layout, scratch, args, quiet(each), stream);
-    return run(*device, arguments, *values, layout, scratch, args, each, stream);
+    return run(arguments, *values, layout, scratch, args, each, stream);
   };
   if (layout.bytes == 0) return go(nullptr);
   RelaxedCapture relaxed(*device);

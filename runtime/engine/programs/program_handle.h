@@ -34,9 +34,8 @@ class ProgramHandle final : public Launchable {
   Result<const TunableValues*> resolve(const BoundArguments& arguments, std::span<const Arg> args,
                                        const LaunchSettings& settings, void* stream, bool* fresh = nullptr);
   // Launches the steps one after another. `scratch`: what `layout` asks for.
-  Status run(const Device& device, const BoundArguments& arguments, const TunableValues& values,
-             const ProgramLayout& layout, void* scratch, std::span<const Arg> args, const LaunchSettings& settings,
-             void* stream) const;
+  Status run(const BoundArguments& arguments, const TunableValues& values, const ProgramLayout& layout, void* scratch,
+             std::span<const Arg> args, const LaunchSettings& settings, void* stream) const;
 
  private:
   Result<const TunableValues*> choose(const BoundArguments& arguments, std::span<const Arg> args,

@@ -66,8 +66,7 @@ Status ProgramSession::open() {
 }
 
 Status ProgramSession::run(size_t index) {
-  return program_.run(device_, arguments_, candidates_[index], runs_[index].layout, scratch_.get(), args_, settings_,
-                      stream_);
+  return program_.run(arguments_, candidates_[index], runs_[index].layout, scratch_.get(), args_, settings_, stream_);
 }
 
 void ProgramSession::rehearse() {

@@ -105,20 +105,25 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
 // Blocks that begin early take what places are free, and keep to them. Where several fit on a multiprocessor and there
 // are not enough of them for all, some get two and others none, and what waits for memory takes up to twice as long.
 // Where one fits, some kernels take up to a quarter longer, others less; why is not known (docs/performance.md). A
-// launch that reads and writes little is too short to lose, and gains what a launch costs.
+// launch that reads and writes little is too short to lose, and gains what a launch costs. One that follows a launch of
+// this library's is often a fold of what that left, and waits for little: there where blocks begin matters less.
 Status Specialisation::allow_overlaps() {
   KACHEL_ASSIGN(const int32_t each, function_->occupancy(hot_.threads, hot_.shared_bytes));
   const DeviceProperties& properties = device_.properties();
   hot_.overlaps_from = each > 1 ? static_cast<uint32_t>(each * std::max(properties.multiprocessors, 1)) : 1;
   hot_.overlaps_within_bytes = properties.l2_bytes / 4;
+  hot_.follows_within_bytes = properties.l2_bytes / 16;
   return {};
 }
 
-bool Specialisation::begins_early(const BoundArguments& arguments, uint32_t blocks) const {
-  if (blocks < hot_.overlaps_from) return false;
+bool Specialisation::begins_early(const BoundArguments& arguments, uint32_t blocks, bool follows) const {
+  const int64_t within = blocks >= hot_.overlaps_from ? hot_.overlaps_within_bytes
+                         : follows                    ? hot_.follows_within_bytes
+                                                      : -1;
+  if (within < 0) return false;
   int64_t bytes = 0;
   for (int tensor : tensors_) bytes += arguments.tensors[tensor].bytes;
-  return bytes <= hot_.overlaps_within_bytes;
+  return bytes <= within;
 }
 
 void Specialisation::prepare(const KernelModel& model) {
@@ -186,19 +191,19 @@ inline Status Specialisation::enqueue(uint32_t blocks, bool overlaps, const uint
   return enqueue(grid.blocks, grid.overlaps, slots, count, stream);
 }
 
-Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const {
+Status Specialisation::launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream,
+                              bool follows) const {
   if (grid.blocks == 0) return {};
   alignas(128) uint64_t slots[kMaxSlots];
   KACHEL_ASSIGN(const size_t count, fill_slots(arguments, grid, slots));
-  return enqueue(grid.blocks, grid.overlaps || begins_early(arguments, grid.blocks), slots, count, stream);
+  return enqueue(grid.blocks, begins_early(arguments, grid.blocks, follows), slots, count, stream);
 }
 
-[[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream, bool overlaps) const {
+[[gnu::hot]] Status Specialisation::launch(const BoundArguments& arguments, void* stream, bool follows) const {
   LaunchGrid grid;
-  grid.overlaps = overlaps;
   if (!evaluate(hot_.grid, hot_.grid_rank, arguments.inputs(), hot_.limit, grid)) [[unlikely]]
     return too_many_blocks(hot_.limit);
-  return launch(arguments, grid, stream);
+  return launch(arguments, grid, stream, follows);
 }
 
 }  // namespace kachel::runtime

@@ -20,7 +20,7 @@ struct LaunchGrid {
   uint64_t total = 0;         // tiles, those that fill clusters up among them; 0 where an extent is not positive
   uint32_t blocks = 0;        // how many are launched; each walks the grid in steps of this
   void* workspace = nullptr;  // scratch of that launch, 256-byte aligned
-  bool overlaps = false;      // LaunchDims::overlaps
+  bool overlaps = false;      // LaunchDims::overlaps, for launch_slots()
 };
 
 // Each axis is filled up to a multiple of fill[axis] + 1, a power of two. Of a grid of at most `tiles`, no more than
@@ -52,16 +52,16 @@ class Specialisation {
   // Scratch that a launch of `grid` needs, in bytes; 0: none.
   int64_t workspace_bytes(const LaunchGrid& grid) const { return hot_.workspace_bytes * grid.blocks; }
   bool needs_workspace() const { return hot_.workspace_bytes != 0; }
-  // No locks, no allocation.
-  Status launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream) const;
+  // No locks, no allocation. `follows`: LaunchSettings::follows.
+  Status launch(const BoundArguments& arguments, const LaunchGrid& grid, void* stream, bool follows = false) const;
   // With the grid that belongs to the arguments. REQUIRES: !needs_workspace().
-  Status launch(const BoundArguments& arguments, void* stream, bool overlaps = false) const;
+  Status launch(const BoundArguments& arguments, void* stream, bool follows = false) const;
 
   // The parts that a bound call keeps for itself.
   // `out`: room for kMaxSlots words, 128-byte aligned. Says how many there are.
   Result<size_t> fill_slots(const BoundArguments& arguments, const LaunchGrid& grid, uint64_t* out) const;
   // Whether such a launch begins before what precedes it has ended, whatever that is: where that is quicker.
-  bool begins_early(const BoundArguments& arguments, uint32_t blocks) const;
+  bool begins_early(const BoundArguments& arguments, uint32_t blocks, bool follows) const;
   Status launch_slots(const LaunchGrid& grid, const uint64_t* slots, size_t count, void* stream) const;
 
   Device& device() const { return device_; }
@@ -85,9 +85,9 @@ class Specialisation {
     const DeviceFunction* function = nullptr;
     BlockLimit limit;
     int64_t workspace_bytes = 0;
-    // So many blocks begin early if the tensors are so small.
+    // So many blocks begin early if the tensors are so small, and what follows if they are smaller still.
     uint32_t overlaps_from = std::numeric_limits<uint32_t>::max();
-    int64_t overlaps_within_bytes = 0;
+    int64_t overlaps_within_bytes = 0, follows_within_bytes = -1;
     uint32_t threads = 1, shared_bytes = 0;
     uint32_t slots = 0, grid_rank = 0;
     uint32_t words = 0;  // slots and maps

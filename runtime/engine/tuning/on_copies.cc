@@ -28,7 +28,7 @@ Status submit_on_copies(Engine& engine, const void* owner, const LaunchSite& sit
   std::shared_ptr<Snapshot> snapshot = *std::move(taken);
   LaunchSettings later = site.settings;
   later.policy = tuner::Policy::kBlocking;
-  later.overlaps = false;
+  later.follows = false;
   later.share = engine.options().background_share;
   const bool accepted =
       engine.background().submit(owner, [&engine, &device, snapshot, later, work = std::move(work),

@@ -8,19 +8,22 @@ namespace {
 
 using tuner::Policy;
 
-TEST_CASE("short launches overlap where their blocks find places as good") {
+TEST_CASE("short launches overlap where their blocks find places as good, or wait for little") {
   // Four multiprocessors, on which eight blocks fit, or two, or one, and an L2 of 1 MiB.
   struct Case {
     bool allowed;
     int64_t shared_bytes, blocks;
     bool overlaps;
     int64_t row = 0;  // elements from one row to the next
+    bool follows = false;
   };
   for (const Case& c :
        {Case{true, 0, 1, false}, Case{true, 0, 31, false}, Case{true, 0, 32, true}, Case{true, 40 << 10, 7, false},
         Case{true, 40 << 10, 8, true}, Case{true, 90 << 10, 1, true}, Case{true, 90 << 10, 8, true, 2 << 10},
         Case{true, 90 << 10, 8, false, 3 << 10}, Case{true, 0, 32, false, 16 << 10}, Case{false, 0, 32, false},
-        Case{false, 90 << 10, 1, false}}) {
+        Case{false, 90 << 10, 1, false}, Case{true, 0, 1, true, 0, true}, Case{true, 0, 31, true, 0, true},
+        Case{true, 0, 1, false, 1 << 10, true}, Case{true, 90 << 10, 8, true, 2 << 10, true},
+        Case{true, 90 << 10, 8, false, 3 << 10, true}, Case{false, 0, 1, false, 0, true}}) {
     FakeOptions device;
     device.overlapping_launches = c.allowed;
     EngineFixture fixture("", device);
@@ -37,9 +40,11 @@ TEST_CASE("short launches overlap where their blocks find places as good") {
     for (HostTensorF32* tensor : {&a, &out}) tensor->shape = {16, columns};
     Arg args[] = {a.tensor(), out.tensor(), float_arg(3)};
     auto kernel = fixture.kernel();
-    REQUIRE(kernel->launch(args, fixture.settings(Policy::kOff), nullptr).ok());
+    LaunchSettings settings = fixture.settings(Policy::kOff);
+    settings.follows = c.follows;
+    REQUIRE(kernel->launch(args, settings, nullptr).ok());
     CHECK(seen == c.overlaps);
-    auto bound = kernel->bind(args, fixture.settings(Policy::kOff));
+    auto bound = kernel->bind(args, settings);
     REQUIRE(bound.ok());
     seen = !c.overlaps;
     void* pointers[] = {a.data.data(), out.data.data()};
