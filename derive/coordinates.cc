@@ -12,16 +12,6 @@ using namespace ir;
 
 namespace {
 
-constexpr int kMostNodes = 2000;  // of an expression with its lets written out
-
-// What is left of `budget` behind all nodes of the expression; negative as soon as there are more.
-int count_down(const ExprRef& expr, int budget) {
-  --budget;
-  for (const ExprRef& arg : expr->args)
-    if (budget >= 0) budget = count_down(arg, budget);
-  return budget;
-}
-
 // Sums and products of whole numbers and variables that are.
 bool is_index(const Expr& node) {
   if (node.kind == ExprKind::kInt) return true;
@@ -54,10 +44,10 @@ bool is_var(const ExprRef& expr, VarKind kind) {
 Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& statements, const BufferRef& tile)
     : statements_(statements), tile_(tile) {
   for (const Stmt& stmt : kernel.body)
-    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) define_let(*let);
+    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) lets_.define(*let);
   for (const Stmt* stmt : statements) {
-    if (const auto* let = std::get_if<LetStmt>(&stmt->node)) define_let(*let);
-    if (const auto* region = std::get_if<ParallelStmt>(&stmt->node)) define_lets(region->body);
+    if (const auto* let = std::get_if<LetStmt>(&stmt->node)) lets_.define(*let);
+    if (const auto* region = std::get_if<ParallelStmt>(&stmt->node)) lets_.define_all(region->body);
   }
   std::vector<int> own(tile->shape.size());
   for (size_t axis = 0; axis < own.size(); ++axis) {
@@ -66,32 +56,6 @@ Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& s
   }
   tiles_[tile.get()] = own;
   for (auto stmt = statements.rbegin(); stmt != statements.rend(); ++stmt) follow(**stmt);
-}
-
-void Coordinates::define_lets(const Block& block) {
-  for_each_stmt(block, [&](const Stmt& stmt) {
-    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) define_let(*let);
-  });
-}
-
-void Coordinates::define_let(const LetStmt& let) {
-  lets_[let.var.get()] = expanded(let.value);
-}
-
-// As it is where it would become too large; then nothing is known.
-ExprRef Coordinates::expanded(const ExprRef& expr) {
-  ExprRef value = expand(expr);
-  if (count_down(value, kMostNodes) >= 0) return value;
-  followed_ = false;
-  return expr;
-}
-
-ExprRef Coordinates::expand(const ExprRef& expr) const {
-  return rewrite(expr, [&](const ExprRef& node) {
-    if (node->kind != ExprKind::kVar) return node;
-    const auto found = lets_.find(node->var.get());
-    return found == lets_.end() ? node : found->second;
-  });
 }
 
 void Coordinates::relate(const Buffer& tile, const std::vector<int>& axes) {
@@ -145,7 +109,7 @@ void Coordinates::follow_assignments(const ParallelStmt& region, const Block& bl
 void Coordinates::follow_loads(const Block& block) {
   for_each_stmt(block, [&](const Stmt& stmt) {
     for_each_expr(stmt, [&](const ExprRef& expr) {
-      visit(expanded(expr), [&](const ExprRef& node) {
+      visit(lets_.expanded(expr), [&](const ExprRef& node) {
         if (node->kind != ExprKind::kLoad || node->buffer->scope == Scope::kGlobal) return;
         std::vector<int> axes;
         for (const ExprRef& index : node->args)
@@ -180,7 +144,7 @@ const Coordinates::Bound* Coordinates::bound_to(int axis, const std::vector<Boun
 }
 
 bool Coordinates::counts_tiles(const VarRef& var, size_t axis) {
-  if (!followed_) return false;
+  if (!followed()) return false;
   bool occurs = false;
   const int own = static_cast<int>(axis);
   auto forbidden = [&](const Var& other) { return &other == var.get() || axis_of(&other) == own; };
@@ -188,7 +152,7 @@ bool Coordinates::counts_tiles(const VarRef& var, size_t axis) {
 }
 
 bool Coordinates::independent_of_tiles() {
-  if (!followed_) return false;
+  if (!followed()) return false;
   auto is_bound = [&](int axis) { return bound_to(axis, bound_) != nullptr; };
   for (const auto& [tile, axes] : tiles_)
     for (size_t axis = 0; axis < axes.size(); ++axis)
@@ -243,7 +207,7 @@ bool Coordinates::walk_copy(const CopyStmt& copy, const std::vector<Bound>& boun
       if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
       continue;
     }
-    if (!polys_.equal(expanded(spec.start), start_of(*along)) ||
+    if (!polys_.equal(lets_.expanded(spec.start), start_of(*along)) ||
         !polys_.equal(spec.extent, tile_->shape[static_cast<size_t>(along->axis)]))
       return false;
     *occurs = true;
@@ -283,7 +247,7 @@ const Coordinates::Bound* Coordinates::coordinate(const ExprRef& node, const std
 // left is looked at.
 bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& iters, const std::vector<Bound>& bound,
                             const Forbidden& forbidden, bool* occurs) {
-  const ExprRef left = rewrite(expanded(expr), [&](const ExprRef& node) {
+  const ExprRef left = rewrite(lets_.expanded(expr), [&](const ExprRef& node) {
     if (node->kind == ExprKind::kLoad && node->buffer->scope != Scope::kGlobal) {
       std::vector<ExprRef> indices = node->args;
       for (ExprRef& index : indices)
@@ -295,7 +259,7 @@ bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& ite
     *occurs = true;
     return make_var(marks_[static_cast<size_t>(found->axis)]);
   });
-  return followed_ &&
+  return followed() &&
          !mentions(left, [&](const Expr& node) { return node.kind == ExprKind::kVar && forbidden(*node.var); });
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "derive/lets.h"
 #include "ir/poly.h"
 
 namespace kachel::derive {
@@ -33,14 +34,11 @@ class Coordinates {
 
   static constexpr int kNone = -1;  // an axis that is none of the tile's
 
-  void define_lets(const ir::Block& block);
-  void define_let(const ir::LetStmt& let);
+  bool followed() const { return followed_ && lets_.complete(); }
   void follow(const ir::Stmt& stmt);
   void follow_assignments(const ir::ParallelStmt& region, const ir::Block& block);
   void follow_loads(const ir::Block& block);
-  ir::ExprRef expanded(const ir::ExprRef& expr);
   void relate(const ir::Buffer& tile, const std::vector<int>& axes);
-  ir::ExprRef expand(const ir::ExprRef& expr) const;
   int axis_of(const ir::Buffer& tile, size_t axis) const;
   int axis_of(const ir::Var* iter) const;
   const Bound* bound_to(int axis, const std::vector<Bound>& bound) const;
@@ -58,12 +56,12 @@ class Coordinates {
   const std::vector<const ir::Stmt*>& statements_;
   ir::BufferRef tile_;
   ir::PolyContext polys_;
-  std::unordered_map<const ir::Var*, ir::ExprRef> lets_;           // their values, without lets
+  Lets lets_;
   std::unordered_map<const ir::Buffer*, std::vector<int>> tiles_;  // for each axis the one of tile_
   std::unordered_map<const ir::Var*, int> iters_;                  // the same of indices of regions
   std::vector<Bound> bound_;
   std::vector<ir::VarRef> marks_;  // what stands for the coordinate of each axis while an expression is looked at
-  bool followed_ = true;  // false: an index is used in a way that is not understood, or an expression is too large
+  bool followed_ = true;           // false: an index is used in a way that is not understood
 };
 
 }  // namespace kachel::derive

@@ -76,11 +76,11 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
           {slice.axes[axis].var, ceil_div(tensor->shape[slice.free.size() + axis], slice.tile->shape[axis])});
   complete(kernel, maker, with_direction(tensor, Direction::kOut));
   for (const Tunable& tunable : kernel.tunables) {
-    int64_t tile = 0;
+    std::vector<int64_t> values;
     for (size_t axis = 0; axis < slice.axes.size(); ++axis)
       if (slice.tile->shape[axis]->kind == ExprKind::kVar && slice.tile->shape[axis]->var == tunable.var)
-        tile = axis + 1 == slice.axes.size() ? kTileColumns : kTileRows;
-    if (tile) maker.tunables.push_back({tunable.var, {tile}});
+        values = axis + 1 == slice.axes.size() ? std::vector{kTileColumns} : std::vector{kTileRows, kFewTileRows};
+    if (!values.empty()) maker.tunables.push_back({tunable.var, std::move(values)});
   }
   return maker;
 }

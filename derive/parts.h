@@ -6,7 +6,9 @@
 
 namespace kachel::derive {
 
-inline constexpr int64_t kTileRows = 32, kTileColumns = 128;  // of the kernels that prepare
+// Tiles of the kernels that prepare. Fewer rows a block are quicker where little is read for an element (H100: 46 for
+// 47.6 us of 126 MB).
+inline constexpr int64_t kTileRows = 32, kFewTileRows = 8, kTileColumns = 128;
 
 // The kernel `name` that makes a slice's tensor. Loops become axes of the grid, which the text says by the name alone.
 ir::Kernel maker_of(const ir::Kernel& kernel, const OperandSlice& slice, const ir::BufferRef& tensor, std::string name);

@@ -1,7 +1,9 @@
 #include "derive/prepare_operands.h"
 
 #include <algorithm>
+#include <set>
 
+#include "derive/free_tunables.h"
 #include "derive/parts.h"
 #include "ir/print.h"
 #include "ir/tunable_role.h"
@@ -38,7 +40,11 @@ class FreshNames {
 class Preparer {
  public:
   Preparer(const Kernel& kernel, const std::vector<OperandSlice>& slices)
-      : kernel_(kernel), slices_(slices), fresh_(kernel) {}
+      : kernel_(kernel), slices_(slices), fresh_(kernel) {
+    std::vector<BufferRef> tensors;
+    for (const OperandSlice& slice : slices_) tensors.push_back(tensor_of(slice, slice.tile->name));
+    free_ = free_tunables(reader_of(tensors));
+  }
 
   std::string run() {
     module_.kernels.push_back(kernel_);
@@ -55,18 +61,17 @@ class Preparer {
     program.header.tunables = {{prepared, {0, 1}}};
     const ExprRef chosen = make_apply(Op::kEq, {make_var(prepared), make_int(1)});
 
-    Kernel reader = kernel_;
-    reader.name = fresh_(kernel_.name + "_prepared");
     std::vector<BufferRef> tensors;
     for (const OperandSlice& slice : slices_) {
-      const BufferRef tensor = tensor_of(slice);
+      const BufferRef tensor = tensor_of(slice, fresh_(slice.tile->name + "_all"));
       program.temps.push_back(tensor);
       module_.kernels.push_back(maker_of(kernel_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name)));
       program.calls.push_back(call_of(module_.kernels.back(), {chosen, true}));
       tensors.push_back(with_direction(tensor, Direction::kIn));
-      reader.params.push_back({tensors.back(), nullptr});
     }
-    reader.body = body_of_reader(kernel_, slices_, tensors);
+    Kernel reader = reader_of(tensors);
+    reader.name = fresh_(kernel_.name + "_prepared");
+    derive_values(reader);
     module_.kernels.push_back(reader);
     program.calls.push_back(call_of(reader, {chosen, true}));
     program.calls.push_back(call_of(kernel_, {chosen, false}));
@@ -81,6 +86,25 @@ class Preparer {
     return found;
   }
 
+  Kernel reader_of(const std::vector<BufferRef>& tensors) const {
+    Kernel reader = kernel_;
+    for (const BufferRef& tensor : tensors) reader.params.push_back({tensor, nullptr});
+    reader.body = body_of_reader(kernel_, slices_, tensors);
+    return reader;
+  }
+
+  // What was listed was listed for another kernel. A condition says which values go together, and is its author's.
+  void derive_values(Kernel& reader) const {
+    const std::vector<TunableRole> roles = roles_of(reader);
+    for (size_t i = 0; i < roles.size(); ++i) {
+      Tunable& tunable = reader.tunables[i];
+      const bool derivable = roles[i] == TunableRole::kStages || roles[i] == TunableRole::kProduct;
+      const bool tied = std::any_of(reader.where.begin(), reader.where.end(),
+                                    [&](const ExprRef& condition) { return mentions(condition, tunable.var); });
+      if (derivable && !tied && free_.count(tunable.var.get())) tunable = {tunable.var, {}, true};
+    }
+  }
+
   int64_t largest(const ExprRef& extent) const {
     for (size_t i = 0; is_tunable(extent) && i < kernel_.tunables.size(); ++i) {
       const Tunable& tunable = kernel_.tunables[i];
@@ -91,10 +115,10 @@ class Preparer {
     return 0;
   }
 
-  // As large as the largest tiles reach.
-  BufferRef tensor_of(const OperandSlice& slice) {
+  // As large as the largest tiles reach, along axes where what lies beyond the edge may matter.
+  BufferRef tensor_of(const OperandSlice& slice, std::string name) const {
     auto tensor = std::make_shared<Buffer>();
-    tensor->name = fresh_(slice.tile->name + "_all");
+    tensor->name = std::move(name);
     tensor->direction = Direction::kInOut;
     tensor->type = slice.tile->type;
     for (const IterVar& var : slice.free) tensor->shape.push_back(var.extent);
@@ -103,7 +127,7 @@ class Preparer {
       ExprRef all = slice.axes[axis].all;
       if (slice.axes[axis].var) {
         if (is_tunable(extent))
-          all = plus(all, largest(extent) - 1);
+          all = plus(all, free_.count(extent->var.get()) ? 0 : largest(extent) - 1);
         else
           all = make_apply(Op::kAdd, {all, plus(extent, -1)});
         // A loop may be empty for a number of tiles below 0, a tensor not.
@@ -135,6 +159,7 @@ class Preparer {
   const Kernel& kernel_;
   const std::vector<OperandSlice>& slices_;
   FreshNames fresh_;
+  std::set<const Var*> free_;  // of the reader's tunables
   Module module_;
 };
 

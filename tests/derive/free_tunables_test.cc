@@ -1,0 +1,102 @@
+// Which tunables decide nothing but how work is cut.
+#include "derive/free_tunables.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/parse.h"
+
+namespace kachel::derive {
+namespace {
+
+// The names of the free ones, in alphabetical order.
+std::string free_of(const std::string& text) {
+  auto module = ir::load("tile 1 " + text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  std::vector<std::string> names;
+  for (const ir::Var* tunable : free_tunables(module->kernels[0])) names.push_back(tunable->name);
+  std::sort(names.begin(), names.end());
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+// A product, with statements in its loop and behind it.
+std::string product(const std::string& inside, const std::string& after, const std::string& more = "") {
+  return R"(kernel p<T: f16>(A: T[M, K], B: T[N, K], R: T[M, N], S: f32[N], C: out f32[M, N], D: out f32[M2, N], P: out f32[J, M])
+tune BM = 16 | 32, BN = 16 | 32, BK = 16, stages = 2 | 3 )" +
+         more + R"(
+grid i < ceildiv(M, BM), j < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BN, BK], r: T[BM, BN]
+  fragment acc: f32[BM, BN] = 0, row: f32[BM], most: f32[BM], other: f32[BM, BN]
+  let first = i*BM
+  pipelined k < ceildiv(K, BK), stages {
+    a = A[first +: BM, k*BK +: BK]
+    b = B[j*BN +: BN, k*BK +: BK]
+    )" + inside +
+         R"(
+    acc += a @ b^T
+  }
+  )" + after +
+         R"(
+}
+)";
+}
+
+const std::string kStore = "C[i*BM +: BM, j*BN +: BN] = acc ";
+
+}  // namespace
+
+TEST_CASE("extents of outputs and depths are free, those along which a loop walks are not") {
+  CHECK(free_of(product("", kStore)) == "BM BN stages");
+  CHECK(free_of(product("",
+                        "r = R[first +: BM, BN*j +: BN] parallel x < BM, y < BN { let s = S[y + j*BN]  "
+                        "acc[x, y] = acc[x, y] * s + r[x, y] } " +
+                            kStore)) == "BM BN stages");
+  CHECK(free_of(product("parallel x < BM, y < BK { a[x, y] = first + x > y ? a[x, y] : 0 }", kStore)) ==
+        "BM BN stages");
+  CHECK(free_of(product("parallel x < BM, y < BN { if i*BM + x >= j*BN + y { acc[x, y] += 1 } }", kStore)) ==
+        "BM BN stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { C[first + x, j*BN + y] = acc[x, y] } ")) == "BM BN stages");
+}
+
+TEST_CASE("what is added up along an extent fixes it") {
+  CHECK(free_of(product("", "parallel x < BM { row[x] = sum[y < BN](acc[x, y]) } " + kStore)) == "BM stages");
+  CHECK(free_of(product("", "parallel x < BM { row[x] = sum[y < 16](acc[x, y]) } " + kStore)) == "BM stages");
+}
+
+TEST_CASE("what depends on where a tile lies fixes its extent") {
+  // The number of a block, its first element, an index within it.
+  CHECK(free_of(product("", "parallel x < BM, y < BN { acc[x, y] += i } " + kStore)) == "BN stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { acc[x, y] += first } " + kStore)) == "BN stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { acc[x, y] += y } " + kStore)) == "BM stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { acc[x, y] += BN } " + kStore)) == "BM stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { acc[x, y] += S[j*BN / 32] } " + kStore)) == "BM stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { other[x, y] = y > 0 ? acc[x, y - 1] : 0 } acc = other " +
+                                kStore)) == "BM stages");
+  CHECK(free_of(product("", "if j*BN < 64 { " + kStore + "}")) == "BM stages");
+  CHECK(free_of(product("", "parallel x < BM { row[x] = acc[x, 0] } " + kStore)) == "BM stages");
+  // Each block of columns has a row of the output.
+  CHECK(free_of(product("", "parallel x < BM { row[x] = 1 } P[j, i*BM +: BM] = row")) == "BM stages");
+}
+
+TEST_CASE("an output that goes on behind the last element fixes the extent") {
+  CHECK(free_of(product("", "D[i*BM +: BM, j*BN +: BN] = acc")) == "BN stages");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { D[first + x, j*BN + y] = acc[x, y] }")) == "BN stages");
+}
+
+TEST_CASE("one extent for two axes, and depths that mean more, are fixed") {
+  CHECK(free_of(R"(kernel t<T: f16>(A: T[M, N], C: out T[N, M])
+tune E = 16 | 32
+grid i < ceildiv(M, E), j < ceildiv(N, E)
+{
+  fragment a: T[E, E], c: T[E, E]
+  a = A[i*E +: E, j*E +: E]
+  parallel x < E, y < E { c[y, x] = a[x, y] }
+  C[j*E +: E, i*E +: E] = c
+})") == "");
+  CHECK(free_of(product("", "parallel x < BM, y < BN { acc[x, y] += stages } " + kStore)) == "BM BN");
+}
+
+}  // namespace kachel::derive
