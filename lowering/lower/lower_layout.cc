@@ -93,19 +93,52 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
     int64_t apart = together;
     while (apart > 0 && apart_at-- > 1 && walks[apart_at].radix < apart) apart /= walks[apart_at].radix;
 
+    // The first loop inside of which the axis has but its lowest digits, whose elements are in bounds together; the
+    // innermost statement where there is none.
+    const auto bounded_from = [&](size_t axis) {
+      if (!layout.ragged(axis) || is_early(axis)) return walks.size();
+      size_t from = walks.size();
+      for (int64_t span = axis + 1 == rank ? vector : 1; from > early_walks; --from) {
+        const Walk& walk = walks[from - 1];
+        if (walk.axis != axis) continue;
+        if (walk.scale != span || layout.shape()[axis] % (span * walk.radix) != 0) break;
+        span *= walk.radix;
+      }
+      return from;
+    };
+    std::vector<size_t> bounded;
+    for (size_t axis = 0; axis < rank; ++axis) bounded.push_back(bounded_from(axis));
+    std::vector<bool> in_bounds(rank, false);
+
     std::vector<ExprRef> offsets = base;
     const auto place = [&](size_t axis) {
       ExprRef& coord = site.coords[axis];
       coord = int64(0);
       if (offsets[axis]) coord = let(name_of(axis), ir::make_cast({DType::I64, nullptr}, offsets[axis]));
-      if (!layout.ragged(axis) && coord->kind == ir::ExprKind::kVar)
+      if ((!layout.ragged(axis) || in_bounds[axis]) && coord->kind == ir::ExprKind::kVar)
         out_.ranges.set(coord->var, {0, layout.shape()[axis] - 1});
     };
-    std::function<void(size_t)> nest = [&](size_t depth) {
+    std::function<void(size_t)> nest, within;
+    nest = [&](size_t depth) {
       if (depth == early_walks && !early.axes.empty()) {
         for (size_t axis : early.axes) place(axis);
         early.enter(site);
       }
+      ExprRef inside;
+      std::vector<size_t> axes;
+      for (size_t axis = 0; axis < rank && depth < walks.size(); ++axis) {
+        if (bounded[axis] != depth || !offsets[axis] || planted(Planted::kRaggedLayout)) continue;
+        const ExprRef coord = ir::make_cast({DType::I64, nullptr}, offsets[axis]);
+        inside = both(inside, ir::make_typed(Op::kLt, {coord, int64(layout.shape()[axis])}));
+        axes.push_back(axis);
+      }
+      if (!inside) return within(depth);
+      for (size_t axis : axes) in_bounds[axis] = true;
+      LoopBlock guarded = nested([&] { within(depth); });
+      for (size_t axis : axes) in_bounds[axis] = false;
+      emit({LoopIf{inside, std::move(guarded), {}}});
+    };
+    within = [&](size_t depth) {
       if (depth < walks.size()) {
         const Walk& walk = walks[depth];
         apart_ = depth == apart_at ? apart : 0;
@@ -121,7 +154,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
       ExprRef inside;
       for (size_t axis = 0; axis < rank; ++axis) {
         if (!is_early(axis)) place(axis);
-        if (offsets[axis] && layout.ragged(axis))
+        if (offsets[axis] && layout.ragged(axis) && !in_bounds[axis])
           inside = both(inside, ir::make_typed(Op::kLt, {site.coords[axis], int64(layout.shape()[axis])}));
       }
       if (!inside || planted(Planted::kRaggedLayout)) return body(site);
@@ -129,7 +162,7 @@ void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::
       LoopBlock guarded = nested([&] {
         // Names of their own, since the bounds hold in here only.
         for (size_t axis = 0; axis < rank; ++axis) {
-          if (!layout.ragged(axis) || coords[axis]->kind != ir::ExprKind::kVar) continue;
+          if (!layout.ragged(axis) || in_bounds[axis] || coords[axis]->kind != ir::ExprKind::kVar) continue;
           ir::VarRef var = make_local(name_of(axis), DType::I64);
           out_.ranges.set(var, {0, layout.shape()[axis] - 1});
           out_.ranges.set_multiple(var, out_.ranges.multiple_of(coords[axis]));

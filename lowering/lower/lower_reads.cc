@@ -144,7 +144,7 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
       const FragmentLayout part = part_of(read, layout);
       const bool bytes_only = ir::bits(type) < 8;
       if (!bytes_only && read.groups.back() == 1 && read.axes.back() + 1 == rank &&
-          following + 1 == load->args.size() && !layout.ragged(rank - 1)) {
+          following + 1 == load->args.size() && layout.whole_vectors()) {
         const int64_t bytes = ir::bits(type) / 8, neighbours = std::gcd(layout.vector(), part.vector());
         read.width = std::min({neighbours, kWidest / bytes,
                                tile ? row_vector(placements_.at(tensor.get()).layout, bytes)

@@ -79,6 +79,8 @@ class FragmentLayout {
   std::vector<Digit> replicas() const;
   // Elements in consecutive registers of one thread that are neighbours along the last axis.
   int64_t vector() const;
+  // Whether all of those are in bounds where the first is.
+  bool whole_vectors() const { return shape_.back() % vector() == 0; }
 
   // For accumulators of mma and wgmma: eight neighbours along the last axis in a thread instead of two, after the four
   // threads that share eight columns have exchanged four tiles of them. Registers: eight neighbours, the two rows, then
