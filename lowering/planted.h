@@ -120,6 +120,9 @@ enum class Planted {
   kSpareTileFar,          // and is computed from beyond the edge
   kPlaceNotAwaited,       // a tile's place is said to be there before it is
   kPlaceTakenEarly,       // and to be read before it has been
+  kRestOfRounds,          // of a loop whose iterations stand side by side the rest is left out
+  kSameGroup,             // regions over groups of columns are the first group again and again
+  kPartOfOperand,         // all parts of an operand are copied from its first columns
   kCount,
 };
 

@@ -268,6 +268,7 @@ void TileLowering::loop(const ir::ForStmt& stmt) {
   out_.ranges.set(loop.var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});
   out_.ranges.set_limit(loop.var, loop.end);
   ++loop_depth_;
+  if (const int64_t together = side_by_side(stmt); together > 1) loop_side_by_side(stmt, together, &loop);
   loop.body = nested([&] { block(stmt.body); });
   --loop_depth_;
   emit({std::move(loop)});

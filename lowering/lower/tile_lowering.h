@@ -75,6 +75,9 @@ class TileLowering {
   void statement(const ir::IfStmt& branch);
   void loop(const ir::ForStmt& loop);
   void pipeline(const ir::ForStmt& loop, const Pipeline& pipeline);
+  // lower_side_by_side.cc: how many iterations of a loop stand side by side, and those of them that come first.
+  int64_t side_by_side(const ir::ForStmt& loop) const;
+  void loop_side_by_side(const ir::ForStmt& stmt, int64_t together, LoopFor* loop);
 
   // Emission into the current block.
   void emit(LoopStmt stmt) { current_->push_back(std::move(stmt)); }

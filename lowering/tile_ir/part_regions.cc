@@ -5,6 +5,7 @@
 
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
+#include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -86,7 +87,8 @@ ir::Block parted(const ir::Block& body) {
       ir::ParallelStmt part{region->iters, {}};
       part.iters.erase(part.iters.begin() + static_cast<std::ptrdiff_t>(*axis));
       for (int64_t group = 0; group < iter.extent->int_value; ++group) {
-        part.body = substituted(region->body, iter.var, ir::make_int(group, iter.var->type.dtype));
+        const int64_t number = planted(Planted::kSameGroup) ? 0 : group;
+        part.body = substituted(region->body, iter.var, ir::make_int(number, iter.var->type.dtype));
         for (ir::Stmt& again : parted({{stmt.loc, part}})) out.push_back(std::move(again));
       }
       continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/visit.h"
+#include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -199,7 +200,7 @@ class Parter {
       AxisSpec& axis = made.src.axes[*axis_of_columns(copy.src)];
       const bool whole = axis.kind == AxisSpec::Kind::kWhole;
       const ir::DType type = whole ? ir::DType::I64 : axis.start->type;
-      const ExprRef first = ir::make_int(part.columns.first, type);
+      const ExprRef first = ir::make_int(planted(Planted::kPartOfOperand) ? 0 : part.columns.first, type);
       axis.start = whole ? first : ir::make_typed(ir::Op::kAdd, {axis.start, first});
       axis.kind = AxisSpec::Kind::kRange;
       axis.extent = part.tile->shape[1];

@@ -21,6 +21,7 @@
 #include "tests/conformance/generator.h"
 #include "tests/lowering/cpu_device.h"
 #include "tests/lowering/planted_programs.h"
+#include "tests/lowering/planted_sums.h"
 #include "tests/lowering/simulated_case.h"
 
 namespace kachel::lowering {
@@ -137,6 +138,9 @@ constexpr Row kRows[] = {
     {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
     {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
     {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
+    {Planted::kRestOfRounds, "a loop leaves out its last iterations", OnCpu::kNotThere},
+    {Planted::kSameGroup, "every group of columns is the first", OnCpu::kNotThere},
+    {Planted::kPartOfOperand, "parts of an operand are its first", OnCpu::kNotThere},
     {Planted::kSplitPart, "parts are copied from one place", OnCpu::kNotThere},
     {Planted::kMovedEarly, "sums move before they are made", OnCpu::kNotThere},
     {Planted::kMovedPart, "parts of sums are the first one", OnCpu::kNotThere},
@@ -226,6 +230,9 @@ class Suite {
     groups.values = {{"K", 96}};
     add_program("right", kRight, 24, groups);
     add_program("moved", kMoved, 24, groups);
+    add_program("fold", kFold, 24, groups);
+    add_program("groups of columns", kGroupsOfColumns, 24, groups);
+    add_program("columns", kColumns, 24, groups);
     groups.values = {{"M", 60}, {"K", 320}};
     groups.threads = 128;
     for (int twice = 0; twice < 2; ++twice) add_program("made", kMade, 24, groups);

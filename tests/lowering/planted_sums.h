@@ -1,0 +1,120 @@
+// Programs whose sums and parts of tiles planted bugs change.
+#pragma once
+
+namespace kachel::lowering {
+
+// Operands of which wgmma takes a part, and sums of them that it makes in runs.
+inline constexpr const char* kShortSums = R"(tile 1
+kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])
+{
+  shared a: f8e4m3[128, 256], b: f8e5m2[32, 256], d: f32[64, 64], e: f32[24, 64]
+  fragment c: f32[128, 32] = 0, f: f32[64, 24] = 0
+  pipelined k < ceildiv(K, 256), 2 {
+    a = A[:, k*256 +: 256]
+    b = B[:, k*256 +: 256]
+    c += a @ b^T
+  }
+  pipelined k < ceildiv(K, 64), 3 {
+    d = D[:, k*64 +: 64]
+    e = E[:, k*64 +: 64]
+    f += d @ e^T precision tf32
+  }
+  C = c
+  F = f
+}
+)";
+
+// Sums of products whose halves a region takes together, and that another one reads mirrored, beside a tile of another
+// type than its tensor's that lies in memory.
+inline constexpr const char* kMoved = R"(tile 1
+kernel moved(A: f16[64, K], B: f16[64, K], W: f16[64, 64], C: out f32[64, 64], D: out f32[64, 64])
+{
+  shared a: f16[64, 32], b: f16[64, 32]
+  fragment c: f32[64, 64] = 0, d: f32[64, 64] = 0, w: f32[64, 64]
+  pipelined k < ceildiv(K, 32), 2 {
+    a = A[:, k*32 +: 32]
+    b = B[:, k*32 +: 32]
+    c += a @ b^T
+    d += b @ a^T
+  }
+  w = W
+  parallel i < 64, j < 32 {
+    let low = c[i, j], high = c[i, j + 32]
+    c[i, j] = low - 2 * high
+    c[i, j + 32] = high + 3 * low
+  }
+  parallel i < 64, j < 64 { d[i, j] = d[i, 63 - j] + w[63 - i, j] }
+  C = c
+  D = d
+}
+)";
+
+// One run an iteration, and three.
+inline constexpr const char* kRuns = R"(tile 1
+kernel runs(A: f8e4m3[64, K], B: f8e4m3[32, K], C: out f32[64, 32], D: out f32[64, 32])
+{
+  shared a: f8e4m3[64, 128], b: f8e4m3[32, 128], d: f8e4m3[64, 384], e: f8e4m3[32, 384]
+  fragment c: f32[64, 32] = 0, f: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 128), 3 {
+    a = A[:, k*128 +: 128]
+    b = B[:, k*128 +: 128]
+    c += a @ b^T
+  }
+  pipelined k < ceildiv(K, 384), 2 {
+    d = A[:, k*384 +: 384]
+    e = B[:, k*384 +: 384]
+    f += d @ e^T
+  }
+  C = c
+  D = f
+}
+)";
+
+// Partial sums, some of which are left when several have been read together.
+inline constexpr const char* kFold = R"(tile 1
+kernel fold(P: f32[7, M, 128], C: out f32[M, 128])
+grid i < ceildiv(M, 4)
+{
+  fragment one: f32[4, 128], c: f32[4, 128] = 0
+  for z < 7 {
+    one = P[z, i*4 +: 4, :]
+    parallel r < 4, s < 128 { c[r, s] += one[r, s] }
+  }
+  C[i*4 +: 4, :] = c
+}
+)";
+
+// What is asked of half of the columns of a product at a time.
+inline constexpr const char* kGroupsOfColumns = R"(tile 1
+kernel groups_of_columns(A: f16[64, K], B: f16[64, K], C: out f32[2, 64])
+{
+  shared a: f16[64, 32], b: f16[64, 32]
+  fragment c: f32[64, 64] = 0, most: f32[2, 64]
+  pipelined k < ceildiv(K, 32), 2 {
+    a = A[:, k*32 +: 32]
+    b = B[:, k*32 +: 32]
+    c += a @ b^T
+  }
+  parallel g < 2, i < 64 { most[g, i] = max[j < 32](c[i, g*32 + j]) }
+  C = most
+}
+)";
+
+// Products of all and of some columns of a tile.
+inline constexpr const char* kColumns = R"(tile 1
+kernel columns(A: f16[64, 64], B: f16[K, 64], C: out f32[64, 32])
+{
+  shared a: f16[64, 64], b: f16[64, 64]
+  fragment s: f32[64, 64], p: f16[64, 64], c: f32[64, 32] = 0
+  a = A
+  pipelined k < ceildiv(K, 64), 2 {
+    b = B[k*64 +: 64, :]
+    s = a @ b^T
+    p = s
+    c += p @ b[:, 32 +: 32]
+  }
+  C = c
+}
+)";
+
+}  // namespace kachel::lowering
