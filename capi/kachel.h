@@ -131,7 +131,7 @@ enum {
                                budget_exhausted] */
   KACHEL_EVENT_UNTUNED,     /* a key that should be tuned is served as under OFF instead */
   KACHEL_EVENT_SERVED_UNDECIDED, /* a key for which there is no complete decision is served by [source:
-                                    incomplete_decision, nearest_key, cost_model, list; tuned_later] */
+                                    incomplete_decision, nearest_key, cost_model, compiled_soon, list; tuned_later] */
   KACHEL_EVENT_CANDIDATE_FAILED,    /* to compile, or to run [state] */
   KACHEL_EVENT_CANDIDATE_REJECTED,  /* it computes something else, or has a flaw [state] */
   KACHEL_EVENT_CANDIDATE_CRASHED,   /* took its worker down */

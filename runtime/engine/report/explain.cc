@@ -21,6 +21,10 @@ std::string reason(const Launchable& kernel, const LaunchSettings& settings, siz
   const char* const how = kernel.model().automatic ? "derived" : "listed";
   if (source == Ranking::Source::kCostModel)
     return fmt::format("what the cost model expects most from, of {} {}; this key has not been tuned", admitted, how);
+  if (source == Ranking::Source::kPassing)
+    return fmt::format(
+        "compiled soon, and expected to be little slower than the best of {} {}, until this key is tuned", admitted,
+        how);
   if (!decision) return fmt::format("the first of {} {}; this key has not been tuned", admitted, how);
   TunableValues winner;
   if (!from_configuration(kernel.model(), decision->winner.ranked[0].configuration, winner))

@@ -89,6 +89,7 @@ class PlanBuilder {
   struct Profile {
     std::optional<lowering::Lowered> lowered;
     uint64_t code = 0;
+    size_t text_bytes = 0;
   };
   std::shared_ptr<const Profile> profile_of(const Request& request);
   Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;

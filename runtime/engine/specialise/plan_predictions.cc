@@ -41,6 +41,7 @@ std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Reques
   auto profile = std::make_shared<Profile>();
   if (auto lowered = lower_uncounted(request, {}); lowered.ok()) {
     profile->code = code_of(*lowered);
+    profile->text_bytes = lowered->text.size();
     profile->lowered.emplace();
     profile->lowered->work = std::move(lowered->work);
     profile->lowered->flaw = std::move(lowered->flaw);
@@ -62,6 +63,7 @@ std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, con
   ByteWriter bytes;
   bytes.put(profile->code), bytes.put(prediction->blocks);
   prediction->code = hash_of(std::move(bytes));
+  prediction->text_bytes = profile->text_bytes;
   return prediction;
 }
 

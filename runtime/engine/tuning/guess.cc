@@ -23,6 +23,8 @@ constexpr unsigned kMostWorkers = 16;
 constexpr auto kTime = std::chrono::milliseconds(30);      // a tenth of a compilation
 constexpr auto kLowered = std::chrono::microseconds(200);  // a prediction that takes longer had to lower
 constexpr double kReadyBand = 1.2;                         // times the best, that one whose binary is there may take
+// Of what serves for a while: times the best that it may take, and of its text that it may have.
+constexpr double kPassingBand = 1.5, kPassingText = 0.75;
 
 // `count` of `all` indices, in an order whose every beginning is spread over all of them: the last tunables of a list
 // vary fastest, and time may run out at any place. Multiples of the golden ratio, modulo 1.
@@ -41,9 +43,9 @@ std::vector<size_t> spread(size_t all, size_t count) {
 
 }  // namespace
 
-std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const KernelModel& model, const Point& point,
-                                 const BoundArguments& arguments, const std::vector<TunableValues>& candidates,
-                                 unsigned workers) {
+Guess guess(PlanBuilder& plans, Device& device, const KernelModel& model, const Point& point,
+            const BoundArguments& arguments, const std::vector<TunableValues>& candidates, unsigned workers,
+            bool passing) {
   if (device.properties().compute_major == 0 || model.is_program) return {};
   const ProfileRange range("choose a configuration of {}", model.kernel.name);
   const size_t count = std::min(candidates.size(), kMost);
@@ -52,12 +54,15 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
   std::iota(indices.begin(), indices.end(), size_t{0});
   if (!model.automatic) indices = spread(candidates.size(), count);
   std::vector<tuner::Forecast> forecasts(count);
+  std::vector<double> texts(count);
   const auto start = Clock::now();
   std::atomic<size_t> next = 0;
   auto one = [&](size_t at) {
     try {
       const auto predicted = plans.predict({device, model, point, candidates[indices[at]]}, arguments);
-      if (predicted) forecasts[at] = {.ns = predicted->time.ns, .flawed = predicted->flawed};
+      if (!predicted) return;
+      forecasts[at] = {.ns = predicted->time.ns, .flawed = predicted->flawed};
+      texts[at] = static_cast<double>(predicted->text_bytes);
     } catch (const std::bad_alloc&) {  // nothing is known of it
     }
   };
@@ -74,15 +79,22 @@ std::vector<TunableValues> guess(PlanBuilder& plans, Device& device, const Kerne
   tuner::order_by_forecast(forecasts, &places);
   std::erase_if(places, [&](size_t at) { return std::isnan(forecasts[at].ns); });
   if (places.empty()) return {};
-  const double band = kReadyBand * forecasts[places[0]].ns;
-  const auto ready = std::find_if(places.begin(), places.end(), [&](size_t at) {
-    return !forecasts[at].flawed && forecasts[at].ns <= band &&
-           plans.is_built({device, model, point, candidates[indices[at]]});
+  const size_t best = places[0];
+  const auto within = [&](size_t at, double times) {
+    return !forecasts[at].flawed && forecasts[at].ns <= times * forecasts[best].ns;
+  };
+  auto first = std::find_if(places.begin(), places.end(), [&](size_t at) {
+    return within(at, kReadyBand) && plans.is_built({device, model, point, candidates[indices[at]]});
   });
-  if (ready != places.end()) std::rotate(places.begin(), ready, ready + 1);
-  std::vector<TunableValues> order;
-  for (size_t at : places) order.push_back(candidates[indices[at]]);
-  return order;
+  Guess guessed;
+  if (first == places.end() && passing)
+    for (auto at = places.begin(); at != places.end(); ++at)
+      if (within(*at, kPassingBand) &&
+          texts[*at] < (first == places.end() ? kPassingText * texts[best] : texts[*first]))
+        first = at, guessed.passing = true;
+  if (first != places.end()) std::rotate(places.begin(), first, first + 1);
+  for (size_t at : places) guessed.order.push_back(candidates[indices[at]]);
+  return guessed;
 }
 
 }  // namespace kachel::runtime

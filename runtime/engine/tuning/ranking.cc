@@ -119,21 +119,22 @@ Result<std::vector<TunableValues>> Ranking::without_tuning() {
     return std::vector<TunableValues>{std::move(values)};
   }
   KACHEL_TRY(admit());
-  KACHEL_ASSIGN(std::vector<TunableValues> all, order(tuner::Policy::kOff));
+  const bool passing = settings_.policy == tuner::Policy::kBackground;
+  KACHEL_ASSIGN(std::vector<TunableValues> all, order(passing ? settings_.policy : tuner::Policy::kOff));
   for (TunableValues& values : others(all)) all.push_back(std::move(values));
   return all;
 }
 
-std::vector<TunableValues> Ranking::without_decision() {
+std::vector<TunableValues> Ranking::without_decision(bool passing) {
   if (const auto nearest = records().nearest_decision()) {
     std::vector<TunableValues> order = admitted_of(*nearest);
     source_ = Source::kNearestKey;
     if (!order.empty()) return order;
   }
-  std::vector<TunableValues> order =
-      guess(engine_.plans(), device_, model_, point_, arguments_, candidates_, engine_.options().compile_threads);
-  source_ = order.empty() ? Source::kList : Source::kCostModel;
-  return order;
+  Guess guessed = guess(engine_.plans(), device_, model_, point_, arguments_, candidates_,
+                        engine_.options().compile_threads, passing);
+  source_ = guessed.order.empty() ? Source::kList : guessed.passing ? Source::kPassing : Source::kCostModel;
+  return std::move(guessed.order);
 }
 
 Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
@@ -148,7 +149,7 @@ Result<std::vector<TunableValues>> Ranking::order(tuner::Policy policy) {
   switch (policy) {
     case tuner::Policy::kOff:
     case tuner::Policy::kBackground:
-      order = ranked_.empty() ? without_decision() : ranked_;
+      order = ranked_.empty() ? without_decision(policy == tuner::Policy::kBackground) : ranked_;
       break;
     case tuner::Policy::kCachedOnly:
       if (ranked_.empty())

@@ -64,14 +64,14 @@ class Ranking {
   // By one that this call found in the store.
   bool found() const { return complete_ && !tuned_; }
   // What the order rests on.
-  enum class Source { kDecision, kNearestKey, kCostModel, kList };
+  enum class Source { kDecision, kNearestKey, kCostModel, kPassing, kList };
   Source source() const { return source_; }
   // That of the tuning: what events about it name.
   cache::Key key() const { return tuning_key(model_, point_, device_.properties()); }
 
  private:
   Status read_decision();
-  std::vector<TunableValues> without_decision();
+  std::vector<TunableValues> without_decision(bool passing);
   std::vector<TunableValues> admitted_of(const TuningDecision& decision) const;
   Result<std::vector<TunableValues>> tune();
   Status in_program_names(const Status& status) const;

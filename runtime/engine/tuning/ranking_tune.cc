@@ -62,7 +62,7 @@ Result<std::vector<TunableValues>> Ranking::untuned(const Status& why) {
                                              model_.kernel.name, in_program_names(why).message()),
                       .kernel = model_.kernel.name,
                       .key = key().hex()});
-  return without_decision();
+  return without_decision(false);
 }
 
 void Ranking::tell_tuned(const tuner::TuningResult& result, const std::vector<TunableValues>& tried) {

@@ -68,9 +68,9 @@ Result<bool> Resolver::recheck() {
 }
 
 void Resolver::tell_undecided(const TunableValues& values, bool later) {
-  constexpr const char* kSources[] = {"incomplete_decision", "nearest_key", "cost_model", "list"};
+  constexpr const char* kSources[] = {"incomplete_decision", "nearest_key", "cost_model", "compiled_soon", "list"};
   constexpr const char* kWords[] = {"a decision that did not choose from all", "the decision of the nearest key",
-                                    "what the cost model expects", "what is listed first"};
+                                    "what the cost model expects", "what is compiled soon", "what is listed first"};
   const auto source = static_cast<size_t>(ranking_.source());
   const std::string configuration = configuration_text(model_, values);
   engine_.log().write(

@@ -70,6 +70,8 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
     lowering::Lowered lowered;
     lowered.text = fmt::format("{}facts {} threads {}\n", ir::print(concrete), facts, target.threads);
     if (!refused_tile.empty() && tile_of(lowered.text) == refused_tile) return unsupported("the tile is refused");
+    if (!long_tile.empty() && tile_of(lowered.text) == long_tile)
+      lowered.text += std::string(4 * lowered.text.size(), '#');
     lowered.entry = "kachel_kernel";
     using Slot = lowering::Slot;
     for (int p = 0; p < 2; ++p) {

@@ -84,8 +84,9 @@ class EngineFixture {
   // Nanoseconds of a launch, from the tile extents in its text; 10 us unless changed.
   std::function<int64_t(int64_t bm, int64_t bn, const FakeLaunch&)> cost;
   int64_t workspace_bytes = 0, shared_bytes = 0;  // what the lowering asks for
-  std::string refused_tile;     // tile extents that the lowering refuses
-  bool predicts = false;        // lowered kernels say what work they are
+  std::string refused_tile;                       // tile extents that the lowering refuses
+  std::string long_tile;                          // tile extents whose text is long
+  bool predicts = false;                          // lowered kernels say what work they are
   std::atomic<int> lowered = 0;
 
  private:

@@ -70,6 +70,34 @@ TEST_CASE("off and background serve what the cost model expects most from") {
   }
 }
 
+TEST_CASE("in the background what is compiled sooner serves until the key is tuned, if it is little slower") {
+  const std::string list = listing("BM = 16 | 1 | 64, BN = 32");
+  Guessing plain;
+  auto best = plain.kernel(list);
+  const std::string text = plain.summary(*best, 2000, 1000);
+  int bm = 0;
+  REQUIRE(std::sscanf(text.c_str() + text.find("configuration  BM="), "configuration  BM=%d", &bm) == 1);
+  HostTensorF32 a({2000, 1000}, 1), c({2000, 1000}, 0);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+  Guessing fixture;
+  fixture.long_tile = fmt::format("{}, 32", bm);
+  auto kernel = fixture.kernel(list);
+  const auto served = [&](Policy policy) {
+    auto text = kernel->explain(args, fixture.settings(policy), ExplainWhat::kSummary);
+    REQUIRE_MESSAGE(text.ok(), text.status().message());
+    return *text;
+  };
+  const std::string chosen = fmt::format("BM={},BN=32", bm);
+  CHECK(has(served(Policy::kOff), chosen));
+  const std::string soon = served(Policy::kBackground);
+  CHECK(!has(soon, chosen));
+  CHECK(!has(soon, "BM=1,BN=32"));  // far slower
+  CHECK(has(soon, "compiled soon"));
+  // Nothing is quicker than what is there.
+  REQUIRE(fixture.scale(*kernel, 2000, 1000, Policy::kOff).ok());
+  CHECK(has(served(Policy::kBackground), chosen));
+}
+
 TEST_CASE("what the model needs is lowered once for all keys, and binaries that are there are preferred") {
   Guessing fixture;
   auto kernel = fixture.kernel();
