@@ -24,7 +24,7 @@ constexpr auto kTime = std::chrono::milliseconds(30);      // a tenth of a compi
 constexpr auto kLowered = std::chrono::microseconds(200);  // a prediction that takes longer had to lower
 constexpr double kReadyBand = 1.2;                         // times the best, that one whose binary is there may take
 // Of what serves for a while: times the best that it may take, and of its text that it may have.
-constexpr double kPassingBand = 1.5, kPassingText = 0.75;
+constexpr double kPassingBand = 1.5, kPassingText = 0.8;
 
 // `count` of `all` indices, in an order whose every beginning is spread over all of them: the last tunables of a list
 // vary fastest, and time may run out at any place. Multiples of the golden ratio, modulo 1.
