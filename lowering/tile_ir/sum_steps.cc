@@ -47,7 +47,8 @@ class Parter {
     if (count < 2 || region.body.size() % 2) return false;
     BufferSet written;
     for (size_t i = 0; i < count; ++i) {
-      const auto [store, value] = step_of({region.iters, {region.body[i], region.body[count + i]}});
+      const ir::ParallelStmt pair{region.iters, {region.body[i], region.body[count + i]}};
+      const auto [store, value] = step_of(pair);
       if (!store || store->buffer->scope != ir::Scope::kFragment) return false;
       BufferSet read;
       note_loads(value, &read);
