@@ -126,10 +126,12 @@ void Background::run() {
     {
       std::unique_lock lock(mutex_);
       for (take_due(); !stopping_ && waiting_.empty(); take_due()) {
-        if (timed_.empty())
+        if (timed_.empty()) {
           changed_.wait(lock);
-        else
-          changed_.wait_until(lock, timed_.begin()->first);
+        } else {
+          const auto due = timed_.begin()->first;  // which may be gone by then
+          changed_.wait_until(lock, due);
+        }
       }
       if (stopping_) return;
       entry = std::move(waiting_.front());

@@ -317,8 +317,9 @@ EXPORTED DriverResult cuMemPoolCreate(PoolRef* pool, const PoolProperties* prope
   ++fake().pools;
   return DriverResult::kSuccess;
 }
-EXPORTED DriverResult cuMemPoolDestroy(PoolRef) {
+EXPORTED DriverResult cuMemPoolDestroy(PoolRef pool) {
   FAKE_CALL("cuMemPoolDestroy");
+  std::free(pool);
   --fake().pools;
   return DriverResult::kSuccess;
 }
