@@ -6,6 +6,7 @@
 #include "ir/visit.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 
@@ -20,12 +21,6 @@ constexpr int64_t kMostSideBySide = 8;
 
 bool is_input(const ir::Buffer& buffer) {
   return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
-}
-
-template <class Fn>
-void for_each_node(const ir::Block& body, const Fn& fn) {
-  ir::for_each_stmt(
-      body, [&](const ir::Stmt& stmt) { ir::for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, fn); }); });
 }
 
 }  // namespace

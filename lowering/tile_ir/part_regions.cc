@@ -16,12 +16,6 @@ using ir::ExprRef;
 
 constexpr int64_t kMostGroups = 8;
 
-template <class Fn>
-void for_each_node(const ir::Block& body, const Fn& fn) {
-  ir::for_each_stmt(
-      body, [&](const ir::Stmt& stmt) { ir::for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, fn); }); });
-}
-
 // Whether an iteration of another group may read what one of this group writes: then groups cannot follow each other.
 bool reads_what_it_writes(const ir::ParallelStmt& region) {
   BufferSet written;

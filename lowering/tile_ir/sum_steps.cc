@@ -30,11 +30,7 @@ class Parter {
         for (size_t i = 0; i < region->body.size() / 2; ++i) out.push_back({stmt.loc, step(*region, i)});
         continue;
       }
-      if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(loop->body);
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        branch->then_body = block(branch->then_body);
-        branch->else_body = block(branch->else_body);
-      }
+      replace_blocks(&stmt, [this](const ir::Block& inner) { return block(inner); });
       out.push_back(std::move(stmt));
     }
     return out;

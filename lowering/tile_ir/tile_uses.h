@@ -3,7 +3,7 @@
 #pragma once
 #include <set>
 
-#include "ir/kernel.h"
+#include "ir/visit.h"
 
 namespace kachel::lowering {
 
@@ -18,6 +18,14 @@ void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
 
 // Puts `to`, which has the shape and the type of `from`, in its place throughout the statement.
 void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* stmt);
+
+// Calls fn on every node of the run-time expressions of the statements and of those inside them.
+template <class Fn>
+void for_each_node(const ir::Block& body, const Fn& fn) {
+  ir::for_each_stmt(body, [&](const ir::Stmt& stmt) {
+    ir::for_each_expr(stmt, [&](const ir::ExprRef& expr) { ir::visit(expr, fn); });
+  });
+}
 
 // Puts fn(block) in the place of each block that the statement holds, of loops and branches, not of regions.
 template <class Fn>
