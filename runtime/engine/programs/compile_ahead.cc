@@ -14,7 +14,9 @@ namespace {
 Result<std::vector<TunableValues>> wanted(Engine& engine, Device& device, const KernelModel& model,
                                           const BoundArguments& arguments, const LaunchSettings& settings,
                                           size_t most) {
-  Ranking ranking(engine, device, model, arguments, settings, {});
+  LaunchSettings unhurried = settings;
+  unhurried.policy = tuner::Policy::kOff;  // nobody waits here for what compiles soonest
+  Ranking ranking(engine, device, model, arguments, unhurried, {});
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.without_tuning());
   if (settings.has_configuration) return order;
   KACHEL_ASSIGN(const std::vector<TunableValues> admitted,
