@@ -57,11 +57,11 @@ Cell divide(const Cell& a, const Cell& b) {
   if (std::isinf(a.v) || std::isinf(b.v)) return Cell::exact(a.v / b.v);
   double v = a.v / b.v;
   double e = a.e == 0 && b.e == 0 ? 0 : (a.e + std::abs(v) * b.e) / (std::abs(b.v) - b.e);
-  // GRAMMAR.md, "Numerics": 1 ulp instead of half of one where numbers are far from 1.
+  // GRAMMAR.md, "Numerics": 1 ulp instead of half of one where numbers are far from 1, more near to the smallest.
   const auto far = [](double x, double error) {
     return std::abs(x) - error < 0x1p-100 || std::abs(x) + error > 0x1p126;
   };
-  if (a.v != 0 && (far(v, e) || far(a.v, a.e) || far(b.v, b.e))) e += std::abs(v) * 0x1p-23 + 0x1p-149;
+  if (a.v != 0 && (far(v, e) || far(a.v, a.e) || far(b.v, b.e))) e += std::abs(v) * 0x1p-23 + 0x1p-147;
   return rounded_far(v, e, false);
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLn2 = 0.6931471805599453;
 constexpr double kPi = 3.141592653589793;
-constexpr double kLargestAngle = 1e5;  // beyond it sin and cos are only known to lie in [-1, 1]
+constexpr double kLargestAngle = 0x1p20;  // beyond it sin and cos are only known to lie in [-1, 1]
 
 // What the result may differ by for an exact operand `x`, given the exact result `v`.
 double stated_error(Op op, bool approx, double x, double v) {

@@ -1,5 +1,4 @@
-// The CPU's functions of f32 against double precision: one float in every few hundred, of all magnitudes, must keep the
-// bounds of ir/GRAMMAR.md.
+// The CPU's functions of f32 against double precision.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -10,32 +9,15 @@
 #include <vector>
 
 #include "ir/instantiate.h"
-#include "ir/numerics.h"
 #include "ir/parse.h"
 #include "lowering/lower.h"
 #include "tests/lowering/cpu_device.h"
+#include "tests/lowering/function_bounds.h"
 
 namespace kachel::lowering {
 namespace {
 
 constexpr int64_t kBlock = 1024;
-
-struct Function {
-  const char* name;
-  double (*exact)(double);
-  double ulps, limit;    // beyond +-limit only the range [-1, 1] is promised; finite: nor the sign of 0
-  bool flushes = false;  // results below 2^-126 may be 0
-};
-const Function kFunctions[] = {
-    {"exp", std::exp, 4, INFINITY, true},
-    {"exp2", std::exp2, 4, INFINITY, true},
-    {"log", std::log, 2, INFINITY},
-    {"log2", std::log2, 2, INFINITY},
-    {"tanh", std::tanh, 4, INFINITY},
-    {"erf", std::erf, 4, INFINITY},
-    {"sin", std::sin, 4, 1e5},
-    {"cos", std::cos, 4, 1e5},
-};
 
 std::vector<float> run(runtime::Device& cpu, const std::string& value, const std::vector<float>& x) {
   auto module = ir::load(fmt::format(R"(tile 1
@@ -83,44 +65,9 @@ grid b < ceildiv(N, {0})
 TEST_CASE("functions keep their bounds over all magnitudes") {
   const auto cpu = compiling_cpu();
   if (!cpu) return;
-  std::vector<float> x;
-  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 811)
-    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-  for (float special : {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, 0x1p-126f, 0x1.fffffep127f,
-                        88.7228f, 88.7229f, -87.3366f, -103.9721f, -103.973f, 128.0f, -149.0f, -150.0f, 1e5f})
-    x.push_back(special);
-  while (x.size() % kBlock) x.push_back(1.0f + static_cast<float>(x.size()) * 0x1p-23f);
-  for (const Function& function : kFunctions) {
-    std::vector<float> y;
-    y = run(*cpu, fmt::format("{}(x[i])", function.name), x);
-    int wrong = 0;
-    double worst = 0;
-    float worst_at = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double want = function.exact(x[i]);
-      if (std::abs(x[i]) > function.limit && std::isfinite(x[i])) {
-        wrong += !(std::abs(y[i]) <= 1);
-        continue;
-      }
-      const float rounded = static_cast<float>(want);
-      wrong += want == 0 && !(function.limit < INFINITY) && std::signbit(want) != std::signbit(y[i]);
-      if (std::isnan(want) || std::isnan(y[i])) {
-        wrong += !(std::isnan(want) && std::isnan(y[i]));
-      } else if (std::isinf(rounded) || std::isinf(y[i])) {
-        // Within a few ulp of the largest float both are right.
-        wrong += rounded != y[i] && std::abs(want) < 0x1.ffffe0p127;
-      } else if (y[i] == 0 && std::abs(want) < 0x1p-126 && function.flushes) {
-        continue;
-      } else if (double error = std::abs(y[i] - want) / ir::ulp_at(ir::DType::F32, want); error > worst) {
-        worst = error, worst_at = x[i];
-      }
-    }
-    CAPTURE(function.name);
-    CAPTURE(worst_at);
-    CHECK(wrong == 0);
-    CHECK(worst <= function.ulps);
-    MESSAGE(fmt::format("{}: {:.2f} ulp at {}", function.name, worst, worst_at));
-  }
+  const std::vector<float> x = floats_to_try(811, kBlock);
+  for (const FunctionBound& function : function_bounds())
+    check_function(function, x, run(*cpu, fmt::format("{}(x[i])", function.name), x));
 }
 
 // Blocks of negative numbers of all magnitudes and one positive one, their largest.
@@ -143,19 +90,13 @@ TEST_CASE("quotients by what a loop does not change are rounded to nearest, and 
       if (std::find(x.end() - kBlock, x.end(), divisors.back()) == x.end()) x.back() = divisors.back();
     }
   const std::vector<float> y = run(*cpu, fmt::format("x[i] / max[k < {}](x[k])", kBlock), x);
-  auto far = [](float value) { return std::abs(value) < 0x1p-100f || std::abs(value) > 0x1p126f; };
-  int64_t wrong = 0, corrected = 0;
+  std::vector<float> by;
+  int64_t corrected = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    const float by = divisors[i / kBlock], want = x[i] / by;
-    if (std::isnan(want) || std::isnan(y[i])) {
-      wrong += std::isnan(want) != std::isnan(y[i]);
-      continue;
-    }
-    const int64_t off = std::abs(int64_t{std::bit_cast<int32_t>(want)} - std::bit_cast<int32_t>(y[i]));
-    wrong += off > (far(x[i]) || far(by) || far(want));
-    corrected += x[i] * (1 / by) != want;
+    by.push_back(divisors[i / kBlock]);
+    corrected += !std::isnan(x[i]) && x[i] * (1 / by[i]) != x[i] / by[i];
   }
-  CHECK(wrong == 0);
+  check_quotients(x, by, y);
   CHECK(corrected > 1000);  // a plain reciprocal would not do
 }
 

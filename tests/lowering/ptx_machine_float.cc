@@ -38,6 +38,10 @@ void define_exact(PtxFunctions* all) {
     define<float>(all, "mul" + end, [](float a, float b) { return a * b; });
   }
   define<float>(all, "fma.rn.f32", [](float a, float b, float c) { return std::fma(a, b, c); });
+  define<float>(all, "fma.rn.sat.f32", [](float a, float b, float c) {
+    const float sum = std::fma(a, b, c);
+    return sum >= 1 ? 1.0f : sum > 0 ? sum : 0.0f;  // NaN gives 0
+  });
   define<float>(all, "sqrt.rn.f32", [](float a) { return std::sqrt(a); });
   define<float>(all, "neg.f32", [](float a) { return -a; });
   define<float>(all, "abs.f32", [](float a) { return std::fabs(a); });

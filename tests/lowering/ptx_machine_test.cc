@@ -54,6 +54,8 @@ TEST_CASE("floats") {
   const uint32_t nan = 0x7fc00000;
   const auto f32 = [](const std::string& line) { return result(line + "\nmov.b32 r1, f0;"); };
   CHECK(f32("fma.rn.f32 f0, 0f3F800001, 0f3F800001, 0fBF800002;") == bits(0x1p-46f));
+  CHECK(f32("fma.rn.sat.f32 f0, 0f3F000000, 0f3F000000, 0f3F000000;") == bits(0.75f));
+  CHECK(f32("fma.rn.sat.f32 f0, 0f7F800000, 0f3F000000, 0fFF800000;") == 0);
   CHECK(f32("add.f32 f0, 0f3F800000, 0f40000000;") == bits(3));
   CHECK(f32("min.f32 f0, 0f3F800000, 0f7FC00000;") == bits(1));
   CHECK(std::isnan(std::bit_cast<float>(f32("min.NaN.f32 f0, 0f3F800000, 0f7FC00000;"))));

@@ -35,12 +35,6 @@ class Expressions {
   Value cast(const ir::ExprRef& expr);
   Value apply(const ir::ExprRef& expr);
   Value function(const ir::ExprRef& expr, const std::vector<Value>& args);
-  Value divide(const Value& a, const Value& b);
-  Value exponential(const Value& x);
-  Value logarithm(const Value& x, bool binary);
-  Value error_function(const Value& x);
-  Value hyperbolic_tangent(const Value& x);
-  Value with_sign_of(const Value& magnitude, const Value& x);
   Value quotient(const ir::ExprRef& expr, const Value& a, const Value& b, bool rest);
   Value rounded_up(const ir::ExprRef& expr, const Value& a, const Value& b);
   Value low(const ir::ExprRef& expr);   // modulo 2^32
