@@ -35,147 +35,181 @@ void TileLowering::unrolled(const std::string& name, int64_t count, const std::f
   emit({std::move(loop)});
 }
 
+// The nest of loops of one each_in(): a loop for every digit that is a register's, in the order of the registers.
+class TileLowering::LayoutWalk {
+ public:
+  LayoutWalk(TileLowering* lowering, const FragmentLayout& layout, const std::vector<std::string>& names,
+             int64_t vector, const std::function<void(const Site&)>& body, const WalkOptions& options)
+      : lower_(*lowering), layout_(layout), names_(names), vector_(vector), body_(body), options_(options) {
+    site_.layout = &layout;
+    site_.coords.resize(rank_);
+    site_.digits.resize(rank_);
+  }
+
+  void run(const ExprRef& thread) {
+    const int64_t together = std::exchange(lower_.apart_, 0);
+    place_digits(thread);
+    for (const FragmentLayout::Digit& digit : layout_.replicas())
+      site_.owner = both(site_.owner, ir::make_typed(Op::kEq, {digit_of(thread, digit, layout_.threads()), int32(0)}));
+    // Registers in order: the slowest digit outermost.
+    std::sort(walks_.begin(), walks_.end(), [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
+    early_walks_ = walks_.size();
+    while (early_walks_ > 0 && !is_early(walks_[early_walks_ - 1].axis)) --early_walks_;
+    // The loop whose iterations, as many as stay together, are that number of innermost ones or fewer.
+    apart_at_ = walks_.size();
+    apart_ = together;
+    while (apart_ > 0 && apart_at_-- > 1 && walks_[apart_at_].radix < apart_) apart_ /= walks_[apart_at_].radix;
+    for (size_t axis = 0; axis < rank_; ++axis) bounded_.push_back(bounded_from(axis));
+    nest(0);
+  }
+
+ private:
+  struct Walk {
+    size_t axis, place;
+    int64_t stride, radix, scale;
+  };
+
+  std::string name_of(size_t axis) const { return axis < names_.size() ? names_[axis] : "i" + std::to_string(axis); }
+  bool is_early(size_t axis) const {
+    return std::find(options_.early.begin(), options_.early.end(), axis) != options_.early.end();
+  }
+
+  // What the thread's digits make of each axis, and a walk for each of the others.
+  void place_digits(const ExprRef& thread) {
+    for (size_t axis = 0; axis < rank_; ++axis) {
+      int64_t scale = 1;
+      const FragmentLayout::Axis& digits = layout_.axes()[axis];
+      for (size_t i = 0; i < digits.size(); ++i) {
+        site_.digits[axis].push_back(nullptr);
+        const bool skipped = vector_ > 1 && axis + 1 == rank_ && i == 0;
+        if (digits[i].in_thread)
+          offsets_[axis] = plus(offsets_[axis], times(digit_of(thread, digits[i], layout_.threads()), scale));
+        else if (!skipped)
+          walks_.push_back({axis, i, digits[i].stride, digits[i].radix, scale});
+        else if (digits[i].radix != vector_)  // a part of the digit is the vector
+          walks_.push_back({axis, i, vector_, digits[i].radix / vector_, vector_});
+        if (skipped && digits[i].radix == vector_) site_.digits[axis][i] = int32(0);
+        scale *= digits[i].radix;
+      }
+      if (offsets_[axis]) offsets_[axis] = lower_.let(name_of(axis), offsets_[axis]);
+    }
+  }
+
+  // The first loop inside of which the axis has but its lowest digits, whose elements are in bounds together; the
+  // innermost statement where there is none.
+  size_t bounded_from(size_t axis) const {
+    if (!layout_.ragged(axis) || is_early(axis)) return walks_.size();
+    size_t from = walks_.size();
+    for (int64_t span = axis + 1 == rank_ ? vector_ : 1; from > early_walks_; --from) {
+      const Walk& walk = walks_[from - 1];
+      if (walk.axis != axis) continue;
+      if (walk.scale != span || layout_.shape()[axis] % (span * walk.radix) != 0) break;
+      span *= walk.radix;
+    }
+    return from;
+  }
+
+  void place(size_t axis) {
+    ExprRef& coord = site_.coords[axis];
+    coord = int64(0);
+    if (offsets_[axis]) coord = lower_.let(name_of(axis), ir::make_cast({DType::I64, nullptr}, offsets_[axis]));
+    if ((!layout_.ragged(axis) || in_bounds_[axis]) && coord->kind == ir::ExprKind::kVar)
+      lower_.out_.ranges.set(coord->var, {0, layout_.shape()[axis] - 1});
+  }
+
+  // Loop `depth` and those inside of it, within the bounds of axes that are known from here on.
+  void nest(size_t depth) {
+    if (depth == early_walks_ && !options_.early.empty()) {
+      for (size_t axis : options_.early) place(axis);
+      options_.enter(site_);
+    }
+    ExprRef inside;
+    std::vector<size_t> axes;
+    for (size_t axis = 0; axis < rank_ && depth < walks_.size(); ++axis) {
+      if (bounded_[axis] != depth || !offsets_[axis] || planted(Planted::kRaggedLayout)) continue;
+      const ExprRef coord = ir::make_cast({DType::I64, nullptr}, offsets_[axis]);
+      inside = both(inside, ir::make_typed(Op::kLt, {coord, int64(layout_.shape()[axis])}));
+      axes.push_back(axis);
+    }
+    if (!inside) return within(depth);
+    for (size_t axis : axes) in_bounds_[axis] = true;
+    LoopBlock guarded = lower_.nested([&] { within(depth); });
+    for (size_t axis : axes) in_bounds_[axis] = false;
+    lower_.emit({LoopIf{inside, std::move(guarded), {}}});
+  }
+
+  void within(size_t depth) {
+    if (depth == walks_.size()) return innermost();
+    const Walk& walk = walks_[depth];
+    lower_.apart_ = depth == apart_at_ ? apart_ : 0;
+    lower_.unrolled(name_of(walk.axis) + "_r", walk.radix, [&](ExprRef value) {
+      const bool part = walk.axis + 1 == rank_ && walk.place == 0 && vector_ > 1;
+      site_.digits[walk.axis][walk.place] = part ? times(value, vector_) : value;
+      const ExprRef before = offsets_[walk.axis];
+      offsets_[walk.axis] = plus(before, times(value, walk.scale));
+      nest(depth + 1);
+      offsets_[walk.axis] = before;
+    });
+  }
+
+  void innermost() {
+    ExprRef inside;
+    for (size_t axis = 0; axis < rank_; ++axis) {
+      if (!is_early(axis)) place(axis);
+      if (offsets_[axis] && layout_.ragged(axis) && !in_bounds_[axis])
+        inside = both(inside, ir::make_typed(Op::kLt, {site_.coords[axis], int64(layout_.shape()[axis])}));
+    }
+    if (!inside || planted(Planted::kRaggedLayout)) return body_(site_);
+    const std::vector<ExprRef> coords = site_.coords;
+    const auto bounded = [&] {
+      // Names of their own, since the bounds hold for them only.
+      auto& ranges = lower_.out_.ranges;
+      for (size_t axis = 0; axis < rank_; ++axis) {
+        if (!layout_.ragged(axis) || in_bounds_[axis] || coords[axis]->kind != ir::ExprKind::kVar) continue;
+        ir::VarRef var = make_local(name_of(axis), DType::I64);
+        ranges.set(var, {0, layout_.shape()[axis] - 1});
+        ranges.set_multiple(var, ranges.multiple_of(coords[axis]));
+        lower_.emit({LoopLet{var, coords[axis]}});
+        site_.coords[axis] = ir::make_var(var);
+      }
+      body_(site_);
+    };
+    if (options_.keeps_bounds) {
+      site_.inside = inside;
+      bounded();
+      site_.inside = nullptr;
+    } else {
+      lower_.emit({LoopIf{inside, lower_.nested(bounded), {}}});
+    }
+    site_.coords = coords;
+  }
+
+  TileLowering& lower_;
+  const FragmentLayout& layout_;
+  const std::vector<std::string>& names_;
+  const int64_t vector_;
+  const std::function<void(const Site&)>& body_;
+  const WalkOptions& options_;
+  const size_t rank_ = layout_.shape().size();
+  Site site_;
+  std::vector<Walk> walks_;
+  size_t early_walks_ = 0, apart_at_ = 0;
+  int64_t apart_ = 0;
+  std::vector<size_t> bounded_;
+  std::vector<ExprRef> offsets_ = std::vector<ExprRef>(rank_);
+  std::vector<bool> in_bounds_ = std::vector<bool>(rank_, false);
+};
+
 void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
-                           const std::function<void(const Site&)>& body, const EarlyAxes& early) {
-  const size_t rank = layout.shape().size();
-  auto name_of = [&](size_t axis) { return axis < names.size() ? names[axis] : "i" + std::to_string(axis); };
+                           const std::function<void(const Site&)>& body, const WalkOptions& options) {
   LoopThreads threads;
   threads.index = make_local("e", DType::I32, ir::VarKind::kThread);
   threads.slot = make_local("r", DType::I32, ir::VarKind::kThread);
   threads.extent = layout.threads();
   out_.ranges.set(threads.index, {0, threads.extent - 1});
   out_.ranges.set(threads.slot, {0, 0});
-  const ExprRef thread = ir::make_var(threads.index);
-
-  Site site;
-  site.layout = &layout;
-  site.coords.resize(rank);
-  site.digits.resize(rank);
-  struct Walk {
-    size_t axis, place;
-    int64_t stride, radix, scale;
-  };
-  std::vector<Walk> walks;
-  const int64_t together = std::exchange(apart_, 0);
-  std::vector<ExprRef> base(rank);
-  std::vector<std::vector<int64_t>> scales(rank);
-
-  threads.body = nested([&] {
-    for (size_t axis = 0; axis < rank; ++axis) {
-      int64_t scale = 1;
-      const FragmentLayout::Axis& digits = layout.axes()[axis];
-      for (size_t i = 0; i < digits.size(); ++i) {
-        site.digits[axis].push_back(nullptr);
-        const bool skipped = vector > 1 && axis + 1 == rank && i == 0;
-        if (digits[i].in_thread)
-          base[axis] = plus(base[axis], times(digit_of(thread, digits[i], layout.threads()), scale));
-        else if (!skipped)
-          walks.push_back({axis, i, digits[i].stride, digits[i].radix, scale});
-        else if (digits[i].radix != vector)  // a part of the digit is the vector
-          walks.push_back({axis, i, vector, digits[i].radix / vector, vector});
-        if (skipped && digits[i].radix == vector) site.digits[axis][i] = int32(0);
-        scale *= digits[i].radix;
-      }
-      if (base[axis]) base[axis] = let(name_of(axis), base[axis]);
-    }
-    for (const FragmentLayout::Digit& digit : layout.replicas())
-      site.owner = both(site.owner, ir::make_typed(Op::kEq, {digit_of(thread, digit, layout.threads()), int32(0)}));
-    const auto is_early = [&](size_t axis) {
-      return std::find(early.axes.begin(), early.axes.end(), axis) != early.axes.end();
-    };
-    // Registers in order: the slowest digit outermost.
-    std::sort(walks.begin(), walks.end(), [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
-    size_t early_walks = walks.size();
-    while (early_walks > 0 && !is_early(walks[early_walks - 1].axis)) --early_walks;
-
-    // The loop whose iterations, as many as stay together, are that number of innermost ones or fewer.
-    size_t apart_at = walks.size();
-    int64_t apart = together;
-    while (apart > 0 && apart_at-- > 1 && walks[apart_at].radix < apart) apart /= walks[apart_at].radix;
-
-    // The first loop inside of which the axis has but its lowest digits, whose elements are in bounds together; the
-    // innermost statement where there is none.
-    const auto bounded_from = [&](size_t axis) {
-      if (!layout.ragged(axis) || is_early(axis)) return walks.size();
-      size_t from = walks.size();
-      for (int64_t span = axis + 1 == rank ? vector : 1; from > early_walks; --from) {
-        const Walk& walk = walks[from - 1];
-        if (walk.axis != axis) continue;
-        if (walk.scale != span || layout.shape()[axis] % (span * walk.radix) != 0) break;
-        span *= walk.radix;
-      }
-      return from;
-    };
-    std::vector<size_t> bounded;
-    for (size_t axis = 0; axis < rank; ++axis) bounded.push_back(bounded_from(axis));
-    std::vector<bool> in_bounds(rank, false);
-
-    std::vector<ExprRef> offsets = base;
-    const auto place = [&](size_t axis) {
-      ExprRef& coord = site.coords[axis];
-      coord = int64(0);
-      if (offsets[axis]) coord = let(name_of(axis), ir::make_cast({DType::I64, nullptr}, offsets[axis]));
-      if ((!layout.ragged(axis) || in_bounds[axis]) && coord->kind == ir::ExprKind::kVar)
-        out_.ranges.set(coord->var, {0, layout.shape()[axis] - 1});
-    };
-    std::function<void(size_t)> nest, within;
-    nest = [&](size_t depth) {
-      if (depth == early_walks && !early.axes.empty()) {
-        for (size_t axis : early.axes) place(axis);
-        early.enter(site);
-      }
-      ExprRef inside;
-      std::vector<size_t> axes;
-      for (size_t axis = 0; axis < rank && depth < walks.size(); ++axis) {
-        if (bounded[axis] != depth || !offsets[axis] || planted(Planted::kRaggedLayout)) continue;
-        const ExprRef coord = ir::make_cast({DType::I64, nullptr}, offsets[axis]);
-        inside = both(inside, ir::make_typed(Op::kLt, {coord, int64(layout.shape()[axis])}));
-        axes.push_back(axis);
-      }
-      if (!inside) return within(depth);
-      for (size_t axis : axes) in_bounds[axis] = true;
-      LoopBlock guarded = nested([&] { within(depth); });
-      for (size_t axis : axes) in_bounds[axis] = false;
-      emit({LoopIf{inside, std::move(guarded), {}}});
-    };
-    within = [&](size_t depth) {
-      if (depth < walks.size()) {
-        const Walk& walk = walks[depth];
-        apart_ = depth == apart_at ? apart : 0;
-        return unrolled(name_of(walk.axis) + "_r", walk.radix, [&](ExprRef value) {
-          const bool part = walk.axis + 1 == rank && walk.place == 0 && vector > 1;
-          site.digits[walk.axis][walk.place] = part ? times(value, vector) : value;
-          const ExprRef before = offsets[walk.axis];
-          offsets[walk.axis] = plus(before, times(value, walk.scale));
-          nest(depth + 1);
-          offsets[walk.axis] = before;
-        });
-      }
-      ExprRef inside;
-      for (size_t axis = 0; axis < rank; ++axis) {
-        if (!is_early(axis)) place(axis);
-        if (offsets[axis] && layout.ragged(axis) && !in_bounds[axis])
-          inside = both(inside, ir::make_typed(Op::kLt, {site.coords[axis], int64(layout.shape()[axis])}));
-      }
-      if (!inside || planted(Planted::kRaggedLayout)) return body(site);
-      const std::vector<ExprRef> coords = site.coords;
-      LoopBlock guarded = nested([&] {
-        // Names of their own, since the bounds hold in here only.
-        for (size_t axis = 0; axis < rank; ++axis) {
-          if (!layout.ragged(axis) || in_bounds[axis] || coords[axis]->kind != ir::ExprKind::kVar) continue;
-          ir::VarRef var = make_local(name_of(axis), DType::I64);
-          out_.ranges.set(var, {0, layout.shape()[axis] - 1});
-          out_.ranges.set_multiple(var, out_.ranges.multiple_of(coords[axis]));
-          emit({LoopLet{var, coords[axis]}});
-          site.coords[axis] = ir::make_var(var);
-        }
-        body(site);
-      });
-      site.coords = coords;
-      emit({LoopIf{inside, std::move(guarded), {}}});
-    };
-    nest(0);
-  });
+  threads.body =
+      nested([&] { LayoutWalk(this, layout, names, vector, body, options).run(ir::make_var(threads.index)); });
   emit({std::move(threads)});
 }
 

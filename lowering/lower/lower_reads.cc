@@ -247,9 +247,9 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
     apart_ = width > 1 ? loads_together(with_neighbours, width) : region_is_long_ ? kFewLong : 0;
 
   // What follows fewer axes is loaded once for those of the others that are walked within.
-  EarlyAxes early;
+  WalkOptions options;
   for (const RegionRead* read : with_neighbours)
-    if (read->axes.size() < rank && early.axes.empty() && !ragged) early.axes = read->axes;
+    if (read->axes.size() < rank && options.early.empty() && !ragged) options.early = read->axes;
   const auto along = [&](const RegionRead& read) {  // the axis of the vector, whichever index follows it
     return std::find(read.axes.begin(), read.axes.end(), rank - 1) != read.axes.end();
   };
@@ -263,7 +263,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   };
   const auto load_each = [&](const Site& first, bool in_front) {
     for (const RegionRead* read : with_neighbours) {
-      if (in_front != (read->axes == early.axes)) continue;
+      if (in_front != (read->axes == options.early)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
       const int64_t count = along(*read) ? width : 1, per_slot = read->value ? 2 : 1;
       held.push_back(
@@ -281,7 +281,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       held.push_back(std::move(one));
     }
   };
-  early.enter = [&](const Site& first) { load_each(first, true); };
+  options.enter = [&](const Site& first) { load_each(first, true); };
   each_in(
       layout, names, width,
       [&](const Site& first) {
@@ -314,7 +314,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
           one(site, number);
         });
       },
-      early);
+      options);
   fetched_.clear();
   for (const std::function<void()>& load : afterwards) load();
 }

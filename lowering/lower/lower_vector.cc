@@ -23,19 +23,25 @@ void TileLowering::move(Kind kind, const ir::BufferRef& to, ExprRef to_index, co
   emit({std::move(copy)});
 }
 
-// Between memory of different types, by way of registers.
-void TileLowering::move_converted(const ir::BufferRef& to, const ExprRef& to_index, const ir::BufferRef& from,
-                                  const ExprRef& from_index, int64_t elements, const ExprRef& guard) {
-  const ir::BufferRef raw = temporary("raw", storage_type(from->type.dtype), ir::Scope::kRegister, elements);
-  const ir::BufferRef made = temporary("made", storage_type(to->type.dtype), ir::Scope::kRegister, elements);
+// Between memory, by way of registers: what is read does not wait for what is written where `written` says.
+void TileLowering::move_by_registers(const ir::BufferRef& to, const ExprRef& to_index, const ir::BufferRef& from,
+                                     const ExprRef& from_index, int64_t elements, const ExprRef& read,
+                                     const ExprRef& written) {
+  ir::BufferRef raw = temporary("raw", storage_type(from->type.dtype), ir::Scope::kRegister, elements);
   const ExprRef zero = ir::make_int(0, DType::I32);
-  move(Kind::kCopyVector, raw, zero, storage(from), from_index, elements, guard);
-  for (int64_t i = 0; i < elements; ++i) {
-    const ExprRef at = ir::make_int(i, DType::I32);
-    const ExprRef of = planted(Planted::kConvertedRest) ? ir::make_int(i % (elements / 2), DType::I32) : at;
-    store(made, at, convert(ir::make_load(raw, {of}), to->type.dtype), nullptr);
+  move(Kind::kCopyVector, raw, zero, storage(from), from_index, elements, both(written, read));
+  if (to->type.dtype != from->type.dtype) {
+    const ir::BufferRef made = temporary("made", storage_type(to->type.dtype), ir::Scope::kRegister, elements);
+    for (int64_t i = 0; i < elements; ++i) {
+      const ExprRef at = ir::make_int(i, DType::I32);
+      const ExprRef of = planted(Planted::kConvertedRest) ? ir::make_int(i % (elements / 2), DType::I32) : at;
+      store(made, at, convert(ir::make_load(raw, {of}), to->type.dtype), nullptr);
+    }
+    raw = made;
   }
-  move(Kind::kCopyVector, storage(to), to_index, made, zero, elements, nullptr);
+  const auto write = [&] { move(Kind::kCopyVector, storage(to), to_index, raw, zero, elements, nullptr); };
+  if (!written) return write();
+  emit({LoopIf{written, nested(write), {}}});
 }
 
 // A vector is inside or outside of its row as a whole: where rows end and where slices begin are multiples of it.
@@ -92,19 +98,23 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
       if (planted(Planted::kVectorGuard)) from_guard = nullptr;
       if (planted(Planted::kNoZeroFill)) to_guard = both(to_guard, std::exchange(from_guard, nullptr));
+      // What lies outside of the source is zero; what lies outside of the destination is not written.
+      if (!runs_ahead_ && (converts || to_guard || site.inside))
+        return move_by_registers(to, to_at, from, from_at, width, from_guard, both(site.inside, to_guard));
       auto emit_move = [&] {
-        if (converts) return move_converted(to, to_at, from, from_at, width, from_guard);
         move(runs_ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
              from_guard);
       };
-      // What lies outside of the source is zero; what lies outside of the destination is not written.
       if (!to_guard) return emit_move();
       emit({LoopIf{to_guard, nested(emit_move), {}}});
     };
-    each_in(FragmentLayout::blocked(shape, width, copiers_), {"row", "column"}, width, [&](const Site& site) {
+    WalkOptions options;
+    options.keeps_bounds = !runs_ahead_;
+    const auto owned = [&](const Site& site) {
       if (!site.owner) return one(site);
       emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});
-    });
+    };
+    each_in(FragmentLayout::blocked(shape, width, copiers_), {"row", "column"}, width, owned, options);
     return true;
   }
 

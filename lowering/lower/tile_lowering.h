@@ -27,6 +27,14 @@ struct Site {
   const FragmentLayout* layout = nullptr;
   std::vector<std::vector<ir::ExprRef>> digits;
   ir::ExprRef owner;
+  ir::ExprRef inside;  // with WalkOptions::keeps_bounds, where it may be outside of the layout
+};
+
+// Of TileLowering::each_in().
+struct WalkOptions {
+  std::vector<size_t> early;               // axes, none of them ragged;
+  std::function<void(const Site&)> enter;  // is called as soon as the coordinates along those are known
+  bool keeps_bounds = false;               // what is outside of the layout is left to the body, by Site::inside
 };
 
 // A digit of a number that counts `extent` values: of a thread's, or of a register's.
@@ -92,13 +100,9 @@ class TileLowering {
             const std::function<void(const Site&)>& body);
   // The same by a layout (lower_layout.cc). `vector`: so many neighbours along the last axis are one iteration, whose
   // coordinates are those of the first. REQUIRES: vector == 1 or layout.vector() % vector == 0.
-  // `early`: what is done as soon as the coordinates along some axes are known, none of them ragged.
-  struct EarlyAxes {
-    std::vector<size_t> axes;
-    std::function<void(const Site&)> enter;
-  };
+  class LayoutWalk;
   void each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
-               const std::function<void(const Site&)>& body, const EarlyAxes& early = {});
+               const std::function<void(const Site&)>& body, const WalkOptions& options = {});
   // In the order in which a tile is held, if it is a fragment.
   void each_of(const ir::BufferRef& tile, const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::function<void(const Site&)>& body);
@@ -155,8 +159,9 @@ class TileLowering {
   int64_t vector_width(const Slice& slice) const;  // elements of one access along the last axis
   void move(LoopIntrinsic::Kind kind, const ir::BufferRef& to, ir::ExprRef to_index, const ir::BufferRef& from,
             ir::ExprRef from_index, int64_t elements, ir::ExprRef guard);
-  void move_converted(const ir::BufferRef& to, const ir::ExprRef& to_index, const ir::BufferRef& from,
-                      const ir::ExprRef& from_index, int64_t elements, const ir::ExprRef& guard);
+  void move_by_registers(const ir::BufferRef& to, const ir::ExprRef& to_index, const ir::BufferRef& from,
+                         const ir::ExprRef& from_index, int64_t elements, const ir::ExprRef& read,
+                         const ir::ExprRef& written);
   // Index and guard of the vector that begins at the site.
   ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
 

@@ -22,6 +22,7 @@
 namespace kachel::lowering {
 namespace {
 
+constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
 
 class Inference {
  public:
@@ -317,19 +318,37 @@ class Inference {
     return FragmentLayout(shape, std::move(made), part.threads());
   }
 
-  // Elements of one wide access to the tensor or tile that the fragment is copied to or from.
-  int64_t free_vector(const ir::Buffer* fragment, int64_t extent) const {
-    int64_t vector = 0;
-    for (const auto& [other, whole] : SpaceCollector::copies_of(kernel_, fragment)) {
+  // Elements of one access of at most so many bytes to the tensors or tiles that the fragment is copied to or from; 0:
+  // there are none.
+  int64_t accessed(const ir::Buffer* fragment, int64_t most_bytes) const {
+    int64_t elements = 0;
+    for (const auto& copy : SpaceCollector::copies_of(kernel_, fragment)) {
+      const ir::BufferRef& other = copy.first;
       if (is_fragment(other)) continue;
       const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
-      const int64_t bytes = other->scope == ir::Scope::kGlobal ? vector_bytes(kernel_, fact_mask_, other) : 16;
-      vector = std::max(vector, bytes / element);
-      (void)whole;
+      const int64_t bytes =
+          other->scope == ir::Scope::kGlobal ? vector_bytes(kernel_, fact_mask_, other) : kVectorBytes;
+      elements = std::max(elements, std::min(bytes, most_bytes) / element);
     }
-    for (const Space& space : spaces_)
+    return elements;
+  }
+
+  // Wide accesses to what the fragment is copied to or from. One that is only computed, from memory mostly, leaves rows
+  // to threads, which read what these share once, but no less than a word of what it ends in.
+  int64_t free_vector(const ir::Buffer* fragment, int64_t extent) const {
+    int64_t vector = accessed(fragment, kVectorBytes);
+    for (const Space& space : spaces_) {
+      const auto its = [&](const Space::Use& use) { return use.buffer.get() == fragment; };
+      const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
+      if (found == space.uses.end()) continue;
+      if (std::any_of(space.uses.begin(), space.uses.end(),
+                      [&](const Space::Use& use) { return use.pairs && its(use); }))
+        vector = std::max<int64_t>(vector, 2);
+      if (accessed(fragment, kVectorBytes)) continue;
       for (const Space::Use& use : space.uses)
-        if (use.pairs && use.buffer.get() == fragment) vector = std::max<int64_t>(vector, 2);
+        if (use.axes == found->axes && !use.pairs && !use.extent)
+          vector = std::max(vector, accessed(use.buffer.get(), kWordBytes));
+    }
     if (!vector) vector = 1;
     while (extent % vector) vector /= 2;
     return std::max<int64_t>(vector, 1);
