@@ -76,7 +76,7 @@ struct MeasurementLimits {
   double prune_ratio = 1.5;
   int min_rounds = 10;
   int max_rounds = 192;
-  double target_half_width = 0.005;  // of the ratio to the best
+  double target_half_width = 0.0015;  // of the ratio to the best
   double rounds_ns = 400e6;          // of one candidate; where no blocks follow
 
   double slow_run_ns = 20e6;

@@ -166,7 +166,13 @@ bool TuneSession::rotate(double run_ns) {
   const int64_t bytes = Rotation::bytes(model, arguments_);
   const auto launches = Rotation::launches(run_ns, bytes, properties.l2_bytes);
   if (bytes > setup_.spare_bytes / static_cast<int64_t>(launches.all())) return false;
-  if (!rotation_.open(setup_.device, setup_.scratch, model, arguments_, launches.all(), stream_).ok()) {
+  // Where in memory operands lie tells between configurations too; more sets than a sample needs, and no multiple of
+  // them, so that samples differ in theirs.
+  constexpr int64_t kSamplesOfSets = 4;
+  const auto least = static_cast<int64_t>(launches.all());
+  const int64_t most = setup_.spare_bytes / std::max<int64_t>(bytes, 1),
+                count = std::max(least, std::min(most, kSamplesOfSets * least + 1));
+  if (!rotation_.open(setup_.device, setup_.scratch, model, arguments_, static_cast<size_t>(count), stream_).ok()) {
     rotation_.close();
     return false;
   }
