@@ -27,7 +27,7 @@ kachel_test(NAME engine_test SOURCES
   engine/tunings_json_test.cc
   DEPENDS engine_testing LIBRARIES nlohmann_json::nlohmann_json)
 # A process that is a host's worker, and one that is such a host.
-add_executable(engine_test_worker engine/test_worker.cc)
+add_executable(engine_test_worker engine/test_worker.cc sanitizer_options.cc)
 target_link_libraries(engine_test_worker PRIVATE kachel_engine_testing)
 kachel_test(NAME engine_worker_test SOURCES engine/channel_test.cc engine/program_worker_test.cc engine/worker_test.cc
             DEPENDS engine_testing)
