@@ -24,6 +24,10 @@ ExprRef digit_of(const ExprRef& number, const FragmentLayout::Digit& digit, int6
 
 void TileLowering::unrolled(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body) {
   if (count == 1) return body(int32(0));
+  scoped(name, count, body);
+}
+
+void TileLowering::scoped(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body) {
   LoopFor loop;
   loop.var = make_local(name, DType::I64, ir::VarKind::kLoop);
   loop.begin = int64(0);
@@ -126,7 +130,7 @@ class TileLowering::LayoutWalk {
     ExprRef inside;
     std::vector<size_t> axes;
     for (size_t axis = 0; axis < rank_ && depth < walks_.size(); ++axis) {
-      if (bounded_[axis] != depth || !offsets_[axis] || planted(Planted::kRaggedLayout)) continue;
+      if (bounded_[axis] != depth || in_bounds_[axis] || !offsets_[axis] || planted(Planted::kRaggedLayout)) continue;
       const ExprRef coord = ir::make_cast({DType::I64, nullptr}, offsets_[axis]);
       inside = both(inside, ir::make_typed(Op::kLt, {coord, int64(layout_.shape()[axis])}));
       axes.push_back(axis);
@@ -141,15 +145,35 @@ class TileLowering::LayoutWalk {
   void within(size_t depth) {
     if (depth == walks_.size()) return innermost();
     const Walk& walk = walks_[depth];
+    const int64_t whole = whole_passes(walk);
     lower_.apart_ = depth == apart_at_ ? apart_ : 0;
-    lower_.unrolled(name_of(walk.axis) + "_r", walk.radix, [&](ExprRef value) {
-      const bool part = walk.axis + 1 == rank_ && walk.place == 0 && vector_ > 1;
-      site_.digits[walk.axis][walk.place] = part ? times(value, vector_) : value;
-      const ExprRef before = offsets_[walk.axis];
-      offsets_[walk.axis] = plus(before, times(value, walk.scale));
-      nest(depth + 1);
-      offsets_[walk.axis] = before;
-    });
+    in_bounds_[walk.axis] = in_bounds_[walk.axis] || whole;
+    const auto one = [&](ExprRef value) { step(depth, std::move(value)); };
+    const std::string name = name_of(walk.axis) + "_r";
+    if (!whole) return lower_.unrolled(name, walk.radix, one);
+    lower_.scoped(name, whole, one);
+    in_bounds_[walk.axis] = false;
+    step(depth, int32(whole));
+  }
+
+  // Of a digit that is the highest of a ragged axis, the values with which all of it is within the bounds; but one more
+  // there is. 0: there are none, or no such digit.
+  int64_t whole_passes(const Walk& walk) const {
+    const FragmentLayout::Axis& digits = layout_.axes()[walk.axis];
+    const bool highest = walk.place + 1 == digits.size() && walk.scale > 1 && !digits.back().in_thread;
+    if (!highest || !layout_.ragged(walk.axis) || in_bounds_[walk.axis] || is_early(walk.axis)) return 0;
+    const int64_t whole = layout_.shape()[walk.axis] / walk.scale;
+    return whole + 1 == walk.radix ? whole : 0;
+  }
+
+  void step(size_t depth, ExprRef value) {
+    const Walk& walk = walks_[depth];
+    const bool part = walk.axis + 1 == rank_ && walk.place == 0 && vector_ > 1;
+    site_.digits[walk.axis][walk.place] = part ? times(value, vector_) : value;
+    const ExprRef before = offsets_[walk.axis];
+    offsets_[walk.axis] = plus(before, times(value, walk.scale));
+    nest(depth + 1);
+    offsets_[walk.axis] = before;
   }
 
   void innermost() {

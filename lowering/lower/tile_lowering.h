@@ -111,6 +111,8 @@ class TileLowering {
   ir::ExprRef register_of(const ir::BufferRef& fragment, const std::vector<ir::ExprRef>& indices, const Site& site);
   // Runs `body` once, or `count` times with the register number, in every thread.
   void unrolled(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body);
+  // The same, as a block of its own if it is once, too: `body` may run again behind it.
+  void scoped(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body);
   // One thread walks [0, extent) in order.
   void serial(const std::string& name, ir::ExprRef extent, bool reassociate,
               const std::function<void(ir::ExprRef)>& body);

@@ -257,15 +257,20 @@ class Inference {
   bool free_layouts() {
     while (true) {
       const ir::Buffer* largest = nullptr;
+      const auto place = [this](const ir::Buffer* fragment) {
+        return std::make_pair(!sums_that_share(fragment), product(extents_of(fragment)));
+      };
       for (const ir::Stmt& stmt : kernel_.body) {
         const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
         if (!decl || !is_fragment(decl->buffer) || layouts_.count(decl->buffer.get())) continue;
         // What is only a part of a space follows the space.
-        if (!largest || product(tile_shape(decl->buffer)) > product(extents_of(largest))) largest = decl->buffer.get();
+        if (!largest || place(decl->buffer.get()) > place(largest)) largest = decl->buffer.get();
       }
       if (!largest) break;
-      const std::vector<int64_t> shape = extents_of(largest);
-      layouts_[largest] = FragmentLayout::blocked(shape, free_vector(largest, shape.back()), threads_);
+      if (Space* space = sums_that_share(largest); !space || !follow_results(*space)) {
+        const std::vector<int64_t> shape = extents_of(largest);
+        layouts_[largest] = FragmentLayout::blocked(shape, free_vector(largest, shape.back()), threads_);
+      }
       if (!propagate()) return false;
     }
     // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the one in them that has
@@ -286,6 +291,38 @@ class Inference {
       if (!propagate()) return false;
     }
     return true;
+  }
+  // Sums of which the fragment is an operand that results beside each other share, as a filter's taps are; null: there
+  // are none, or fewer results than threads. It follows the layout of the results: by its own, threads would share
+  // sums.
+  Space* sums_that_share(const ir::Buffer* fragment) {
+    const auto found = std::find_if(spaces_.begin(), spaces_.end(), [&](const Space& space) {
+      const size_t own = space.reduction ? space.region->iters.size() : 0;
+      if (product({space.shape.begin(), space.shape.begin() + static_cast<std::ptrdiff_t>(own)}) < threads_)
+        return false;
+      return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+        const size_t results = own_axes(use, own);
+        return use.buffer.get() == fragment && results < own && use.spanned() > results;
+      });
+    });
+    return found == spaces_.end() ? nullptr : &*found;
+  }
+  static size_t own_axes(const Space::Use& use, size_t own) {
+    return static_cast<size_t>(
+        std::count_if(use.axes.begin(), use.axes.end(), [own](size_t axis) { return axis < own; }));
+  }
+  // Gives the space the layout of its results, what is added up in each of their threads. False: they have none.
+  bool follow_results(Space& space) {
+    if (space.layout) return false;
+    const size_t own = space.region->iters.size();
+    for (const Space::Use& use : space.uses) {
+      if (own_axes(use, own) != own || use.spanned() != own || !layouts_.count(use.buffer.get())) continue;
+      const std::optional<FragmentLayout> held = held_in(use);
+      if (!held) return false;
+      space.layout = extended(*held, use.axes, space.shape);
+      return true;
+    }
+    return false;
   }
   static std::vector<int64_t> extents_of(const ir::Buffer* buffer) {
     std::vector<int64_t> shape;

@@ -26,14 +26,24 @@ TEST_CASE("a thread holds a word of what it stores, and rows of it") {
   CHECK(has(text_of("f32"), "tile reduced: f32 in registers, layout [16, 128] on 128 threads: 16 r1; 128 t1"));
 }
 
-TEST_CASE("the rest of a tile is read under a guard, so that no read waits for what was written before") {
+TEST_CASE("what the taps of a filter are multiplied with decides on threads, as long as there are enough results") {
+  const std::string text = text_of("f32");
+  CHECK(has(text, "tile f: f32 in registers, layout [3, 128] on 128 threads: 3 r1; 128 t1"));
+  CHECK(!has(text, "shuffle"));
+}
+
+TEST_CASE("of rows that do not divide among the threads the whole passes have no bound") {
   const std::string text = text_of("bf16");
   CAPTURE(text);
-  const size_t read = text.find("copy_vector raw[0 +: 4], X["), end = text.find('\n', read);
+  const size_t loop = text.find("for row_r in 0 .. 4 unroll"), read = text.find("copy_vector raw[0 +: 4], X[", loop);
   REQUIRE(read != text.npos);
-  CHECK(has(text.substr(read, end - read), " if row < 18 && "));
-  const size_t bound = text.find("if row < 18 {\n", read);
-  REQUIRE(bound != text.npos);
+  CHECK(!has(text.substr(read, text.find('\n', read) - read), "row < 18"));
+  // The rest is read under a guard, and only what is written stands within a branch.
+  const size_t rest = text.find("copy_vector raw[0 +: 4], X[", read + 1);
+  REQUIRE(rest != text.npos);
+  CHECK(has(text.substr(rest, text.find('\n', rest) - rest), " if row < 18 && "));
+  const size_t bound = text.find("if row < 18 {\n", loop);
+  REQUIRE(bound > rest);
   CHECK(text.find("copy_vector x[", bound) == text.find("copy_vector", bound));
 }
 
