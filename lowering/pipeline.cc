@@ -5,6 +5,7 @@
 //            -> parted operands   of which products read columns
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> part regions      over groups of columns
+//            -> equal parts       of axes that other regions access in parts
 //            -> split tiles       of which regions access equal parts together
 //            -> scalar tiles      what a block names of its fragments
 //            -> hoist reductions  each a region of its own
@@ -15,7 +16,7 @@
 //            -> staged operands   right ones mostly, by way of fragments
 //            -> parted sums       of products of few rows, whose warps may share k
 //            -> moved sums        that regions behind their products read in another order
-//            -> split tiles       of these
+//            -> equal parts, split tiles   of these
 //            -> staged tiles      what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
@@ -68,6 +69,7 @@
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
+#include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
@@ -172,12 +174,12 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   lowering.kernel = concrete;
   if (!plain) {
-    const ir::Kernel parted = split_tiles(part_regions(padded_depth(parted_operands(concrete))));
+    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(concrete)))));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(parted)));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
-    lowering.kernel = split_tiles(moved_sums(lowering.kernel));
+    lowering.kernel = split_tiles(equal_parts(moved_sums(lowering.kernel)));
   }
   const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {

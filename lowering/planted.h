@@ -106,6 +106,7 @@ enum class Planted {
   kDotSign,               // dp4a takes signed bytes for unsigned
   kBoxNotAwaited,         // a box is filled again while the copy engine reads it
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
+  kEqualParts,            // of an axis in equal parts the first one is taken each time
   kSplitPart,             // all parts of a split fragment are copied from and to the first one's place
   kMovedEarly,            // sums move to a tile of their own in front of their products
   kMovedPart,             // all parts of sums are the first one

@@ -48,7 +48,9 @@ bool TileLowering::is_exact(const ir::Expr& cast) const {
 }
 
 ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
-  if (const auto found = fetched_.find(expr.get()); found != fetched_.end()) return found->second(*site);
+  const auto first = read_as_.find(expr.get());
+  const ir::Expr* read = first == read_as_.end() ? expr.get() : first->second;
+  if (const auto found = fetched_.find(read); found != fetched_.end()) return found->second(*site);
   switch (expr->kind) {
     case ExprKind::kInt:
     case ExprKind::kFloat:

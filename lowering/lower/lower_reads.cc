@@ -141,6 +141,14 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
         last = index->base;
       }
       if (read.axes.empty()) return;
+      const auto equal = std::find_if(reads.begin(), reads.end(), [&](const RegionRead& one) {
+        return !one.value && !one.matrices && one.load->buffer == tensor &&
+               std::equal(one.indices.begin(), one.indices.end(), read.indices.begin(), ir::same);
+      });
+      if (equal != reads.end()) {
+        read_as_[load.get()] = equal->load;
+        return;
+      }
       const FragmentLayout part = part_of(read, layout);
       const bool bytes_only = ir::bits(type) < 8;
       if (!bytes_only && read.groups.back() == 1 && read.axes.back() + 1 == rank &&
@@ -316,6 +324,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       },
       options);
   fetched_.clear();
+  read_as_.clear();
   for (const std::function<void()>& load : afterwards) load();
 }
 

@@ -412,6 +412,7 @@ class TileLowering {
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
+  std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
   bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction

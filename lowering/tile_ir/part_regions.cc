@@ -6,6 +6,7 @@
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/part_access.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -46,29 +47,6 @@ std::optional<size_t> axis_of_groups(const ir::ParallelStmt& region) {
     if (grouped) return axis;
   }
   return std::nullopt;
-}
-
-ir::Block substituted(ir::Block body, const ir::VarRef& var, const ExprRef& value) {
-  const auto expr = [&](const ExprRef& root) {
-    return root ? ir::rewrite(root,
-                              [&](const ExprRef& node) {
-                                return node->kind == ExprKind::kVar && node->var == var ? value : node;
-                              })
-                : root;
-  };
-  for (ir::Stmt& stmt : body) {
-    if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = expr(let->value);
-    if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
-      for (ExprRef& index : assign->indices) index = expr(index);
-      assign->value = expr(assign->value);
-    }
-    if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      branch->condition = expr(branch->condition);
-      branch->then_body = substituted(std::move(branch->then_body), var, value);
-      branch->else_body = substituted(std::move(branch->else_body), var, value);
-    }
-  }
-  return body;
 }
 
 ir::Block parted(const ir::Block& body) {

@@ -10,6 +10,7 @@
 #include "ir/instantiate.h"
 #include "ir/visit.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/part_access.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -20,8 +21,6 @@ using ir::BufferRef;
 using ir::ExprKind;
 using ir::ExprRef;
 
-constexpr int64_t kMostParts = 8;
-
 int64_t extent_of(const BufferRef& tile, size_t axis) {
   return tile->shape[axis]->int_value;
 }
@@ -30,21 +29,6 @@ struct Split {
   size_t axis = 0;
   int64_t extent = 0;  // of a part
 };
-
-// An index `v` or `v + offset`.
-struct Place {
-  ir::VarRef var;
-  int64_t offset = 0;
-};
-std::optional<Place> place_of(const ExprRef& index) {
-  if (index->kind == ExprKind::kVar) return Place{index->var, 0};
-  if (index->kind != ExprKind::kApply || index->op != ir::Op::kAdd) return std::nullopt;
-  for (size_t side = 0; side < 2; ++side) {
-    const ExprRef &var = index->args[side], &offset = index->args[1 - side];
-    if (var->kind == ExprKind::kVar && offset->kind == ExprKind::kInt) return Place{var->var, offset->int_value};
-  }
-  return std::nullopt;
-}
 
 // The slice's axis that is the tile's `axis`; slice.axes.size() if it has fewer.
 size_t kept_axis(const ir::TileRef& slice, size_t axis) {

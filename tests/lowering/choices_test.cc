@@ -300,8 +300,11 @@ grid s < ceildiv(S, 4), h < H
   CHECK(has(halves, "tile x: f32 in registers, layout [4, 64]"));
   CHECK(!has(halves, "[4, 128]"));
   CHECK(has(notes("x[i, d] = x[i, d + 64]"), "tile x: f32 in registers, layout [4, 64]"));
-  // Whole in another region, in pieces that overlap, with neighbours, an element outside of regions.
-  CHECK(has(notes(turned, "parallel i < 4 { y[i] = sum[e < 128](x[i, e]) }"), "layout [4, 128]"));
+  // What runs over all of it does so in parts, unless an iteration reads what another one writes.
+  CHECK(!has(notes(turned, "parallel i < 4 { y[i] = sum[e < 128](x[i, e]) }"), "[4, 128]"));
+  CHECK(!has(notes(turned, "parallel i < 4, e < 128 { x[i, e] = x[i, e] * y[i] + e }"), "[4, 128]"));
+  CHECK(has(notes(turned, "parallel i < 4, e < 128 { x[i, e] = x[i, e] + x[i, (e + 1) % 128] }"), "layout [4, 128]"));
+  // In pieces that overlap, with neighbours, an element outside of regions.
   CHECK(has(notes("x[i, d] = x[i, d + 32]"), "layout [4, 128]"));
   CHECK(has(notes("x[i, 2 * d] = x[i, 2 * d + 1]"), "layout [4, 128]"));
   CHECK(has(notes(turned, "let z = x[0, 1] X[s*4, h, 0 +: 4] = y"), "layout [4, 128]"));

@@ -141,6 +141,7 @@ constexpr Row kRows[] = {
     {Planted::kRestOfRounds, "a loop leaves out its last iterations", OnCpu::kNotThere},
     {Planted::kSameGroup, "every group of columns is the first", OnCpu::kNotThere},
     {Planted::kPartOfOperand, "parts of an operand are its first", OnCpu::kNotThere},
+    {Planted::kEqualParts, "every part of an axis is its first", OnCpu::kNotThere},
     {Planted::kSplitPart, "parts are copied from one place", OnCpu::kNotThere},
     {Planted::kMovedEarly, "sums move before they are made", OnCpu::kNotThere},
     {Planted::kMovedPart, "parts of sums are the first one", OnCpu::kNotThere},
@@ -248,6 +249,7 @@ class Suite {
     add_program("teams", kTeams, 24, groups);
     add_program("rows in teams", kTeamsOfRows, 24, groups);
     add_program("quotients", kQuotients);
+    add_program("normalised heads", kNormalisedHeads);
     groups.values = {{"M", 100}, {"N", 40}, {"K", 200}, {"R", 80}};
     groups.teams = 0;
     conformance::Wishes empty = groups;
