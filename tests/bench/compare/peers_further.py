@@ -184,6 +184,32 @@ def conv_silu(row, t):
     return Peer(run)
 
 
+def depthwise(img, ker):
+    return functional.conv2d(img.permute(0, 3, 1, 2), ker.permute(2, 0, 1)[:, None], padding=1,
+                             groups=ker.shape[-1]).permute(0, 2, 3, 1)
+
+
+FORMULAS["dwconv"] = lambda row, t: (depthwise, (t["img"], t["ker"]))
+
+
+def normalised_heads(x, gain, co, si):
+    a = x.float()
+    a = a * torch.rsqrt(a.square().mean(dim=-1, keepdim=True) + 1e-6) * gain.float()
+    lo, hi = a.chunk(2, dim=-1)
+    c, s = co[:, None], si[:, None]
+    return torch.cat((lo * c - hi * s, hi * c + lo * s), dim=-1).to(x.dtype)
+
+
+FORMULAS["qk_norm"] = lambda row, t: (normalised_heads, (t["x"], t["gain"], t["co"], t["si"]))
+
+
+def log_probabilities(x, tau):
+    return functional.log_softmax(x.float() / tau, dim=-1).to(x.dtype)
+
+
+FORMULAS["log_probs"] = lambda row, t: (log_probabilities, (t["x"], row.scalars["tau"]))
+
+
 def column_sums(g):
     return g.sum(dim=0, dtype=torch.float32)
 

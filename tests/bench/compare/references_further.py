@@ -169,6 +169,27 @@ def conv_silu(row, t):
     return functional.silu(bias + sum(padded[:, k:k + length] * ker[k] for k in range(taps)))
 
 
+@REFERENCES("dwconv")
+def dwconv(row, t):
+    img, ker = f64(t, "img", "ker")
+    y = functional.conv2d(img.permute(0, 3, 1, 2), ker.permute(2, 0, 1)[:, None], padding=1, groups=row.dims["ch"])
+    return y.permute(0, 2, 3, 1)
+
+
+@REFERENCES("qk_norm")
+def qk_norm(row, t):
+    x, gain, co, si = f64(t, "x", "gain", "co", "si")
+    x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6) * gain
+    lo, hi = x.split(row.dims["half"], dim=-1)
+    c, s = co[:, None], si[:, None]
+    return torch.cat((lo * c - hi * s, hi * c + lo * s), dim=-1)
+
+
+@REFERENCES("log_probs")
+def log_probs(row, t):
+    return functional.log_softmax(t["x"].to(F64) / row.scalars["tau"], dim=-1)
+
+
 @REFERENCES("colsum")
 def colsum(row, t):
     return t["g"].to(F64).sum(dim=0)

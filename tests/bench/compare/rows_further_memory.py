@@ -27,6 +27,21 @@ def conv_silu(bs, length, ch, taps):
                    fills={"ker": "unit columns"})
 
 
+def dwconv(nb, ht, wd, ch):
+    return further("dwconv", f"{nb}x{ht}x{wd}x{ch}", "bf16", {"nb": nb, "ht": ht, "wd": wd, "ch": ch}, "res", PEERS,
+                   bytes=4.0 * nb * ht * wd * ch, fills={"ker": "unit columns"})
+
+
+def qk_norm(tok, heads, hd):
+    return further("qk_norm", f"{tok} h{heads} d{hd}", "bf16", {"tok": tok, "heads": heads, "hd": hd, "half": hd // 2},
+                   "y", PEERS, bytes=4.0 * tok * heads * hd, fills={"gain": "near one"})
+
+
+def log_probs(n, vocab):
+    return further("log_probs", f"{n}x{vocab}", "bf16", {"n": n, "vocab": vocab}, "y", PEERS, bytes=4.0 * n * vocab,
+                   scalars={"tau": 0.7})
+
+
 def colsum(rows, cols):
     return further("colsum", f"{rows}x{cols}", "bf16", {"rows": rows, "cols": cols}, "db", PEERS,
                    bytes=2.0 * rows * cols, types={"E": "bf16", "R": "f32"}, tolerance=2e-5)
@@ -43,6 +58,9 @@ def rows():
         rmsnorm_dx(16384, 4096), rmsnorm_dx(8191, 2560),
         group_norm(32, 32, 10, 64 * 64), group_norm(64, 24, 8, 27 * 27),
         conv_silu(8, 4096, 3072, 4), conv_silu(3, 2049, 1000, 3),
+        dwconv(16, 56, 56, 256), dwconv(3, 33, 47, 100),
+        qk_norm(8192, 32, 128), qk_norm(777, 12, 64),
+        log_probs(20000, 8191), log_probs(65536, 1000),
         colsum(16384, 3072), colsum(50001, 777),
         transpose(8192, 8192), transpose(8191, 4097),
     ]
