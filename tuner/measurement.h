@@ -7,7 +7,7 @@
 //                  weighs on all alike. From 3 rounds on whoever's fastest run takes more than 1.5 times the best's
 //                  median leaves: the fastest, since two disturbed runs of three are not that rare. From 8 rounds on
 //                  (the first at which a median has a 99 % interval) whoever's paired ratio to the best lies wholly
-//                  above the tie band leaves. Ends when each survivor is either tied with the best or known to 0.5 %,
+//                  above the tie band leaves. Ends when each survivor is either tied with the best or known to 0.15 %,
 //                  after at least 10 rounds and at most 192.
 //   slow runs      where even the fastest warm-up takes 20 ms or more, every launch is a sample, the first one too: the
 //                  check has run each candidate once, and what a cold start costs is lost in a run of that length.
