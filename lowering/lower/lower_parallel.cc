@@ -142,6 +142,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   const bool two_phases =
       (reads_what_others_write(region, indexes) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
+  bool ragged = false;
+  for (size_t axis = 0; layout && axis < shape.size(); ++axis) ragged |= layout->ragged(axis);
   const std::vector<RegionRead> reads =
       layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};
   const auto packed = layout ? packed_store(region, reads, indexes, *layout) : std::nullopt;
@@ -210,11 +212,12 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
       if (!later.value) {
         later.value = temporary("pending", value->type, scope, rounds);
         if (!in_registers(store.buffer)) later.at = temporary("place", at->type, scope, rounds);
-        if (guard) later.guard = temporary("guard", DType::Bool, scope, rounds);
+        // The rest of a ragged layout, which comes last, may need one where its whole passes do not.
+        if (guard || ragged) later.guard = temporary("guard", DType::Bool, scope, rounds);
       }
       emit({LoopStore{later.value, slot_of(site), value}});
       if (later.at) emit({LoopStore{later.at, slot_of(site), at}});
-      if (later.guard) emit({LoopStore{later.guard, slot_of(site), guard}});
+      if (later.guard) emit({LoopStore{later.guard, slot_of(site), guard ? guard : ir::make_bool(true)}});
     }
   });
   region_is_heavy_ = false;

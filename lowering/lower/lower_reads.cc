@@ -289,10 +289,15 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       held.push_back(std::move(one));
     }
   };
-  options.enter = [&](const Site& first) { load_each(first, true); };
+  size_t held_in_front = 0;
+  options.enter = [&](const Site& first) {
+    load_each(first, true);
+    held_in_front = held.size();
+  };
   each_in(
       layout, names, width,
       [&](const Site& first) {
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(held_in_front), held.end());
         for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
         load_each(first, false);
         values_[iters.back().var.get()] = first.coords.back();
