@@ -316,10 +316,10 @@ class Inference {
     if (space.layout) return false;
     const size_t own = space.region->iters.size();
     for (const Space::Use& use : space.uses) {
-      if (own_axes(use, own) != own || use.spanned() != own || !layouts_.count(use.buffer.get())) continue;
-      const std::optional<FragmentLayout> held = held_in(use);
-      if (!held) return false;
-      space.layout = extended(*held, use.axes, space.shape);
+      if (own_axes(use, own) != own || use.spanned() != own || use.pairs || use.extent) continue;
+      const auto held = layouts_.find(use.buffer.get());
+      if (held == layouts_.end()) continue;
+      space.layout = extended(held->second, use.axes, space.shape);
       return true;
     }
     return false;
