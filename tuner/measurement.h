@@ -77,7 +77,7 @@ struct MeasurementLimits {
   int min_rounds = 10;
   int max_rounds = 192;
   double target_half_width = 0.0015;  // of the ratio to the best
-  double rounds_ns = 400e6;          // of one candidate; where no blocks follow
+  double rounds_ns = 400e6;           // of one candidate; where no blocks follow
 
   double slow_run_ns = 20e6;
   int slow_first_prune_round = 2;

@@ -105,7 +105,8 @@ class Packer {
     for (ir::Stmt& stmt : body) {
       if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) decl->buffer = bytes_of(decl->buffer);
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) fill(copy);
-      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) region->body = reads(std::move(region->body));
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
+        rewrite_region(&region->body, [this](const ExprRef& expr) { return nibbles(expr); });
       if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(std::move(loop->body));
       if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
         branch->then_body = block(std::move(branch->then_body));
@@ -138,21 +139,6 @@ class Packer {
       last.start = half(last.start);
       last.extent = ir::make_int(last.extent->int_value / 2);
     }
-  }
-  ir::Block reads(ir::Block body) {
-    for (ir::Stmt& stmt : body) {
-      if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = nibbles(let->value);
-      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
-        for (ExprRef& index : assign->indices) index = nibbles(index);
-        assign->value = nibbles(assign->value);
-      }
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        branch->condition = nibbles(branch->condition);
-        branch->then_body = reads(std::move(branch->then_body));
-        branch->else_body = reads(std::move(branch->else_body));
-      }
-    }
-    return body;
   }
   ExprRef nibbles(const ExprRef& expr) {
     return ir::rewrite(expr, [this](const ExprRef& node) {

@@ -23,6 +23,17 @@ using ir::ExprRef;
 // By axis of a fragment: how much of it iterations run over. 0: an access of another form.
 using Extents = std::map<std::pair<const ir::Buffer*, size_t>, std::set<int64_t>>;
 
+// Calls access(buffer, indices) for all that a region reads and writes.
+template <class Access>
+void each_access(const ir::Block& body, const Access& access) {
+  for_each_node(body, [&](const ExprRef& node) {
+    if (node->kind == ExprKind::kLoad) access(node->buffer, node->args);
+  });
+  ir::for_each_stmt(body, [&](const ir::Stmt& stmt) {
+    if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) access(assign->buffer, assign->indices);
+  });
+}
+
 class Collector {
  public:
   explicit Collector(const ir::Block& body) { block(body); }
@@ -37,12 +48,8 @@ class Collector {
         for_each_node(region->body, [this](const ExprRef& node) {
           if (node->kind == ExprKind::kReduce) note(node->iters);
         });
-        for_each_node(region->body, [this](const ExprRef& node) {
-          if (node->kind == ExprKind::kLoad) access(node->buffer, node->args);
-        });
-        ir::for_each_stmt(region->body, [this](const ir::Stmt& inner) {
-          if (const auto* assign = std::get_if<ir::AssignStmt>(&inner.node)) access(assign->buffer, assign->indices);
-        });
+        each_access(region->body,
+                    [this](const BufferRef& buffer, const std::vector<ExprRef>& indices) { access(buffer, indices); });
       }
       if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) block(loop->body);
       if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) block(branch->then_body), block(branch->else_body);
@@ -75,7 +82,7 @@ class Parter {
     for (const ir::Stmt& stmt : body) {
       ir::Stmt made = stmt;
       if (auto* region = std::get_if<ir::ParallelStmt>(&made.node)) {
-        region->body = in_region(std::move(region->body));
+        rewrite_region(&region->body, [this](const ExprRef& expr) { return reductions(expr); });
         if (parts(stmt.loc, *region, &out)) continue;
       } else {
         replace_blocks(&made, [this](const ir::Block& inner) { return block(inner); });
@@ -116,20 +123,7 @@ class Parter {
     return ir::make_typed(ir::Op::kAdd, {value, ir::make_int(offset, var->type.dtype)});
   }
 
-  ir::Block in_region(ir::Block body) {
-    for (ir::Stmt& stmt : body) {
-      if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = reductions(let->value);
-      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) assign->value = reductions(assign->value);
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        branch->condition = reductions(branch->condition);
-        branch->then_body = in_region(std::move(branch->then_body));
-        branch->else_body = in_region(std::move(branch->else_body));
-      }
-    }
-    return body;
-  }
   ExprRef reductions(const ExprRef& value) const {
-    if (!value) return value;
     return ir::rewrite(value, [this](const ExprRef& node) {
       if (node->kind != ExprKind::kReduce || node->iters.size() != 1) return node;
       const ir::IterVar& iter = node->iters[0];
@@ -169,15 +163,6 @@ class Parter {
       return true;
     }
     return false;
-  }
-  template <class Access>
-  static void each_access(const ir::Block& body, const Access& access) {
-    for_each_node(body, [&](const ExprRef& node) {
-      if (node->kind == ExprKind::kLoad) access(node->buffer, node->args);
-    });
-    ir::for_each_stmt(body, [&](const ir::Stmt& stmt) {
-      if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) access(assign->buffer, assign->indices);
-    });
   }
   static bool keeps_to_its_own(const ir::ParallelStmt& region) {
     std::map<const ir::Buffer*, std::vector<ExprRef>> written;

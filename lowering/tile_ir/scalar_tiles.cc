@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/visit.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -77,7 +78,8 @@ class Rewriter {
         out.push_back({stmt.loc, region_of(*let)});
         continue;
       }
-      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) within(&region->body);
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
+        rewrite_region(&region->body, [this](const ExprRef& value) { return expr(value); });
       if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(loop->body);
       if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
         branch->then_body = block(branch->then_body);
@@ -126,21 +128,6 @@ class Rewriter {
       return ir::make_load(tile->second, {ir::make_int(0, ir::DType::I64)});
     });
   }
-  void within(ir::Block* body) const {
-    for (ir::Stmt& stmt : *body) {
-      if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = expr(let->value);
-      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
-        for (ExprRef& index : assign->indices) index = expr(index);
-        assign->value = expr(assign->value);
-      }
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        branch->condition = expr(branch->condition);
-        within(&branch->then_body);
-        within(&branch->else_body);
-      }
-    }
-  }
-
   const VarSet& chosen_;
   std::map<const ir::Var*, ir::BufferRef> tiles_;
   std::vector<ir::BufferRef> made_;

@@ -27,6 +27,23 @@ void for_each_node(const ir::Block& body, const Fn& fn) {
   });
 }
 
+// Puts fn(expression) in the place of each run-time expression of a region's body.
+template <class Fn>
+void rewrite_region(ir::Block* body, const Fn& fn) {
+  for (ir::Stmt& stmt : *body) {
+    if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = fn(let->value);
+    if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+      for (ir::ExprRef& index : assign->indices) index = fn(index);
+      assign->value = fn(assign->value);
+    }
+    if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      branch->condition = fn(branch->condition);
+      rewrite_region(&branch->then_body, fn);
+      rewrite_region(&branch->else_body, fn);
+    }
+  }
+}
+
 // Puts fn(block) in the place of each block that the statement holds, of loops and branches, not of regions.
 template <class Fn>
 void replace_blocks(ir::Stmt* stmt, const Fn& fn) {

@@ -435,21 +435,4 @@ inline const std::string kMadeInPart =
     product_of_blocks("made_in_part", "", "f32", "", ", e: f16[64, 64] = 0.5",
                       "    parallel r < 64, s < 64 { if s < 24 { e[r, s] = f32(a[r, s]) * 2 } }\n", "e");
 
-// Heads that are normalised as a whole, scaled, then turned by halves.
-inline constexpr const char* kNormalisedHeads = R"(tile 1
-kernel turned(X: f16[M, 64], W: f32[64], S: f32[32], Y: out f32[M, 64])
-grid r < ceildiv(M, 8)
-{
-  fragment x: f32[8, 64], y: f32[8, 64], size: f32[8]
-  x = X[r*8 +: 8, :]
-  parallel i < 8 { size[i] = rsqrt(sum[k < 64](x[i, k] * x[i, k] * W[k]) + 1) }
-  parallel i < 8, d < 64 { x[i, d] = x[i, d] * size[i] + W[d] }
-  parallel i < 8, d < 32 {
-    y[i, d] = x[i, d] - x[i, d + 32] * S[d]
-    y[i, d + 32] = x[i, d + 32] + x[i, d] * S[d]
-  }
-  Y[r*8 +: 8, :] = y
-}
-)";
-
 }  // namespace kachel::lowering

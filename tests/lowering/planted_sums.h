@@ -117,4 +117,21 @@ kernel columns(A: f16[64, 64], B: f16[K, 64], C: out f32[64, 32])
 }
 )";
 
+// Heads that are normalised as a whole, scaled, then turned by halves.
+inline constexpr const char* kNormalisedHeads = R"(tile 1
+kernel turned(X: f16[M, 64], W: f32[64], S: f32[32], Y: out f32[M, 64])
+grid r < ceildiv(M, 8)
+{
+  fragment x: f32[8, 64], y: f32[8, 64], size: f32[8]
+  x = X[r*8 +: 8, :]
+  parallel i < 8 { size[i] = rsqrt(sum[k < 64](x[i, k] * x[i, k] * W[k]) + 1) }
+  parallel i < 8, d < 64 { x[i, d] = x[i, d] * size[i] + W[d] }
+  parallel i < 8, d < 32 {
+    y[i, d] = x[i, d] - x[i, d + 32] * S[d]
+    y[i, d + 32] = x[i, d + 32] + x[i, d] * S[d]
+  }
+  Y[r*8 +: 8, :] = y
+}
+)";
+
 }  // namespace kachel::lowering
