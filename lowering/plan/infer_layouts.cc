@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lowering/plan/block_threads.h"
+#include "lowering/plan/free_layouts.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/spaces.h"
 #include "lowering/plan/tile_memory.h"
@@ -21,8 +22,6 @@
 
 namespace kachel::lowering {
 namespace {
-
-constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
 
 class Inference {
  public:
@@ -256,21 +255,22 @@ class Inference {
 
   bool free_layouts() {
     while (true) {
-      const ir::Buffer* largest = nullptr;
-      const auto place = [this](const ir::Buffer* fragment) {
-        return std::make_pair(!sums_that_share(fragment), product(extents_of(fragment)));
+      ir::BufferRef largest;
+      const auto place = [this](const ir::BufferRef& fragment) {
+        return std::make_pair(!sums_that_share(&spaces_, *fragment, threads_), product(tile_shape(fragment)));
       };
       for (const ir::Stmt& stmt : kernel_.body) {
         const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
         if (!decl || !is_fragment(decl->buffer) || layouts_.count(decl->buffer.get())) continue;
         // What is only a part of a space follows the space.
-        if (!largest || place(decl->buffer.get()) > place(largest)) largest = decl->buffer.get();
+        if (!largest || place(decl->buffer) > place(largest)) largest = decl->buffer;
       }
       if (!largest) break;
-      if (Space* space = sums_that_share(largest); !space || !follow_results(*space)) {
-        const std::vector<int64_t> shape = extents_of(largest);
-        layouts_[largest] = FragmentLayout::blocked(shape, free_vector(largest, shape.back()), threads_);
-      }
+      Space* sums = sums_that_share(&spaces_, *largest, threads_);
+      if (auto of_results = sums && !sums->layout ? by_results(*sums, layouts_) : std::nullopt)
+        sums->layout = std::move(of_results);
+      else
+        layouts_[largest.get()] = FragmentLayout::blocked(tile_shape(largest), free_vector(*largest), threads_);
       if (!propagate()) return false;
     }
     // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the one in them that has
@@ -292,69 +292,6 @@ class Inference {
     }
     return true;
   }
-  // Sums of which the fragment is an operand that results beside each other share, as a filter's taps are; null: there
-  // are none, or fewer results than threads. It follows the layout of the results: by its own, threads would share
-  // sums.
-  Space* sums_that_share(const ir::Buffer* fragment) {
-    const auto found = std::find_if(spaces_.begin(), spaces_.end(), [&](const Space& space) {
-      const size_t own = space.reduction ? space.region->iters.size() : 0;
-      if (product({space.shape.begin(), space.shape.begin() + static_cast<std::ptrdiff_t>(own)}) < threads_)
-        return false;
-      return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
-        const size_t results = own_axes(use, own);
-        return use.buffer.get() == fragment && results < own && use.spanned() > results;
-      });
-    });
-    return found == spaces_.end() ? nullptr : &*found;
-  }
-  static size_t own_axes(const Space::Use& use, size_t own) {
-    return static_cast<size_t>(
-        std::count_if(use.axes.begin(), use.axes.end(), [own](size_t axis) { return axis < own; }));
-  }
-  // Gives the space the layout of its results, what is added up in each of their threads. False: they have none.
-  bool follow_results(Space& space) {
-    if (space.layout) return false;
-    const size_t own = space.region->iters.size();
-    for (const Space::Use& use : space.uses) {
-      if (own_axes(use, own) != own || use.spanned() != own || use.pairs || use.extent) continue;
-      const auto held = layouts_.find(use.buffer.get());
-      if (held == layouts_.end()) continue;
-      space.layout = extended(held->second, use.axes, space.shape);
-      return true;
-    }
-    return false;
-  }
-  static std::vector<int64_t> extents_of(const ir::Buffer* buffer) {
-    std::vector<int64_t> shape;
-    for (const ir::ExprRef& extent : buffer->shape) shape.push_back(extent->int_value);
-    return shape;
-  }
-  static FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes,
-                                 const std::vector<int64_t>& shape) {
-    std::vector<FragmentLayout::Axis> made(shape.size());
-    std::vector<bool> done(shape.size());
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (axes[i] == FragmentLayout::kNoAxis) continue;
-      made[axes[i]] = part.axes()[i];
-      done[axes[i]] = true;
-    }
-    std::vector<FragmentLayout::Digit> replicas = part.replicas();
-    int64_t reg = part.registers();
-    for (size_t axis = shape.size(); axis-- > 0;) {
-      if (done[axis]) continue;
-      int64_t left = shape[axis];
-      std::erase_if(replicas, [&](const FragmentLayout::Digit& digit) {  // those taken
-        if (left <= 1 || digit.radix > left) return false;
-        made[axis].push_back(digit);
-        left = (left + digit.radix - 1) / digit.radix;
-        return true;
-      });
-      if (left > 1) made[axis].push_back({left, false, reg});
-      reg *= left;
-    }
-    return FragmentLayout(shape, std::move(made), part.threads());
-  }
-
   // Elements of one access of at most so many bytes to the tensors or tiles that the fragment is copied to or from; 0:
   // there are none.
   int64_t accessed(const ir::Buffer* fragment, int64_t most_bytes) const {
@@ -370,25 +307,9 @@ class Inference {
     return elements;
   }
 
-  // Wide accesses to what the fragment is copied to or from. One that is only computed, from memory mostly, leaves rows
-  // to threads, which read what these share once, but no less than a word of what it ends in.
-  int64_t free_vector(const ir::Buffer* fragment, int64_t extent) const {
-    int64_t vector = accessed(fragment, kVectorBytes);
-    for (const Space& space : spaces_) {
-      const auto its = [&](const Space::Use& use) { return use.buffer.get() == fragment; };
-      const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
-      if (found == space.uses.end()) continue;
-      if (std::any_of(space.uses.begin(), space.uses.end(),
-                      [&](const Space::Use& use) { return use.pairs && its(use); }))
-        vector = std::max<int64_t>(vector, 2);
-      if (accessed(fragment, kVectorBytes)) continue;
-      for (const Space::Use& use : space.uses)
-        if (use.axes == found->axes && !use.pairs && !use.extent)
-          vector = std::max(vector, accessed(use.buffer.get(), kWordBytes));
-    }
-    if (!vector) vector = 1;
-    while (extent % vector) vector /= 2;
-    return std::max<int64_t>(vector, 1);
+  int64_t free_vector(const ir::Buffer& fragment) const {
+    return lowering::free_vector(
+        fragment, spaces_, [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); });
   }
 
   // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not

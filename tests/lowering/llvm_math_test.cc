@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
-#include "ir/instantiate.h"
-#include "ir/parse.h"
 #include "lowering/lower.h"
 #include "tests/lowering/cpu_device.h"
 #include "tests/lowering/function_bounds.h"
+#include "tests/lowering/mapped_kernel.h"
 
 namespace kachel::lowering {
 namespace {
@@ -20,26 +18,11 @@ namespace {
 constexpr int64_t kBlock = 1024;
 
 std::vector<float> run(runtime::Device& cpu, const std::string& value, const std::vector<float>& x) {
-  auto module = ir::load(fmt::format(R"(tile 1
-kernel f(X: f32[N], Y: out f32[N])
-grid b < ceildiv(N, {0})
-{{
-  fragment x: f32[{0}]
-  x = X[b*{0} +: {0}]
-  parallel i < {0} {{ x[i] = {1} }}
-  Y[b*{0} +: {0}] = x
-}}
-)",
-                                     kBlock, value),
-                         "test");
-  REQUIRE(module.ok());
-  auto concrete = ir::instantiate(module->kernels[0], {});
-  REQUIRE(concrete.ok());
   Target target;
   target.kind = Target::Kind::kCpu;
   target.shared_limit = cpu.properties().shared_bytes_per_block;
   target.vector_bits = 512;
-  auto lowered = lower(*concrete, target, ~uint64_t{0});
+  auto lowered = lower(mapped_kernel(value, kBlock), target, ~uint64_t{0});
   REQUIRE(lowered.ok());
   auto compiled = cpu.compiler().compile({lowered->text, lowered->entry, cpu.properties().architecture, 0});
   REQUIRE_MESSAGE(compiled.ok(), compiled.status().log());
@@ -49,14 +32,7 @@ grid b < ceildiv(N, {0})
   REQUIRE(kernel.ok());
   std::vector<float> y(x.size());
   const auto blocks = static_cast<int64_t>(x.size()) / kBlock;
-  std::vector<int64_t> params;
-  for (const Slot& slot : lowered->slots) {
-    const float* pointer = slot.index == 0 ? x.data() : y.data();
-    params.push_back(slot.kind == Slot::Kind::kPointer  ? static_cast<int64_t>(reinterpret_cast<intptr_t>(pointer))
-                     : slot.kind == Slot::Kind::kStride ? 1
-                     : slot.kind == Slot::Kind::kDim    ? static_cast<int64_t>(x.size())
-                                                        : blocks);
-  }
+  const std::vector<int64_t> params = mapped_params(lowered->slots, x, x, y, kBlock);
   runtime::LaunchDims dims{static_cast<uint32_t>(blocks), 1, static_cast<uint32_t>(lowered->shared_bytes)};
   REQUIRE((*kernel)->launch(dims, params.data(), params.size() * 8, nullptr).ok());
   return y;

@@ -1,0 +1,87 @@
+#include "lowering/plan/free_layouts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lowering/plan/layout.h"
+
+namespace kachel::lowering {
+namespace {
+
+// How many of the axes of the region itself the use has.
+size_t own_axes(const Space::Use& use, size_t own) {
+  return static_cast<size_t>(
+      std::count_if(use.axes.begin(), use.axes.end(), [own](size_t axis) { return axis < own; }));
+}
+
+}  // namespace
+
+FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes,
+                        const std::vector<int64_t>& shape) {
+  std::vector<FragmentLayout::Axis> made(shape.size());
+  std::vector<bool> done(shape.size());
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] == FragmentLayout::kNoAxis) continue;
+    made[axes[i]] = part.axes()[i];
+    done[axes[i]] = true;
+  }
+  std::vector<FragmentLayout::Digit> replicas = part.replicas();
+  int64_t reg = part.registers();
+  for (size_t axis = shape.size(); axis-- > 0;) {
+    if (done[axis]) continue;
+    int64_t left = shape[axis];
+    std::erase_if(replicas, [&](const FragmentLayout::Digit& digit) {  // those taken
+      if (left <= 1 || digit.radix > left) return false;
+      made[axis].push_back(digit);
+      left = (left + digit.radix - 1) / digit.radix;
+      return true;
+    });
+    if (left > 1) made[axis].push_back({left, false, reg});
+    reg *= left;
+  }
+  return FragmentLayout(shape, std::move(made), part.threads());
+}
+
+Space* sums_that_share(std::vector<Space>* spaces, const ir::Buffer& fragment, int64_t threads) {
+  const auto found = std::find_if(spaces->begin(), spaces->end(), [&](const Space& space) {
+    const size_t own = space.reduction ? space.region->iters.size() : 0;
+    if (product({space.shape.begin(), space.shape.begin() + static_cast<std::ptrdiff_t>(own)}) < threads) return false;
+    return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+      const size_t results = own_axes(use, own);
+      return use.buffer.get() == &fragment && results < own && use.spanned() > results;
+    });
+  });
+  return found == spaces->end() ? nullptr : &*found;
+}
+
+std::optional<FragmentLayout> by_results(const Space& sums,
+                                         const std::map<const ir::Buffer*, FragmentLayout>& layouts) {
+  const size_t own = sums.region->iters.size();
+  for (const Space::Use& use : sums.uses) {
+    if (own_axes(use, own) != own || use.spanned() != own || use.pairs || use.extent) continue;
+    const auto held = layouts.find(use.buffer.get());
+    if (held != layouts.end()) return extended(held->second, use.axes, sums.shape);
+  }
+  return std::nullopt;
+}
+
+int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed) {
+  const int64_t copied = accessed(&fragment, kVectorBytes);
+  int64_t vector = copied;
+  for (const Space& space : spaces) {
+    const auto its = [&](const Space::Use& use) { return use.buffer.get() == &fragment; };
+    const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
+    if (found == space.uses.end()) continue;
+    if (std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) { return use.pairs && its(use); }))
+      vector = std::max<int64_t>(vector, 2);
+    if (copied) continue;
+    for (const Space::Use& use : space.uses)
+      if (use.axes == found->axes && !use.pairs && !use.extent)
+        vector = std::max(vector, accessed(use.buffer.get(), kWordBytes));
+  }
+  vector = std::max<int64_t>(vector, 1);
+  while (fragment.shape.back()->int_value % vector) vector /= 2;
+  return std::max<int64_t>(vector, 1);
+}
+
+}  // namespace kachel::lowering

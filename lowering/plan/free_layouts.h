@@ -1,0 +1,31 @@
+// Layouts that no instruction demands: what infer_layouts.cc asks where it is free to choose.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "lowering/plan/spaces.h"
+
+namespace kachel::lowering {
+
+// The layout of a space of that shape, of which `part` lies along `axes`: what is left over of its other axes goes to
+// the part's replicas, then to registers.
+FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes, const std::vector<int64_t>& shape);
+
+// Sums of which the fragment is an operand that results beside each other share, as a filter's taps are; null: there
+// are none, or fewer results than threads. It follows the layout of the results: by its own, threads would share sums.
+Space* sums_that_share(std::vector<Space>* spaces, const ir::Buffer& fragment, int64_t threads);
+// The layout of the results, what is added up in each of their threads; nothing: they have none.
+std::optional<FragmentLayout> by_results(const Space& sums, const std::map<const ir::Buffer*, FragmentLayout>& layouts);
+
+inline constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
+
+// Elements of one access of at most so many bytes to the tensors or tiles that a fragment is copied to or from; 0:
+// there are none.
+using Accessed = std::function<int64_t(const ir::Buffer* fragment, int64_t most_bytes)>;
+// Neighbours along its last axis that a thread holds, for wide accesses. A fragment that is only computed, from memory
+// mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in.
+int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed);
+
+}  // namespace kachel::lowering
