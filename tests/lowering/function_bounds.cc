@@ -103,20 +103,25 @@ void check_quotients(const std::vector<float>& a, const std::vector<float>& b, c
   CHECK(wrong == 0);
 }
 
-// 2^power a = m b + n with an odd m and a small n, which is odd since b is.
-void hard_quotients(uint32_t step, std::vector<float>* a, std::vector<float>* b) {
-  for (uint32_t divisor = (1 << 23) + 1; divisor < 1 << 24; divisor += step)
+// 2^power a = m b + n with an odd m and a small n, of which the powers of two in b are a factor.
+void hard_quotients(uint32_t first, uint32_t last, uint32_t step, std::vector<float>* a, std::vector<float>* b) {
+  for (uint32_t divisor = first; divisor < last; divisor += step) {
+    const int zeros = std::countr_zero(divisor);
+    const int64_t odd = divisor >> zeros;
     for (const int power : {24, 25})
-      for (int64_t n = -15; n <= 15; n += 2) {
-        const int64_t odd = divisor;
-        int64_t dividend = (n + odd) % odd;
-        for (int i = 0; i < power; ++i) dividend = (dividend % 2 ? dividend + odd : dividend) / 2;
+      for (int64_t n = -16; n <= 16; ++n) {
+        if (n == 0 || n % (int64_t{1} << zeros)) continue;
+        const int64_t rest = n / (int64_t{1} << zeros);
+        int64_t dividend = (rest % odd + odd) % odd;
+        for (int i = 0; i < power - zeros; ++i) dividend = (dividend % 2 ? dividend + odd : dividend) / 2;
         for (; dividend < 1 << 24; dividend += odd) {
-          if (dividend < 1 << 23 || ((dividend << power) - n) / odd % 2 == 0) continue;
+          const int64_t middle = ((dividend << power) - n) / divisor;  // m, of 25 bits
+          if (dividend < 1 << 23 || middle % 2 == 0 || middle >> 24 != 1) continue;
           a->push_back(static_cast<float>(dividend));
           b->push_back(std::ldexp(static_cast<float>(divisor), static_cast<int>(divisor % 64) - 32));
         }
       }
+  }
 }
 
 }  // namespace kachel::lowering

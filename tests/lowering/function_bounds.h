@@ -21,8 +21,8 @@ void check_function(const FunctionBound& function, const std::vector<float>& x, 
 // Whether y may be the quotient.
 bool is_quotient(float y, float a, float b);
 void check_quotients(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& y);
-// Quotients that lie within 2^-20 ulp of the middle between two floats, which are the hard ones, of every `step`th
-// mantissa of b, an odd number.
-void hard_quotients(uint32_t step, std::vector<float>* a, std::vector<float>* b);
+// Quotients that lie within 2^-19 ulp of the middle between two floats, which are the hard ones, of every `step`th
+// mantissa of b in [first, last), which are within [2^23, 2^24).
+void hard_quotients(uint32_t first, uint32_t last, uint32_t step, std::vector<float>* a, std::vector<float>* b);
 
 }  // namespace kachel::lowering

@@ -46,7 +46,7 @@ TEST_CASE("functions as PTX keep their bounds over all magnitudes") {
 
 TEST_CASE("quotients as PTX are rounded to nearest") {
   std::vector<float> x, by;
-  hard_quotients(8166, &x, &by);
+  hard_quotients(1 << 23, 1 << 24, 8167, &x, &by);
   const size_t hard = x.size();
   CHECK(hard > 10'000);
   const float ends[] = {0.0f,
