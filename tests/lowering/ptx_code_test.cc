@@ -76,6 +76,15 @@ TEST_CASE("what is known of bits takes the place of instructions") {
   CHECK(code.bits_of(code.shift(lane, whole(2), false, false)).most == 7);
   CHECK(code.bits_of(code.bits("xor", lane, code.mul(lane, whole(4)))).most == 127);
   CHECK(code.bits_of(code.mul(a, whole(2))).most == 0xffffffff);  // may wrap
+  const auto half = [&](const Value& value) { return code.shift(value, whole(7), false, false); };
+  CHECK(half(code.add(lane, whole(40))).is(0));
+  CHECK(half(code.add(lane, whole(256 + 96))).is(2));
+  CHECK(!half(code.add(lane, whole(256 + 97))).constant);
+  const Value high = code.mul(lane, whole(64));
+  CHECK(half(code.add(high, whole(63))).text == half(high).text);
+  CHECK(half(code.add(high, whole(64))).text != half(high).text);
+  CHECK(half(code.add(high, whole(256))).text == code.add(half(high), whole(2)).text);
+  CHECK(half(code.add(a, whole(128))).text != code.add(half(a), whole(1)).text);  // may wrap
 }
 
 TEST_CASE("shifts by the width and more") {

@@ -139,6 +139,19 @@ Value Code::bits(const char* op, const Value& a, const Value& b) {
       is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)} : Bits{either, std::min(x.zeros, y.zeros)});
 }
 
+// base + offset >> n as (result's base >> n) + result's offset, where that says more of it: what of the offset is below
+// 2^n stays with the base unless that has zeros there, to which it adds nothing that is carried.
+std::optional<Code::Sum> Code::shifted_sum(const Sum& sum, int n, int size) {
+  const Bits base = bits_of(sum.base);
+  const uint64_t limit = size == 64 ? INT64_MAX : INT32_MAX, unit = uint64_t{1} << n;
+  const auto offset = static_cast<uint64_t>(sum.offset);
+  if (sum.offset <= 0 || offset > limit || base.most > limit - offset) return std::nullopt;
+  uint64_t low = offset % unit;
+  if (low < uint64_t{1} << std::min(base.zeros, n)) low = 0;
+  if (low == offset) return std::nullopt;
+  return Sum{add(sum.base, integer(static_cast<int64_t>(low), size)), static_cast<int64_t>(offset >> n)};
+}
+
 Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed) {
   const int size = width(a);
   // Amounts count as 64-bit numbers without a sign; the instruction's do as 32-bit ones, and saturate.
@@ -154,6 +167,9 @@ Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed
     }
     const Bits known = bits_of(a);
     const bool unsigned_too = !is_signed || natural(a);
+    if (unsigned_too && known.most >> n == 0) return integer(0, size);
+    if (const std::optional<Sum> parts = unsigned_too ? shifted_sum(split(a), static_cast<int>(n), size) : std::nullopt)
+      return add(shift(parts->base, by, false, false), integer(parts->offset, size));
     return noted(pure(a.kind, fmt::format("shr.{}{}", unsigned_too ? 'u' : 's', size).c_str(), {a, by}),
                  unsigned_too ? Bits{known.most >> n, std::max(known.zeros - static_cast<int>(n), 0)} : Bits{});
   }

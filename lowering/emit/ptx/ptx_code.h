@@ -130,6 +130,7 @@ class Code {
     bool removable;
   };
   Value noted(const Value& made, Bits bits);
+  std::optional<Sum> shifted_sum(const Sum& sum, int n, int size);
 
   std::vector<Line> lines_;
   std::string last_key_;  // of the last line, if that is a pure instruction
