@@ -293,11 +293,12 @@ class Inference {
     return true;
   }
   // Elements of one access of at most so many bytes to the tensors or tiles that the fragment is copied to or from; 0:
-  // there are none.
+  // there are none. What is added to a tensor atomically goes element by element, and lanes beside each other are to
+  // meet in its sectors.
   int64_t accessed(const ir::Buffer* fragment, int64_t most_bytes) const {
     int64_t elements = 0;
-    for (const auto& copy : SpaceCollector::copies_of(kernel_, fragment)) {
-      const ir::BufferRef& other = copy.first;
+    for (const auto& [other, atomic] : SpaceCollector::copies_of(kernel_, fragment)) {
+      if (atomic) return 1;
       if (is_fragment(other)) continue;
       const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
       const int64_t bytes =

@@ -30,14 +30,14 @@ std::vector<Space> SpaceCollector::spaces(const std::map<const ir::Buffer*, std:
   return result;
 }
 
-std::vector<std::pair<ir::BufferRef, bool>> SpaceCollector::copies_of(const ir::Kernel& kernel,
-                                                                      const ir::Buffer* tile) {
-  std::vector<std::pair<ir::BufferRef, bool>> found;
+std::vector<SpaceCollector::Copied> SpaceCollector::copies_of(const ir::Kernel& kernel, const ir::Buffer* tile) {
+  std::vector<Copied> found;
   std::function<void(const ir::Block&)> walk = [&](const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
-        if (copy->dst.buffer.get() == tile) found.push_back({copy->src.buffer, is_whole(copy->dst)});
-        if (copy->src.buffer.get() == tile) found.push_back({copy->dst.buffer, is_whole(copy->src)});
+        const bool atomic = copy->atomic != ir::AtomicOp::kNone;
+        if (copy->dst.buffer.get() == tile) found.push_back({copy->src.buffer, atomic});
+        if (copy->src.buffer.get() == tile) found.push_back({copy->dst.buffer, atomic});
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         walk(loop->body);
       } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {

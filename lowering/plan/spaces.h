@@ -39,8 +39,12 @@ class SpaceCollector {
   const std::map<const ir::Buffer*, std::string>& memory_tiles() const { return memory_; }
   // Without the fragments in `memory`.
   std::vector<Space> spaces(const std::map<const ir::Buffer*, std::string>& memory) const;
-  // The other sides of the copies from and to a tile, and whether the copy is of a whole tile.
-  static std::vector<std::pair<ir::BufferRef, bool>> copies_of(const ir::Kernel& kernel, const ir::Buffer* tile);
+  // The other side of a copy from or to a tile.
+  struct Copied {
+    ir::BufferRef other;
+    bool atomic;
+  };
+  static std::vector<Copied> copies_of(const ir::Kernel& kernel, const ir::Buffer* tile);
 
  private:
   void block(const ir::Block& body);
