@@ -7,6 +7,8 @@
 //            -> part regions      over groups of columns
 //            -> equal parts       of axes that other regions access in parts
 //            -> split tiles       of which regions access equal parts together
+//            -> direct reads      of tensors whose copies regions read at others' places
+//            -> turned tiles      of which regions read columns along their rows
 //            -> scalar tiles      what a block names of its fragments
 //            -> hoist reductions  each a region of its own
 //            -> sum steps         each a region of its own, too
@@ -69,6 +71,7 @@
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
+#include "lowering/tile_ir/direct_reads.h"
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/part_regions.h"
@@ -77,6 +80,7 @@
 #include "lowering/tile_ir/split_tiles.h"
 #include "lowering/tile_ir/sum_steps.h"
 #include "lowering/tile_ir/transposed_views.h"
+#include "lowering/tile_ir/turned_tiles.h"
 #include "lowering/tile_ir/unswitch.h"
 
 namespace kachel::lowering {
@@ -175,7 +179,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.kernel = concrete;
   if (!plain) {
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(concrete)))));
-    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(parted)));
+    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);

@@ -92,6 +92,9 @@ enum class Planted {
   kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,          // nor does the next one wait
   kSameHalf,              // an operand is made where the products before still read
+  kDirectPlace,           // a tensor is read at the place in its tile
+  kWindowEnd,             // a window's last element is left out
+  kStridedPart,           // of elements that are loaded together it is the first one that is used
   kSameAgain,             // what is loaded for the next iteration is this one's
   kFirstOfQuad,           // all lanes of a quad unpack the pair of its first one
   kNothingTaken,          // packed integers forget the number that is subtracted from them

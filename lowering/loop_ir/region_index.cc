@@ -1,5 +1,6 @@
 #include "lowering/loop_ir/region_index.h"
 
+#include "ir/tunable_role.h"
 #include "lowering/loop_ir/loop_build.h"
 
 namespace kachel::lowering {
@@ -9,6 +10,13 @@ using ir::ExprRef;
 
 namespace {
 
+// Beyond which nothing is gained by knowing them.
+constexpr int64_t kMostScale = int64_t{1} << 20, kMostConstant = int64_t{1} << 40;
+
+bool within(int64_t value, int64_t most) {
+  return value >= -most && value <= most;
+}
+
 // Between types that hold any index.
 bool is_index_cast(const ir::Expr& expr) {
   return expr.kind == ExprKind::kCast && !ir::is_float(expr.args[0]->type) && ir::bits(expr.type) >= 32;
@@ -16,6 +24,27 @@ bool is_index_cast(const ir::Expr& expr) {
 ExprRef unwrapped(ExprRef expr) {
   while (is_index_cast(*expr)) expr = expr->args[0];
   return expr;
+}
+
+// a + (-b) of a - b with a literal b; else null.
+ExprRef as_sum(const ir::Expr& expr) {
+  if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSub || expr.args[1]->kind != ExprKind::kInt ||
+      !within(expr.args[1]->int_value, kMostConstant))
+    return nullptr;
+  return ir::make_typed(ir::Op::kAdd, {expr.args[0], ir::make_int(-expr.args[1]->int_value, expr.args[1]->type)});
+}
+
+bool is_bounds_of(const ExprRef& condition, const ExprRef& load) {
+  if (condition->kind != ExprKind::kApply) return false;
+  if (condition->op == ir::Op::kAnd)
+    return is_bounds_of(condition->args[0], load) && is_bounds_of(condition->args[1], load);
+  const bool below = condition->op == ir::Op::kLt;
+  if (!below && (condition->op != ir::Op::kGe || !ir::is_int(condition->args[1], 0))) return false;
+  for (size_t axis = 0; axis < load->args.size(); ++axis)
+    if (ir::same(condition->args[0], load->args[axis]) &&
+        (!below || ir::same(condition->args[1], load->buffer->shape[axis])))
+      return true;
+  return false;
 }
 
 }  // namespace
@@ -38,6 +67,13 @@ std::optional<PairIndex> pair_index(const ExprRef& index) {
   return std::nullopt;
 }
 
+ExprRef padded_load(const ir::Expr& expr) {
+  if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSelect) return nullptr;
+  ExprRef load = expr.args[1];
+  while (load->kind == ExprKind::kCast) load = load->args[0];
+  return load->kind == ExprKind::kLoad && is_bounds_of(expr.args[0], load) ? load : nullptr;
+}
+
 ExprRef RegionIndexes::inlined(const ExprRef& expr) const {
   return ir::rewrite(expr, [&](const ExprRef& node) {
     if (node->kind != ExprKind::kVar) return node;
@@ -50,12 +86,48 @@ std::optional<RegionIndex> RegionIndexes::split(const ExprRef& index) const {
   if (is_shared(index)) return RegionIndex{RegionIndex::kNone, index};
   if (index->kind == ExprKind::kVar) return RegionIndex{axis_of(*index), nullptr};
   if (is_index_cast(*index)) return split(index->args[0]);
+  if (const ExprRef sum = as_sum(*index)) return split(sum);
   if (index->kind != ExprKind::kApply || index->op != ir::Op::kAdd) return std::nullopt;
   const bool first = is_shared(index->args[0]);
   if (!first && !is_shared(index->args[1])) return std::nullopt;
   std::optional<RegionIndex> result = split(index->args[first ? 1 : 0]);
   if (result) result->base = plus(result->base, index->args[first ? 0 : 1]);
   return result;
+}
+
+std::optional<ScaledIndex> RegionIndexes::scaled(const ExprRef& index) const {
+  if (is_index_cast(*index)) return scaled(index->args[0]);
+  if (index->kind == ExprKind::kVar) {
+    const size_t axis = axis_of(*index);
+    return axis == RegionIndex::kNone ? std::nullopt : std::optional<ScaledIndex>({axis, 1, 0, nullptr});
+  }
+  if (const ExprRef sum = as_sum(*index)) return scaled(sum);
+  if (index->kind != ExprKind::kApply || (index->op != ir::Op::kAdd && index->op != ir::Op::kMul)) return std::nullopt;
+  const size_t shared = is_shared(index->args[0]) ? 0 : 1;
+  const ExprRef& other = index->args[shared];
+  if (!is_shared(other)) return std::nullopt;
+  std::optional<ScaledIndex> result = scaled(index->args[1 - shared]);
+  if (!result) return std::nullopt;
+  if (index->op == ir::Op::kAdd) {
+    if (other->kind == ExprKind::kInt && within(other->int_value, kMostConstant))
+      result->constant += other->int_value;
+    else
+      result->base = plus(result->base, other);
+  } else {
+    if (other->kind != ExprKind::kInt || other->int_value <= 0 || other->int_value > kMostScale) return std::nullopt;
+    result->scale *= other->int_value;
+    result->constant *= other->int_value;
+    if (result->base) result->base = times(result->base, other->int_value);
+  }
+  const bool known = result->scale <= kMostScale && within(result->constant, kMostConstant);
+  return known ? result : std::nullopt;
+}
+
+std::vector<size_t> RegionIndexes::axes_of(const ExprRef& expr) const {
+  std::vector<size_t> axes;
+  for (size_t axis = 0; axis < iters_.size(); ++axis)
+    if (ir::mentions(expr, iters_[axis].var)) axes.push_back(axis);
+  return axes;
 }
 
 size_t RegionIndexes::axis_of(const ir::Expr& variable) const {

@@ -15,6 +15,16 @@ struct RegionIndex {
   ir::ExprRef base;     // null: 0
 };
 
+// scale * (an iteration variable) + base + constant, where scale > 0.
+struct ScaledIndex {
+  size_t axis = RegionIndex::kNone;  // of the region, never kNone
+  int64_t scale = 1, constant = 0;
+  ir::ExprRef base;  // without literals; null: 0
+
+  // Whether it is that of elements of which an access can serve several iterations: scale is 1, 2 or 4.
+  bool is_dense() const { return scale == 1 || scale == 2 || scale == 4; }
+};
+
 // 2 * var + part of an axis whose neighbours are taken in pairs; part is 0 or 1.
 struct PairIndex {
   ir::VarRef var;
@@ -32,6 +42,9 @@ class RegionIndexes {
   ir::ExprRef inlined(const ir::ExprRef& expr) const;
   // Nothing if an inlined index is of another form.
   std::optional<RegionIndex> split(const ir::ExprRef& index) const;
+  std::optional<ScaledIndex> scaled(const ir::ExprRef& index) const;
+  // The axes of the region that an inlined expression follows, in order.
+  std::vector<size_t> axes_of(const ir::ExprRef& expr) const;
 
  private:
   size_t axis_of(const ir::Expr& variable) const;
@@ -41,7 +54,11 @@ class RegionIndexes {
   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets_;
 };
 
-// Calls fn(load) on each load that is evaluated wherever `expr` is.
+// The load in `inside ? load : pad`, converted or not, whose condition says no more than that the load's indices are
+// inside of what it loads from; else null.
+ir::ExprRef padded_load(const ir::Expr& expr);
+
+// Calls fn(load) on each load that is evaluated wherever `expr` is, or wherever there is something to load.
 template <class Fn>
 void for_each_certain_load(const ir::ExprRef& expr, const Fn& fn) {
   if (expr->kind == ir::ExprKind::kReduce) return;
@@ -49,6 +66,7 @@ void for_each_certain_load(const ir::ExprRef& expr, const Fn& fn) {
   const bool lazy = expr->kind == ir::ExprKind::kApply &&
                     (expr->op == ir::Op::kSelect || expr->op == ir::Op::kAnd || expr->op == ir::Op::kOr);
   for (size_t i = 0; i < (lazy ? 1 : expr->args.size()); ++i) for_each_certain_load(expr->args[i], fn);
+  if (const ir::ExprRef load = padded_load(*expr)) fn(load);
 }
 
 }  // namespace kachel::lowering

@@ -71,10 +71,27 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
     case ExprKind::kApply:
       break;
   }
+  if (const ExprRef load = padded_load(*expr)) return padded(*expr, *load, site);
   auto copy = std::make_shared<ir::Expr>(*expr);
   for (ExprRef& arg : copy->args) arg = scalar(arg, site);
   if (is_exact(*copy)) copy->cast_type.dtype = DType::F32;
   return copy;
+}
+
+// Bounds that are known to hold are left out.
+ExprRef TileLowering::padded(const ir::Expr& select, const ir::Expr& load, const Site* site) {
+  const auto first = read_as_.find(&load);
+  const auto known = inside_.find(first == read_as_.end() ? &load : first->second);
+  ExprRef inside;
+  if (known != inside_.end()) {
+    inside = known->second;
+  } else {
+    std::vector<ExprRef> indices;
+    for (const ExprRef& arg : load.args) indices.push_back(index(arg, site));
+    inside = in_bounds(load.buffer, indices, nullptr);
+  }
+  const ExprRef value = scalar(select.args[1], site);
+  return inside ? ir::make_typed(Op::kSelect, {inside, value, scalar(select.args[2], site)}) : value;
 }
 
 ExprRef TileLowering::in_bounds(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, ExprRef guard) {

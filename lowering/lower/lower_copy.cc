@@ -86,14 +86,16 @@ std::vector<ExprRef> TileLowering::element(const Slice& slice, const Site& site,
   return indices;
 }
 
+// What lies around the tensor, rounded as if it were stored there; null: 0.
+ExprRef TileLowering::padding(const ir::TileRef& slice) {
+  if (!slice.pad || planted(Planted::kPaddingIgnored)) return nullptr;
+  return ir::make_cast({slice.buffer->type.dtype, nullptr}, slice.pad);
+}
+
 ExprRef TileLowering::load_element(const Slice& slice, const Site& site) {
   ExprRef guard;
   std::vector<ExprRef> indices = element(slice, site, &guard);
-  ExprRef pad;
-  if (slice.ref->pad && !planted(Planted::kPaddingIgnored))
-    pad =
-        ir::make_cast({slice.ref->buffer->type.dtype, nullptr}, slice.ref->pad);  // rounded as if it were stored there
-  return load(slice.ref->buffer, indices, &site, guard, pad);
+  return load(slice.ref->buffer, indices, &site, guard, padding(*slice.ref));
 }
 
 void TileLowering::statement(const ir::CopyStmt& copy) {

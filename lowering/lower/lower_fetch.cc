@@ -32,18 +32,23 @@ std::pair<std::vector<std::string>, std::vector<size_t>> axes_of(const std::vect
 }  // namespace
 
 // The elements from the site's on, as they are in the tensor, to `to` from `slot` on.
-void TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const ExprRef& slot, const Site& site) {
+ExprRef TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, const ExprRef& slot, const Site& site) {
   const ir::BufferRef& tensor = read.load->buffer;
   std::vector<ExprRef> indices;
   for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
-  const int64_t width = read.words ? kWordBytes * read.words : read.value ? read.width / 2 : read.width;
-  if (width == 1 && !read.ahead) return store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
-  const ExprRef guard = in_bounds(tensor, indices, nullptr);
+  const int64_t width = read.words ? kWordBytes * read.words : read.value ? read.width / 2 : read.width * read.stride;
+  ExprRef guard = in_bounds(tensor, indices, nullptr);
+  if (read.padded && guard) guard = let("inside", guard);
+  if (width == 1 && !read.ahead) {
+    store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
+    return guard;
+  }
   ExprRef from = offset(tensor, indices, &site);
   const bool bytes = ir::bits(tensor->type.dtype) == 4;
   if (bytes) from = ir::make_typed(Op::kShr, {from, ir::make_int(1, from->type)});
   move(LoopIntrinsic::Kind::kCopyVector, to, slot, bytes ? packed_.at(tensor.get()) : storage(tensor), from, width,
        guard);
+  return guard;
 }
 
 // Words of eight 4-bit integers in front of the region: four lanes load the same, since each needs a pair of it.

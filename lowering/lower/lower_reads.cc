@@ -30,7 +30,8 @@ namespace {
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16, kFew = 96;
 constexpr int64_t kWidest = 16;  // bytes of one access
 constexpr int64_t kWarp = 32;
-constexpr int64_t kNibbles = 8;  // that are loaded together
+constexpr int64_t kNibbles = 8;    // that are loaded together
+constexpr int64_t kFarthest = 64;  // of a window, from the iteration's own element
 
 // Long iterations are worked on so few at a time. Left to itself the compiler does a step of all of them, then the next
 // step, at full rate on registers that it has to find beside the sums; the products of another team come to a stop
@@ -49,6 +50,19 @@ int64_t row_vector(const Layout& layout, int64_t bytes) {
 
 int64_t most_held(const Placements& placements) {
   return fragment_registers(placements) > kFew ? kMostHeldBesideMany : kMostHeld;
+}
+
+bool is_unwritten(const ir::Buffer& buffer) {
+  return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
+}
+
+// Whether it is the same wherever it is evaluated.
+bool reads_unwritten(const ExprRef& expr) {
+  bool all = true;
+  ir::visit(expr, [&](const ExprRef& node) {
+    all &= node->kind != ExprKind::kReduce && (node->kind != ExprKind::kLoad || is_unwritten(*node->buffer));
+  });
+  return all;
 }
 
 // Whether each iteration reads its own element.
@@ -75,7 +89,8 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   const int64_t registers = given ? given : std::min(alike, kMostOfThread);
   int64_t each = 0;
   for (const RegionRead* read : reads)
-    each += std::max<int64_t>(width * ir::bits(read->value ? read->nibbles : read->load->buffer->type.dtype) / 32, 1);
+    each += std::max<int64_t>(
+        width * read->stride * ir::bits(read->value ? read->nibbles : read->load->buffer->type.dtype) / 32, 1);
   const int64_t room = (registers - fragment_registers(placements_) - kBeside) / std::max<int64_t>(each, 1);
   return std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(room, 1, kMost)));
 }
@@ -88,19 +103,25 @@ bool TileLowering::makes_operand(const ir::ForwardedRegion& region) const {
   });
 }
 
+struct TileLowering::ReadsOfRegion {
+  const std::vector<ir::IterVar>& iters;
+  const RegionIndexes& indexes;
+  const FragmentLayout& layout;
+  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
+  // H200.
+  const bool operand;
+  std::set<const ir::Expr*> padded;
+  std::vector<RegionRead> reads;
+};
+
 std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region,
                                                              const std::unordered_map<const ir::Var*, ExprRef>& lets,
                                                              const FragmentLayout& layout) {
-  std::vector<RegionRead> reads;
-  const size_t rank = region.iters.size();
   const RegionIndexes indexes(region.iters, lets);
-  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
-  // H200.
-  const bool operand = makes_operand(region);
-  const bool in_pipeline = ahead_.pipeline && ahead_.depth == loop_depth_;
-  const int64_t most = most_held(placements_);
+  ReadsOfRegion found{region.iters, indexes, layout, makes_operand(region), {}, {}};
   for (const ir::LetStmt& let : region.lets) {
-    note_nibbles(let.value, indexes, layout, &reads);
+    note_nibbles(let.value, indexes, layout, &found.reads);
+    ir::visit(let.value, [&](const ExprRef& node) { found.padded.insert(padded_load(*node).get()); });
     for_each_certain_load(let.value, [&](const ExprRef& load) {
       const ir::BufferRef& tensor = load->buffer;
       const bool written = std::any_of(region.stores.begin(), region.stores.end(),
@@ -111,64 +132,143 @@ std::vector<TileLowering::RegionRead> TileLowering::reads_of(const ir::Forwarded
           suits_matrices(tensor, layout)) {
         RegionRead whole{load.get(), {}, {}};
         whole.matrices = true;
-        reads.push_back(std::move(whole));
+        found.reads.push_back(std::move(whole));
         return;
       }
-      const bool shared = tensor->scope == ir::Scope::kShared && !in_registers(tensor),
-                 row = shared && operand && !written && tensor->shape.size() == 1;
-      const bool tile = row || (shared && !operand && layout.quad_rows());
-      if (!tile && (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn)) return;
-      const ir::DType type = tensor->type.dtype;
-      if (type == ir::DType::Bool) return;
-      RegionRead read{load.get(), {}, {}};
-      bool follows_loop = false, own_names = false;
-      size_t following = 0;
-      ExprRef last;  // what the index of the last axis adds to
-      for (size_t i = 0; i < load->args.size(); ++i) {
-        int64_t group = 1;
-        read.indices.push_back(settled(indexes.inlined(load->args[i]), region.iters, indexes, layout, &group));
-        const std::optional<RegionIndex> index = indexes.split(read.indices.back());
-        if (!index) return;
-        ir::visit(read.indices.back(), [&](const ExprRef& node) {
-          own_names |= node->kind == ExprKind::kVar && ahead_.names.count(node->var.get());
-        });
-        follows_loop |= in_pipeline && ir::mentions(read.indices.back(), ahead_.pipeline->var);
-        if (index->axis == RegionIndex::kNone) continue;
-        if (std::count(read.axes.begin(), read.axes.end(), index->axis)) return;
-        read.axes.push_back(index->axis);
-        read.groups.push_back(group);
-        following = i;
-        last = index->base;
-      }
-      if (read.axes.empty()) return;
-      const auto equal = std::find_if(reads.begin(), reads.end(), [&](const RegionRead& one) {
-        return !one.value && !one.matrices && one.load->buffer == tensor &&
-               std::equal(one.indices.begin(), one.indices.end(), read.indices.begin(), ir::same);
-      });
-      if (equal != reads.end()) {
-        read_as_[load.get()] = equal->load;
-        return;
-      }
-      const FragmentLayout part = part_of(read, layout);
-      const bool bytes_only = ir::bits(type) < 8;
-      if (!bytes_only && read.groups.back() == 1 && read.axes.back() + 1 == rank &&
-          following + 1 == load->args.size() && layout.whole_vectors()) {
-        const int64_t bytes = ir::bits(type) / 8, neighbours = std::gcd(layout.vector(), part.vector());
-        read.width = std::min({neighbours, kWidest / bytes,
-                               tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
-                                    : vector_bytes(kernel_, fact_mask_, tensor) / bytes});
-        while (neighbours % read.width || (last && out_.ranges.multiple_of(scalar(last, nullptr)) % read.width))
-          --read.width;
-      }
-      const int64_t held = part.registers();
-      read.once = (row || !tile) && held < layout.registers() && held <= most;
-      read.ahead = read.once && follows_loop && !own_names && tensor->scope == ir::Scope::kGlobal;
-      const bool in_groups = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
-      if ((bytes_only && !read.ahead) || (in_groups && !read.once)) return;
-      if (read.once || read.width > 1 || held < layout.registers()) reads.push_back(std::move(read));
+      const bool shared = tensor->scope == ir::Scope::kShared && !in_registers(tensor);
+      const bool row = shared && found.operand && !written && tensor->shape.size() == 1;
+      const bool tile = row || (shared && !found.operand && layout.quad_rows());
+      if ((tile || is_unwritten(*tensor)) && tensor->type.dtype != ir::DType::Bool && !note_read(load, true, &found))
+        note_read(load, false, &found);
     });
   }
-  return reads;
+  merge_windows(&found.reads);
+  return std::move(found.reads);
+}
+
+// Adds an index and the axes that it follows. False: the load has to be evaluated where it stands.
+bool TileLowering::note_index(const ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read) {
+  int64_t group = 1;
+  ExprRef at = in_groups ? settled(index, region.iters, region.indexes, region.layout, &group) : index;
+  if (!region.indexes.split(at)) {
+    if (group > 1 || !reads_unwritten(at)) return false;
+    // What registers hold for an iteration stands for loads of the region's, not for this one.
+    at = ir::rewrite(at, [](const ExprRef& node) {
+      return node->kind == ExprKind::kLoad ? ir::make_load(node->buffer, node->args) : node;
+    });
+  }
+  for (const size_t axis : region.indexes.axes_of(at)) {
+    const auto known = std::find(read->axes.begin(), read->axes.end(), axis);
+    if (known == read->axes.end()) {
+      read->axes.push_back(axis);
+      read->groups.push_back(group);
+    } else if (group > 1 || read->groups[static_cast<size_t>(known - read->axes.begin())] > 1) {
+      return false;
+    }
+  }
+  read->indices.push_back(std::move(at));
+  return true;
+}
+
+// How many iterations, neighbours along the region's last axis, an access serves. What lies between their elements, or
+// between two accesses, is loaded too, and may be what other loads want (`window`).
+void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* read) {
+  const ir::BufferRef& tensor = read->load->buffer;
+  const size_t last = region.iters.size() - 1;
+  const int64_t bytes = ir::bits(tensor->type.dtype) / 8;
+  if (!bytes || read->axes.back() != last || read->groups.back() != 1 || !region.layout.whole_vectors()) return;
+  for (size_t i = 0; i + 1 < read->indices.size(); ++i)
+    if (ir::mentions(read->indices[i], region.iters[last].var)) return;
+  std::optional<ScaledIndex> row = region.indexes.scaled(read->indices.back());
+  if (!row || !row->is_dense()) return;
+  const FragmentLayout part = part_of(*read, region.layout);
+  const bool windows = !tile && part.registers() == region.layout.registers();
+  if (!windows || std::abs(row->constant) > kFarthest) {
+    if (row->scale != 1) return;
+    if (row->constant) row->base = plus(row->base, int64(std::exchange(row->constant, 0)));
+  }
+  const int64_t neighbours = std::gcd(region.layout.vector(), part.vector());
+  const int64_t multiple = row->base ? out_.ranges.multiple_of(scalar(row->base, nullptr)) : 0;
+  const int64_t widest = std::min(kWidest / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
+                                                        : vector_bytes(kernel_, fact_mask_, tensor) / bytes);
+  int64_t width = std::min(neighbours, widest / row->scale);
+  while (width && (neighbours % width || multiple % (width * row->scale))) --width;
+  if (width * row->scale <= 1) return;
+  read->width = width;
+  read->stride = row->scale;
+  read->row = row;
+  if (row->scale == 1 && row->constant % width == 0) return;
+  read->window = {{read->load, planted(Planted::kStridedPart) ? 0 : row->constant}};
+  read->indices.back() = plus(row->base, times(ir::make_var(region.iters[last].var), row->scale));
+}
+
+// One for those whose elements are not far from each other.
+void TileLowering::merge_windows(std::vector<RegionRead>* reads) {
+  const auto joins = [](const RegionRead& one, const RegionRead& other) {
+    if (one.load->buffer != other.load->buffer || one.width != other.width || one.stride != other.stride ||
+        !other.row || other.once ||
+        !std::equal(one.indices.begin(), one.indices.end() - 1, other.indices.begin(), ir::same))
+      return false;
+    const ExprRef &a = one.row->base, &b = other.row->base;
+    if (a ? !b || !ir::same(a, b) : b != nullptr) return false;
+    return std::any_of(one.window.begin(), one.window.end(), [&](const auto& element) {
+      return std::abs(element.second - other.row->constant) <= one.width * one.stride;
+    });
+  };
+  for (size_t i = 0; i < reads->size(); ++i)
+    for (size_t j = 0; j < reads->size() && !(*reads)[i].window.empty(); ++j) {
+      RegionRead &one = (*reads)[i], &other = (*reads)[j];
+      if (i == j || !joins(one, other)) continue;
+      if (other.window.empty()) other.window = {{other.load, other.row->constant}};
+      one.padded |= other.padded;
+      one.window.insert(one.window.end(), other.window.begin(), other.window.end());
+      reads->erase(reads->begin() + static_cast<std::ptrdiff_t>(j));
+      i = j = ~size_t{0};  // from the beginning
+      break;
+    }
+}
+
+// With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. False: it cannot be
+// so.
+bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion* region) {
+  const ir::BufferRef& tensor = load->buffer;
+  const bool tile = tensor->scope == ir::Scope::kShared;
+  RegionRead read{load.get(), {}, {}};
+  for (const ExprRef& arg : load->args)
+    if (!note_index(region->indexes.inlined(arg), in_groups, *region, &read)) return false;
+  if (read.axes.empty()) return true;
+  widen(*region, tile, &read);
+  const auto equal = std::find_if(region->reads.begin(), region->reads.end(), [&](const RegionRead& one) {
+    return !one.value && !one.matrices && one.load->buffer == tensor && one.window.empty() == read.window.empty() &&
+           std::equal(one.indices.begin(), one.indices.end(), read.indices.begin(), ir::same);
+  });
+  read.padded = region->padded.count(load.get()) != 0;
+  if (equal != region->reads.end()) {
+    equal->padded |= read.padded;
+    if (read.window.empty())
+      read_as_[load.get()] = equal->load;
+    else
+      equal->window.push_back(read.window[0]);
+    return true;
+  }
+  bool follows_loop = false, own_names = false;
+  const bool in_pipeline = ahead_.pipeline && ahead_.depth == loop_depth_;
+  for (const ExprRef& index : read.indices) {
+    ir::visit(index, [&](const ExprRef& node) {
+      own_names |= node->kind == ExprKind::kVar && ahead_.names.count(node->var.get());
+      own_names |= node->kind == ExprKind::kLoad;
+    });
+    follows_loop |= in_pipeline && ir::mentions(index, ahead_.pipeline->var);
+  }
+  const int64_t all = region->layout.registers(), held = part_of(read, region->layout).registers();
+  const bool bytes_only = ir::bits(tensor->type.dtype) < 8, row = tile && region->operand;
+  read.once = (row || !tile) && held < all && held <= most_held(placements_);
+  read.ahead = read.once && follows_loop && !own_names && !tile;
+  const bool grouped = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
+  if (grouped && !read.once) return false;
+  if (bytes_only && !read.ahead) return true;
+  if (read.once || read.width > 1 || read.stride > 1 || held < all) region->reads.push_back(std::move(read));
+  return true;
 }
 
 // The outermost form of each: converted to floats, if it is.
@@ -215,6 +315,20 @@ std::optional<TileLowering::RegionRead> TileLowering::nibbles_of(const ExprRef& 
     if (!read.words) read.groups.clear();
   }
   return read;
+}
+
+// Counted from the first iteration's: whole accesses that hold what `count` iterations read.
+TileLowering::Elements TileLowering::elements_of(const RegionRead& read, int64_t count) {
+  const int64_t access = read.width * read.stride;
+  Elements elements{0, (count - 1) * read.stride + 1};
+  if (!read.window.empty()) {
+    const auto [first, last] =
+        std::minmax_element(read.window.begin(), read.window.end(),
+                            [](const auto& one, const auto& other) { return one.second < other.second; });
+    elements.begin = first->second, elements.end += last->second;
+  }
+  const auto floor = [access](int64_t at) { return at - (at % access + access) % access; };
+  return {floor(elements.begin), floor(elements.end + access - 1)};
 }
 
 void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
@@ -274,12 +388,17 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       if (in_front != (read->axes == options.early)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
       const int64_t count = along(*read) ? width : 1, per_slot = read->value ? 2 : 1;
-      held.push_back(
-          {read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, count / per_slot), nullptr});
-      for (int64_t at = 0; at < count; at += read->width) {
+      const Elements elements = elements_of(*read, count);
+      const int64_t slots = (elements.end - elements.begin) / per_slot;
+      held.push_back({read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, slots), nullptr});
+      for (int64_t at = elements.begin; at < elements.end; at += read->width * read->stride) {
         Site site = first;
-        if (at) values_[iters.back().var.get()] = site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
-        fetch(*read, held.back().raw, int32(at / per_slot), site);
+        if (at) site.coords.back() = let("at", plus(first.coords.back(), int64(at / read->stride)));
+        if (along(*read)) values_[iters.back().var.get()] = site.coords.back();
+        const ExprRef inside = fetch(*read, held.back().raw, int32((at - elements.begin) / per_slot), site);
+        if (!read->padded || elements.end - elements.begin != read->width * read->stride) continue;
+        if (read->window.empty()) inside_[read->load] = inside;
+        for (const auto& [load, place] : read->window) inside_[load] = inside;
       }
       if (read->value && ir::is_float(read->value->type)) as_numbers(&held.back(), count);
     }
@@ -311,8 +430,14 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
               fetched_[read->value] = [value =
                                            nibble(ir::make_load(raw, {ir::make_typed(Op::kDiv, {number, int32(2)})}),
                                                   number, read->nibbles)](const Site&) { return value; };
-            else
+            else if (read->window.empty())
               fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
+            for (const auto& [load, place] : read->window) {
+              const int64_t begin = elements_of(*read, width).begin;
+              fetched_[load] = [raw = raw, slot = plus(times(at, read->stride), int32(place - begin))](const Site&) {
+                return ir::make_load(raw, {slot});
+              };
+            }
           }
           body(site);
         };
@@ -329,6 +454,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       },
       options);
   fetched_.clear();
+  inside_.clear();
   read_as_.clear();
   for (const std::function<void()>& load : afterwards) load();
 }

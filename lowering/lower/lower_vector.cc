@@ -15,6 +15,14 @@ using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
+namespace {
+
+ExprRef or_pad(const ExprRef& value, const ExprRef& inside, const ExprRef& pad) {
+  return pad && inside ? ir::make_typed(Op::kSelect, {inside, value, pad}) : value;
+}
+
+}  // namespace
+
 void TileLowering::move(Kind kind, const ir::BufferRef& to, ExprRef to_index, const ir::BufferRef& from,
                         ExprRef from_index, int64_t elements, ExprRef guard) {
   LoopIntrinsic copy{kind, {}, std::move(guard)};
@@ -23,19 +31,21 @@ void TileLowering::move(Kind kind, const ir::BufferRef& to, ExprRef to_index, co
   emit({std::move(copy)});
 }
 
-// Between memory, by way of registers: what is read does not wait for what is written where `written` says.
+// Between memory, by way of registers: what is read does not wait for what is written where `written` says. `pad`: of
+// what is not read; null: 0.
 void TileLowering::move_by_registers(const ir::BufferRef& to, const ExprRef& to_index, const ir::BufferRef& from,
                                      const ExprRef& from_index, int64_t elements, const ExprRef& read,
-                                     const ExprRef& written) {
+                                     const ExprRef& written, const ExprRef& pad) {
   ir::BufferRef raw = temporary("raw", storage_type(from->type.dtype), ir::Scope::kRegister, elements);
   const ExprRef zero = ir::make_int(0, DType::I32);
-  move(Kind::kCopyVector, raw, zero, storage(from), from_index, elements, both(written, read));
-  if (to->type.dtype != from->type.dtype) {
+  const ExprRef inside = pad && read ? let("inside", read) : read;
+  move(Kind::kCopyVector, raw, zero, storage(from), from_index, elements, both(written, inside));
+  if (to->type.dtype != from->type.dtype || (pad && inside)) {
     const ir::BufferRef made = temporary("made", storage_type(to->type.dtype), ir::Scope::kRegister, elements);
     for (int64_t i = 0; i < elements; ++i) {
       const ExprRef at = ir::make_int(i, DType::I32);
       const ExprRef of = planted(Planted::kConvertedRest) ? ir::make_int(i % (elements / 2), DType::I32) : at;
-      store(made, at, convert(ir::make_load(raw, {of}), to->type.dtype), nullptr);
+      store(made, at, convert(or_pad(ir::make_load(raw, {of}), inside, pad), to->type.dtype), nullptr);
     }
     raw = made;
   }
@@ -81,7 +91,9 @@ ExprRef TileLowering::vector_at(const Slice& slice, const Site& site, ExprRef* g
 bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src) {
   if (store_boxes(copy, dst)) return true;
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
-  if (on_cpu() || target_.generic || copy.atomic != ir::AtomicOp::kNone || copy.src.pad) return false;
+  if (on_cpu() || target_.generic || copy.atomic != ir::AtomicOp::kNone) return false;
+  const ExprRef pad = padding(copy.src);
+  if (pad && storage_type(from->type.dtype) != from->type.dtype) return false;
   const bool to_register = in_registers(to), from_register = in_registers(from);
   if (to_register && from_register) return copy_registers(copy);
   if (ir::bits(to->type.dtype) < 8 || ir::bits(from->type.dtype) < 8) return false;
@@ -89,7 +101,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
 
   if (!to_register && !from_register) {
     const bool converts = to->type.dtype != from->type.dtype;
-    if (converts && runs_ahead_) return false;
+    if ((converts || pad) && runs_ahead_) return false;
     const int64_t bytes = std::max(ir::bits(to->type.dtype), ir::bits(from->type.dtype)) / 8;
     const int64_t width = std::min(vector_width(dst), vector_width(src));
     if (width * bytes < 4 || width < (converts ? 2 : 1)) return false;
@@ -99,8 +111,8 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       if (planted(Planted::kVectorGuard)) from_guard = nullptr;
       if (planted(Planted::kNoZeroFill)) to_guard = both(to_guard, std::exchange(from_guard, nullptr));
       // What lies outside of the source is zero; what lies outside of the destination is not written.
-      if (!runs_ahead_ && (converts || to_guard || site.inside))
-        return move_by_registers(to, to_at, from, from_at, width, from_guard, both(site.inside, to_guard));
+      if (!runs_ahead_ && (converts || pad || to_guard || site.inside))
+        return move_by_registers(to, to_at, from, from_at, width, from_guard, both(site.inside, to_guard), pad);
       auto emit_move = [&] {
         move(runs_ahead_ ? Kind::kCopyAsync : Kind::kCopyVector, storage(to), to_at, storage(from), from_at, width,
              from_guard);
@@ -137,9 +149,12 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     const ir::BufferRef raw = converts ? temporary("raw", stored, ir::Scope::kRegister, width) : storage(fragment);
     auto raw_at = [&](int64_t i) { return ir::make_int(i, DType::I32); };
     if (to_register) {
+      if (pad && guard) guard = let("inside", guard);
       move(Kind::kCopyVector, raw, raw_at(0), storage(memory), at, width, guard);
-      for (int64_t i = 0; i < width; ++i)
-        store(storage(fragment), slot_at(i), convert(ir::make_load(raw, {raw_at(i)}), fragment->type.dtype), nullptr);
+      for (int64_t i = 0; i < width; ++i) {
+        const ExprRef value = or_pad(ir::make_load(raw, {raw_at(i)}), guard, pad);
+        store(storage(fragment), slot_at(i), convert(value, fragment->type.dtype), nullptr);
+      }
       return;
     }
     for (int64_t i = 0; converts && i < width; i += pairs ? 2 : 1) {

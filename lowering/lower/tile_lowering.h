@@ -123,6 +123,7 @@ class TileLowering {
   ir::ExprRef index(const ir::ExprRef& expr, const Site* site);  // as I64, named so that it is evaluated once
   ir::ExprRef load(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
                    ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr);
+  ir::ExprRef padded(const ir::Expr& select, const ir::Expr& load, const Site* site);
   ir::ExprRef in_bounds(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, ir::ExprRef guard);
   // `wrong_swizzle`: as a planted bug wants it.
   ir::ExprRef offset(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
@@ -163,7 +164,8 @@ class TileLowering {
             ir::ExprRef from_index, int64_t elements, ir::ExprRef guard);
   void move_by_registers(const ir::BufferRef& to, const ir::ExprRef& to_index, const ir::BufferRef& from,
                          const ir::ExprRef& from_index, int64_t elements, const ir::ExprRef& read,
-                         const ir::ExprRef& written);
+                         const ir::ExprRef& written, const ir::ExprRef& pad);
+  static ir::ExprRef padding(const ir::TileRef& slice);
   // Index and guard of the vector that begins at the site.
   ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
 
@@ -274,13 +276,19 @@ class TileLowering {
     std::vector<ir::ExprRef> indices;  // without names of the region's
     std::vector<size_t> axes;          // of the region, by index that follows one
     std::vector<int64_t> groups;       // by such an axis: so many neighbours read the same
-    int64_t width = 1;                 // elements of one access
+    int64_t width = 1;                 // iterations that one access serves
+    int64_t stride = 1;                // elements from an iteration's to the next one's
     bool once = false;                 // in front of the region
     bool ahead = false;                // and that an iteration of the pipeline before
     bool matrices = false;             // there too, the tile as it lies, by ldmatrix
     const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
     ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
     int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each
+
+    // Loads of elements near each other, and how far each is from where the indices say. Empty: `load`, just there.
+    std::vector<std::pair<const ir::Expr*, int64_t>> window;
+    bool padded = false;             // something else than 0 stands for what lies outside
+    std::optional<ScaledIndex> row;  // the last index, where an access serves several iterations
 
     const ir::Expr* stands_for() const { return value ? value : load; }
   };
@@ -294,6 +302,15 @@ class TileLowering {
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
                                    const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
                                    const FragmentLayout& layout);
+  struct ReadsOfRegion;
+  bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region);
+  bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
+  void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
+  struct Elements {
+    int64_t begin, end;
+  };
+  static Elements elements_of(const RegionRead& read, int64_t count);
+  static void merge_windows(std::vector<RegionRead>* reads);
   // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
   // of the first.
   using PackedBody = std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&)>;
@@ -312,7 +329,8 @@ class TileLowering {
                       const FragmentLayout& layout, int64_t* group);
   static FragmentLayout part_of(const RegionRead& read, const FragmentLayout& layout);
   ir::ExprRef register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const;
-  void fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
+  // Returns whether the elements are inside of the tensor; null: they are, or nobody asks.
+  ir::ExprRef fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
 
   // lower_packed.cc: 16-bit floats made of 4-bit integers, two an instruction.
   struct PackedValue {
@@ -412,6 +430,7 @@ class TileLowering {
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
+  std::unordered_map<const ir::Expr*, ir::ExprRef> inside_;  // of loads with padding that are fetched; null: always
   std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()

@@ -21,6 +21,7 @@
 #include "tests/conformance/generator.h"
 #include "tests/lowering/cpu_device.h"
 #include "tests/lowering/planted_programs.h"
+#include "tests/lowering/planted_reads.h"
 #include "tests/lowering/planted_sums.h"
 #include "tests/lowering/simulated_case.h"
 
@@ -127,6 +128,9 @@ constexpr Row kRows[] = {
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
     {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
+    {Planted::kDirectPlace, "a tensor is read at a tile's place", OnCpu::kNotThere},
+    {Planted::kWindowEnd, "a window without its last element", OnCpu::kNotThere},
+    {Planted::kStridedPart, "an element read for its neighbour", OnCpu::kNotThere},
     {Planted::kSameAgain, "the next iteration's is this one's", OnCpu::kNotThere},
     {Planted::kFirstOfQuad, "a quad unpacks its first pair", OnCpu::kNotThere},
     {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
@@ -199,6 +203,9 @@ class Suite {
     add_program("pack", kPackedProgram);
     add_program("before", kBefore);
     add_program("neighbours", kNeighbours);
+    conformance::Wishes whole;
+    whole.aligned = {"X", "R"};
+    add_program("windows", kWindows, 24, whole);
     // Larger than the tiles and no multiples of them, so that every tail holds elements.
     conformance::Wishes tails;
     tails.values = {{"M", 29}, {"N", 170}, {"K", 325}};

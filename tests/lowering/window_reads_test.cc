@@ -1,0 +1,125 @@
+// What regions read around their own place (direct_reads, open_windows, turned_tiles, and TileLowering::reads_of).
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+std::string loops_of(const std::string& parameters, const std::string& body) {
+  return lowered({"tile 1\nkernel k(" + parameters + ")\n" + body}).loop_ir;
+}
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// The largest of 3 x 3 at every second place, of rows that are filled up with the type's least number.
+std::string pooled(const std::string& window) {
+  return loops_of("X: bf16[H, W, C], Y: out bf16[oh, ow, C]", R"(grid h < oh, w < ceildiv(ow, 8)
+{
+  fragment t: f32[3, 17, 64], y: f32[8, 64]
+  t = X[2*h - 1 +: 3, 16*w - 1 +: 17, 0 +: 64] pad -inf
+  parallel i < 8, j < 64 { y[i, j] = )" + window + R"( }
+  Y[h, 8*w +: 8, 0 +: 64] = y
+}
+)");
+}
+
+TEST_CASE("a window's elements are loaded from the tensor, eight neighbours together, with one bound for all") {
+  const std::string text = pooled("max[a < 3, b < 3](t[a, 2*i + b, j])");
+  CAPTURE(text);
+  CHECK(!has(text, "shared t"));
+  CHECK(!has(text, "barrier"));
+  CHECK(count(text, "+: 8], X[") == 9);
+  CHECK(count(text, "inside ? raw[j_v] : -inf") == 9);
+}
+
+TEST_CASE("a fragment stays in memory where most of its elements are wanted again and again") {
+  CHECK(has(pooled("max[a < 3, b < 9](t[a, i + b, j])"), "shared t"));
+  CHECK(has(pooled("max[a < 3](t[a, 2*i, 63 - j])"), "shared t"));
+}
+
+TEST_CASE("neighbours that read every second element load what lies between") {
+  const std::string text = loops_of("X: bf16[R, W], Y: out bf16[R, w2]", R"(grid r < R, w < ceildiv(w2, 512)
+{
+  fragment y: f32[512]
+  parallel j < 512 {
+    let col = w*512 + j
+    y[j] = X[r, 2*col + 1] - X[r, 2*col]
+  }
+  Y[r, w*512 +: 512] = y
+}
+)");
+  CAPTURE(text);
+  CHECK(count(text, "X[") == 1);
+  CHECK(has(text, "raw[j_v * 2 + 1]"));
+}
+
+TEST_CASE("a filter along rows loads an access in front and one behind") {
+  const std::string text = loops_of("X: f16[R, W], F: f32[3], Y: out f16[R, W]", R"(grid r < R, w < ceildiv(W, 1024)
+{
+  fragment y: f32[1024]
+  parallel j < 1024 { y[j] = sum[k < 3](F[k] * X[r, w*1024 + j + k - 1]) + X[r, w*1024 + j] }
+  Y[r, w*1024 +: 1024] = y
+}
+)");
+  CAPTURE(text);
+  CHECK(count(text, "+: 8], X[") == 3);
+  CHECK(has(text, "raw[j_v + 7]"));
+  CHECK(has(text, "raw[j_v + 9]"));
+}
+
+TEST_CASE("rows that a table names are loaded by vectors") {
+  const std::string text = loops_of("X: f16[V, D], at: i32[R], Y: out f16[R, D]", R"(grid r < ceildiv(R, 16)
+{
+  fragment y: f32[16, 64]
+  parallel i < 16, j < 64 { y[i, j] = X[at[r*16 + i] + 1, j] }
+  Y[r*16 +: 16, 0 +: 64] = y
+}
+)");
+  CHECK(has(text, "+: 8], X["));
+}
+
+TEST_CASE("what is read across its rows lies in memory, as the tensor has it") {
+  const std::string text = loops_of("X: f16[T, C], Y: out bf16[C, T]", R"(grid t < ceildiv(T, 64), c < ceildiv(C, 32)
+{
+  fragment s: f32[64, 32], y: f32[32, 64]
+  s = X[t*64 +: 64, c*32 +: 32]
+  parallel j < 32, i < 64 { y[j, i] = s[i, j] }
+  Y[c*32 +: 32, t*64 +: 64] = y
+}
+)");
+  CAPTURE(text);
+  CHECK(has(text, "shared s: f16[2048]"));
+  CHECK(has(text, "copy_vector s["));
+  CHECK(has(text, "copy_vector Y["));
+}
+
+TEST_CASE("what is added atomically meets in its sectors") {
+  const std::string text = loops_of("X: f16[R, D], Y: inout f32[R, D]", R"(grid r < R, d < ceildiv(D, 512)
+{
+  fragment x: f32[512]
+  x = X[r, d*512 +: 512]
+  atomic Y[r, d*512 +: 512] += x
+}
+)");
+  CAPTURE(text);
+  CHECK(has(text, "let i0: i32 = e + i0_r * 128"));
+}
+
+TEST_CASE("padding is by vectors") {
+  const std::string text = loops_of("X: f16[R, D], Y: out f32[R]", R"(grid r < R
+{
+  fragment x: f32[1024], y: f32[1]
+  x = X[r, 0 +: 1024] pad -1
+  parallel i < 1 { y[i] = sum[j < 1024](x[j]) }
+  Y[r +: 1] = y
+}
+)");
+  CAPTURE(text);
+  CHECK(has(text, "copy_vector raw[0 +: 8], X["));
+  CHECK(has(text, "inside ? raw[0]"));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
