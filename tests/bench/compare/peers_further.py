@@ -192,6 +192,21 @@ def depthwise(img, ker):
 FORMULAS["dwconv"] = lambda row, t: (depthwise, (t["img"], t["ker"]))
 
 
+def pooled(img):
+    return functional.max_pool2d(img.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
+
+
+FORMULAS["max_pool"] = lambda row, t: (pooled, (t["img"],))
+FORMULAS["turn_cast"] = lambda row, t: (lambda x: x.to(torch.bfloat16).transpose(1, 2).contiguous(), (t["x"],))
+
+
+def sums_of_rows(x, at, count):
+    return torch.zeros(count, x.shape[1], dtype=torch.float32, device=x.device).index_add_(0, at, x.float())
+
+
+FORMULAS["scatter_rows"] = lambda row, t: (sums_of_rows, (t["x"], t["at"], row.dims["rows"]))
+
+
 def normalised_heads(x, gain, co, si):
     a = x.float()
     a = a * torch.rsqrt(a.square().mean(dim=-1, keepdim=True) + 1e-6) * gain.float()

@@ -176,6 +176,22 @@ def dwconv(row, t):
     return y.permute(0, 2, 3, 1)
 
 
+@REFERENCES("max_pool")
+def max_pool(row, t):
+    return functional.max_pool2d(t["img"].to(F64).permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1)
+
+
+@REFERENCES("turn_cast")
+def turn_cast(row, t):
+    return t["x"].to(F64).transpose(1, 2)
+
+
+@REFERENCES("scatter_rows")
+def scatter_rows(row, t):
+    sums = torch.zeros(row.dims["rows"], row.dims["wide"], dtype=F64, device=t["x"].device)
+    return sums.index_add_(0, t["at"].long(), t["x"].to(F64))
+
+
 @REFERENCES("qk_norm")
 def qk_norm(row, t):
     x, gain, co, si = f64(t, "x", "gain", "co", "si")

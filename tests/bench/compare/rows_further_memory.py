@@ -32,6 +32,13 @@ def dwconv(nb, ht, wd, ch):
                    bytes=4.0 * nb * ht * wd * ch, fills={"ker": "unit columns"})
 
 
+def max_pool(nb, ht, wd, ch):
+    oh, ow = (ht + 1) // 2, (wd + 1) // 2
+    return further("max_pool", f"{nb}x{ht}x{wd}x{ch}", "bf16",
+                   {"nb": nb, "ht": ht, "wd": wd, "ch": ch, "oh": oh, "ow": ow}, "res", PEERS,
+                   bytes=2.0 * nb * ch * (ht * wd + oh * ow), tolerance=0.0)
+
+
 def qk_norm(tok, heads, hd):
     return further("qk_norm", f"{tok} h{heads} d{hd}", "bf16", {"tok": tok, "heads": heads, "hd": hd, "half": hd // 2},
                    "y", PEERS, bytes=4.0 * tok * heads * hd, fills={"gain": "near one"})
@@ -52,6 +59,17 @@ def transpose(rows, cols):
                    bytes=4.0 * rows * cols, tolerance=0.0)
 
 
+def turn_cast(bs, length, ch):
+    return further("turn_cast", f"{bs}x{length}x{ch}", "bf16", {"bs": bs, "len": length, "ch": ch}, "y", PEERS,
+                   bytes=6.0 * bs * length * ch)
+
+
+def scatter_rows(n, wide, count):
+    return further("scatter_rows", f"{n}x{wide} into {count}", "bf16", {"n": n, "wide": wide, "rows": count}, "sums",
+                   PEERS, bytes=2.0 * n * wide + 4.0 * wide * (n + count), fills={"at": ("between", 0, count)},
+                   tolerance=1e-5)
+
+
 def rows():
     return [
         xent(8192, 50257), xent(3001, 32000),
@@ -59,8 +77,11 @@ def rows():
         group_norm(32, 32, 10, 64 * 64), group_norm(64, 24, 8, 27 * 27),
         conv_silu(8, 4096, 3072, 4), conv_silu(3, 2049, 1000, 3),
         dwconv(16, 56, 56, 256), dwconv(3, 33, 47, 100),
+        max_pool(32, 112, 112, 64), max_pool(16, 57, 63, 200),
         qk_norm(8192, 32, 128), qk_norm(777, 12, 64),
         log_probs(20000, 8191), log_probs(65536, 1000),
         colsum(16384, 3072), colsum(50001, 777),
         transpose(8192, 8192), transpose(8191, 4097),
+        turn_cast(16, 4096, 1024), turn_cast(3, 777, 1001),
+        scatter_rows(32768, 1024, 50000), scatter_rows(30001, 300, 7777),
     ]
