@@ -126,53 +126,6 @@ TEST_CASE("a launch needs no current context on an explicit stream, from any thr
   device->free(data);
 }
 
-TEST_CASE("what a launch costs over the driver's own") {
-  auto device = device_or_skip();
-  if (!device) return;
-  const DriverApi& api = *value_of(driver_api());
-  if (!api.has_libraries()) {
-    MESSAGE("SKIPPED: the driver has no cuLibrary*");
-    return;
-  }
-  const std::string binary =
-      value_of(device->compiler().compile({kAddText, "add", device->properties().architecture, 0})).binary;
-  auto module = value_of(device->load(binary));
-  auto function = value_of(module->function("add", 0));
-  void* stream = value_of(device->create_stream());
-  LibraryRef library = nullptr;
-  KernelRef kernel = nullptr;
-  REQUIRE(api.library_load_data(&library, binary.data(), nullptr, nullptr, 0, nullptr, nullptr, 0) ==
-          DriverResult::kSuccess);
-  REQUIRE(api.library_get_kernel(&kernel, library, "add") == DriverResult::kSuccess);
-  const AddParams params{nullptr, 0, 0};
-  void* values[] = {const_cast<AddParams*>(&params)};
-
-  // A burst that fits the launch queue; the best of many, the two in turns.
-  constexpr int kBurst = 400;
-  double own_ns = 1e9, raw_ns = 1e9;
-  const auto burst = [&](double& best, const auto& launch) {
-    require_ok(device->synchronize(stream));
-    const auto begun = std::chrono::steady_clock::now();
-    bool ok = true;
-    for (int i = 0; i < kBurst; ++i) ok &= launch();
-    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begun;
-    CHECK(ok);
-    best = std::min(best, taken.count() / kBurst);
-  };
-  for (int round = 0; round < 100; ++round) {
-    burst(own_ns, [&] { return function->launch({1, 32, 0}, &params, sizeof(params), stream).ok(); });
-    burst(raw_ns, [&] {
-      return api.launch_kernel(reinterpret_cast<FunctionRef>(kernel), 1, 1, 1, 32, 1, 1, 0,
-                               static_cast<StreamRef>(stream), values, nullptr) == DriverResult::kSuccess;
-    });
-  }
-  MESSAGE("a launch: ", own_ns, " ns, of which the driver's ", raw_ns, " ns");
-  CHECK(own_ns - raw_ns < 200);
-  require_ok(device->synchronize(stream));
-  (void)api.library_unload(library);
-  device->destroy_stream(stream);
-}
-
 TEST_CASE("a global capture survives what other threads do in relaxed mode") {
   auto device = device_or_skip();
   if (!device) return;
