@@ -216,6 +216,7 @@ struct LoopPipeline {
   ir::ExprRef begin, end;
   int64_t depth = 1;
   bool may_skew = true;  // registers suffice for what two iterations hold
+  bool compact = false;  // iterations without masks get no loop of their own
   std::vector<ir::BufferRef> buffers;
   // That consume itself fills and then reads, and of which an iteration uses the other half than the one before.
   std::vector<ir::BufferRef> alternating;

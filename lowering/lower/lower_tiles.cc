@@ -284,6 +284,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   node.end = index(stmt.end, nullptr);
   node.depth = pipeline.depth;
   node.may_skew = fragment_registers(placements_) <= kFragmentRegisters;
+  node.compact = target_.compact;
   const Interval begin = out_.ranges.of(node.begin), end = out_.ranges.of(node.end);
   for (const ir::VarRef& var : {node.var, node.ahead}) {
     out_.ranges.set(var, {begin.lo, std::max(end.hi, begin.lo + (begin.lo < INT64_MAX)) - 1});

@@ -25,7 +25,8 @@ void BulkConsumer::skew(const Skew& skew, LoopBlock* out) {
   out->push_back({LoopIf{runs(), std::move(head), {}}});
 
   const ExprRef second = plus(node_.begin, int64(1));
-  const std::optional<MaskFree> parts = mask_free(skew.work, skew.first, node_.var, ranges_);
+  const std::optional<MaskFree> parts =
+      node_.compact ? std::nullopt : mask_free(skew.work, skew.first, node_.var, ranges_);
   // The branch stays where there are masks: where those and products share a basic block, registers do not suffice.
   ExprRef from = second, to = node_.end;
   if (parts && parts->begin) {

@@ -45,8 +45,9 @@ grid i < ceildiv(M, 128), b < B
   return text;
 }
 
-Lowered on_hopper(const Parts& parts) {
+Lowered on_hopper(const Parts& parts, bool compact = false) {
   Request request{attend(parts), {}};
+  request.target.compact = compact;
   request.target.architecture = 90;
   request.target.ptx = false;  // CUDA C++ has loops to look at
   return lowered(request);
@@ -86,6 +87,15 @@ TEST_CASE("a loop whose masks begin somewhere has none before") {
   CAPTURE(whole.text);
   CHECK(loops(whole) == 1);
   CHECK(has(loop(whole, 0), "0xff800000u"));
+}
+
+TEST_CASE("in the compact form one loop has all iterations, each with its branch") {
+  const Lowered whole = on_hopper({}), compact = on_hopper({}, true);
+  CHECK(loops(compact) == 1);
+  CHECK(has(loop(compact, 0), "0xff800000u"));
+  CHECK(has(loop(compact, 0), "< (int)N_"));
+  CHECK(compact.text.size() < whole.text.size());
+  CHECK(on_hopper({.mask = "(n*64 + c) % 3 < 2"}, true).text == on_hopper({.mask = "(n*64 + c) % 3 < 2"}).text);
 }
 
 TEST_CASE("a loop whose masks end somewhere has none behind") {

@@ -158,7 +158,14 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
                              "up in the store at each launch. Use bucket() in `key`",
                              model_->kernel.name, DispatchTable<Specialisation>::kMaxEntries),
                          .kernel = model_->kernel.name});
-  if (!served.decided && outcome.later) deferred_.add(*device, arguments, args, settings, signature, stream);
+  if (served.decided || !outcome.later) return served;
+  std::function<void()> whole;
+  if (outcome.compact)
+    whole = [this, device, point = point_of(*model_, arguments), values = outcome.specialisation->values()] {
+      RelaxedCapture relaxed(*device);
+      (void)engine_->plans().get({*device, *model_, point, values});
+    };
+  deferred_.add({*device, *model_, arguments, args, settings, stream}, signature, std::move(whole));
   return served;
 }
 

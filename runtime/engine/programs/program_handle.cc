@@ -111,7 +111,7 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   table_.publish(signature, choice);
   *decided = ranking.decided();
   if (!*decided && settings.policy == tuner::Policy::kBackground && !engine_->frozen())
-    deferred_.add(*device, arguments, args, settings, signature, stream);
+    deferred_.add({*device, *model_, arguments, args, settings, stream}, signature);
   return choice;
 }
 
@@ -198,7 +198,7 @@ Status ProgramHandle::prepare_steps(Device& device, const BoundArguments& argume
   if (tunes && later) {
     Signature signature;
     make_signature(model_->table, arguments, settings.mode(), signature);
-    deferred_.add(device, arguments, args, settings, signature, stream);
+    deferred_.add({device, *model_, arguments, args, settings, stream}, signature);
   } else if (tunes) {
     // A kernel is tuned on what the steps before it have made.
     ProgramSession session(*this, device, arguments, args, {values}, settings, stream);

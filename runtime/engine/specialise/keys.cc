@@ -69,7 +69,7 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
 }
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                    const DeviceProperties& device, bool generic) {
+                    const DeviceProperties& device, bool generic, bool compact) {
   const lowering::Target target = target_of(device, model, point, values);
   cache::KeyBuilder key(cache::Kind::kPlan);
   add_program(key, model, point);
@@ -79,7 +79,7 @@ cache::Key plan_key(const KernelModel& model, const Point& point, const TunableV
                                  : target.bulk_copies ? "maps"
                                                       : "") +
                          (target.one_tile && !generic ? " one tile" : "") + (target.bounded_waits ? " bounded" : "") +
-                         (target.streaming_stores ? "" : " cached stores"))
+                         (compact ? " compact" : "") + (target.streaming_stores ? "" : " cached stores"))
       .i64("instructions", target.architecture)
       .u64("target", static_cast<uint64_t>(target.kind))
       .i64("threads", target.threads)

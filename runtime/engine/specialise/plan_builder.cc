@@ -93,6 +93,11 @@ std::string PlanBuilder::name_of(const DeviceProperties& device, const cache::Ke
   return fmt::format("{}.{}.{}", static_cast<int>(device.kind), device.id, key.bytes);
 }
 
+cache::Key PlanBuilder::key_of(const Request& request) {
+  return plan_key(request.model, request.point, request.values, request.device.properties(), request.generic,
+                  request.compact);
+}
+
 std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties& device, const cache::Key& key,
                                                           bool create) {
   const std::string name = name_of(device, key);
@@ -104,13 +109,11 @@ std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties
 }
 
 std::optional<std::string> PlanBuilder::stored(const Request& request) {
-  return services_.store.get(
-      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic));
+  return services_.store.get(key_of(request));
 }
 
 void PlanBuilder::keep(const Request& request, std::string_view plan) {
-  put(request, plan_key(request.model, request.point, request.values, request.device.properties(), request.generic),
-      plan);
+  put(request, key_of(request), plan);
 }
 
 void PlanBuilder::put(const Request& request, const cache::Key& key, std::string_view plan) {
@@ -120,8 +123,7 @@ void PlanBuilder::put(const Request& request, const cache::Key& key, std::string
 }
 
 bool PlanBuilder::is_built(const Request& request) {
-  const cache::Key key =
-      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  const cache::Key key = key_of(request);
   if (const auto entry = entry_of(request.device.properties(), key, false)) {
     std::unique_lock lock(entry->mutex, std::try_to_lock);
     if (!lock) return false;  // somebody is at it
@@ -131,8 +133,7 @@ bool PlanBuilder::is_built(const Request& request) {
 }
 
 ResourceUsage PlanBuilder::usage(const Request& request) {
-  const cache::Key key =
-      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  const cache::Key key = key_of(request);
   if (const auto entry = entry_of(request.device.properties(), key, false)) {
     std::lock_guard lock(entry->mutex);
     if (entry->specialisation) return entry->specialisation->step().usage;
@@ -148,13 +149,13 @@ ResourceUsage PlanBuilder::usage(const Request& request) {
 
 Result<const Specialisation*> PlanBuilder::get(const Request& request) {
   const DeviceProperties& properties = request.device.properties();
-  const cache::Key key = plan_key(request.model, request.point, request.values, properties, request.generic);
+  const cache::Key key = key_of(request);
   const std::shared_ptr<Entry> entry = entry_of(properties, key, true);
   std::lock_guard lock(entry->mutex);
   if (entry->specialisation) return entry->specialisation.get();
   if (entry->failure) return *entry->failure;
-  auto built = from_store(request, key);
-  if (!built.ok() && built.status().code() == Code::kNotCached && request.may_compile) {
+  auto built = request.compact ? by_compiling(request, key) : from_store(request, key);
+  if (!request.compact && !built.ok() && built.status().code() == Code::kNotCached && request.may_compile) {
     // One of the processes that share the store compiles, the others load what it has made.
     const cache::Store::Claim claim =
         services_.store.claim(key, static_cast<uint64_t>(services_.compile_limit_ns / 1000));
@@ -168,6 +169,18 @@ Result<const Specialisation*> PlanBuilder::get(const Request& request) {
   entry->specialisation = *std::move(built);
   services_.counters.specialisations.fetch_add(1, std::memory_order_relaxed);
   return entry->specialisation.get();
+}
+
+Result<PlanBuilder::Soon> PlanBuilder::get_soon(const Request& request) {
+  constexpr int kLeastMajor = 9;  // of those whose loops are parted
+  Request compact = request;
+  compact.compact = true;
+  const bool other = request.may_compile && request.device.properties().compute_major >= kLeastMajor &&
+                     !is_built(request) && is_other_code(request, compact);
+  if (other)
+    if (const auto made = get(compact); made.ok()) return Soon{*made, true};
+  KACHEL_ASSIGN(const Specialisation* made, get(request));
+  return Soon{made, false};
 }
 
 // kNotCached where it is not stored, or stored in a form that is of no use here.
@@ -228,6 +241,7 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
   lowering::Target target = target_of(request.device.properties(), request.model, request.point, request.values);
   target.generic = request.generic;
+  target.compact = request.compact;
   KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));
   return lowered;
@@ -235,24 +249,26 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
 
 void PlanBuilder::tell_compiled(const Request& request, const PlanRecord& plan, int64_t duration_ns) const {
   const PlanStep& step = plan.steps[0];
-  services_.log.write(
-      {.kind = EventKind::kCompiled,
-       .level = LogLevel::kDebug,
-       .message = fmt::format("kernel `{}` compiled{}: {}", plan.kernel,
-                              request.generic ? " plainly, to compare with" : "", plan.configuration),
-       .kernel = plan.kernel,
-       .key =
-           plan_key(request.model, request.point, request.values, request.device.properties(), request.generic).hex(),
-       .duration_ns = duration_ns,
-       .fields = {{"configuration", plan.configuration},
-                  {"generic", request.generic ? 1 : 0},
-                  {"compiler", plan.compiler},
-                  {"compile_ns", plan.compile_ns},
-                  {"registers", step.usage.registers},
-                  {"shared_bytes", step.shared_bytes},
-                  {"spill_bytes", step.usage.spill_bytes},
-                  {"flaw", step.flaw},
-                  {"bytes", step.binary.size()}}});
+  services_.log.write({.kind = EventKind::kCompiled,
+                       .level = LogLevel::kDebug,
+                       .message = fmt::format("kernel `{}` compiled{}: {}", plan.kernel,
+                                              request.generic   ? " plainly, to compare with"
+                                              : request.compact ? " in a compact form"
+                                                                : "",
+                                              plan.configuration),
+                       .kernel = plan.kernel,
+                       .key = key_of(request).hex(),
+                       .duration_ns = duration_ns,
+                       .fields = {{"configuration", plan.configuration},
+                                  {"generic", request.generic ? 1 : 0},
+                                  {"compact", request.compact ? 1 : 0},
+                                  {"compiler", plan.compiler},
+                                  {"compile_ns", plan.compile_ns},
+                                  {"registers", step.usage.registers},
+                                  {"shared_bytes", step.shared_bytes},
+                                  {"spill_bytes", step.usage.spill_bytes},
+                                  {"flaw", step.flaw},
+                                  {"bytes", step.binary.size()}}});
 }
 
 Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
@@ -295,13 +311,12 @@ Result<std::unique_ptr<Specialisation>> PlanBuilder::by_compiling(const Request&
   KACHEL_ASSIGN(std::unique_ptr<Specialisation> loaded,
                 Specialisation::load(request.device, request.model, std::move(plan), request.values));
   services_.counters.loads.fetch_add(1, std::memory_order_relaxed);
-  put(request, key, bytes);
+  if (!request.compact) put(request, key, bytes);
   return loaded;
 }
 
 Result<bool> PlanBuilder::compile(const Request& request) {
-  const cache::Key key =
-      plan_key(request.model, request.point, request.values, request.device.properties(), request.generic);
+  const cache::Key key = key_of(request);
   const cache::Store::Claim claim =
       services_.store.claim(key, static_cast<uint64_t>(services_.compile_limit_ns / 1000));
   if (services_.store.get(key)) return false;

@@ -58,9 +58,16 @@ class PlanBuilder {
     const TunableValues& values;
     bool may_compile = true;  // false: kNotCached where that would be needed
     bool generic = false;     // by the generic lowering: the reference that candidates are compared with
+    bool compact = false;     // lowering::Target::compact; kept in memory only
   };
   // Lives as long as the builder.
   Result<const Specialisation*> get(const Request& request);
+  // Where get() would have to compile, and the compact form is another one, that form, which is there sooner.
+  struct Soon {
+    const Specialisation* specialisation;
+    bool compact;
+  };
+  Result<Soon> get_soon(const Request& request);
   // Into the store, where it is not there yet, without loading it: for devices that are elsewhere. True if it was
   // compiled now.
   Result<bool> compile(const Request& request);
@@ -92,6 +99,8 @@ class PlanBuilder {
     size_t text_bytes = 0;
   };
   std::shared_ptr<const Profile> profile_of(const Request& request);
+  bool is_other_code(const Request& one, const Request& other);
+  static cache::Key key_of(const Request& request);
   Result<lowering::Lowered> lower_uncounted(const Request& request, const lowering::LowerOptions& options) const;
   static std::string name_of(const DeviceProperties& device, const cache::Key& key);
   void put(const Request& request, const cache::Key& key, std::string_view plan);

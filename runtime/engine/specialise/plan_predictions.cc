@@ -32,8 +32,7 @@ uint64_t code_of(const lowering::Lowered& lowered) {
 
 std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Request& request) {
   const DeviceProperties& properties = request.device.properties();
-  const std::string name =
-      name_of(properties, plan_key(request.model, request.point, request.values, properties, request.generic));
+  const std::string name = name_of(properties, key_of(request));
   {
     std::lock_guard lock(mutex_);
     if (const auto found = profiles_.find(name); found != profiles_.end()) return found->second;
@@ -49,6 +48,11 @@ std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Reques
   std::lock_guard lock(mutex_);
   if (profiles_.size() >= kMostProfiles) profiles_.clear();
   return profiles_[name] = std::move(profile);
+}
+
+bool PlanBuilder::is_other_code(const Request& one, const Request& other) {
+  const auto first = profile_of(one), second = profile_of(other);
+  return first->lowered && second->lowered && first->code != second->code;
 }
 
 std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) {

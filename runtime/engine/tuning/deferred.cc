@@ -14,9 +14,10 @@ Deferred::~Deferred() {
 }
 
 void Deferred::give_up(const std::string& key, const Status& why) {
+  Key left;
   {
     std::lock_guard lock(mutex_);
-    keys_[key] = {true, {}};
+    left = std::exchange(keys_[key], {true, {}, {}});
   }
   engine_.counters().background_failures.fetch_add(1, std::memory_order_relaxed);
   engine_.log().write(
@@ -26,6 +27,12 @@ void Deferred::give_up(const std::string& key, const Status& why) {
                               model_.kernel.name, why.message()),
        .kernel = model_.kernel.name,
        .key = key});
+  if (left.whole.empty()) return;
+  (void)engine_.background().submit(this, [this, left = std::move(left)](const std::atomic<bool>&) {
+    if (engine_.frozen()) return;
+    for (const std::function<void()>& whole : left.whole) whole();
+    for (const Signature& signature : left.served) forget_(signature);
+  });
 }
 
 // Until those have gone whose copies take the room: then the handle looks again, and copies.
@@ -43,19 +50,19 @@ void Deferred::forget(const std::string& key) {
   for (const Signature& signature : served) forget_(signature);
 }
 
-void Deferred::add(Device& device, const BoundArguments& arguments, std::span<const Arg> args,
-                   const LaunchSettings& settings, const Signature& signature, void* stream) {
-  const std::string key = tuning_key(model_, point_of(model_, arguments), device.properties()).hex();
+void Deferred::add(const LaunchSite& site, const Signature& signature, std::function<void()> whole) {
+  const std::string key = tuning_key(model_, point_of(model_, site.arguments), site.device.properties()).hex();
   {
     std::lock_guard lock(mutex_);
     const auto [found, fresh] = keys_.try_emplace(key);
     std::vector<Signature>& served = found->second.served;
     if (found->second.given_up) return;
+    if (whole) found->second.whole.push_back(std::move(whole));
     if (std::find(served.begin(), served.end(), signature) == served.end()) served.push_back(signature);
     if (!fresh) return;
   }
   const Status filed = submit_on_copies(
-      engine_, this, {device, model_, arguments, args, settings, stream},
+      engine_, this, site,
       [this, key](std::span<const Arg> copies, const LaunchSettings& later, void* own_stream) {
         return run(key, copies, later, own_stream);
       },

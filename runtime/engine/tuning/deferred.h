@@ -4,6 +4,7 @@
 //                                 └─► later: tune on the copies as `blocking` would ─► the handle forgets what it
 //                                     served, and its next launch finds the decision
 #pragma once
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "runtime/engine/bind/signature.h"
 #include "runtime/engine/launchable.h"
+#include "runtime/engine/tuning/on_copies.h"
 
 namespace kachel::runtime {
 
@@ -31,14 +33,15 @@ class Deferred {
   Deferred& operator=(const Deferred&) = delete;
 
   // Once a key: one for which it could not be done is left at what serves it, with a line in the log. Copies in the
-  // order of `stream`, which is not captured.
-  void add(Device& device, const BoundArguments& arguments, std::span<const Arg> args, const LaunchSettings& settings,
-           const Signature& signature, void* stream);
+  // order of the site's stream, which is not captured. `whole`, if there is one, compiles what serves in its whole
+  // form, which is served from then on where there is no tuning.
+  void add(const LaunchSite& site, const Signature& signature, std::function<void()> whole = nullptr);
 
  private:
   struct Key {
     bool given_up = false;
     std::vector<Signature> served;  // undecided
+    std::vector<std::function<void()>> whole;
   };
   Status run(const std::string& key, std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   void give_up(const std::string& key, const Status& why);

@@ -84,6 +84,12 @@ void Resolver::tell_undecided(const TunableValues& values, bool later) {
                   {"tuned_later", later ? 1 : 0}}});
 }
 
+Result<PlanBuilder::Soon> Resolver::get(const PlanBuilder::Request& request, bool soon) {
+  if (soon) return engine_.plans().get_soon(request);
+  KACHEL_ASSIGN(const Specialisation* made, engine_.plans().get(request));
+  return PlanBuilder::Soon{made, false};
+}
+
 Result<Resolver::Outcome> Resolver::run() {
   if (engine_.device_lost())
     return Status(Code::kDeviceLost, "a device has failed for good in this process; restart the process");
@@ -111,12 +117,12 @@ Result<Resolver::Outcome> Resolver::run() {
       others_tried = true;
       if (i == order.size()) break;
     }
-    auto made = engine_.plans().get({device_, model_, point_, order[i], may_compile});
+    const bool later = policy == tuner::Policy::kBackground && !engine_.frozen();
+    auto made = get({device_, model_, point_, order[i], may_compile}, later && !ranking_.decided());
     if (made.ok()) {
-      const bool later = policy == tuner::Policy::kBackground && !engine_.frozen();
-      if ((*made)->demoted()) continue;
+      if (made->specialisation->demoted()) continue;
       if (!ranking_.decided() && engine_.log().heard()) tell_undecided(order[i], later);
-      return Outcome{*made, ranking_.decided(), ranking_.found(), later};
+      return Outcome{made->specialisation, ranking_.decided(), ranking_.found(), later, made->compact};
     }
     const Code code = made.status().code();
     if (why.ok()) why = made.status();

@@ -21,6 +21,7 @@ class Resolver {
     bool decided = false;                            // Ranking::decided()
     bool found = false;                              // Ranking::found()
     bool later = false;                              // to be tuned in the background, as the policy says
+    bool compact = false;                            // what serves until then, if that is, see PlanBuilder::get_soon()
   };
   Result<Outcome> run();
 
@@ -35,6 +36,7 @@ class Resolver {
  private:
   Result<Ranking::Runner> runner(const std::vector<TunableValues>& candidates);
   Status compiler_missing();
+  Result<PlanBuilder::Soon> get(const PlanBuilder::Request& request, bool soon);
   void tell_undecided(const TunableValues& values, bool later);
   bool grid_is_empty() const;
 

@@ -44,12 +44,13 @@ class Gate {
 // 32 x 16 is the fastest, not the first listed. Notes the tiles that serve callers, whose stream is the null one.
 class Background : public EngineFixture {
  public:
-  explicit Background(const std::string& store_path = "") : EngineFixture(store_path) {
+  explicit Background(const std::string& store_path = "", const FakeOptions& device = {})
+      : EngineFixture(store_path, device) {
     options.tune_budget_ns = 600'000'000'000;
     options.progress = [this](const TuneProgress&) { return gate.pass(); };
     cost = [this](int64_t bm, int64_t bn, const FakeLaunch& launch) -> int64_t {
       std::lock_guard lock(mutex_);
-      if (!launch.stream) served_ = tile_of(launch.text);
+      if (!launch.stream) served_ = tile_of(launch.text), compact_ = launch.text.find("compact") != launch.text.npos;
       const auto* slots = static_cast<const uint64_t*>(launch.params);
       if (launch.stream) strange_ |= *reinterpret_cast<const float*>(slots[0]) != 1.5f;
       return bm == 32 && bn == 16 ? 5'000 : 10'000 + bm + bn;
@@ -58,6 +59,10 @@ class Background : public EngineFixture {
   std::string served() {
     std::lock_guard lock(mutex_);
     return served_;
+  }
+  bool served_compact() {
+    std::lock_guard lock(mutex_);
+    return compact_;
   }
   bool read_strange_inputs() {
     std::lock_guard lock(mutex_);
@@ -72,7 +77,16 @@ class Background : public EngineFixture {
  private:
   std::mutex mutex_;
   std::string served_;
-  bool strange_ = false;
+  bool compact_ = false, strange_ = false;
+};
+
+// Where loops are parted.
+struct Parted : Background {
+  Parted() : Background("", {.multiprocessors = 132, .compute_major = 9}) { has_compact_form = true; }
+  bool launched_compact(KernelHandle& kernel, Policy policy) {
+    REQUIRE(scale(kernel, 64, 64, policy).ok());
+    return served_compact();
+  }
 };
 
 TEST_CASE("a launch is served at once by the first listed, later by the winner") {
@@ -100,6 +114,37 @@ TEST_CASE("a launch is served at once by the first listed, later by the winner")
   CHECK(stats.background_tunings == 1);
   CHECK(fixture.state().live_allocations() == 0);
   CHECK(fixture.state().guards_intact());
+}
+
+TEST_CASE("a compact form serves until the winner does, and is not stored") {
+  Parted fixture;
+  auto kernel = fixture.kernel();
+  CHECK(fixture.launched_compact(*kernel, Policy::kBackground));
+  CHECK(fixture.launched_compact(*kernel, Policy::kBackground));
+  fixture.settle();
+  CHECK_FALSE(fixture.launched_compact(*kernel, Policy::kBackground));
+  CHECK(fixture.served() == "32, 16");
+  CHECK(fixture.engine()->stats().background_tunings == 1);
+  Parted other;
+  auto whole = other.kernel();
+  for (Policy policy : {Policy::kOff, Policy::kBackground})  // what is there need not be compiled
+    CHECK_FALSE(other.launched_compact(*whole, policy));
+  other.settle();
+}
+
+TEST_CASE("the whole form follows where there is no tuning") {
+  Parted fixture;
+  fixture.options.background_bytes = 4096;
+  auto kernel = fixture.kernel();
+  CHECK(fixture.launched_compact(*kernel, Policy::kBackground));
+  fixture.settle();
+  CHECK_FALSE(fixture.launched_compact(*kernel, Policy::kBackground));
+  CHECK(fixture.served() == "16, 16");
+  const EngineStats stats = fixture.engine()->stats();
+  CHECK(stats.background_failures == 1);
+  CHECK(stats.compiles == 2);
+  CHECK_FALSE(fixture.launched_compact(*kernel, Policy::kBackground));
+  CHECK(fixture.engine()->background().wait(0));
 }
 
 TEST_CASE("arguments may be overwritten and freed as soon as the call returns") {

@@ -69,6 +69,7 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
                          const lowering::LowerOptions&) -> Result<lowering::Lowered> {
     lowering::Lowered lowered;
     lowered.text = fmt::format("{}facts {} threads {}\n", ir::print(concrete), facts, target.threads);
+    if (has_compact_form && target.compact) lowered.text += "compact\n";
     if (!refused_tile.empty() && tile_of(lowered.text) == refused_tile) return unsupported("the tile is refused");
     if (!long_tile.empty() && tile_of(lowered.text) == long_tile)
       lowered.text += std::string(4 * lowered.text.size(), '#');

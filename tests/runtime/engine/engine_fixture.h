@@ -86,6 +86,7 @@ class EngineFixture {
   int64_t workspace_bytes = 0, shared_bytes = 0;  // what the lowering asks for
   std::string refused_tile;                       // tile extents that the lowering refuses
   std::string long_tile;                          // tile extents whose text is long
+  bool has_compact_form = false;                  // the lowering heeds Target::compact
   bool predicts = false;                          // lowered kernels say what work they are
   std::atomic<int> lowered = 0;
 
