@@ -1,5 +1,7 @@
 #include "lowering/loop_ir/region_index.h"
 
+#include <algorithm>
+
 #include "ir/tunable_role.h"
 #include "lowering/loop_ir/loop_build.h"
 
@@ -28,24 +30,31 @@ ExprRef unwrapped(ExprRef expr) {
 
 // a + (-b) of a - b with a literal b; else null.
 ExprRef as_sum(const ir::Expr& expr) {
-  if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSub || expr.args[1]->kind != ExprKind::kInt ||
-      !within(expr.args[1]->int_value, kMostConstant))
+  if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSub || expr.type != ir::DType::I64 ||
+      expr.args[1]->kind != ExprKind::kInt || !within(expr.args[1]->int_value, kMostConstant))
     return nullptr;
   return ir::make_typed(ir::Op::kAdd, {expr.args[0], ir::make_int(-expr.args[1]->int_value, expr.args[1]->type)});
 }
 
-bool is_bounds_of(const ExprRef& condition, const ExprRef& load) {
-  if (condition->kind != ExprKind::kApply) return false;
-  if (condition->op == ir::Op::kAnd)
-    return is_bounds_of(condition->args[0], load) && is_bounds_of(condition->args[1], load);
-  const bool below = condition->op == ir::Op::kLt;
-  if (!below && (condition->op != ir::Op::kGe || !ir::is_int(condition->args[1], 0))) return false;
-  for (size_t axis = 0; axis < load->args.size(); ++axis)
-    if (ir::same(condition->args[0], load->args[axis]) &&
-        (!below || ir::same(condition->args[1], load->buffer->shape[axis])))
-      return true;
-  return false;
-}
+// The bounds of a load that a condition states; more than that is no statement of bounds.
+struct Bounds {
+  std::vector<bool> below, above;  // by axis: index >= 0, index < extent
+
+  bool state(const ExprRef& condition, const ir::Expr& load) {
+    if (condition->kind != ExprKind::kApply) return false;
+    if (condition->op == ir::Op::kAnd) return state(condition->args[0], load) && state(condition->args[1], load);
+    const bool least = condition->op == ir::Op::kGe && ir::is_int(condition->args[1], 0);
+    if (!least && condition->op != ir::Op::kLt) return false;
+    bool found = false;
+    for (size_t axis = 0; axis < load.args.size(); ++axis) {
+      if (!ir::same(condition->args[0], load.args[axis]) ||
+          (!least && !ir::same(condition->args[1], load.buffer->shape[axis])))
+        continue;
+      (least ? below : above)[axis] = found = true;
+    }
+    return found;
+  }
+};
 
 }  // namespace
 
@@ -71,7 +80,12 @@ ExprRef padded_load(const ir::Expr& expr) {
   if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSelect) return nullptr;
   ExprRef load = expr.args[1];
   while (load->kind == ExprKind::kCast) load = load->args[0];
-  return load->kind == ExprKind::kLoad && is_bounds_of(expr.args[0], load) ? load : nullptr;
+  if (load->kind != ExprKind::kLoad) return nullptr;
+  // All of them: where one is missing, what lies beyond it reads as zero and not as the padding.
+  Bounds bounds{std::vector<bool>(load->args.size()), std::vector<bool>(load->args.size())};
+  if (!bounds.state(expr.args[0], *load)) return nullptr;
+  const auto all = [](const std::vector<bool>& flags) { return std::count(flags.begin(), flags.end(), false) == 0; };
+  return all(bounds.below) && all(bounds.above) ? load : nullptr;
 }
 
 ExprRef RegionIndexes::inlined(const ExprRef& expr) const {
@@ -96,7 +110,8 @@ std::optional<RegionIndex> RegionIndexes::split(const ExprRef& index) const {
 }
 
 std::optional<ScaledIndex> RegionIndexes::scaled(const ExprRef& index) const {
-  if (is_index_cast(*index)) return scaled(index->args[0]);
+  // No casts: sums of 32 bits may wrap.
+  if (index->type != ir::DType::I64) return std::nullopt;
   if (index->kind == ExprKind::kVar) {
     const size_t axis = axis_of(*index);
     return axis == RegionIndex::kNone ? std::nullopt : std::optional<ScaledIndex>({axis, 1, 0, nullptr});

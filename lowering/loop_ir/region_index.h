@@ -15,7 +15,7 @@ struct RegionIndex {
   ir::ExprRef base;     // null: 0
 };
 
-// scale * (an iteration variable) + base + constant, where scale > 0.
+// scale * (an iteration variable) + base + constant, in 64 bits, where scale > 0.
 struct ScaledIndex {
   size_t axis = RegionIndex::kNone;  // of the region, never kNone
   int64_t scale = 1, constant = 0;
@@ -54,8 +54,8 @@ class RegionIndexes {
   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets_;
 };
 
-// The load in `inside ? load : pad`, converted or not, whose condition says no more than that the load's indices are
-// inside of what it loads from; else null.
+// The load in `inside ? load : pad`, converted or not, whose condition says that the load's indices are inside of what
+// it loads from, each between 0 and its axis's extent, and nothing else; otherwise null.
 ir::ExprRef padded_load(const ir::Expr& expr);
 
 // Calls fn(load) on each load that is evaluated wherever `expr` is, or wherever there is something to load.

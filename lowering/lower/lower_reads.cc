@@ -180,9 +180,12 @@ void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* rea
   for (size_t i = 0; i + 1 < read->indices.size(); ++i)
     if (ir::mentions(read->indices[i], region.iters[last].var)) return;
   std::optional<ScaledIndex> row = region.indexes.scaled(read->indices.back());
-  if (!row || !row->is_dense()) return;
+  const bool rebuilt = row.has_value();  // else the index stays as it is
+  if (const auto simple = row ? std::nullopt : region.indexes.split(read->indices.back()); simple)
+    row = ScaledIndex{simple->axis, 1, 0, simple->base};
+  if (!row || row->axis != last || !row->is_dense()) return;
   const FragmentLayout part = part_of(*read, region.layout);
-  const bool windows = !tile && part.registers() == region.layout.registers();
+  const bool windows = rebuilt && !tile && part.registers() == region.layout.registers();
   if (!windows || std::abs(row->constant) > kFarthest) {
     if (row->scale != 1) return;
     if (row->constant) row->base = plus(row->base, int64(std::exchange(row->constant, 0)));
@@ -202,6 +205,12 @@ void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* rea
   read->indices.back() = plus(row->base, times(ir::make_var(region.iters[last].var), row->scale));
 }
 
+// Whether an access at most lies between an element of the window and this one.
+bool TileLowering::is_near(const RegionRead& read, int64_t element) {
+  return std::any_of(read.window.begin(), read.window.end(),
+                     [&](const auto& other) { return std::abs(other.second - element) <= read.width * read.stride; });
+}
+
 // One for those whose elements are not far from each other.
 void TileLowering::merge_windows(std::vector<RegionRead>* reads) {
   const auto joins = [](const RegionRead& one, const RegionRead& other) {
@@ -211,9 +220,7 @@ void TileLowering::merge_windows(std::vector<RegionRead>* reads) {
       return false;
     const ExprRef &a = one.row->base, &b = other.row->base;
     if (a ? !b || !ir::same(a, b) : b != nullptr) return false;
-    return std::any_of(one.window.begin(), one.window.end(), [&](const auto& element) {
-      return std::abs(element.second - other.row->constant) <= one.width * one.stride;
-    });
+    return is_near(one, other.row->constant);
   };
   for (size_t i = 0; i < reads->size(); ++i)
     for (size_t j = 0; j < reads->size() && !(*reads)[i].window.empty(); ++j) {
@@ -240,6 +247,7 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   widen(*region, tile, &read);
   const auto equal = std::find_if(region->reads.begin(), region->reads.end(), [&](const RegionRead& one) {
     return !one.value && !one.matrices && one.load->buffer == tensor && one.window.empty() == read.window.empty() &&
+           (read.window.empty() || is_near(one, read.window[0].second)) &&
            std::equal(one.indices.begin(), one.indices.end(), read.indices.begin(), ir::same);
   });
   read.padded = region->padded.count(load.get()) != 0;

@@ -310,6 +310,7 @@ class TileLowering {
     int64_t begin, end;
   };
   static Elements elements_of(const RegionRead& read, int64_t count);
+  static bool is_near(const RegionRead& read, int64_t element);
   static void merge_windows(std::vector<RegionRead>* reads);
   // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
   // of the first.

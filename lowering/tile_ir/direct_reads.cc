@@ -197,7 +197,6 @@ class Rewriter {
       inside = inside ? ir::make_typed(ir::Op::kAnd, {inside, condition}) : condition;
     };
     for (size_t axis = 0; copy.src.pad && axis < indices.size(); ++axis) {
-      if (copy.src.axes[axis].kind == AxisSpec::Kind::kWhole) continue;
       require(ir::make_typed(ir::Op::kGe, {indices[axis], ir::make_int(0, ir::DType::I64)}));
       require(ir::make_typed(ir::Op::kLt, {indices[axis], from->shape[axis]}));
     }

@@ -16,6 +16,8 @@ namespace {
 using ir::ExprKind;
 using ir::ExprRef;
 
+constexpr int64_t kMostBytes = 64 * 1024;  // of all such tiles, so that a few blocks share a multiprocessor
+
 // How regions read a fragment.
 struct Reads {
   bool others = false;  // in ways that a thread needs several elements at once for
@@ -123,6 +125,7 @@ ir::Kernel turned_tiles(const ir::Kernel& kernel) {
   Regions regions(kernel.body);
   const Copies copies(kernel.body);
   Tiles tiles;
+  int64_t bytes = 0;
   for (const ir::Stmt& stmt : kernel.body) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl || decl->buffer->scope != ir::Scope::kFragment) continue;
@@ -132,7 +135,12 @@ ir::Kernel turned_tiles(const ir::Kernel& kernel) {
     if (!copy || ir::bits(copy->src.buffer->type.dtype) < 8) continue;
     auto tile = std::make_shared<ir::Buffer>(*decl->buffer);
     tile->scope = ir::Scope::kShared;
-    tile->type.dtype = copy->src.buffer->type.dtype;
+    if (const ir::DType held = copy->src.buffer->type.dtype; ir::bits(held) <= ir::bits(tile->type.dtype))
+      tile->type.dtype = held;
+    int64_t size = ir::bits(tile->type.dtype) / 8;
+    for (const ExprRef& extent : tile->shape) size *= extent->int_value;
+    if (bytes + size > kMostBytes) continue;
+    bytes += size;
     tiles[decl->buffer.get()] = std::move(tile);
   }
   if (tiles.empty()) return kernel;

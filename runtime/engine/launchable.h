@@ -28,6 +28,8 @@ struct LaunchSettings {
   // Of a tuning in the background: the part of the device's time that its runs may take, and what ends it.
   double share = 1;
   const std::atomic<bool>* cancelled = nullptr;
+  // What the policy serves is made, and nothing else: no key is filed to be tuned, and the next launch asks anew.
+  bool quiet = false;
 
   // What of the settings a signature tells apart.
   uint32_t mode() const { return mode(policy); }

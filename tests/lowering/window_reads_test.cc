@@ -69,6 +69,30 @@ TEST_CASE("a filter along rows loads an access in front and one behind") {
   CHECK(has(text, "raw[j_v + 9]"));
 }
 
+TEST_CASE("elements far from each other share no window, and places of 32 bits are left as they are") {
+  const auto sum = [](const std::string& one, const std::string& other) {
+    return loops_of("X: f16[R, W], h: i32, Y: out f16[R, W]",
+                    "grid r < R, w < ceildiv(W, 1024)\n{\n"
+                    "  fragment y: f32[1024]\n  parallel j < 1024 { let c = w*1024 + j\n    y[j] = X[r, " +
+                        one + "] + X[r, " + other + "] }\n  Y[r, w*1024 +: 1024] = y\n}\n");
+  };
+  CHECK(count(sum("c - 31", "c + 31"), "+: 8], X[") == 4);
+  CHECK(count(sum("c - 1", "c + 1"), "+: 8], X[") == 3);
+  CHECK(count(sum("i32(c) + h*8 + 1", "i32(c) + 1"), "+: 8], X[") == 0);
+}
+
+TEST_CASE("a condition that states some bounds alone stands for itself") {
+  const std::string text = loops_of("X: f16[N], Y: out f16[N]", R"(grid n < ceildiv(N, 1024)
+{
+  fragment y: f32[1024]
+  parallel j < 1024 { let i = n*1024 + j - 1024
+    y[j] = i >= 0 ? X[i] : 5.0 }
+  Y[n*1024 +: 1024] = y
+}
+)");
+  CHECK(!has(text, "inside"));
+}
+
 TEST_CASE("rows that a table names are loaded by vectors") {
   const std::string text = loops_of("X: f16[V, D], at: i32[R], Y: out f16[R, D]", R"(grid r < ceildiv(R, 16)
 {

@@ -115,8 +115,11 @@ Status KernelHandle::launch_another(const Specialisation& failed, const BoundArg
 Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& arguments, std::span<const Arg> args,
                                                    const LaunchSettings& settings, Signature& signature, void* stream) {
   bool forms_decided = true;
+  const bool quiet = settings.quiet && settings.policy == tuner::Policy::kBackground;
   if (forms_ && !settings.has_configuration) {
-    KACHEL_ASSIGN(const OtherForms::Serving serving, forms_->serving(arguments, args, settings, signature, stream));
+    LaunchSettings own = settings;
+    if (quiet) own.policy = tuner::Policy::kOff;
+    KACHEL_ASSIGN(const OtherForms::Serving serving, forms_->serving(arguments, args, own, signature, stream));
     if (serving.program || serving.alone) return Served{serving.program, serving.alone};
     forms_decided = serving.decided;
   }
@@ -137,7 +140,7 @@ Result<KernelHandle::Served> KernelHandle::resolve(const BoundArguments& argumen
   const Served served{nullptr, outcome.specialisation, !outcome.specialisation || (outcome.decided && forms_decided)};
   if (!outcome.specialisation) return served;
   outcome.specialisation->pin();
-  if (settings.has_configuration) return served;
+  if (settings.has_configuration || (quiet && !served.decided)) return served;
   bool kept = table_.publish(signature, outcome.specialisation);
   Signature alike[std::size(kServedAlike)];
   if (served.decided)

@@ -19,7 +19,8 @@ namespace {
 // Without what belongs to a tuning.
 LaunchSettings quiet(const LaunchSettings& settings) {
   LaunchSettings made = settings;
-  if (made.policy != tuner::Policy::kCachedOnly) made.policy = tuner::Policy::kOff;
+  made.quiet = true;
+  if (made.policy == tuner::Policy::kBlocking) made.policy = tuner::Policy::kOff;
   return made;
 }
 
