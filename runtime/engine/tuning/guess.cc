@@ -87,6 +87,12 @@ Guess guess(PlanBuilder& plans, Device& device, const KernelModel& model, const 
     return within(at, kReadyBand) && plans.is_built({device, model, point, candidates[indices[at]]});
   });
   Guess guessed;
+  // What a program's first launch has compiled ahead is not to be compiled again in another configuration.
+  if (first == places.end() && passing)
+    first = std::find_if(places.begin(), places.end(), [&](size_t at) {
+      return within(at, kPassingBand) &&
+             plans.is_built({device, model, point, candidates[indices[at]], true, false, true});
+    });
   if (first == places.end() && passing)
     for (auto at = places.begin(); at != places.end(); ++at)
       if (within(*at, kPassingBand) &&

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "runtime/engine/specialise/configurations.h"
 #include "tests/runtime/engine/engine_fixture.h"
 
@@ -96,6 +98,35 @@ TEST_CASE("in the background what is compiled sooner serves until the key is tun
   // What is compiled ahead is the best, since nobody waits; and nothing is quicker than what is there.
   REQUIRE(kernel->compile(args, fixture.settings(Policy::kBackground), 1).ok());
   CHECK(has(served(Policy::kBackground), chosen));
+}
+
+TEST_CASE("in the background what is there in its compact form goes on serving") {
+  Guessing fixture;
+  fixture.has_compact_form = true;
+  auto kernel = fixture.kernel();
+  HostTensorF32 a({2000, 1000}, 1), c({2000, 1000}, 0);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+  BoundArguments arguments;
+  REQUIRE(kernel->bind_arguments(args, arguments).ok());
+  Engine& engine = *fixture.engine();
+  Device& device = **engine.devices().get(kFakeRef);
+  const KernelModel& model = kernel->model();
+  const Point point = point_of(model, arguments);
+  auto candidates = admitted_configurations(model, device.properties(), point, arguments.inputs());
+  REQUIRE(candidates.ok());
+  std::vector<std::pair<double, TunableValues>> predicted;
+  for (const TunableValues& values : *candidates)
+    predicted.push_back({engine.plans().predict({device, model, point, values}, arguments)->time.ns, values});
+  std::sort(predicted.begin(), predicted.end());
+  const auto& [time, second] = predicted[1];
+  REQUIRE(time < 1.4 * predicted[0].first);
+  const auto served = [&](Policy policy) {
+    return *kernel->explain(args, fixture.settings(policy), ExplainWhat::kConfiguration);
+  };
+  CHECK(served(Policy::kBackground) != configuration_text(model, second));
+  REQUIRE(engine.plans().get({device, model, point, second, true, false, true}).ok());
+  CHECK(served(Policy::kBackground) == configuration_text(model, second));
+  CHECK(served(Policy::kOff) != configuration_text(model, second));
 }
 
 // Under the thread sanitizer six lowerings take longer than a guess may.
