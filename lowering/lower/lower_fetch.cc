@@ -52,8 +52,8 @@ ExprRef TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, con
 }
 
 // Words of eight 4-bit integers in front of the region: four lanes load the same, since each needs a pair of it.
-TileLowering::HeldRead TileLowering::fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters,
-                                                 const FragmentLayout& layout, const std::vector<std::string>& names) {
+HeldRead TileLowering::fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters,
+                                   const FragmentLayout& layout, const std::vector<std::string>& names) {
   const FragmentLayout part = part_of(read, layout).merged();
   const ir::BufferRef held =
       temporary(read.load->buffer->name + "_words", ir::DType::U8, ir::Scope::kRegister, kWordBytes * part.registers());

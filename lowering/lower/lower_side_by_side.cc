@@ -19,10 +19,6 @@ namespace {
 constexpr int64_t kBytesAtOnce = 64;  // that a thread waits for, each element in a register of its own
 constexpr int64_t kMostSideBySide = 8;
 
-bool is_input(const ir::Buffer& buffer) {
-  return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
-}
-
 }  // namespace
 
 // Each thread works in its own registers, on what it reads of tensors that nothing writes.
@@ -37,7 +33,7 @@ int64_t TileLowering::side_by_side(const ir::ForStmt& loop) const {
     if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
       const ir::BufferRef& from = copy->src.buffer;
       if (copy->atomic != ir::AtomicOp::kNone || !is_own(copy->dst.buffer) || !is_whole(copy->dst)) return 1;
-      if (is_input(*from))
+      if (is_unwritten(*from))
         bytes += 4 * placements_.at(copy->dst.buffer.get()).fragment->registers();
       else if (!is_own(from) || !is_whole(copy->src))
         return 1;
@@ -48,7 +44,7 @@ int64_t TileLowering::side_by_side(const ir::ForStmt& loop) const {
       });
       for_each_node(region->body, [&](const ExprRef& node) {
         own &= node->kind != ir::ExprKind::kReduce;  // threads meet there
-        if (node->kind == ir::ExprKind::kLoad) own &= is_input(*node->buffer) || is_own(node->buffer);
+        if (node->kind == ir::ExprKind::kLoad) own &= is_unwritten(*node->buffer) || is_own(node->buffer);
       });
       if (!own) return 1;
     } else {

@@ -9,6 +9,7 @@
 
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/loop_ir/region_index.h"
+#include "lowering/lower/region_read.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -270,33 +271,8 @@ class TileLowering {
   ir::ExprRef panel_offset(const Placement& placement, const std::vector<ir::ExprRef>& indices) const;
   static ir::ExprRef rounded(const ir::ExprRef& value, ir::DType to);  // a cast, left out where it changes nothing
 
-  // lower_reads.cc, lower_fetch.cc: what a region reads of tensors, loaded once and by neighbours.
-  struct RegionRead {
-    const ir::Expr* load;
-    std::vector<ir::ExprRef> indices;  // without names of the region's
-    std::vector<size_t> axes;          // of the region, by index that follows one
-    std::vector<int64_t> groups;       // by such an axis: so many neighbours read the same
-    int64_t width = 1;                 // iterations that one access serves
-    int64_t stride = 1;                // elements from an iteration's to the next one's
-    bool once = false;                 // in front of the region
-    bool ahead = false;                // and that an iteration of the pipeline before
-    bool matrices = false;             // there too, the tile as it lies, by ldmatrix
-    const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
-    ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
-    int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each
-
-    // Loads of elements near each other, and how far each is from where the indices say. Empty: `load`, just there.
-    std::vector<std::pair<const ir::Expr*, int64_t>> window;
-    bool padded = false;             // something else than 0 stands for what lies outside
-    std::optional<ScaledIndex> row;  // the last index, where an access serves several iterations
-
-    const ir::Expr* stands_for() const { return value ? value : load; }
-  };
-  struct HeldRead {
-    const RegionRead* read;
-    ir::BufferRef raw;  // the neighbours, or their bytes
-    ir::ExprRef first;  // the first one of these; null: 0
-  };
+  // lower_reads.cc, lower_read_choice.cc, lower_fetch.cc: what a region reads of tensors, loaded once and by
+  // neighbours.
   int64_t loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const;
   bool makes_operand(const ir::ForwardedRegion& region) const;  // of a product
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
@@ -306,12 +282,6 @@ class TileLowering {
   bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region);
   bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
-  struct Elements {
-    int64_t begin, end;
-  };
-  static Elements elements_of(const RegionRead& read, int64_t count);
-  static bool is_near(const RegionRead& read, int64_t element);
-  static void merge_windows(std::vector<RegionRead>* reads);
   // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
   // of the first.
   using PackedBody = std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&)>;

@@ -10,6 +10,7 @@
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
 #include "lowering/tile_ir/live_ranges.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -127,18 +128,15 @@ class Scheduler {
     bool known = true;
     ir::visit(expr, [&](const ir::ExprRef& node) {
       if (node->kind == ir::ExprKind::kVar) known &= !inner.count(node->var.get());
-      if (node->kind == ir::ExprKind::kLoad) known &= only_read(node->buffer);
+      if (node->kind == ir::ExprKind::kLoad) known &= is_unwritten(*node->buffer);
     });
     return known;
-  }
-  static bool only_read(const ir::BufferRef& buffer) {
-    return buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn;
   }
   bool tile_known_ahead(const ir::TileRef& ref, const std::set<const ir::Var*>& inner) const {
     bool known = known_ahead(ref.within_first, inner) && known_ahead(ref.within_length, inner);
     for (const ir::AxisSpec& axis : ref.axes) {
       known &= known_ahead(axis.start, inner);
-      if (axis.gather) known &= only_read(axis.gather->buffer) && tile_known_ahead(*axis.gather, inner);
+      if (axis.gather) known &= is_unwritten(*axis.gather->buffer) && tile_known_ahead(*axis.gather, inner);
     }
     return known;
   }
@@ -148,7 +146,7 @@ class Scheduler {
     const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
     if (from->scope != ir::Scope::kGlobal || to->scope != ir::Scope::kShared)
       return "it does not go from a tensor to a shared tile";
-    if (copy.atomic != ir::AtomicOp::kNone || !only_read(from)) return "the kernel writes its source";
+    if (copy.atomic != ir::AtomicOp::kNone || !is_unwritten(*from)) return "the kernel writes its source";
     if (from->type.dtype != to->type.dtype || ir::bits(from->type.dtype) < 8) return "its elements are converted";
     if (copy.src.pad) return "it is padded with another value than 0";
     if (!is_whole(copy.dst)) return "it fills a part of the tile";

@@ -22,17 +22,7 @@ using ir::ExprRef;
 
 // Windows that share most of their elements are read from memory of the block, where a thread finds them for several
 // iterations: of a filter of four taps, or of 3 x 3, each element is wanted four and nine times.
-constexpr int64_t kMostReads = 2, kAnyReads = int64_t{1} << 20;
-
-int64_t product(const std::vector<ExprRef>& shape) {
-  int64_t all = 1;
-  for (const ExprRef& extent : shape) all *= extent->int_value;
-  return all;
-}
-
-bool is_unwritten(const ir::Buffer& buffer) {
-  return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
-}
+constexpr int64_t kMostReads = 2;
 
 // A copy that says no more than where the fragment's elements are in the tensor.
 bool is_plain(const ir::CopyStmt& copy) {
@@ -146,7 +136,8 @@ class Rewriter {
         const ir::Buffer* tile = copy->dst.buffer.get();
         const ir::Block as_it_is(behind, body.end());
         ir::Block opened = open_windows(as_it_is, [tile](const ir::Buffer& buffer) { return &buffer == tile; });
-        if (suits(*tile, as_it_is, kAnyReads) || suits(*tile, opened, kMostReads)) {
+        const std::optional<int64_t> reads = direct_reads_of(*tile, opened);
+        if (direct_reads_of(*tile, as_it_is) || (reads && *reads < kMostReads * elements_of(*tile))) {
           copies_.emplace(tile, *copy);
           std::move(opened.begin(), opened.end(), behind);
           continue;
@@ -162,15 +153,15 @@ class Rewriter {
   bool reads_directly(const ir::Buffer* tile) const { return copies_.count(tile) != 0; }
 
  private:
-  // `most_reads`: of an element of the fragment.
-  bool suits(const ir::Buffer& tile, const ir::Block& behind, int64_t most_reads) const {
-    if (uses_of(&tile, kernel_.body) != uses_of(&tile, behind) + 1) return false;
+  // How often elements of the fragment would be read behind its copy; nothing: it stays.
+  std::optional<int64_t> direct_reads_of(const ir::Buffer& tile, const ir::Block& behind) const {
+    if (uses_of(&tile, kernel_.body) != uses_of(&tile, behind) + 1) return std::nullopt;
     for (const ir::Stmt& stmt : kernel_.body)
       if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node); decl && decl->buffer.get() == &tile && decl->init)
-        return false;
+        return std::nullopt;
     Uses uses(&tile);
     uses.block(behind);
-    return uses.suit() && uses.reads() < most_reads * product(tile.shape);
+    return uses.suit() ? std::optional(uses.reads()) : std::nullopt;
   }
   ExprRef expr(const ExprRef& root) const {
     return ir::rewrite(root, [this](const ExprRef& node) {

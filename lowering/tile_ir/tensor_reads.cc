@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowering/planted.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -12,7 +13,7 @@ using ir::ExprRef;
 
 std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIndexes& indexes, const ExprRef& load) {
   const ir::BufferRef& tensor = load->buffer;
-  if (tensor->scope != ir::Scope::kGlobal || tensor->direction != ir::Direction::kIn) return std::nullopt;
+  if (!is_unwritten(*tensor)) return std::nullopt;
   ir::Buffer tile{tensor->name + "_tile", ir::Scope::kShared, ir::Direction::kInOut, tensor->type, {}, tensor->loc};
   TensorRead read{load, nullptr, {}, {}};
   read.copy.src.buffer = tensor;

@@ -142,6 +142,16 @@ bool has_whole_axes(const ir::TileRef& slice) {
                      [](const ir::AxisSpec& axis) { return axis.kind == ir::AxisSpec::Kind::kWhole; });
 }
 
+bool is_unwritten(const ir::Buffer& buffer) {
+  return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
+}
+
+int64_t elements_of(const ir::Buffer& tile) {
+  int64_t all = 1;
+  for (const ir::ExprRef& extent : tile.shape) all *= extent->int_value;
+  return all;
+}
+
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {
   int64_t uses = 0;
   for (const ir::Stmt& stmt : body) {

@@ -54,6 +54,11 @@ void replace_blocks(ir::Stmt* stmt, const Fn& fn) {
   }
 }
 
+// Whether the kernel only reads it.
+bool is_unwritten(const ir::Buffer& buffer);
+// REQUIRES: constant extents.
+int64_t elements_of(const ir::Buffer& tile);
+
 // All of the tile, and whether a slice is written so: no ranges.
 ir::TileRef whole_tile(const ir::BufferRef& tile);
 bool has_whole_axes(const ir::TileRef& slice);

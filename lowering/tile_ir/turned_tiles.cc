@@ -137,8 +137,7 @@ ir::Kernel turned_tiles(const ir::Kernel& kernel) {
     tile->scope = ir::Scope::kShared;
     if (const ir::DType held = copy->src.buffer->type.dtype; ir::bits(held) <= ir::bits(tile->type.dtype))
       tile->type.dtype = held;
-    int64_t size = ir::bits(tile->type.dtype) / 8;
-    for (const ExprRef& extent : tile->shape) size *= extent->int_value;
+    const int64_t size = elements_of(*tile) * ir::bits(tile->type.dtype) / 8;
     if (bytes + size > kMostBytes) continue;
     bytes += size;
     tiles[decl->buffer.get()] = std::move(tile);

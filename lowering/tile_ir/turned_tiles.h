@@ -1,5 +1,5 @@
-// Tile IR to tile IR: a fragment that is copied from a tensor, and whose columns regions read along their rows, becomes a
-// shared tile of the tensor's type,
+// Tile IR to tile IR: a fragment that is copied from a tensor, and whose columns regions read along their rows, becomes
+// a shared tile, of the tensor's type if that is not the wider one,
 //
 //   fragment s: f32[64, 32]                              shared s: bf16[64, 32]
 //   s = x[t*64 +: 64, c*32 +: 32]                  ->    s = x[t*64 +: 64, c*32 +: 32]

@@ -173,8 +173,7 @@ Result<const Specialisation*> PlanBuilder::get(const Request& request) {
 
 Result<PlanBuilder::Soon> PlanBuilder::get_soon(const Request& request) {
   constexpr int kLeastMajor = 9;  // of those whose loops are parted
-  Request compact = request;
-  compact.compact = true;
+  const Request compact = request.in_compact_form();
   const bool other = request.may_compile && request.device.properties().compute_major >= kLeastMajor &&
                      !is_built(request) && is_other_code(request, compact);
   if (other)

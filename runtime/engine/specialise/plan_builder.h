@@ -59,6 +59,12 @@ class PlanBuilder {
     bool may_compile = true;  // false: kNotCached where that would be needed
     bool generic = false;     // by the generic lowering: the reference that candidates are compared with
     bool compact = false;     // lowering::Target::compact; kept in memory only
+
+    Request in_compact_form() const {
+      Request other = *this;
+      other.compact = true;
+      return other;
+    }
   };
   // Lives as long as the builder.
   Result<const Specialisation*> get(const Request& request);

@@ -83,15 +83,14 @@ Guess guess(PlanBuilder& plans, Device& device, const KernelModel& model, const 
   const auto within = [&](size_t at, double times) {
     return !forecasts[at].flawed && forecasts[at].ns <= times * forecasts[best].ns;
   };
-  auto first = std::find_if(places.begin(), places.end(), [&](size_t at) {
-    return within(at, kReadyBand) && plans.is_built({device, model, point, candidates[indices[at]]});
-  });
+  const auto request = [&](size_t at) { return PlanBuilder::Request{device, model, point, candidates[indices[at]]}; };
+  auto first = std::find_if(places.begin(), places.end(),
+                            [&](size_t at) { return within(at, kReadyBand) && plans.is_built(request(at)); });
   Guess guessed;
   // What a program's first launch has compiled ahead is not to be compiled again in another configuration.
   if (first == places.end() && passing)
     first = std::find_if(places.begin(), places.end(), [&](size_t at) {
-      return within(at, kPassingBand) &&
-             plans.is_built({device, model, point, candidates[indices[at]], true, false, true});
+      return within(at, kPassingBand) && plans.is_built(request(at).in_compact_form());
     });
   if (first == places.end() && passing)
     for (auto at = places.begin(); at != places.end(); ++at)

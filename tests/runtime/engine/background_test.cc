@@ -1,96 +1,17 @@
 // The policy background: what serves at once, what is tuned later, and on which memory.
-#include <condition_variable>
 #include <limits>
 #include <mutex>
 #include <thread>
 
-#include "tests/runtime/engine/engine_fixture.h"
+#include "tests/runtime/engine/background_fixture.h"
 
 namespace kachel::runtime {
 namespace {
 
 using tuner::Policy;
 
-constexpr int64_t kLong_ns = 60'000'000'000;
-
-// Holds tunings up where they report progress.
-class Gate {
- public:
-  void open() {
-    {
-      std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    changed_.notify_all();
-  }
-  bool pass() {
-    std::unique_lock lock(mutex_);
-    reached_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-    return true;
-  }
-  void wait_until_reached() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return reached_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false, reached_ = false;
-};
-
-// 32 x 16 is the fastest, not the first listed. Notes the tiles that serve callers, whose stream is the null one.
-class Background : public EngineFixture {
- public:
-  explicit Background(const std::string& store_path = "", const FakeOptions& device = {})
-      : EngineFixture(store_path, device) {
-    options.tune_budget_ns = 600'000'000'000;
-    options.progress = [this](const TuneProgress&) { return gate.pass(); };
-    cost = [this](int64_t bm, int64_t bn, const FakeLaunch& launch) -> int64_t {
-      std::lock_guard lock(mutex_);
-      if (!launch.stream) served_ = tile_of(launch.text), compact_ = launch.text.find("compact") != launch.text.npos;
-      const auto* slots = static_cast<const uint64_t*>(launch.params);
-      if (launch.stream) strange_ |= *reinterpret_cast<const float*>(slots[0]) != 1.5f;
-      return bm == 32 && bn == 16 ? 5'000 : 10'000 + bm + bn;
-    };
-  }
-  std::string served() {
-    std::lock_guard lock(mutex_);
-    return served_;
-  }
-  bool served_compact() {
-    std::lock_guard lock(mutex_);
-    return compact_;
-  }
-  bool read_strange_inputs() {
-    std::lock_guard lock(mutex_);
-    return strange_;
-  }
-  void settle() {
-    gate.open();
-    REQUIRE(engine()->background().wait(kLong_ns));
-  }
-  Gate gate;
-
- private:
-  std::mutex mutex_;
-  std::string served_;
-  bool compact_ = false, strange_ = false;
-};
-
-// Where loops are parted.
-struct Parted : Background {
-  Parted() : Background("", {.multiprocessors = 132, .compute_major = 9}) { has_compact_form = true; }
-  bool launched_compact(KernelHandle& kernel, Policy policy) {
-    REQUIRE(scale(kernel, 64, 64, policy).ok());
-    return served_compact();
-  }
-};
-
 TEST_CASE("a launch is served at once by the first listed, later by the winner") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
   CHECK(fixture.served() == "16, 16");
@@ -116,39 +37,8 @@ TEST_CASE("a launch is served at once by the first listed, later by the winner")
   CHECK(fixture.state().guards_intact());
 }
 
-TEST_CASE("a compact form serves until the winner does, and is not stored") {
-  Parted fixture;
-  auto kernel = fixture.kernel();
-  CHECK(fixture.launched_compact(*kernel, Policy::kBackground));
-  CHECK(fixture.launched_compact(*kernel, Policy::kBackground));
-  fixture.settle();
-  CHECK_FALSE(fixture.launched_compact(*kernel, Policy::kBackground));
-  CHECK(fixture.served() == "32, 16");
-  CHECK(fixture.engine()->stats().background_tunings == 1);
-  Parted other;
-  auto whole = other.kernel();
-  for (Policy policy : {Policy::kOff, Policy::kBackground})  // what is there need not be compiled
-    CHECK_FALSE(other.launched_compact(*whole, policy));
-  other.settle();
-}
-
-TEST_CASE("the whole form follows where there is no tuning") {
-  Parted fixture;
-  fixture.options.background_bytes = 4096;
-  auto kernel = fixture.kernel();
-  CHECK(fixture.launched_compact(*kernel, Policy::kBackground));
-  fixture.settle();
-  CHECK_FALSE(fixture.launched_compact(*kernel, Policy::kBackground));
-  CHECK(fixture.served() == "16, 16");
-  const EngineStats stats = fixture.engine()->stats();
-  CHECK(stats.background_failures == 1);
-  CHECK(stats.compiles == 2);
-  CHECK_FALSE(fixture.launched_compact(*kernel, Policy::kBackground));
-  CHECK(fixture.engine()->background().wait(0));
-}
-
 TEST_CASE("arguments may be overwritten and freed as soon as the call returns") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   {
     HostTensorF32 a({48, 36}, 1.5f), c({48, 36}, -1);
@@ -167,7 +57,7 @@ TEST_CASE("arguments may be overwritten and freed as soon as the call returns") 
 }
 
 TEST_CASE("copies of the arguments keep their facts") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   HostTensorF32 a({64, 64}, 1.5f), c({64, 64}, -1);
   a.arg.byte_offset = 4;  // no row begins at a multiple of 16 bytes
@@ -184,7 +74,7 @@ TEST_CASE("copies of the arguments keep their facts") {
 }
 
 TEST_CASE("a key whose copies are too large is left as it is served, and asked once") {
-  Background fixture;
+  BackgroundFixture fixture;
   fixture.options.background_bytes = 4096;
   std::vector<std::string> lines;
   fixture.options.log = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
@@ -202,7 +92,7 @@ TEST_CASE("a key whose copies are too large is left as it is served, and asked o
 }
 
 TEST_CASE("keys whose copies have no room yet are tuned when there is some") {
-  Background fixture;
+  BackgroundFixture fixture;
   fixture.options.background_bytes = 40'000;  // one launch's copies take 33792 bytes
   auto kernel = fixture.kernel();
   for (int64_t m : {64, 63, 62}) REQUIRE(fixture.scale(*kernel, m, 64, Policy::kBackground).ok());
@@ -219,7 +109,7 @@ TEST_CASE("keys whose copies have no room yet are tuned when there is some") {
 }
 
 TEST_CASE("a tuning that fails leaves what serves, and is not tried again") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   fixture.state().fail(FakeCall::kCreateStream, 1, Status(Code::kNoMemory, "no stream"));
   fixture.gate.open();
@@ -237,7 +127,7 @@ TEST_CASE("a tuning that fails leaves what serves, and is not tried again") {
 }
 
 TEST_CASE("a kernel that is released ends its tuning") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
   REQUIRE(fixture.scale(*kernel, 32, 64, Policy::kBackground).ok());
@@ -253,7 +143,7 @@ TEST_CASE("a kernel that is released ends its tuning") {
 }
 
 TEST_CASE("a tuning that waits for another one's of its key can be ended") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto first = fixture.kernel(), second = fixture.kernel();
   Status blocked;
   std::thread tunes([&] { blocked = fixture.scale(*first, 64, 64, Policy::kBlocking); });
@@ -271,7 +161,7 @@ TEST_CASE("what a tuning had measured when it was ended is not measured again") 
   TempDir dir;
   uint64_t measured = 0;
   {
-    Background fixture(dir.path());
+    BackgroundFixture fixture(dir.path());
     std::atomic<int> rounds{0};
     fixture.options.progress = [&](const TuneProgress& progress) {
       if (progress.phase == tuner::Phase::kMeasuring && ++rounds == 8) fixture.gate.pass();
@@ -288,7 +178,7 @@ TEST_CASE("what a tuning had measured when it was ended is not measured again") 
     CHECK(fixture.engine()->stats().tunings == 0);
   }
   CHECK(measured > 0);
-  Background fixture(dir.path());
+  BackgroundFixture fixture(dir.path());
   auto kernel = fixture.kernel();
   REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
   fixture.settle();
@@ -297,7 +187,7 @@ TEST_CASE("what a tuning had measured when it was ended is not measured again") 
 }
 
 TEST_CASE("shapes of one bucket are tuned once") {
-  Background fixture;
+  BackgroundFixture fixture;
   std::string text = kScale;
   text.replace(text.find("key M, N"), 8, "key bucket(M), N");
   auto kernel = fixture.kernel(text);
@@ -314,7 +204,7 @@ TEST_CASE("shapes of one bucket are tuned once") {
 }
 
 TEST_CASE("an unknown key is served as the nearest known one") {
-  Background fixture;
+  BackgroundFixture fixture;
   fixture.gate.open();
   auto kernel = fixture.kernel();
   for (Policy policy : {Policy::kBlocking, Policy::kOff}) {
@@ -336,7 +226,7 @@ TEST_CASE("an unknown key is served as the nearest known one") {
 }
 
 TEST_CASE("a capture is not disturbed") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   void* stream = reinterpret_cast<void*>(uintptr_t{0x77});
   fixture.state().set_capturing(stream, true);
@@ -354,7 +244,7 @@ TEST_CASE("a capture is not disturbed") {
 }
 
 TEST_CASE("prepare and bind leave their tuning to later as well") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   HostTensorF32 a({64, 64}, 1.5f), c({64, 64}, -1);
   Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
@@ -378,7 +268,7 @@ TEST_CASE("prepare and bind leave their tuning to later as well") {
 }
 
 TEST_CASE("a call bound on an empty grid has nothing to tune") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   HostTensorF32 a({0, 16}, 1.5f), c({0, 16}, -1);
   Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
@@ -391,7 +281,7 @@ TEST_CASE("a call bound on an empty grid has nothing to tune") {
 }
 
 TEST_CASE("callbacks of the background may freeze the engine and do not wait for themselves") {
-  Background fixture;
+  BackgroundFixture fixture;
   Engine* engine = nullptr;
   std::atomic<int> waited{0};
   fixture.options.progress = [&](const TuneProgress&) {
@@ -410,7 +300,7 @@ TEST_CASE("callbacks of the background may freeze the engine and do not wait for
 }
 
 TEST_CASE("a frozen engine tunes nothing and replaces nothing") {
-  Background fixture;
+  BackgroundFixture fixture;
   auto kernel = fixture.kernel();
   REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
   fixture.gate.wait_until_reached();
@@ -433,12 +323,12 @@ TEST_CASE("a frozen engine tunes nothing and replaces nothing") {
 TEST_CASE("decisions of the background are stored") {
   TempDir dir;
   {
-    Background fixture(dir.path());
+    BackgroundFixture fixture(dir.path());
     auto kernel = fixture.kernel();
     REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
     fixture.settle();
   }
-  Background fixture(dir.path());
+  BackgroundFixture fixture(dir.path());
   auto kernel = fixture.kernel();
   REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBackground).ok());
   CHECK(fixture.served() == "32, 16");
@@ -448,7 +338,7 @@ TEST_CASE("decisions of the background are stored") {
 }
 
 TEST_CASE("threads launch while their keys are tuned") {
-  Background fixture;
+  BackgroundFixture fixture;
   fixture.gate.open();
   auto kernel = fixture.kernel();
   (void)fixture.state();

@@ -1,0 +1,52 @@
+// What a region reads of a tensor, or of a tile whose rows are read as a tensor's are. See lower_reads.cc.
+#pragma once
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lowering/loop_ir/region_index.h"
+
+namespace kachel::lowering {
+
+// Of one access, and of the registers that fragments take, beyond which a region holds less in front of it.
+inline constexpr int64_t kWidestRead = 16, kFewRegisters = 96;
+inline constexpr int64_t kNibbles = 8;  // 4-bit integers that are loaded together
+
+struct RegionRead {
+  const ir::Expr* load;
+  std::vector<ir::ExprRef> indices;  // without names of the region's
+  std::vector<size_t> axes;          // of the region, by index that follows one
+  std::vector<int64_t> groups;       // by such an axis: so many neighbours read the same
+  int64_t width = 1;                 // iterations that one access serves
+  int64_t stride = 1;                // elements from an iteration's to the next one's
+  bool once = false;                 // in front of the region
+  bool ahead = false;                // and that an iteration of the pipeline before
+  bool matrices = false;             // there too, the tile as it lies, by ldmatrix
+  const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
+  ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
+  int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each
+
+  // Loads of elements near each other, and how far each is from where the indices say. Empty: `load`, just there.
+  std::vector<std::pair<const ir::Expr*, int64_t>> window;
+  bool padded = false;             // something else than 0 stands for what lies outside
+  std::optional<ScaledIndex> row;  // the last index, where an access serves several iterations
+
+  const ir::Expr* stands_for() const { return value ? value : load; }
+  // Of the row, counted from the first iteration's: whole accesses that hold what `count` iterations read.
+  struct Elements {
+    int64_t begin, end;
+  };
+  Elements elements(int64_t count) const;
+  // Whether an access at most lies between an element of the window and this one.
+  bool is_near(int64_t element) const;
+};
+struct HeldRead {
+  const RegionRead* read;
+  ir::BufferRef raw;  // the neighbours, or their bytes
+  ir::ExprRef first;  // the first one of these; null: 0
+};
+
+// One for those whose elements are not far from each other.
+void merge_windows(std::vector<RegionRead>* reads);
+
+}  // namespace kachel::lowering
