@@ -128,7 +128,7 @@ ExprRef Coordinates::covered(const ExprRef& count, const ExprRef& extent) {
 
 bool Coordinates::is_host_value(const ExprRef& expr) const {
   return !mentions(expr, [](const Expr& node) {
-    if (node.kind == ExprKind::kLoad || node.kind == ExprKind::kReduce) return true;
+    if (node.kind == ExprKind::kLoad || ir::is_reduction(node)) return true;
     return node.kind == ExprKind::kVar && node.var->kind != VarKind::kDim && node.var->kind != VarKind::kConst;
   });
 }

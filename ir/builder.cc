@@ -127,6 +127,12 @@ Ex min(const std::string& name, const Ex& extent, const std::function<Ex(Ex)>& b
   return reduce(ReduceOp::kMin, {{name, extent}}, [&](const std::vector<Ex>& j) { return body(j[0]); });
 }
 
+Ex scan(ReduceOp op, const std::string& name, const Ex& j, const Ex& extent, bool inclusive,
+        const std::function<Ex(Ex)>& body) {
+  const VarRef var = new_var(VarKind::kReduce, name);
+  return make_scan(op, {var, extent.ref()}, body(Ex(var)).ref(), j.ref(), inclusive);
+}
+
 Axis range(const Ex& first, const Ex& length) {
   Axis axis;
   axis.kind = AxisSpec::Kind::kRange;

@@ -74,6 +74,9 @@ Ex reduce(ReduceOp op, const Extents& extents, const std::function<Ex(const std:
 Ex sum(const std::string& name, const Ex& extent, const std::function<Ex(Ex)>& body);
 Ex max(const std::string& name, const Ex& extent, const std::function<Ex(Ex)>& body);
 Ex min(const std::string& name, const Ex& extent, const std::function<Ex(Ex)>& body);
+// `sum[k <= j](body(k))`, without `inclusive` `sum[k < j](body(k))`. j: an index of the region, whose extent is given.
+Ex scan(ReduceOp op, const std::string& name, const Ex& j, const Ex& extent, bool inclusive,
+        const std::function<Ex(Ex)>& body);
 
 class Buf;
 

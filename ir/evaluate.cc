@@ -45,6 +45,7 @@ Result<Scalar> value_of(const ExprRef& expr, const HostEnv& env) {
     case ExprKind::kLoad:
       return invalid(fmt::format("`{}` is in device memory and has no value on the host", expr->buffer->name));
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       return invalid("a reduction has no value on the host");
   }
   return internal("no such expression");

@@ -125,6 +125,20 @@ ExprRef make_reduce(ReduceOp op, std::vector<IterVar> iters, ExprRef body, Loc l
   return expr;
 }
 
+ExprRef make_scan(ReduceOp op, IterVar iter, ExprRef body, ExprRef index, bool inclusive, Loc loc) {
+  auto expr = node(ExprKind::kScan, loc);
+  expr->reduce = op;
+  expr->inclusive = inclusive;
+  expr->iters = {std::move(iter)};
+  expr->typed = body->typed;
+  expr->type = body->type;
+  expr->args = {std::move(body), std::move(index)};
+  return expr;
+}
+
+bool is_reduction(const Expr& expr) {
+  return expr.kind == ExprKind::kReduce || expr.kind == ExprKind::kScan;
+}
 bool is_const(const ExprRef& expr) {
   return expr->kind <= ExprKind::kBool;
 }
@@ -159,7 +173,8 @@ bool same(const ExprRef& a, const ExprRef& b) {
       if (a->buffer != b->buffer) return false;
       break;
     case ExprKind::kReduce:
-      if (a->reduce != b->reduce) return false;
+    case ExprKind::kScan:
+      if (a->reduce != b->reduce || a->inclusive != b->inclusive) return false;
       for (size_t i = 0; i < a->iters.size(); ++i)
         if (a->iters[i].var != b->iters[i].var || !same(a->iters[i].extent, b->iters[i].extent)) return false;
       break;

@@ -146,22 +146,25 @@ struct IterVar {
   ExprRef extent;  // compile-time
 };
 
-enum class ExprKind : uint8_t { kInt, kFloat, kBool, kVar, kApply, kCast, kLoad, kReduce };
+enum class ExprKind : uint8_t { kInt, kFloat, kBool, kVar, kApply, kCast, kLoad, kReduce, kScan };
 
 struct Expr {
   ExprKind kind;
   bool typed = false;
-  bool approx = false;      // kApply: the fast variant of a function
-  DType type = DType::I64;  // compute type; meaningful where typed
-  Op op = Op::kAdd;         // kApply
-  ReduceOp reduce = ReduceOp::kSum;
-  int64_t int_value = 0;       // kInt; kBool as 0 or 1. U64 constants are stored as their bit pattern
-  double float_value = 0;      // kFloat
-  VarRef var;                  // kVar
-  BufferRef buffer;            // kLoad
-  TypeRef cast_type;           // kCast: the value is rounded to it, then held in its compute type
-  std::vector<IterVar> iters;  // kReduce
-  std::vector<ExprRef> args;   // kApply operands; kCast, kReduce: the one operand; kLoad: one index an axis
+  bool approx = false;               // kApply: the fast variant of a function
+  DType type = DType::I64;           // compute type; meaningful where typed
+  Op op = Op::kAdd;                  // kApply
+  ReduceOp reduce = ReduceOp::kSum;  // kReduce, kScan
+  bool inclusive = false;            // kScan: the element at args[1] is one of them
+  int64_t int_value = 0;             // kInt; kBool as 0 or 1. U64 constants are stored as their bit pattern
+  double float_value = 0;            // kFloat
+  VarRef var;                        // kVar
+  BufferRef buffer;                  // kLoad
+  TypeRef cast_type;                 // kCast: the value is rounded to it, then held in its compute type
+  std::vector<IterVar> iters;        // kReduce; kScan: one, with the extent of the region's index
+  // kApply: the operands; kCast, kReduce: the one; kLoad: one index an axis; kScan: the operand, and the region's index
+  // up to which it is reduced.
+  std::vector<ExprRef> args;
   Loc loc;
 };
 
@@ -178,14 +181,17 @@ ExprRef make_typed(Op op, std::vector<ExprRef> args, bool approx = false);
 ExprRef make_cast(TypeRef type, ExprRef arg, Loc loc = {});  // typed when arg is typed and `type` concrete
 ExprRef make_load(BufferRef buffer, std::vector<ExprRef> indices, Loc loc = {});  // typed when the buffer is concrete
 ExprRef make_reduce(ReduceOp op, std::vector<IterVar> iters, ExprRef body, Loc loc = {});
+// `sum[k <= j](body)`, without `inclusive` `sum[k < j](body)`. The body does not depend on j, a kVar.
+ExprRef make_scan(ReduceOp op, IterVar iter, ExprRef body, ExprRef index, bool inclusive, Loc loc = {});
 
+bool is_reduction(const Expr& expr);              // kReduce or kScan
 bool is_const(const ExprRef& expr);               // kInt, kFloat or kBool
 bool is_int(const ExprRef& expr, int64_t value);  // the integer constant `value`
 // Equal structure, same variables and buffers; Loc is ignored.
 bool same(const ExprRef& a, const ExprRef& b);
 
 // Rebuilds an expression bottom-up: `fn` gets each node with its children already rebuilt and returns its replacement
-// (the same pointer to keep it). Variables bound by kReduce are passed through untouched.
+// (the same pointer to keep it). Variables bound by kReduce and kScan are passed through untouched.
 template <class Fn>
 ExprRef rewrite(const ExprRef& expr, const Fn& fn);
 // Calls fn on every node, parents first.

@@ -91,7 +91,7 @@ ExprRef Instantiator::value(const ExprRef& expr) {
       return found != values_.end() ? found->second : node;
     }
     if (node->kind == ExprKind::kLoad) return make_load(find(node->buffer), node->args, node->loc);
-    if (node->kind == ExprKind::kReduce)
+    if (is_reduction(*node))
       for (const IterVar& iter : node->iters) extent(iter.extent, "a reduction", node->loc);
     return node;
   });

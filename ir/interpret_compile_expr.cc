@@ -1,5 +1,6 @@
 #include <bit>
 #include <cassert>
+#include <optional>
 
 #include "ir/concrete.h"
 #include "ir/interpreter_compiler.h"
@@ -60,6 +61,7 @@ int InterpreterCompiler::expr(const ExprRef& expr) {
     case ExprKind::kLoad:
       return load(expr);
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       return reduce(expr);
     case ExprKind::kCast: {
       Instruction cast{Instruction::Kind::kCast};
@@ -148,24 +150,38 @@ int InterpreterCompiler::reduce(const ExprRef& expr) {
   code_ = outer;
   --reductions_;
   uint64_t dependence = dependence_[info.body.slot] & ~own;
-  uint64_t all = region_.size() < 64 ? (uint64_t{1} << region_.size()) - 1 : 0;
-  if (in_region_ && (dependence & ~all) == 0 && (dependence != all || reductions_ > 0)) {
-    int64_t size = 1;
-    for (size_t i = 0; i < region_.size() && size <= kLargestTable; ++i) {
-      if ((dependence >> i & 1) == 0) continue;
-      info.depends.push_back(region_[i]);
-      size *= region_[i].extent;
-    }
-    if (size <= kLargestTable) {
-      info.memoised = true;
-      info.table = program_.table_sizes.size();
-      program_.table_sizes.push_back(static_cast<size_t>(size));
-    }
+  const bool scan = expr->kind == ExprKind::kScan;
+  if (scan) {
+    info.index = this->expr(expr->args[1]);
+    info.inclusive = expr->inclusive;
+    dependence |= dependence_[info.index];
   }
+  memoise(dependence, &info);
   program_.reduces.push_back(std::move(info));
-  Instruction instruction{Instruction::Kind::kReduce};
+  Instruction instruction{scan ? Instruction::Kind::kScan : Instruction::Kind::kReduce};
   instruction.a = static_cast<int>(program_.reduces.size()) - 1;
   return emit(instruction, dependence);
+}
+
+void InterpreterCompiler::memoise(uint64_t dependence, ReduceInfo* info) {
+  const uint64_t all = region_.size() < 64 ? (uint64_t{1} << region_.size()) - 1 : 0;
+  const bool again = dependence != all || reductions_ > 0 || info->index >= 0;  // wanted more than once
+  if (!in_region_ || (dependence & ~all) != 0 || !again) return;
+  int64_t size = 1;
+  std::optional<SlotExtent> last;
+  for (size_t i = 0; i < region_.size() && size <= kLargestTable; ++i) {
+    if ((dependence >> i & 1) == 0) continue;
+    if (region_[i].slot == info->index)
+      last = region_[i];
+    else
+      info->depends.push_back(region_[i]);
+    size *= region_[i].extent;
+  }
+  if (last) info->depends.push_back(*last);
+  if (size > kLargestTable) return;
+  info->memoised = true;
+  info->table = program_.table_sizes.size();
+  program_.table_sizes.push_back(static_cast<size_t>(size));
 }
 
 Value InterpreterCompiler::value(const ExprRef& expr) {

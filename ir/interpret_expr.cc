@@ -11,10 +11,6 @@ uint64_t bits_of(int64_t value) {
   return static_cast<uint64_t>(value);
 }
 
-Cell undecided_integer() {
-  return Cell::integer(0, kUndecided);
-}
-
 }  // namespace
 
 void Interpreter::evaluate(const Code& code) {
@@ -51,6 +47,11 @@ void Interpreter::evaluate(const Code& code) {
         break;
       case Kind::kReduce: {
         Cell result = reduce(program_.reduces[static_cast<size_t>(instruction.a)]);
+        at(instruction.dst) = result;
+        break;
+      }
+      case Kind::kScan: {
+        Cell result = scan(program_.reduces[static_cast<size_t>(instruction.a)]);
         at(instruction.dst) = result;
         break;
       }
@@ -185,66 +186,6 @@ Cell Interpreter::load(const LoadInfo& info) {
   if (info.forward >= 0 && forward_set_[static_cast<size_t>(info.forward)])
     return at(program_.forwards[static_cast<size_t>(info.forward)].slot);
   return load_memory(info);
-}
-
-Cell Interpreter::reduce(const ReduceInfo& info) {
-  if (!info.memoised) return reduce_now(info);
-  size_t index = 0;
-  for (const SlotExtent& depends : info.depends)
-    index = index * static_cast<size_t>(depends.extent) + static_cast<size_t>(at(depends.slot).i);
-  Table& table = tables_[info.table];
-  if (table.serials[index] != serial_) {
-    table.values[index] = reduce_now(info);
-    table.serials[index] = serial_;
-  }
-  return table.values[index];
-}
-
-// The sum of n floats in any order: every addition rounds a partial sum of at most the sum of magnitudes.
-Cell Interpreter::reduce_now(const ReduceInfo& info) {
-  int64_t count = 1;
-  for (const SlotExtent& iter : info.iters) {
-    count *= iter.extent;
-    at(iter.slot) = Cell::integer(0);
-  }
-  if (!spend(count * static_cast<int64_t>(info.body.code.size() + 1))) return Cell::undecided();
-  const bool floats = info.type == DType::F32;
-  const bool sums = info.op == ReduceOp::kSum;
-  Op integer = sums ? Op::kAdd : info.op == ReduceOp::kMax ? Op::kMax : Op::kMin;
-  Cell result = Cell::integer(0);
-  double magnitude = 0, finite = 0;
-  for (int64_t step = 0; step < count; ++step) {
-    evaluate(info.body.code);
-    const Cell& value = at(info.body.slot);
-    if (std::isfinite(value.v)) finite += std::abs(value.v) + value.e;
-    if (step == 0) {
-      result = value;
-      magnitude = std::abs(value.v) + value.e;
-    } else if (!floats) {
-      double e = result.e + value.e;
-      result = Cell::integer(integer_op(integer, info.type, result.i, value.i), e);
-    } else if (sums) {
-      result = Cell::of(result.v + value.v, result.e + value.e);
-      magnitude += std::abs(value.v) + value.e;
-    } else {
-      result = info.op == ReduceOp::kMax ? maximum(result, value) : minimum(result, value);
-    }
-    for (size_t axis = info.iters.size(); axis-- > 0;) {
-      Cell& index = at(info.iters[axis].slot);
-      if (++index.i < info.iters[axis].extent) break;
-      index.i = 0;
-    }
-  }
-  if (!floats) return result.e == 0 ? result : undecided_integer();
-  if (!sums || count == 1) return result;
-  if (result.e == kUndecided) return Cell::undecided();
-  // An infinity meets the opposite one where the finite terms may overflow to it.
-  if (std::isinf(result.v) && finite * (1 + static_cast<double>(count) * 0x1p-23) > kLargestF32)
-    return Cell::undecided();
-  if (!std::isfinite(result.v)) return Cell::exact(result.v);
-  double roundings = static_cast<double>(count - 1);
-  double e = result.e + roundings * 0x1p-24 * magnitude * (1 + roundings * 0x1p-24) * (1 + 0x1p-20);
-  return magnitude + e <= kLargestF32 ? Cell::of(result.v, e) : Cell::undecided();
 }
 
 }  // namespace kachel::ir

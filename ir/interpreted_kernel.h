@@ -22,6 +22,7 @@ struct Instruction {
     kCast,    // from compute type `type` to `to`
     kLoad,    // a is a number in InterpretedKernel::loads
     kReduce,  // a is a number in InterpretedKernel::reduces
+    kScan,    // the same
     kMove,
   } kind;
   Op op = Op::kAdd;
@@ -60,7 +61,11 @@ struct ReduceInfo {
   DType type;
   std::vector<SlotExtent> iters;
   Value body;
-  // Where the value depends on some of the region's variables only, one value for each of their combinations.
+  // kScan: of the region's index, which has the extent of the one variable.
+  int index = -1;
+  bool inclusive = false;
+  // Where the value depends on some of the region's variables only, one value for each of their combinations; of kScan
+  // the region's index comes last.
   bool memoised = false;
   std::vector<SlotExtent> depends;
   size_t table = 0;  // in InterpretedKernel::table_sizes

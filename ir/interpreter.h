@@ -51,6 +51,7 @@ class Interpreter {
   bool offset_of(const LoadInfo& info, int64_t& offset, bool& unknown);
   Cell reduce(const ReduceInfo& info);
   Cell reduce_now(const ReduceInfo& info);
+  Cell scan(const ReduceInfo& info);
 
   // interpret_region.cc
   void region(const Node& node);

@@ -34,6 +34,7 @@ class InterpreterCompiler {
   int apply(const ExprRef& expr);
   int load(const ExprRef& expr);
   int reduce(const ExprRef& expr);
+  void memoise(uint64_t dependence, ReduceInfo* info);
   LoadInfo load_info(const BufferRef& buffer, const std::vector<ExprRef>& indices);
   Value value(const ExprRef& expr);
   int tile(const TileRef& ref);

@@ -220,6 +220,16 @@ Scalar convert(const Scalar& value, DType to) {
   return result;
 }
 
+int64_t least_integer(DType type) {
+  return type == DType::I32 ? INT32_MIN : type == DType::I64 ? INT64_MIN : 0;
+}
+int64_t greatest_integer(DType type) {
+  return type == DType::I32   ? INT32_MAX
+         : type == DType::U32 ? int64_t{UINT32_MAX}
+         : type == DType::I64 ? INT64_MAX
+                              : -1;
+}
+
 int64_t integer_op(Op op, DType type, int64_t a, int64_t b, int64_t c) {
   const bool sign = is_signed(type);
   const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);

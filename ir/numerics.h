@@ -44,6 +44,10 @@ void store_element(DType type, void* data, int64_t index, const Scalar& value);
 // The one conversion table of casts, stores and tile copies: the value is rounded to `to` and held in its compute type.
 Scalar convert(const Scalar& value, DType to);
 
+// Of I32, U32, I64 or U64, as Scalar::i holds it.
+int64_t least_integer(DType type);
+int64_t greatest_integer(DType type);
+
 // `op` on integers of compute type `type`, or on bools: comparisons and logic give 0 or 1. Missing operands are 0.
 int64_t integer_op(Op op, DType type, int64_t a, int64_t b = 0, int64_t c = 0);
 // `op` on f32. Exactly defined operations are rounded once; the others are the float64 result rounded to f32.

@@ -152,7 +152,11 @@ bool Parser::iters(std::vector<IterVar>& out, VarKind kind) {
   do {
     std::string name;
     Loc loc;
-    if (!new_name("an index", name, loc) || !expect("<", "the name of an index")) return false;
+    if (!new_name("an index", name, loc)) return false;
+    if (kind == VarKind::kReduce && at("<="))
+      return fail("`<=` in a reduction stands before an index of the `parallel` around it",
+                  "write `sum[k <= j](...)` for an index j of the region, alone; else `k < n`");
+    if (!expect("<", "the name of an index")) return false;
     ExprRef extent = expr();
     if (!extent) return false;
     auto var = std::make_shared<const Var>(Var{kind, name, {DType::I64, nullptr}, loc});
@@ -175,8 +179,10 @@ bool Parser::parallel(Block& body) {
   if (ok && !at("{")) ok = expect("{", "the indices of `parallel`");
   if (ok || recover_to_brace()) {
     bool outer = std::exchange(in_parallel_, true);
+    std::vector<IterVar> outer_region = std::exchange(region_, stmt.iters);
     stmt.body = block();
     in_parallel_ = outer;
+    region_ = std::move(outer_region);
     ok = true;
   }
   leave_scope(scope);

@@ -130,6 +130,8 @@ class Parser {
   ExprRef call(size_t first, bool approx);
   ExprRef cast(TypeRef type, size_t first);
   ExprRef reduction(size_t first);
+  const IterVar* scanned_index() const;
+  ExprRef scan(ReduceOp op, const IterVar& index, size_t first);
   bool arguments(std::vector<ExprRef>& args, int& height);
 
   size_t at_ = 0;
@@ -139,6 +141,7 @@ class Parser {
   int depth_ = 0, nodes_ = 0;
   int height_ = 0;  // of the expression that was read last
   bool in_parallel_ = false;
+  std::vector<IterVar> region_;  // indices of the `parallel` that is read
   std::vector<Guard> guards_;  // around the call that is read
   std::unordered_map<std::string, Entity> names_;
   std::vector<std::string> order_;     // of declaration, to leave scopes

@@ -80,6 +80,7 @@ std::vector<Diagnostic> verify(const Module& module) {
       check_access(kernel, found);
       check_writes(kernel, found);
       check_expansion(kernel, found);
+      check_scans(kernel, found);
       check_all_types(kernel, found);
     }
     add(std::move(found));

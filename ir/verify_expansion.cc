@@ -39,7 +39,7 @@ class Reductions {
  private:
   void reductions(const ExprRef& value) {
     visit(value, [&](const ExprRef& node) {
-      if (node->kind != ExprKind::kReduce || names_.size(node) <= kMostOperations) return;
+      if (!is_reduction(*node) || names_.size(node) <= kMostOperations) return;
       out_.push_back(
           {node->loc,
            fmt::format("with its names written out, this reduction is more than {} operations", kMostOperations),

@@ -19,7 +19,7 @@ void check_host(const ExprRef& expr, bool scalars, std::string_view place, Diagn
       out.push_back({node->loc,
                      fmt::format("{} reads the tensor `{}`, which the host cannot see", place, node->buffer->name),
                      "use dimensions, constants, tunables and scalars; read memory in the body"});
-    if (node->kind == ExprKind::kReduce)
+    if (is_reduction(*node))
       out.push_back({node->loc, fmt::format("a reduction in {}", place), "write the value as a formula"});
     if (!scalars && node->kind == ExprKind::kVar && node->var->kind == VarKind::kScalar)
       out.push_back({node->loc, fmt::format("{} depends on the run-time scalar `{}`", place, node->var->name),
@@ -48,7 +48,7 @@ class Extents {
       if (found) return;
       std::string culprit;
       if (node->kind == ExprKind::kLoad) culprit = node->buffer->name;
-      if (node->kind == ExprKind::kReduce) culprit = "a reduction";
+      if (is_reduction(*node)) culprit = "a reduction";
       if (node->kind == ExprKind::kVar) {
         VarKind kind = node->var->kind;
         if (kind != VarKind::kDim && kind != VarKind::kConst && kind != VarKind::kTunable) culprit = node->var->name;

@@ -143,7 +143,7 @@ class ProgramRules {
       if (!given.insert(value.name).second)
         report(value.loc, fmt::format("the constant `{}` is given twice", value.name), "remove one");
       visit(value.value, [&](const ExprRef& node) {
-        if (node->kind == ExprKind::kLoad || node->kind == ExprKind::kReduce ||
+        if (node->kind == ExprKind::kLoad || is_reduction(*node) ||
             (node->kind == ExprKind::kVar && node->var->kind != VarKind::kConst))
           report(node->loc.line > 0 ? node->loc : value.loc,
                  fmt::format("the constant `{}` must be known when the program is got", value.name),

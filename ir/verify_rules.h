@@ -23,6 +23,8 @@ void check_access(const Kernel& kernel, Diagnostics& out);
 void check_writes(const Kernel& kernel, Diagnostics& out);
 // Reductions that are too much once the names in them are written out.
 void check_expansion(const Kernel& kernel, Diagnostics& out);
+// Prefix reductions stand in a region, over an index of it that their operands do not depend on.
+void check_scans(const Kernel& kernel, Diagnostics& out);
 // Type rules, for every choice of types.
 void check_all_types(const Kernel& kernel, Diagnostics& out);
 

@@ -141,6 +141,11 @@ class Structure {
         arity = 1;
         iters(expr->iters, VarKind::kReduce, loc);
         break;
+      case ExprKind::kScan:
+        arity = 2;
+        if (expr->iters.size() != 1) return incomplete(loc, "a prefix reduction");
+        iters(expr->iters, VarKind::kReduce, loc);
+        break;
     }
     if (expr->args.size() != arity)
       report(loc, fmt::format("{} operands are given where {} are needed", expr->args.size(), arity), "give that many");

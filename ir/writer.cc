@@ -80,8 +80,12 @@ void Writer::expr(const ExprRef& expr, int outer) {
       list("[", expr->args, "]");
       return;
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       text += expr->reduce == ReduceOp::kSum ? "sum[" : expr->reduce == ReduceOp::kMax ? "max[" : "min[";
-      iters(expr->iters);
+      if (expr->kind == ExprKind::kReduce)
+        iters(expr->iters);
+      else
+        scanned(*expr);
       text += "](";
       this->expr(expr->args[0]);
       text += ")";
@@ -119,6 +123,13 @@ void Writer::list(const char* open, const std::vector<ExprRef>& exprs, const cha
     expr(exprs[i]);
   }
   text += close;
+}
+
+// `k <= j`. Of one that lowering has made, which has no index of its own, j alone.
+void Writer::scanned(const Expr& scan) {
+  if (!scan.iters.empty()) text += names_.of(*scan.iters[0].var);
+  text += scan.inclusive ? " <= " : " < ";
+  expr(scan.args[1]);
 }
 
 void Writer::iters(const std::vector<IterVar>& iters) {

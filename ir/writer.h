@@ -42,6 +42,7 @@ class Writer {
  protected:
   void list(const char* open, const std::vector<ExprRef>& exprs, const char* close);
   void iters(const std::vector<IterVar>& iters);
+  void scanned(const Expr& scan);
   void type(const TypeRef& type);
   void block(const Block& block, int depth);
   void braces(const Block& body, int depth);

@@ -2,6 +2,7 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> transposed views  read along the axis of stride 1
+//            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> part regions      over groups of columns
@@ -178,7 +179,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   lowering.kernel = concrete;
   if (!plain) {
-    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(concrete)))));
+    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(hoist_scans(concrete))))));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);

@@ -165,6 +165,7 @@ std::string CudaExpressions::text(const ExprRef& e, bool address) {
     case ExprKind::kApply:
       return apply(e, address);
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       break;
   }
   return "";

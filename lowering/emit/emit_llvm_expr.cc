@@ -144,6 +144,7 @@ std::string LlvmExpressions::expr(const ExprRef& e) {
     case ExprKind::kApply:
       return apply(e);
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       break;
   }
   return "";

@@ -2,7 +2,7 @@
 // barriers; nothing knows tiles any more. A loop kernel is printed by loop_print.cc, judged by loop_verify.cc, and
 // turned into text by emit_cuda.cc and emit_llvm.cc.
 //
-// Expressions are ir::Expr with these restrictions: all typed; no kReduce; kLoad has exactly one index, the element
+// Expressions are ir::Expr with these restrictions: all typed; no reductions; kLoad has exactly one index, the element
 // offset (I32 or I64) in a buffer of this kernel. kSelect, kAnd and kOr are lazy: an operand that is not needed is not
 // evaluated, so select(in_bounds, load, pad) is how a guarded load is written. Index operands of loads and stores are
 // evaluated without regard to overflow (they are guarded); all other integer arithmetic wraps.

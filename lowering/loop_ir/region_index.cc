@@ -155,7 +155,7 @@ size_t RegionIndexes::axis_of(const ir::Expr& variable) const {
 bool RegionIndexes::is_shared(const ExprRef& expr) const {
   bool shared = true;
   ir::visit(expr, [&](const ExprRef& node) {
-    shared &= node->kind != ExprKind::kLoad && node->kind != ExprKind::kReduce;
+    shared &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node);
     shared &= node->kind != ExprKind::kVar || axis_of(*node) == RegionIndex::kNone;
   });
   return shared;

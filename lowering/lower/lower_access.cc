@@ -67,6 +67,9 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
     }
     case ExprKind::kReduce:
       return inline_reduction(*expr, site);
+    case ExprKind::kScan:
+      status_ = internal("a prefix reduction inside of an expression");
+      return expr;
     case ExprKind::kCast:
     case ExprKind::kApply:
       break;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ir/numerics.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
 
@@ -45,17 +46,7 @@ ExprRef neutral_element(ir::ReduceOp op, DType type) {
   if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
     return is_float ? ir::make_float(0) : ir::make_int(0, type);
   if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
-  const bool want_low = op == ir::ReduceOp::kMax;
-  switch (type) {
-    case DType::I32:
-      return ir::make_int(want_low ? INT32_MIN : INT32_MAX, type);
-    case DType::U32:
-      return ir::make_int(want_low ? 0 : int64_t{UINT32_MAX}, type);
-    case DType::U64:
-      return ir::make_int(want_low ? 0 : -1, type);
-    default:
-      return ir::make_int(want_low ? INT64_MIN : INT64_MAX, type);
-  }
+  return ir::make_int(op == ir::ReduceOp::kMax ? ir::least_integer(type) : ir::greatest_integer(type), type);
 }
 
 ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
@@ -66,7 +57,7 @@ ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
 ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                          const std::unordered_map<const ir::Var*, ExprRef>& lets) {
   if (!expr) return expr;
-  if (expr->kind != ExprKind::kReduce) {
+  if (!ir::is_reduction(*expr)) {
     auto copy = std::make_shared<ir::Expr>(*expr);
     bool changed = false;
     for (ExprRef& arg : copy->args) {
@@ -84,7 +75,8 @@ ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<
       outer.push_back(iter);
       coords.push_back(ir::make_var(iter.var));
     }
-  ir::BufferRef result = reduce_into_temporary(*reduce, outer);
+  const bool scan = expr->kind == ExprKind::kScan;
+  ir::BufferRef result = scan ? scan_into_temporary(*reduce, outer) : reduce_into_temporary(*reduce, outer);
   if (coords.empty()) coords.push_back(int64(0));
   return ir::make_load(result, coords);
 }

@@ -38,7 +38,7 @@ bool ThreadConditions::asks_for_thread(const ExprRef& expr) const {
 bool ThreadConditions::free_variables(const ExprRef& expr, std::set<const ir::Var*>* free) const {
   bool known = true;
   ir::visit(expr, [&](const ExprRef& part) {
-    if (part->kind == ExprKind::kLoad || part->kind == ExprKind::kReduce) known = false;
+    if (part->kind == ExprKind::kLoad || ir::is_reduction(*part)) known = false;
     if (part->kind != ExprKind::kVar || !known) return;
     const ir::Var* var = part->var.get();
     if (domains_.count(var))

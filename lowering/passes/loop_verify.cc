@@ -43,7 +43,7 @@ class Verifier {
     if (!root) return fail("a missing expression");
     ir::visit(root, [&](const ir::ExprRef& node) {
       if (!node->typed) fail("an untyped expression: " + ir::print(node));
-      if (node->kind == ir::ExprKind::kReduce) fail("a reduction: " + ir::print(node));
+      if (ir::is_reduction(*node)) fail("a reduction: " + ir::print(node));
       if (node->kind == ir::ExprKind::kVar && !visible_.count(node->var.get()))
         fail("a variable out of its scope: " + node->var->name);
       if (node->kind == ir::ExprKind::kLoad) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lowering/plan/layout.h"
+#include "lowering/tile_ir/hoist_reductions.h"
 
 namespace kachel::lowering {
 namespace {
@@ -63,6 +64,27 @@ std::optional<FragmentLayout> by_results(const Space& sums,
     if (held != layouts.end()) return extended(held->second, use.axes, sums.shape);
   }
   return std::nullopt;
+}
+
+bool is_scanned(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+  return std::any_of(spaces.begin(), spaces.end(), [&](const Space& space) {
+    const ir::Expr* scan = space.region ? scan_of(*space.region) : nullptr;
+    if (!scan) return false;
+    return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+      const size_t last = use.axes.back();
+      return use.buffer.get() == &fragment && last != FragmentLayout::kNoAxis &&
+             space.region->iters[last].var == scan->args[1]->var;
+    });
+  });
+}
+
+int64_t scanned_vector(const ir::Buffer& fragment, int64_t vector, int64_t threads) {
+  constexpr int64_t kMost = 16;
+  const int64_t row = fragment.shape.back()->int_value;
+  int64_t elements = 1;
+  for (const ir::ExprRef& extent : fragment.shape) elements *= extent->int_value;
+  while (2 * vector <= kMost && row % (2 * vector) == 0 && elements / (2 * vector) >= threads) vector *= 2;
+  return vector;
 }
 
 int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed) {

@@ -28,4 +28,10 @@ using Accessed = std::function<int64_t(const ir::Buffer* fragment, int64_t most_
 // mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in.
 int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed);
 
+// Whether a prefix reduction runs along the fragment's last axis.
+bool is_scanned(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+// For such a one: what a thread holds of a row in one piece, it adds up by itself; so as much as leaves no thread
+// without.
+int64_t scanned_vector(const ir::Buffer& fragment, int64_t vector, int64_t threads);
+
 }  // namespace kachel::lowering

@@ -147,7 +147,7 @@ ExprRef at_last_tile(const ir::Kernel& kernel, const ExprRef& value, size_t axis
   });
   bool known = true;
   ir::visit(result, [&](const ExprRef& node) {
-    known &= node->kind != ExprKind::kLoad && node->kind != ExprKind::kReduce;
+    known &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node);
     if (node->kind == ExprKind::kVar)
       known &= node->var->kind == ir::VarKind::kDim || node->var->kind == ir::VarKind::kScalar;
   });

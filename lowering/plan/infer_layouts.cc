@@ -278,7 +278,8 @@ class Inference {
     for (Space& space : spaces_) {
       if (space.layout) continue;
       if (space.uses.empty()) {
-        if (space.reduction) space.layout = FragmentLayout::blocked(space.shape, 1, threads_);
+        if (space.reduction || (space.region && scan_of(*space.region)))
+          space.layout = FragmentLayout::blocked(space.shape, 1, threads_);
         continue;
       }
       const Space::Use& use = *std::max_element(space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) {
@@ -309,8 +310,9 @@ class Inference {
   }
 
   int64_t free_vector(const ir::Buffer& fragment) const {
-    return lowering::free_vector(
+    const int64_t vector = lowering::free_vector(
         fragment, spaces_, [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); });
+    return is_scanned(fragment, spaces_) ? scanned_vector(fragment, vector, threads_) : vector;
   }
 
   // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not

@@ -121,7 +121,7 @@ class Analysis {
   }
   void region_reads(const ir::ParallelStmt& region, const ir::ExprRef& expr) {
     if (!expr) return;
-    if (expr->kind == ir::ExprKind::kReduce) {
+    if (ir::is_reduction(*expr)) {
       reads(expr, "a reduction reads across it");
       return;
     }

@@ -58,7 +58,7 @@ Extent Outline::extent_of(const ExprRef& expr) {
   Extent extent{.expr = typed.ok() ? *typed : expr, .known = typed.ok()};
   ir::visit(expr, [&](const ExprRef& node) {
     ++work_;
-    if (node->kind == ExprKind::kLoad || node->kind == ExprKind::kReduce) extent.known = false;
+    if (node->kind == ExprKind::kLoad || ir::is_reduction(*node)) extent.known = false;
     if (node->kind == ExprKind::kVar && !env_.count(node->var.get())) extent.known = false;
   });
   for (const ir::Tunable& tunable : question_.kernel.tunables)

@@ -95,7 +95,7 @@ class Uses {
     }
   }
   void expr(const ExprRef& expr, const RegionIndexes& indexes, size_t rank) {
-    if (expr->kind == ExprKind::kReduce) {
+    if (ir::is_reduction(*expr)) {
       suits_ &= !loads(expr);
       return;
     }

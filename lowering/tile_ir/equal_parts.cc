@@ -10,6 +10,7 @@
 #include "ir/instantiate.h"
 #include "ir/visit.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/part_access.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -151,6 +152,7 @@ class Parter {
   // A region for each part of the axis, one after the other: which they may be where an iteration reads of what the
   // region writes nothing but what it writes itself.
   bool parts(ir::Loc loc, const ir::ParallelStmt& region, ir::Block* out) {
+    if (scan_of(region)) return false;
     for (size_t axis = 0; axis < region.iters.size(); ++axis) {
       const ir::IterVar iter = region.iters[axis];
       const int64_t part = smallest(iter, [&](const auto& access) { each_access(region.body, access); });

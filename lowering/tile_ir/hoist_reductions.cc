@@ -4,6 +4,7 @@
 
 #include "ir/parallel.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -26,6 +27,13 @@ ExprRef inline_lets(const ExprRef& expr, const Lets& lets) {
   });
 }
 
+// What a region of one assignment assigns, if it is of that kind.
+const ir::Expr* assigned(const ir::ParallelStmt& region, ExprKind kind) {
+  if (region.body.size() != 1) return nullptr;
+  const auto* assign = std::get_if<ir::AssignStmt>(&region.body[0].node);
+  return assign && assign->value->kind == kind ? assign->value.get() : nullptr;
+}
+
 // A planted bug: variables of the same extent exchanged.
 ExprRef exchanged(const ExprRef& reduce, const std::vector<ir::IterVar>& outer) {
   for (const ir::IterVar& iter : outer) {
@@ -43,6 +51,9 @@ ExprRef exchanged(const ExprRef& reduce, const std::vector<ir::IterVar>& outer) 
 
 class Hoister {
  public:
+  // What is hoisted: kReduce or kScan.
+  explicit Hoister(ExprKind kind) : kind_(kind) {}
+
   ir::Kernel run(const ir::Kernel& kernel) {
     ir::Kernel out = kernel;
     out.body.clear();
@@ -67,7 +78,10 @@ class Hoister {
   // The expression with its outermost reductions replaced; their regions are appended to the current block.
   ExprRef expr(const ExprRef& in, const std::vector<ir::IterVar>& iters, const Lets& lets) {
     if (!in) return in;
-    if (in->kind == ExprKind::kReduce) return reduction(inline_lets(in, lets), iters);
+    if (in->kind == kind_) {
+      const ExprRef whole = inline_lets(in, lets);
+      return kind_ == ExprKind::kScan ? scan(*whole, iters) : reduction(whole, iters);
+    }
     bool changed = false;
     std::vector<ExprRef> args;
     for (const ExprRef& arg : in->args) {
@@ -81,42 +95,82 @@ class Hoister {
   }
   ExprRef uniform(const ExprRef& in) { return expr(in, {}, {}); }
 
-  ExprRef reduction(const ExprRef& reduce, const std::vector<ir::IterVar>& iters) {
+  // Those of a region's variables that a value depends on.
+  static std::vector<ir::IterVar> used(const ExprRef& value, const std::vector<ir::IterVar>& iters) {
     std::vector<ir::IterVar> outer;
-    std::vector<ExprRef> shape, indices;
-    std::unordered_map<const ir::Var*, ExprRef> fresh;
+    for (const ir::IterVar& iter : iters)
+      if (uses(value, iter.var)) outer.push_back(iter);
+    return outer;
+  }
+
+  // `buffer[...] = value` as a region over `iters`. A variable of one region cannot be that of another.
+  void push_region(const ir::BufferRef& buffer, const ExprRef& value, const std::vector<ir::IterVar>& iters) {
+    ir::ParallelStmt region;
+    std::vector<ExprRef> places;
+    Lets fresh;
     for (const ir::IterVar& iter : iters) {
-      if (!uses(reduce, iter.var)) continue;
-      // A variable of one region cannot be that of another.
-      ir::IterVar own{std::make_shared<ir::Var>(*iter.var), iter.extent};
-      fresh[iter.var.get()] = ir::make_var(own.var);
-      outer.push_back(own);
-      shape.push_back(iter.extent);
-      indices.push_back(ir::make_var(iter.var));
+      region.iters.push_back({std::make_shared<ir::Var>(*iter.var), iter.extent});
+      places.push_back(ir::make_var(region.iters.back().var));
+      fresh[iter.var.get()] = places.back();
     }
-    if (outer.empty()) {
-      const ExprRef one = ir::make_int(1, ir::DType::I64);
-      outer.push_back(
-          {std::make_shared<ir::Var>(ir::Var{ir::VarKind::kParallel, "one", ir::TypeRef{ir::DType::I64, nullptr}, {}}),
-           one});
-      shape.push_back(one);
-      indices.push_back(ir::make_int(0, ir::DType::I64));
-    }
-    auto buffer = std::make_shared<ir::Buffer>(ir::Buffer{"reduced",
-                                                          iters.empty() ? ir::Scope::kShared : ir::Scope::kFragment,
-                                                          ir::Direction::kInOut,
-                                                          {reduce->type, nullptr},
-                                                          shape,
-                                                          loc_});
-    made_.push_back(buffer);
-    ExprRef value = inline_lets(reduce, fresh);
-    if (planted(Planted::kReducedAxis)) value = exchanged(value, outer);
-    ir::ParallelStmt region{outer, {}};
+    ExprRef own = inline_lets(value, fresh);
+    if (planted(Planted::kReducedAxis) && kind_ == ExprKind::kReduce) own = exchanged(own, region.iters);
+    region.body.push_back({loc_, ir::AssignStmt{buffer, places, ir::AssignOp::kSet, ir::AtomicOp::kNone, own}});
+    out_->push_back({loc_, std::move(region)});
+  }
+  ir::BufferRef make_tile(const char* name, ir::Scope scope, ir::DType type, const std::vector<ir::IterVar>& iters) {
+    std::vector<ExprRef> shape;
+    for (const ir::IterVar& iter : iters) shape.push_back(iter.extent);
+    made_.push_back(std::make_shared<ir::Buffer>(
+        ir::Buffer{name, scope, ir::Direction::kInOut, {type, nullptr}, std::move(shape), loc_}));
+    return made_.back();
+  }
+  static ir::IterVar one() {
+    const ir::TypeRef type{ir::DType::I64, nullptr};
+    return {std::make_shared<ir::Var>(ir::Var{ir::VarKind::kParallel, "one", type, {}}),
+            ir::make_int(1, ir::DType::I64)};
+  }
+
+  ExprRef scan(const ir::Expr& scan, const std::vector<ir::IterVar>& iters) {
+    const ExprRef& index = scan.args[1];
+    const ExprRef operand = inline_lets(scan.args[0], {{scan.iters[0].var.get(), index}});
+    std::vector<ir::IterVar> outer;
+    for (const ir::IterVar& iter : iters)
+      if (iter.var == index->var || uses(operand, iter.var)) outer.push_back(iter);
     std::vector<ExprRef> places;
     for (const ir::IterVar& iter : outer) places.push_back(ir::make_var(iter.var));
-    region.body.push_back({loc_, ir::AssignStmt{buffer, places, ir::AssignOp::kSet, ir::AtomicOp::kNone, value}});
-    out_->push_back({loc_, std::move(region)});
-    return ir::make_load(buffer, indices);
+    const ir::BufferRef tile = make_tile("scanned", ir::Scope::kFragment, scan.type, outer);
+    const bool held = is_element(operand, outer);
+    if (!held) push_region(tile, operand, outer);
+    auto made = std::make_shared<ir::Expr>(scan);
+    made->iters.clear();
+    made->args[0] = held ? operand : ir::make_load(tile, places);
+    push_region(tile, made, outer);
+    return ir::make_load(tile, places);
+  }
+  // Whether it is the element of a fragment at the iteration's own place.
+  static bool is_element(const ExprRef& value, const std::vector<ir::IterVar>& iters) {
+    if (value->kind != ExprKind::kLoad || value->buffer->scope != ir::Scope::kFragment) return false;
+    if (value->args.size() != iters.size()) return false;
+    for (size_t i = 0; i < iters.size(); ++i)
+      if (value->args[i]->kind != ExprKind::kVar || value->args[i]->var != iters[i].var ||
+          !ir::same(value->buffer->shape[i], iters[i].extent))
+        return false;
+    return true;
+  }
+
+  ExprRef reduction(const ExprRef& reduce, const std::vector<ir::IterVar>& iters) {
+    std::vector<ir::IterVar> outer = used(reduce, iters);
+    std::vector<ExprRef> indices;
+    for (const ir::IterVar& iter : outer) indices.push_back(ir::make_var(iter.var));
+    if (outer.empty()) {
+      outer.push_back(one());
+      indices.push_back(ir::make_int(0, ir::DType::I64));
+    }
+    const ir::Scope scope = iters.empty() ? ir::Scope::kShared : ir::Scope::kFragment;
+    const ir::BufferRef tile = make_tile("reduced", scope, reduce->type, outer);
+    push_region(tile, reduce, outer);
+    return ir::make_load(tile, indices);
   }
 
   ir::TileRef tile(const ir::TileRef& in) {
@@ -152,6 +206,7 @@ class Hoister {
   }
   void statement(const ir::AssignStmt& assign, ir::Block* out) { out->push_back({loc_, assign}); }
   void statement(const ir::ParallelStmt& region, ir::Block* out) {
+    if (scan_of(region) || (kind_ == ExprKind::kScan && !has_scans(region))) return out->push_back({loc_, region});
     ir::ForwardedRegion forwarded = ir::forward_stores(region);
     ir::ParallelStmt made{region.iters, {}};
     Lets lets;
@@ -187,6 +242,13 @@ class Hoister {
     out->push_back({loc_, std::move(made)});
   }
 
+  static bool has_scans(const ir::ParallelStmt& region) {
+    bool found = false;
+    for_each_node(region.body, [&](const ExprRef& node) { found |= node->kind == ExprKind::kScan; });
+    return found;
+  }
+
+  const ExprKind kind_;
   std::vector<ir::BufferRef> made_;
   ir::Block* out_ = nullptr;
   ir::Loc loc_;
@@ -194,14 +256,19 @@ class Hoister {
 
 }  // namespace
 
+ir::Kernel hoist_scans(const ir::Kernel& kernel) {
+  return Hoister(ExprKind::kScan).run(kernel);
+}
 ir::Kernel hoist_reductions(const ir::Kernel& kernel) {
-  return Hoister().run(kernel);
+  return Hoister(ExprKind::kReduce).run(kernel);
 }
 
 const ir::Expr* reduction_of(const ir::ParallelStmt& region) {
-  if (region.body.size() != 1) return nullptr;
-  const auto* assign = std::get_if<ir::AssignStmt>(&region.body[0].node);
-  return assign && assign->value->kind == ExprKind::kReduce ? assign->value.get() : nullptr;
+  return assigned(region, ExprKind::kReduce);
+}
+const ir::Expr* scan_of(const ir::ParallelStmt& region) {
+  const ir::Expr* scan = assigned(region, ExprKind::kScan);
+  return scan && scan->iters.empty() ? scan : nullptr;
 }
 
 RegionStep step_of(const ir::ParallelStmt& region) {

@@ -56,7 +56,7 @@ class Opening {
     bool window = false, others = false;
     ir::visit(reduce.args[0], [&](const ExprRef& node) {
       ++nodes;
-      others |= node->kind == ExprKind::kReduce;
+      others |= ir::is_reduction(*node);
       if (node->kind != ExprKind::kLoad || !of_(*node->buffer)) return;
       bool beside = false;
       for (const ExprRef& index : node->args) beside |= is_beside(indexes_.inlined(index), reduce.iters);

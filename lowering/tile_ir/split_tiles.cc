@@ -87,7 +87,7 @@ class Splits {
     ir::for_each_stmt(body, [this](const ir::Stmt& stmt) {
       ir::for_each_expr(stmt, [this](const ExprRef& expr) {
         ir::visit(expr, [this](const ExprRef& node) {
-          if (node->kind == ExprKind::kReduce)
+          if (ir::is_reduction(*node))
             for (const ir::IterVar& iter : node->iters) extents_[iter.var.get()] = iter.extent->int_value;
         });
         ir::visit(expr, [this](const ExprRef& node) {

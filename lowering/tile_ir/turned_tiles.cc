@@ -44,7 +44,7 @@ class Regions {
     });
   }
   void expr(const ExprRef& expr, const RegionIndexes& indexes, size_t rank) {
-    if (expr->kind == ExprKind::kReduce) {
+    if (ir::is_reduction(*expr)) {
       BufferSet within;
       note_loads(expr, &within);
       for (const ir::Buffer* buffer : within) reads_[buffer].others = true;

@@ -107,7 +107,7 @@ class Unswitcher {
   bool is_uniform(const ExprRef& expr) const {
     bool uniform = true;
     ir::visit(expr, [&](const ExprRef& node) {
-      uniform &= node->kind != ExprKind::kLoad && node->kind != ExprKind::kReduce;
+      uniform &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node);
       uniform &= node->kind != ExprKind::kVar || (!iters_.count(node->var.get()) && !opaque_.count(node->var.get()));
     });
     return uniform;

@@ -52,6 +52,20 @@ TEST_CASE("diagnostics of what must be known at compile time") {
   for (const Malformed& malformed : kTable) check(malformed);
 }
 
+TEST_CASE("diagnostics of prefix reductions") {
+  const Malformed kTable[] = {
+      {in_kernel("parallel i < 4 { v[i] = $sum[k <= i](h[k] * i)$ }"), "up to `i` depends on `i` itself",
+       "use `k` in its place"},
+      {in_kernel("parallel i < 4 { let twice = 2*i v[i] = $sum[k < i](h[twice])$ }"), "up to `i` depends on `i`",
+       "use `k`"},
+      {in_kernel("parallel i < 4 { v[i] = sum[m < 4]($max[k <= i](h[k])$) }"), "inside a reduction", "to a tile"},
+      {in_kernel("parallel i < 4, j < 4 { acc[i, j] = max[m <= i]($max[k <= j](h[k])$) }"), "inside a reduction",
+       "to a tile"},
+      {in_kernel("parallel i < 4 { v[i] = $sum[k <= i](k < 2)$ }"), "a reduction needs numbers, this is bool", "1 : 0"},
+  };
+  for (const Malformed& malformed : kTable) check(malformed);
+}
+
 TEST_CASE("diagnostics of shapes") {
   const Malformed kTable[] = {
       {in_kernel("acc += As @ $Bs$"), "`Bs` is T[BN, 32], the gemm needs [32, BN] on the right", "write `Bs^T`"},

@@ -57,6 +57,63 @@ grid b < 1
     }
 }
 
+TEST_CASE("a prefix reduction is over what stands before an iteration, and itself if that is said") {
+  CHECK(integers(run_region("i32", "parallel j < 8 { x[j] = sum[k <= j](x[k]) }")) ==
+        Integers{0, 1, 3, 6, 10, 15, 21, 28});
+  CHECK(integers(run_region("i32", "parallel j < 8 { x[j] = sum[k < j](x[k]) * 10 + j }")) ==
+        Integers{0, 1, 12, 33, 64, 105, 156, 217});
+  CHECK(integers(run_region("i32", "parallel j < 8 { x[7 - j] = max[k <= j](x[k] % 3) }")) ==
+        Integers{2, 2, 2, 2, 2, 2, 1, 0});
+  // Of nothing: what every number is beyond.
+  CHECK(integers(run_region("i32", "parallel j < 8 { x[j] = max[k < j](x[k]) }")) ==
+        Integers{INT32_MIN, 0, 1, 2, 3, 4, 5, 6});
+  CHECK(integers(run_region("u8", "parallel j < 8 { x[j] = min[k < j](u32(x[k]) + 1) }")) ==
+        Integers{255, 1, 1, 1, 1, 1, 1, 1});
+  CHECK(integers(run_region("u32", "parallel j < 8 { x[j] = min[k < j](x[k]) >> 31 }")) ==
+        Integers{1, 0, 0, 0, 0, 0, 0, 0});
+  // Each iteration reads what was before the region, and its own element's new value only by the same text.
+  CHECK(integers(run_region("i32", "parallel j < 8 { x[j] = x[j] + 1  x[j] = x[j] * 100 + sum[k <= j](x[k]) }")) ==
+        Integers{100, 201, 303, 406, 510, 615, 721, 828});
+}
+
+TEST_CASE("numbers are preferred to NaN in a prefix, and what there is before all elements is a number") {
+  const auto numbers = [](const char* value) {
+    return integers(run_region("i32", std::string("fragment f: f32[8]\n  parallel j < 8 { f[j] = j < 2 ? nan : f32(x[j]) }\n"
+                                                  "  parallel j < 8 { f[j] = ") +
+                                          value + " }\n  parallel j < 8 { x[j] = f[j] == f[j] ? 1 : 0 }"));
+  };
+  CHECK(numbers("max[k <= j](f[k])") == Integers{0, 0, 1, 1, 1, 1, 1, 1});
+  CHECK(numbers("max[k < j](f[k])") == Integers{1, 1, 1, 1, 1, 1, 1, 1});
+  CHECK(numbers("sum[k < j](f[k])") == Integers{1, 0, 0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("a prefix reduction that follows some of the region's variables, with a reduction in it") {
+  const char* text = R"(tile 1
+kernel k(X: i32[3, 5, 4], Y: out i32[3, 5, 4])
+grid b < 1
+{
+  fragment x: i32[3, 5, 4]
+  x = X
+  parallel i < 3, j < 5, l < 4 {
+    let rows = sum[k <= j](max[m < 4](x[i, k, m])), all = min[k < l](x[0, 0, k])
+    if j > 0 { x[i, j, l] = rows * 10 + (l > 0 ? all : 0) }
+  }
+  Y = x
+}
+)";
+  auto actual = integers(run_kernel(text, {iota(DType::I32, {3, 5, 4}, 1), TestTensor(DType::I32, {3, 5, 4})}));
+  for (int64_t i = 0; i < 3; ++i) {
+    int64_t rows = 0;
+    for (int64_t j = 0; j < 5; ++j) {
+      rows += 20 * i + 4 * j + 4;
+      for (int64_t l = 0; l < 4; ++l) {
+        const int64_t own = 20 * i + 4 * j + l + 1;
+        CHECK(actual[static_cast<size_t>(own - 1)] == (j > 0 ? rows * 10 + (l > 0 ? 1 : 0) : own));
+      }
+    }
+  }
+}
+
 TEST_CASE("an infinity in a sum whose other terms may overflow to the opposite one leaves it undecided") {
   const auto sum = [](const char* others) {
     return state(run_region("f32", std::string("parallel i < 8 { x[i] = i == 0 ? inf : ") + others +

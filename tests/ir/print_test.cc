@@ -118,6 +118,25 @@ TEST_CASE("canonical text of a kernel") {
         "}\n");
 }
 
+TEST_CASE("prefix reductions are printed as they were, and are no others") {
+  const auto kernel = [](const std::string& value) {
+    return "tile 1 kernel k(X: f32[N], Y: out f32[N]) grid b < N { fragment x: f32[8] x = X[0 +: 8]"
+           " parallel i < 8, j < 8 { x[j] = " +
+           value + " } Y[b +: 8] = x }";
+  };
+  for (const char* value : {"sum[k <= j](x[k])", "sum[k < j](x[k])", "max[k <= j](x[k] + 1) * 2", "min[k < i](x[k])"}) {
+    const ParseResult result = parse(kernel(value));
+    REQUIRE(result.diagnostics.empty());
+    const std::string text = print(result.module);
+    CHECK(text.find(std::string("x[j] = ") + value + "\n") != std::string::npos);
+    CHECK(print(parse(text).module) == text);
+  }
+  const std::string sums = canonical(kernel("sum[k <= j](x[k])"));
+  CHECK(sums == canonical(kernel("sum[other <= j](x[other])")));
+  for (const char* value : {"sum[k < j](x[k])", "sum[k <= i](x[k])", "max[k <= j](x[k])", "sum[k < 8](x[k])"})
+    CHECK(sums != canonical(kernel(value)));
+}
+
 TEST_CASE("a canonical body knows no names, no tuning and no key") {
   const std::string kFirst =
       "tile 1 kernel a<T: f16 | bf16>(A: T[M, K], B: out T[M, K]) key M tune BM = 64 | 128 where M > 2"

@@ -93,6 +93,8 @@ constexpr Row kRows[] = {
     {Planted::kReplicasCompute, "replicas read what one writes", OnCpu::kNotThere},
     {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
     {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
+    {Planted::kScanLanes, "one exchange of a prefix reduction left out", OnCpu::kNotThere},
+    {Planted::kScanWarps, "a prefix reduction miscounts warps", OnCpu::kNotThere},
     {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
     {Planted::kNarrowConstant, "a narrowed constant cut to 8 bits", OnCpu::kNotThere},
     {Planted::kGroupRows, "the warps of a group exchange rows", OnCpu::kNotThere},

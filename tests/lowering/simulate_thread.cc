@@ -273,6 +273,7 @@ Scalar Machine::eval(int number, Thread& thread) {
     case ir::ExprKind::kApply:
       return apply(node, thread);
     case ir::ExprKind::kReduce:
+    case ir::ExprKind::kScan:
       break;
   }
   fail("a reduction in loop IR");

@@ -102,6 +102,7 @@ class Compiler {
         break;
       case ir::ExprKind::kApply:
       case ir::ExprKind::kReduce:  // not in loop IR
+      case ir::ExprKind::kScan:
         break;
     }
     for (const ir::ExprRef& arg : e->args) node.args[node.arity++] = expr(arg);

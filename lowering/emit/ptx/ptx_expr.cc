@@ -73,6 +73,7 @@ Value Expressions::of(const ExprRef& e) {
     case ExprKind::kApply:
       return apply(e);
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       break;
   }
   return lacks("a reduction");

@@ -164,6 +164,7 @@ Status HostProgram::emit(const ir::ExprRef& expr, const HostScope& scope, int de
     case ExprKind::kLoad:
       return invalid(fmt::format("`{}` is in device memory and has no value on the host", expr->buffer->name));
     case ExprKind::kReduce:
+    case ExprKind::kScan:
       return invalid("a reduction has no value on the host");
   }
   code_.push_back(instruction);

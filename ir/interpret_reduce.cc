@@ -1,0 +1,129 @@
+// Reductions, and those of every prefix. The sum of n floats in any order: every addition rounds a partial sum of at
+// most the sum of magnitudes.
+#include <cmath>
+#include <limits>
+
+#include "ir/interpreter.h"
+#include "ir/numerics.h"
+
+namespace kachel::ir {
+namespace {
+
+class Accumulator {
+ public:
+  explicit Accumulator(const ReduceInfo& info) : op_(info.op), floats_(info.type == DType::F32), type_(info.type) {
+    if (info.index >= 0 && !info.inclusive && op_ != ReduceOp::kSum) add(least());
+  }
+
+  void add(const Cell& value) {
+    if (floats_) {
+      magnitude_ += std::abs(value.v) + value.e;
+      if (std::isfinite(value.v)) finite_ += std::abs(value.v) + value.e;
+    }
+    if (count_++ == 0)
+      result_ = value;
+    else if (!floats_)
+      result_ = Cell::integer(integer_op(integer(), type_, result_.i, value.i), result_.e + value.e);
+    else if (op_ == ReduceOp::kSum)
+      result_ = Cell::of(result_.v + value.v, result_.e + value.e);
+    else
+      result_ = op_ == ReduceOp::kMax ? maximum(result_, value) : minimum(result_, value);
+  }
+
+  Cell value() const {
+    if (!floats_) return result_.e == 0 ? result_ : Cell::integer(0, kUndecided);
+    if (op_ != ReduceOp::kSum || count_ <= 1) return result_;
+    if (result_.e == kUndecided) return Cell::undecided();
+    // An infinity meets the opposite one where the finite terms may overflow to it.
+    if (std::isinf(result_.v) && finite_ * (1 + static_cast<double>(count_) * 0x1p-23) > kLargestF32)
+      return Cell::undecided();
+    if (!std::isfinite(result_.v)) return Cell::exact(result_.v);
+    const double roundings = static_cast<double>(count_ - 1);
+    const double e = result_.e + roundings * 0x1p-24 * magnitude_ * (1 + roundings * 0x1p-24) * (1 + 0x1p-20);
+    return magnitude_ + e <= kLargestF32 ? Cell::of(result_.v, e) : Cell::undecided();
+  }
+
+ private:
+  Op integer() const { return op_ == ReduceOp::kSum ? Op::kAdd : op_ == ReduceOp::kMax ? Op::kMax : Op::kMin; }
+  // What a maximum or minimum of nothing is.
+  Cell least() const {
+    const bool low = op_ == ReduceOp::kMax;
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (floats_) return Cell::exact(low ? -kInfinity : kInfinity);
+    return Cell::integer(low ? least_integer(type_) : greatest_integer(type_));
+  }
+
+  const ReduceOp op_;
+  const bool floats_;
+  const DType type_;
+  Cell result_ = Cell::integer(0);  // 0 and 0.0 alike
+  int64_t count_ = 0;
+  double magnitude_ = 0, finite_ = 0;
+};
+
+}  // namespace
+
+Cell Interpreter::reduce(const ReduceInfo& info) {
+  if (!info.memoised) return reduce_now(info);
+  size_t index = 0;
+  for (const SlotExtent& depends : info.depends)
+    index = index * static_cast<size_t>(depends.extent) + static_cast<size_t>(at(depends.slot).i);
+  Table& table = tables_[info.table];
+  if (table.serials[index] != serial_) {
+    table.values[index] = reduce_now(info);
+    table.serials[index] = serial_;
+  }
+  return table.values[index];
+}
+
+Cell Interpreter::reduce_now(const ReduceInfo& info) {
+  int64_t count = 1;
+  for (const SlotExtent& iter : info.iters) {
+    count *= iter.extent;
+    at(iter.slot) = Cell::integer(0);
+  }
+  if (!spend(count * static_cast<int64_t>(info.body.code.size() + 1))) return Cell::undecided();
+  Accumulator sum(info);
+  for (int64_t step = 0; step < count; ++step) {
+    evaluate(info.body.code);
+    sum.add(at(info.body.slot));
+    for (size_t axis = info.iters.size(); axis-- > 0;) {
+      Cell& index = at(info.iters[axis].slot);
+      if (++index.i < info.iters[axis].extent) break;
+      index.i = 0;
+    }
+  }
+  return sum.value();
+}
+
+// All prefixes in one pass, where they can be kept.
+Cell Interpreter::scan(const ReduceInfo& info) {
+  const SlotExtent& iter = info.iters[0];
+  const int64_t wanted = at(info.index).i;
+  Table* table = info.memoised ? &tables_[info.table] : nullptr;
+  size_t first = 0;
+  if (table) {
+    for (size_t i = 0; i + 1 < info.depends.size(); ++i)
+      first = first * static_cast<size_t>(info.depends[i].extent) + static_cast<size_t>(at(info.depends[i].slot).i);
+    first *= static_cast<size_t>(iter.extent);
+    const size_t index = first + static_cast<size_t>(wanted);
+    if (table->serials[index] == serial_) return table->values[index];
+  }
+  const int64_t count = table ? iter.extent : wanted + 1;
+  if (!spend(count * static_cast<int64_t>(info.body.code.size() + 1))) return Cell::undecided();
+  Accumulator sum(info);
+  Cell result = Cell::integer(0);
+  for (int64_t step = 0; step < count; ++step) {
+    if (!info.inclusive && step == wanted) result = sum.value();
+    if (!info.inclusive && table) table->values[first + static_cast<size_t>(step)] = sum.value();
+    at(iter.slot) = Cell::integer(step);
+    evaluate(info.body.code);
+    sum.add(at(info.body.slot));
+    if (info.inclusive && step == wanted) result = sum.value();
+    if (info.inclusive && table) table->values[first + static_cast<size_t>(step)] = sum.value();
+    if (table) table->serials[first + static_cast<size_t>(step)] = serial_;
+  }
+  return result;
+}
+
+}  // namespace kachel::ir
