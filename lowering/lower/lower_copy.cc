@@ -65,7 +65,8 @@ std::vector<ExprRef> TileLowering::element(const Slice& slice, const Site& site,
       case AxisSpec::Kind::kGather: {
         // An index outside of the index tensor's bounds reads as -1, which is outside of any tensor.
         Site inner{{site.coords[next]}, nullptr};
-        ExprRef inside;
+        inner.inside = site.inside;
+        ExprRef inside = site.inside;
         std::vector<ExprRef> where = element(*slice.gathers[i], inner, &inside);
         const ir::BufferRef& from = slice.gathers[i]->ref->buffer;
         ExprRef row = load(from, where, &site, inside, ir::make_int(-1, ir::compute_type(from->type.dtype)));

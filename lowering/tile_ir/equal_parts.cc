@@ -152,7 +152,7 @@ class Parter {
   // A region for each part of the axis, one after the other: which they may be where an iteration reads of what the
   // region writes nothing but what it writes itself.
   bool parts(ir::Loc loc, const ir::ParallelStmt& region, ir::Block* out) {
-    if (scan_of(region)) return false;
+    if (reduction_of(region) || scan_of(region)) return false;  // one of a part would be of another form
     for (size_t axis = 0; axis < region.iters.size(); ++axis) {
       const ir::IterVar iter = region.iters[axis];
       const int64_t part = smallest(iter, [&](const auto& access) { each_access(region.body, access); });

@@ -112,6 +112,11 @@ class Walker {
         ++reductions;
         for (const ir::IterVar& iter : e->iters) reduced_.insert(iter.var.get());
         break;
+      case ExprKind::kScan:
+        count("scan", fmt::format("{}:{}", kReductions[static_cast<int>(e->reduce)], ir::name(e->type)));
+        count("scan", e->inclusive ? "with the element" : "without the element");
+        ++reductions;
+        break;
       default:
         break;
     }
@@ -330,6 +335,7 @@ std::vector<std::string> Coverage::missing() const {
                             "slice",
                             "gemm",
                             "reduce",
+                            "scan",
                             "atomic",
                             "parameter",
                             "rank",

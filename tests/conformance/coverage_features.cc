@@ -124,6 +124,10 @@ std::set<std::string> required_features(const std::string& group) {
       for (DType type : numbers) names.insert(fmt::format("{}:{}", op, ir::name(type)));
     names.insert({"at block level", "in a region", "nested", "several indices", "axis 0 of 1", "axis 0 of 2",
                   "axis 1 of 2", "axis 0 of 3", "axis 1 of 3", "axis 2 of 3"});
+  } else if (group == "scan") {
+    for (const char* op : {"sum", "max", "min"})
+      for (DType type : numbers) names.insert(fmt::format("{}:{}", op, ir::name(type)));
+    names.insert({"with the element", "without the element"});
   } else if (group == "atomic") {
     for (const char* op : {"add", "max", "min"})
       for (DType type : numbers) names.insert(fmt::format("{}:{}", op, ir::name(type)));

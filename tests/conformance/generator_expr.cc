@@ -152,6 +152,7 @@ Term Generator::reduction(DType type, const Site& site) {
   Site inner = site;
   inner.runs *= extent.value;
   --inner.reductions;
+  inner.reduced = true;
   std::string iters;
   for (int64_t count = chance(20) ? 2 : 1; count > 0 && inner.runs < 65536; --count) {
     inner.iters.push_back({fresh("j"), count == 1 ? extent : literal(1 + below(4))});
@@ -166,6 +167,27 @@ Term Generator::reduction(DType type, const Site& site) {
   const std::string op = sums ? "sum" : chance(50) ? "max" : "min";
   const bool exact = body.exact && (type != DType::F32 || op != "sum");
   return {fmt::format("{}[{}]({})", op, iters, body.text), type, exact};
+}
+
+// Over what stands before an iteration along one of the region's axes.
+Term Generator::scan(DType type, const Site& site) {
+  const auto at = static_cast<size_t>(below(static_cast<int64_t>(site.iters.size())));
+  const std::string index = site.iters[at].first;
+  Site inner = site;
+  inner.runs *= site.iters[at].second.value;
+  --inner.reductions;
+  inner.reduced = true;
+  inner.iters[at].first = fresh("k");
+  // Names of the region may stand for what depends on the index.
+  const std::vector<Term> names(scalars_.begin() + static_cast<std::ptrdiff_t>(region_scalars_), scalars_.end());
+  scalars_.resize(region_scalars_);
+  const Term body = expr(type, chance(40) ? 0 : 2, inner);
+  scalars_.insert(scalars_.end(), names.begin(), names.end());
+  const bool sums = chance(34) && !(site.exact && type == DType::F32);
+  const std::string op = sums ? "sum" : chance(50) ? "max" : "min";
+  const bool exact = body.exact && (type != DType::F32 || op != "sum");
+  return {fmt::format("{}[{} {} {}]({})", op, inner.iters[at].first, chance(60) ? "<=" : "<", index, body.text), type,
+          exact};
 }
 
 Term Generator::float_function(int depth, const Site& site) {
@@ -304,7 +326,8 @@ Term Generator::expr(DType type, int depth, const Site& site) {
   if (depth <= 0 || !rich() || chance(20)) return leaf(type, site);
   if (chance(12)) return cast(type, depth, site);
   if (chance(8)) return selection(type, depth, site);
-  if (type != DType::Bool && site.reductions > 0 && chance(14)) return reduction(type, site);
+  if (type != DType::Bool && site.reductions > 0 && chance(17))
+    return !site.reduced && !site.iters.empty() && chance(25) ? scan(type, site) : reduction(type, site);
   if (type == DType::F32) return float_expr(depth, site);
   return type == DType::Bool ? bool_expr(depth, site) : integer_expr(type, depth, site);
 }

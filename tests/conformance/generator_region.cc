@@ -90,6 +90,7 @@ void Generator::region_into(size_t at) {
   }
   site.runs = runs_ * count(site.iters);
   const size_t outer = scalars_.size();
+  region_scalars_ = outer;
   open("parallel " + joined(site.iters));
   region_lets(site);
   const bool conditional = ready && chance(20);
@@ -163,6 +164,7 @@ void Generator::region_to_tensor() {
   const Owned to = owned(shape, type, in_place ? "inout " : "out ");
   const DType held = ir::compute_type(type.type);
   const size_t outer = scalars_.size();
+  region_scalars_ = outer;
   const bool outside = !to.guard.empty() && chance(50);
   if (outside) open("if " + to.guard);
   open("parallel " + joined(site.iters));

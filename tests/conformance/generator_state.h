@@ -57,6 +57,7 @@ struct Site {
   std::vector<std::pair<std::string, Extent>> iters;  // of the region and of reductions around it
   bool exact = false;                                 // only exact terms will do
   int reductions = 1;                                 // that may still be nested
+  bool reduced = false;                               // inside of one
   int64_t runs = 1;                                   // how often it is evaluated
 };
 
@@ -109,6 +110,7 @@ class Generator {
   Term bool_expr(int depth, const Site& site);
   Term selection(ir::DType type, int depth, const Site& site);
   Term reduction(ir::DType type, const Site& site);
+  Term scan(ir::DType type, const Site& site);
   Term cast(ir::DType type, int depth, const Site& site);
   std::optional<Term> load(ir::DType type, const Site& site);
   std::string index(const Extent& axis, const Site& site);
@@ -221,6 +223,7 @@ class Generator {
   std::vector<Extent> dims_, extents_;
   std::vector<GridAxis> grid_;
   std::vector<TileBuffer> tiles_, inputs_;
+  size_t region_scalars_ = 0;  // those in front of the names of the region at hand
   std::vector<Term> scalars_;  // visible names; lets and loop indices are taken off at the end of their block
   struct Symbol {
     TypeName name;
