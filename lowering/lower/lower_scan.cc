@@ -62,6 +62,7 @@ class TileLowering::Scan {
         digit.radix /= 2;
       }
       if (planted(Planted::kScanLanes) && lanes.masks.size() > 1) lanes.masks.pop_back();
+      lanes.digit.radix /= digit.radix;
       if (!lanes.masks.empty()) steps_.push_back(lanes);
       if (digit.radix > 1) steps_.push_back({digit, {}});
     }
@@ -241,19 +242,16 @@ class TileLowering::Scan {
     for (size_t axis = 0; axis < layout_.shape().size(); ++axis)
       for (const FragmentLayout::Digit& digit : layout_.axes()[axis])
         if (axis != axis_ && digit.in_thread) digits.push_back(digit);
-    for (size_t i = number + 1; i < steps_.size(); ++i) {
-      for (int mask : steps_[i].masks) digits.push_back({2, true, mask});
-      if (steps_[i].masks.empty() && steps_[i].digit.in_thread) digits.push_back(steps_[i].digit);
-    }
+    for (size_t i = number + 1; i < steps_.size(); ++i) add_digits(steps_[i], &digits);
     return digits;
+  }
+  static void add_digits(const Step& step, std::vector<FragmentLayout::Digit>* digits) {
+    if (step.digit.in_thread) digits->push_back(step.digit);
   }
   // Those below it, in which all have the same.
   std::vector<FragmentLayout::Digit> below(size_t number) const {
     std::vector<FragmentLayout::Digit> digits;
-    for (size_t i = 0; i < number; ++i) {
-      for (int mask : steps_[i].masks) digits.push_back({2, true, mask});
-      if (steps_[i].masks.empty() && steps_[i].digit.in_thread) digits.push_back(steps_[i].digit);
-    }
+    for (size_t i = 0; i < number; ++i) add_digits(steps_[i], &digits);
     return digits;
   }
 

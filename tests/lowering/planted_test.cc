@@ -22,6 +22,7 @@
 #include "tests/lowering/cpu_device.h"
 #include "tests/lowering/planted_programs.h"
 #include "tests/lowering/planted_reads.h"
+#include "tests/lowering/planted_scans.h"
 #include "tests/lowering/planted_sums.h"
 #include "tests/lowering/simulated_case.h"
 
@@ -208,6 +209,9 @@ class Suite {
     conformance::Wishes whole;
     whole.aligned = {"X", "R"};
     add_program("windows", kWindows, 24, whole);
+    conformance::Wishes block;
+    block.threads = 128;
+    add_program("scans", kScans, 24, block);
     // Larger than the tiles and no multiples of them, so that every tail holds elements.
     conformance::Wishes tails;
     tails.values = {{"M", 29}, {"N", 170}, {"K", 325}};

@@ -1,0 +1,22 @@
+// A program whose prefix reductions planted bugs change.
+#pragma once
+
+namespace kachel::lowering {
+
+// Of rows that one warp holds, that several warps hold, and of columns.
+inline constexpr const char* kScans = R"(tile 1
+kernel scans(X: i32[6, 1000], C: f32[64, 8], Y: out i32[6, 1000], Z: out i32[6, 64], W: out f32[64, 8])
+{
+  fragment x: i32[6, 1000], z: i32[6, 64], c: f32[64, 8]
+  x = X
+  c = C
+  parallel i < 6, j < 1000 { x[i, j] = sum[k <= j](x[i, k]) }
+  parallel i < 6, j < 64 { z[i, j] = max[k < j](X[i, k] % 50) }
+  parallel i < 64, j < 8 { c[i, j] = min[k <= i](c[k, j]) }
+  Y = x
+  Z = z
+  W = c
+}
+)";
+
+}  // namespace kachel::lowering

@@ -1,0 +1,60 @@
+// Prefix reductions by the layout of their region (lower_scan.cc, hoist_scans).
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// `value` for each element of rows of `columns`, `rows` of them in a block of 128 threads.
+std::string scanned(int rows, int columns, const std::string& value) {
+  const std::string shape = std::to_string(rows) + ", " + std::to_string(columns);
+  return lowered({"tile 1\nkernel k(X: bf16[R, N], Y: out bf16[R, N])\ntune threads = 128\ngrid r < R\n{\n"
+                  "  fragment x: f32[" +
+                  shape + "], y: f32[" + shape + "]\n  x = X[r*" + std::to_string(rows) +
+                  " +: " + std::to_string(rows) + ", 0 +: " + std::to_string(columns) + "]\n  parallel i < " +
+                  std::to_string(rows) + ", j < " + std::to_string(columns) + " { y[i, j] = " + value + " }\n  Y[r*" +
+                  std::to_string(rows) + " +: " + std::to_string(rows) + ", 0 +: " + std::to_string(columns) +
+                  "] = y\n}\n"})
+      .loop_ir;
+}
+
+TEST_CASE("a thread adds up a piece of a row, lanes and warps what pieces come to") {
+  const std::string text = scanned(1, 2048, "sum[k <= j](x[i, k])");
+  CAPTURE(text);
+  CHECK(has(text, "scanned: f32[16]"));
+  CHECK(count(text, "shuffle_xor") == 5);
+  CHECK(has(text, "partial: f32[4]"));
+  CHECK(!has(text, "shared x"));
+  CHECK(!has(text, "shared scanned"));
+}
+
+TEST_CASE("rows that a warp holds need no memory of the block") {
+  const std::string text = scanned(4, 512, "sum[k <= j](x[i, k])");
+  CAPTURE(text);
+  CHECK(count(text, "shuffle_xor") == 5);
+  CHECK(has(text, "shared 0 bytes"));
+  CHECK(!has(text, "barrier"));
+}
+
+TEST_CASE("what two prefixes of one row have in common is computed for each, and their operands in registers") {
+  const std::string text = scanned(4, 512, "max[k < j](x[i, k] * 2) - min[k <= j](x[i, k])");
+  CAPTURE(text);
+  CHECK(count(text, "shuffle_xor") == 10);
+  CHECK(has(text, "shared 0 bytes"));
+  CHECK(has(text, "max(scan, -inf)"));  // of nothing
+}
+
+TEST_CASE("the digits of an axis that is no power of two are a thread's own, or go through memory") {
+  const std::string text = scanned(1, 1000, "sum[k <= j](x[i, k])");
+  CAPTURE(text);
+  CHECK(has(text, "partial"));
+  CHECK(!has(text, "shared x"));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
