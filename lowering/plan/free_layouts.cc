@@ -78,13 +78,43 @@ bool is_scanned(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
   });
 }
 
-int64_t scanned_vector(const ir::Buffer& fragment, int64_t vector, int64_t threads) {
+int64_t scanned_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
+                       int64_t threads) {
   constexpr int64_t kMost = 16;
   const int64_t row = fragment.shape.back()->int_value;
-  int64_t elements = 1;
+  int64_t vector = accessed(&fragment, kVectorBytes), elements = 1;
+  for (const Space& space : spaces) {
+    const auto its = [&](const Space::Use& use) { return use.buffer.get() == &fragment; };
+    const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
+    for (const Space::Use& use : space.uses)
+      if (found != space.uses.end() && use.axes == found->axes && !use.pairs && !use.extent)
+        vector = std::max(vector, accessed(use.buffer.get(), kVectorBytes));
+  }
+  if (vector) {
+    while (row % vector) vector /= 2;
+    return vector;
+  }
+  vector = 1;
   for (const ir::ExprRef& extent : fragment.shape) elements *= extent->int_value;
   while (2 * vector <= kMost && row % (2 * vector) == 0 && elements / (2 * vector) >= threads) vector *= 2;
   return vector;
+}
+
+FragmentLayout scanned_layout(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
+  constexpr int64_t kLanes = 32;
+  const int64_t row = shape.back(), warps = threads / kLanes, piece = vector * kLanes;
+  const std::vector<int64_t> rows(shape.begin(), shape.end() - 1);
+  if (rows.empty() || warps < 2 || row % piece != 0 || product(rows) % warps != 0)
+    return FragmentLayout::blocked(shape, vector, threads);
+  const FragmentLayout outer = FragmentLayout::blocked(rows, 1, warps);
+  std::vector<FragmentLayout::Axis> axes = outer.axes();
+  for (FragmentLayout::Axis& axis : axes)
+    for (FragmentLayout::Digit& digit : axis) digit.stride *= digit.in_thread ? kLanes : row / kLanes;
+  FragmentLayout::Axis last{{vector, false, 1}, {kLanes, true, 1}};
+  if (vector == 1) last.erase(last.begin());
+  if (row > piece) last.push_back({row / piece, false, vector});
+  axes.push_back(std::move(last));
+  return FragmentLayout(shape, std::move(axes), threads);
 }
 
 int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed) {

@@ -30,8 +30,12 @@ int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces
 
 // Whether a prefix reduction runs along the fragment's last axis.
 bool is_scanned(const ir::Buffer& fragment, const std::vector<Space>& spaces);
-// For such a one: what a thread holds of a row in one piece, it adds up by itself; so as much as leaves no thread
-// without.
-int64_t scanned_vector(const ir::Buffer& fragment, int64_t vector, int64_t threads);
+// Elements of such a row that a thread holds in one piece: what one access takes to or from tensors, if fragments of
+// its spaces are copied there, for lanes beside each other are to share sectors. Else what leaves no thread without, up
+// to a few exchanges' worth.
+int64_t scanned_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
+                       int64_t threads);
+// A row in one warp, with which a prefix needs no memory of the block, if there are enough rows for all warps.
+FragmentLayout scanned_layout(const std::vector<int64_t>& shape, int64_t vector, int64_t threads);
 
 }  // namespace kachel::lowering

@@ -270,7 +270,7 @@ class Inference {
       if (auto of_results = sums && !sums->layout ? by_results(*sums, layouts_) : std::nullopt)
         sums->layout = std::move(of_results);
       else
-        layouts_[largest.get()] = FragmentLayout::blocked(tile_shape(largest), free_vector(*largest), threads_);
+        layouts_[largest.get()] = free_layout(largest);
       if (!propagate()) return false;
     }
     // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the one in them that has
@@ -309,10 +309,12 @@ class Inference {
     return elements;
   }
 
-  int64_t free_vector(const ir::Buffer& fragment) const {
-    const int64_t vector = lowering::free_vector(
-        fragment, spaces_, [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); });
-    return is_scanned(fragment, spaces_) ? scanned_vector(fragment, vector, threads_) : vector;
+  FragmentLayout free_layout(const ir::BufferRef& fragment) const {
+    const auto by = [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); };
+    const std::vector<int64_t> shape = tile_shape(fragment);
+    if (is_scanned(*fragment, spaces_))
+      return scanned_layout(shape, scanned_vector(*fragment, spaces_, by, threads_), threads_);
+    return FragmentLayout::blocked(shape, free_vector(*fragment, spaces_, by), threads_);
   }
 
   // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not

@@ -200,6 +200,9 @@ FORMULAS["max_pool"] = lambda row, t: (pooled, (t["img"],))
 FORMULAS["turn_cast"] = lambda row, t: (lambda x: x.to(torch.bfloat16).transpose(1, 2).contiguous(), (t["x"],))
 
 
+FORMULAS["prefix_sums"] = lambda row, t: (lambda x: x.cumsum(dim=-1), (t["x"],))
+
+
 def sums_of_rows(x, at, count):
     return torch.zeros(count, x.shape[1], dtype=torch.float32, device=x.device).index_add_(0, at, x.float())
 

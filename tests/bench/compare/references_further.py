@@ -186,6 +186,11 @@ def turn_cast(row, t):
     return t["x"].to(F64).transpose(1, 2)
 
 
+@REFERENCES("prefix_sums")
+def prefix_sums(row, t):
+    return t["x"].to(F64).cumsum(dim=-1)
+
+
 @REFERENCES("scatter_rows")
 def scatter_rows(row, t):
     sums = torch.zeros(row.dims["rows"], row.dims["wide"], dtype=F64, device=t["x"].device)

@@ -70,6 +70,11 @@ def scatter_rows(n, wide, count):
                    tolerance=1e-5)
 
 
+def prefix_sums(n, length):
+    return further("prefix_sums", f"{n}x{length}", "f32", {"n": n, "len": length}, "y", PEERS, bytes=8.0 * n * length,
+                   tolerance=1e-5)
+
+
 def rows():
     return [
         xent(8192, 50257), xent(3001, 32000),
@@ -83,5 +88,6 @@ def rows():
         colsum(16384, 3072), colsum(50001, 777),
         transpose(8192, 8192), transpose(8191, 4097),
         turn_cast(16, 4096, 1024), turn_cast(3, 777, 1001),
+        prefix_sums(8192, 8192), prefix_sums(3001, 5555),
         scatter_rows(32768, 1024, 50000), scatter_rows(30001, 300, 7777),
     ]
