@@ -66,23 +66,23 @@ std::optional<FragmentLayout> by_results(const Space& sums,
   return std::nullopt;
 }
 
-bool is_scanned(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
-  return std::any_of(spaces.begin(), spaces.end(), [&](const Space& space) {
+std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+  for (const Space& space : spaces) {
     const ir::Expr* scan = space.region ? scan_of(*space.region) : nullptr;
-    if (!scan) return false;
-    return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
-      const size_t last = use.axes.back();
-      return use.buffer.get() == &fragment && last != FragmentLayout::kNoAxis &&
-             space.region->iters[last].var == scan->args[1]->var;
-    });
-  });
+    for (const Space::Use& use : space.uses)
+      for (size_t axis = 0; scan && use.buffer.get() == &fragment && axis < use.axes.size(); ++axis)
+        if (use.axes[axis] != FragmentLayout::kNoAxis && space.region->iters[use.axes[axis]].var == scan->args[1]->var)
+          return axis;
+  }
+  return std::nullopt;
 }
 
-int64_t scanned_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
-                       int64_t threads) {
-  constexpr int64_t kMost = 16;
-  const int64_t row = fragment.shape.back()->int_value;
-  int64_t vector = accessed(&fragment, kVectorBytes), elements = 1;
+namespace {
+
+// Elements of one access to the tensors that the fragment, or others of its spaces, are copied to or from; 0: there are
+// none.
+int64_t accessed_with(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed) {
+  int64_t vector = accessed(&fragment, kVectorBytes);
   for (const Space& space : spaces) {
     const auto its = [&](const Space::Use& use) { return use.buffer.get() == &fragment; };
     const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
@@ -90,22 +90,16 @@ int64_t scanned_vector(const ir::Buffer& fragment, const std::vector<Space>& spa
       if (found != space.uses.end() && use.axes == found->axes && !use.pairs && !use.extent)
         vector = std::max(vector, accessed(use.buffer.get(), kVectorBytes));
   }
-  if (vector) {
-    while (row % vector) vector /= 2;
-    return vector;
-  }
-  vector = 1;
-  for (const ir::ExprRef& extent : fragment.shape) elements *= extent->int_value;
-  while (2 * vector <= kMost && row % (2 * vector) == 0 && elements / (2 * vector) >= threads) vector *= 2;
+  while (vector && fragment.shape.back()->int_value % vector) vector /= 2;
   return vector;
 }
 
-FragmentLayout scanned_layout(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
+// Rows of whole warps; nothing where there are too few of them, or they are of another length.
+std::optional<FragmentLayout> row_a_warp(const std::vector<int64_t>& shape, int64_t vector, int64_t threads) {
   constexpr int64_t kLanes = 32;
   const int64_t row = shape.back(), warps = threads / kLanes, piece = vector * kLanes;
   const std::vector<int64_t> rows(shape.begin(), shape.end() - 1);
-  if (rows.empty() || warps < 2 || row % piece != 0 || product(rows) % warps != 0)
-    return FragmentLayout::blocked(shape, vector, threads);
+  if (rows.empty() || warps < 2 || row % piece != 0 || product(rows) % warps != 0) return std::nullopt;
   const FragmentLayout outer = FragmentLayout::blocked(rows, 1, warps);
   std::vector<FragmentLayout::Axis> axes = outer.axes();
   for (FragmentLayout::Axis& axis : axes)
@@ -114,6 +108,30 @@ FragmentLayout scanned_layout(const std::vector<int64_t>& shape, int64_t vector,
   if (vector == 1) last.erase(last.begin());
   if (row > piece) last.push_back({row / piece, false, vector});
   axes.push_back(std::move(last));
+  return FragmentLayout(shape, std::move(axes), threads);
+}
+
+}  // namespace
+
+FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
+                              const Accessed& accessed, int64_t threads) {
+  constexpr int64_t kMost = 16;
+  std::vector<int64_t> shape;
+  for (const ir::ExprRef& extent : fragment.shape) shape.push_back(extent->int_value);
+  const bool along = axis + 1 == shape.size();
+  int64_t vector = accessed_with(fragment, spaces, accessed);
+  if (!vector) {
+    vector = 1;
+    while (along && 2 * vector <= kMost && shape.back() % (2 * vector) == 0 && product(shape) / (2 * vector) >= threads)
+      vector *= 2;
+  }
+  if (along) {
+    if (auto rows = row_a_warp(shape, vector, threads)) return *rows;
+    return FragmentLayout::blocked(shape, vector, threads);
+  }
+  const FragmentLayout blocked = FragmentLayout::blocked(shape, vector, threads);
+  std::vector<FragmentLayout::Axis> axes = blocked.axes();
+  std::stable_partition(axes[axis].begin(), axes[axis].end(), [](const auto& digit) { return !digit.in_thread; });
   return FragmentLayout(shape, std::move(axes), threads);
 }
 

@@ -28,14 +28,13 @@ using Accessed = std::function<int64_t(const ir::Buffer* fragment, int64_t most_
 // mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in.
 int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed);
 
-// Whether a prefix reduction runs along the fragment's last axis.
-bool is_scanned(const ir::Buffer& fragment, const std::vector<Space>& spaces);
-// Elements of such a row that a thread holds in one piece: what one access takes to or from tensors, if fragments of
-// its spaces are copied there, for lanes beside each other are to share sectors. Else what leaves no thread without, up
-// to a few exchanges' worth.
-int64_t scanned_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
-                       int64_t threads);
-// A row in one warp, with which a prefix needs no memory of the block, if there are enough rows for all warps.
-FragmentLayout scanned_layout(const std::vector<int64_t>& shape, int64_t vector, int64_t threads);
+// The axis of a fragment along which a prefix reduction runs, if one does.
+std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+// For such a one. A thread holds neighbours along the axis: along the last one as many as one access takes to or from
+// tensors, if fragments of its spaces are copied there, for lanes beside each other are to share sectors; else what
+// leaves no thread without. Rows lie in one warp, so that their prefixes need no memory of the block, where there are
+// enough for all warps.
+FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
+                              const Accessed& accessed, int64_t threads);
 
 }  // namespace kachel::lowering

@@ -311,10 +311,9 @@ class Inference {
 
   FragmentLayout free_layout(const ir::BufferRef& fragment) const {
     const auto by = [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); };
-    const std::vector<int64_t> shape = tile_shape(fragment);
-    if (is_scanned(*fragment, spaces_))
-      return scanned_layout(shape, scanned_vector(*fragment, spaces_, by, threads_), threads_);
-    return FragmentLayout::blocked(shape, free_vector(*fragment, spaces_, by), threads_);
+    if (const auto axis = scanned_axis(*fragment, spaces_))
+      return scanned_layout(*fragment, *axis, spaces_, by, threads_);
+    return FragmentLayout::blocked(tile_shape(fragment), free_vector(*fragment, spaces_, by), threads_);
   }
 
   // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not

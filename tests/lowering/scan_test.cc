@@ -59,6 +59,19 @@ TEST_CASE("what two prefixes of one row have in common is computed for each, and
   CHECK(has(text, "max(scan, -inf)"));  // of nothing
 }
 
+TEST_CASE("down the columns a thread holds rows beside each other, and columns as they are read") {
+  const std::string text = lowered({"tile 1\nkernel k(X: f32[N, D], Y: out f32[N, D])\ntune threads = 128\n"
+                                    "grid n < ceildiv(N, 64)\n{\n  fragment x: f32[64, 128]\n"
+                                    "  x = X[n*64 +: 64, 0 +: 128]\n"
+                                    "  parallel i < 64, j < 128 { x[i, j] = sum[k <= i](x[k, j]) }\n"
+                                    "  Y[n*64 +: 64, 0 +: 128] = x\n}\n"})
+                               .loop_ir;
+  CAPTURE(text);
+  CHECK(!has(text, "shuffle_xor"));
+  CHECK(has(text, "copy_vector raw[0 +: 4]"));
+  CHECK(has(text, "partial: f32[1024]"));  // of eight warps and 128 columns
+}
+
 TEST_CASE("the digits of an axis that is no power of two are a thread's own, or go through memory") {
   const std::string text = scanned(1, 1000, "sum[k <= j](x[i, k])");
   CAPTURE(text);
