@@ -360,8 +360,8 @@ class TileLowering {
   ir::ExprRef reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ir::ExprRef& neutral);  // cpu_reduce.cc
   ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
   ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
-  // lower_scan.cc
-  class Scan;
+  // lower_scan.cc, layout_scan.cc
+  class LayoutScan;
   void scan(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout& layout);
   ir::BufferRef scan_into_temporary(const ir::Expr& scan, const std::vector<ir::IterVar>& outer);
 
