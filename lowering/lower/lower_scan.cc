@@ -12,6 +12,8 @@ using ir::ExprRef;
 
 namespace {
 
+constexpr int64_t kPiece = 8;  // on the CPU: additions of one element each would take the latency of one each
+
 // Of what stands before the first element.
 ExprRef least_of(ir::ReduceOp op, DType type) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -67,7 +69,7 @@ void TileLowering::scan(const ir::ParallelStmt& region, const ir::Expr& scan, co
   });
 }
 
-// Plainly: rows side by side, each in order.
+// Rows side by side, each in order.
 ir::BufferRef TileLowering::scan_into_temporary(const ir::Expr& scan, const std::vector<ir::IterVar>& outer) {
   const DType type = scan.type;
   auto tile = std::make_shared<ir::Buffer>(
@@ -95,17 +97,31 @@ ir::BufferRef TileLowering::scan_into_temporary(const ir::Expr& scan, const std:
       coords.push_back(scanned ? nullptr : site.coords[row++]);
       if (!scanned) values_[iter.var.get()] = coords.back();
     }
+    // So many elements from `from` on: their own prefixes do not wait for what stands before the first of them.
+    auto piece = [&](const ExprRef& from, int64_t length) {
+      const ExprRef before = let("before", ir::make_load(sum, {zero}));
+      ExprRef own;
+      for (int64_t i = 0; i < length; ++i) {
+        const ExprRef k = i ? let("k", plus(from, int64(i))) : from;
+        values_[scan.iters[0].var.get()] = k;
+        std::vector<ExprRef> at = coords;
+        for (ExprRef& coord : at)
+          if (!coord) coord = k;
+        const ExprRef earlier = own, value = let("value", scalar(scan.args[0], &site));
+        own = own ? let("own", combined(scan.reduce, own, value)) : value;
+        ExprRef result = scan.inclusive ? own : earlier;
+        result = result ? combined(scan.reduce, before, result) : before;
+        store(storage(tile), offset(tile, at, &site), result, nullptr);
+      }
+      store(sum, zero, combined(scan.reduce, before, own), nullptr);
+    };
     store(sum, zero, first, nullptr);
-    serial(scan.iters[0].var->name, scan.iters[0].extent, false, [&](ExprRef k) {
-      values_[scan.iters[0].var.get()] = k;
-      std::vector<ExprRef> at = coords;
-      for (ExprRef& coord : at)
-        if (!coord) coord = k;
-      const ExprRef place = offset(tile, at, &site), before = let("before", ir::make_load(sum, {zero}));
-      const ExprRef value = let("with", combined(scan.reduce, before, scalar(scan.args[0], &site)));
-      store(storage(tile), place, scan.inclusive ? value : before, nullptr);
-      store(sum, zero, value, nullptr);
-    });
+    const int64_t extent = scan.iters[0].extent->int_value;
+    const int64_t length = on_cpu() && !target_.generic && extent > kPiece ? kPiece : 1;
+    const std::string name = scan.iters[0].var->name;
+    serial(name, int64(extent / length), false,
+           [&](ExprRef number) { piece(length == 1 ? number : let(name, times(number, length)), length); });
+    if (extent % length) piece(int64(extent / length * length), extent % length);
   });
   return tile;
 }
