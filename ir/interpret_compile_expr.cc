@@ -9,7 +9,7 @@
 namespace kachel::ir {
 namespace {
 
-constexpr int64_t kLargestTable = int64_t{1} << 22;
+constexpr int64_t kLargestTable = int64_t{1} << 22, kMostCells = int64_t{1} << 24;
 
 }  // namespace
 
@@ -178,7 +178,8 @@ void InterpreterCompiler::memoise(uint64_t dependence, ReduceInfo* info) {
     size *= region_[i].extent;
   }
   if (last) info->depends.push_back(*last);
-  if (size > kLargestTable) return;
+  if (size > kLargestTable || cells_ + size > kMostCells) return;
+  cells_ += size;
   info->memoised = true;
   info->table = program_.table_sizes.size();
   program_.table_sizes.push_back(static_cast<size_t>(size));

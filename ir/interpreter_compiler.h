@@ -71,6 +71,7 @@ class InterpreterCompiler {
   std::vector<Assigned> assigned_;
   uint64_t guard_ = 0;  // what the enclosing conditions depend on
   int variables_ = 0;   // bits given out
+  int64_t cells_ = 0;  // of all tables
   int reductions_ = 0;  // nesting
 };
 

@@ -179,10 +179,11 @@ bool Parser::parallel(Block& body) {
   if (ok && !at("{")) ok = expect("{", "the indices of `parallel`");
   if (ok || recover_to_brace()) {
     bool outer = std::exchange(in_parallel_, true);
-    std::vector<IterVar> outer_region = std::exchange(region_, stmt.iters);
+    const std::vector<IterVar> outer_region = region_;
+    region_.insert(region_.end(), stmt.iters.begin(), stmt.iters.end());
     stmt.body = block();
     in_parallel_ = outer;
-    region_ = std::move(outer_region);
+    region_ = outer_region;
     ok = true;
   }
   leave_scope(scope);

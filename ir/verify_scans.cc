@@ -24,6 +24,7 @@ class Scans {
       });
       if (const auto* inner = std::get_if<ParallelStmt>(&stmt.node)) {
         names_.clear();
+        assigned_.clear();
         block(inner->body, inner);
       } else if (const auto* let = std::get_if<LetStmt>(&stmt.node)) {
         expr(let->value, region, false);
@@ -31,6 +32,7 @@ class Scans {
       } else if (const auto* assign = std::get_if<AssignStmt>(&stmt.node)) {
         for (const ExprRef& index : assign->indices) expr(index, region, false);
         expr(assign->value, region, false);
+        note(*assign);
       } else if (const auto* fill = std::get_if<FillStmt>(&stmt.node)) {
         expr(fill->value, region, false);
       } else if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
@@ -39,8 +41,10 @@ class Scans {
         block(loop->body, region);
       } else if (const auto* branch = std::get_if<IfStmt>(&stmt.node)) {
         expr(branch->condition, region, false);
+        conditions_.push_back(variables(branch->condition));
         block(branch->then_body, region);
         block(branch->else_body, region);
+        conditions_.pop_back();
       }
     }
   }
@@ -51,12 +55,41 @@ class Scans {
   Variables variables(const ExprRef& value) const {
     Variables found;
     visit(value, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kLoad) {
+        if (const Assigned* its = find(*node->buffer, node->args))
+          found.insert(its->depends.begin(), its->depends.end());
+        return;
+      }
       if (node->kind != ExprKind::kVar) return;
       found.insert(node->var.get());
       if (const auto name = names_.find(node->var.get()); name != names_.end())
         found.insert(name->second.begin(), name->second.end());
     });
     return found;
+  }
+
+  // An iteration sees what it has assigned to an element, where that is named by the same text.
+  struct Assigned {
+    const Buffer* buffer;
+    std::vector<ExprRef> indices;
+    Variables depends;
+  };
+  const Assigned* find(const Buffer& buffer, const std::vector<ExprRef>& indices) const {
+    for (const Assigned& one : assigned_)
+      if (one.buffer == &buffer && std::equal(indices.begin(), indices.end(), one.indices.begin(), one.indices.end(),
+                                              [](const ExprRef& a, const ExprRef& b) { return same(a, b); }))
+        return &one;
+    return nullptr;
+  }
+  void note(const AssignStmt& assign) {
+    Variables depends = variables(assign.value);
+    for (const Variables& condition : conditions_) depends.insert(condition.begin(), condition.end());
+    const Assigned* before = find(*assign.buffer, assign.indices);
+    if (before) depends.insert(before->depends.begin(), before->depends.end());
+    if (before)
+      assigned_[static_cast<size_t>(before - assigned_.data())].depends = std::move(depends);
+    else
+      assigned_.push_back({assign.buffer.get(), assign.indices, std::move(depends)});
   }
 
   void expr(const ExprRef& root, const ParallelStmt* region, bool reduced) {
@@ -88,6 +121,8 @@ class Scans {
 
   Diagnostics& out_;
   std::unordered_map<const Var*, Variables> names_;  // of the region: what they depend on
+  std::vector<Assigned> assigned_;                   // by the region so far
+  std::vector<Variables> conditions_;                // around the statement at hand
 };
 
 }  // namespace

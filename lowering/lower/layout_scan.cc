@@ -169,18 +169,19 @@ TileLowering::LayoutScan::Values TileLowering::LayoutScan::in_warps(size_t numbe
     ExprRef writes;
     for (const FragmentLayout::Digit& lower : below(number))
       writes = both(writes, ir::make_typed(Op::kEq, {part(thread, lower), int32(0)}));
-    ExprRef place = plus(first_of(thread), ir::make_cast({DType::I64, nullptr}, part(thread, digit)));
+    const ExprRef first = plus(first_of(thread), ir::make_cast({DType::I64, nullptr}, part(thread, digit)));
+    int64_t behind = 0;
     for (const auto& [reg, value] : values) {
-      lower_.store(partial, place, value, writes);
-      place = plus(place, int64(rows));
+      lower_.store(partial, behind ? plus(first, int64(behind)) : first, value, writes);
+      behind += rows;
     }
   });
   in_threads([&](const ExprRef& thread) {
     const ExprRef mine = lower_.let("mine", part(thread, digit));
-    ExprRef from = first_of(thread);
+    const ExprRef first = first_of(thread);
     for (int64_t i = 0; i < count; ++i) {
+      const ExprRef from = i ? plus(first, int64(i * rows)) : first;
       add_up(partial, from, digit.radix, mine, own, sums, all, int32(i));
-      from = plus(from, int64(rows));
     }
   });
   Values within, wholes;

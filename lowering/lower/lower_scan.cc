@@ -12,7 +12,8 @@ using ir::ExprRef;
 
 namespace {
 
-constexpr int64_t kPiece = 8;  // on the CPU: additions of one element each would take the latency of one each
+constexpr int64_t kMostHeld = 128;  // elements
+constexpr int64_t kPiece = 8;       // on the CPU: additions of one element each would take the latency of one each
 
 // Of what stands before the first element.
 ExprRef least_of(ir::ReduceOp op, DType type) {
@@ -29,7 +30,16 @@ std::vector<size_t> all_axes(size_t rank) {
 
 }  // namespace
 
-void TileLowering::scan(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout& layout) {
+// By the layout where a thread can hold what it has of the tile.
+void TileLowering::scan(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout* layout) {
+  const ir::BufferRef &to = std::get<ir::AssignStmt>(region.body[0].node).buffer, &from = scan.args[0]->buffer;
+  if (layout && (layout->registers() <= kMostHeld || in_registers(to) || in_registers(from)))
+    return scan_in_layout(region, scan, *layout);
+  for (const ir::IterVar& iter : region.iters)
+    if (iter.var == scan.args[1]->var) scan_rows(scan, iter, region.iters, to);
+}
+
+void TileLowering::scan_in_layout(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout& layout) {
   const auto& assign = std::get<ir::AssignStmt>(region.body[0].node);
   const size_t rank = region.iters.size();
   std::vector<std::string> names;
@@ -69,23 +79,31 @@ void TileLowering::scan(const ir::ParallelStmt& region, const ir::Expr& scan, co
   });
 }
 
-// Rows side by side, each in order.
 ir::BufferRef TileLowering::scan_into_temporary(const ir::Expr& scan, const std::vector<ir::IterVar>& outer) {
-  const DType type = scan.type;
   auto tile = std::make_shared<ir::Buffer>(
-      ir::Buffer{"scanned", ir::Scope::kShared, ir::Direction::kInOut, {type, nullptr}, {}, {}});
-  std::vector<int64_t> rows;
-  std::vector<std::string> names;
+      ir::Buffer{"scanned", ir::Scope::kShared, ir::Direction::kInOut, {scan.type, nullptr}, {}, {}});
   int64_t elements = 1;
   for (const ir::IterVar& iter : outer) {
     tile->shape.push_back(iter.extent);
     elements *= iter.extent->int_value;
+  }
+  storage_[tile.get()] = temporary("scanned", scan.type, ir::Scope::kShared, elements);
+  scan_rows(scan, scan.iters[0], outer, tile);
+  return tile;
+}
+
+// Rows side by side, each in order. The operand names its place along the row by `along`.
+void TileLowering::scan_rows(const ir::Expr& scan, const ir::IterVar& along, const std::vector<ir::IterVar>& outer,
+                             const ir::BufferRef& tile) {
+  const DType type = scan.type;
+  std::vector<int64_t> rows;
+  std::vector<std::string> names;
+  for (const ir::IterVar& iter : outer) {
     if (iter.var == scan.args[1]->var) continue;
     rows.push_back(iter.extent->int_value);
     names.push_back(iter.var->name);
   }
   if (rows.empty()) rows.push_back(1), names.push_back("row");
-  storage_[tile.get()] = temporary("scanned", type, ir::Scope::kShared, elements);
   const ir::BufferRef sum = temporary("sum", type, ir::Scope::kRegister, 1);
   const ExprRef zero = ir::make_int(0, DType::I32);
   const ExprRef first = scan.inclusive ? neutral_element(scan.reduce, type) : least_of(scan.reduce, type);
@@ -103,7 +121,7 @@ ir::BufferRef TileLowering::scan_into_temporary(const ir::Expr& scan, const std:
       ExprRef own;
       for (int64_t i = 0; i < length; ++i) {
         const ExprRef k = i ? let("k", plus(from, int64(i))) : from;
-        values_[scan.iters[0].var.get()] = k;
+        values_[along.var.get()] = k;
         std::vector<ExprRef> at = coords;
         for (ExprRef& coord : at)
           if (!coord) coord = k;
@@ -116,14 +134,13 @@ ir::BufferRef TileLowering::scan_into_temporary(const ir::Expr& scan, const std:
       store(sum, zero, combined(scan.reduce, before, own), nullptr);
     };
     store(sum, zero, first, nullptr);
-    const int64_t extent = scan.iters[0].extent->int_value;
+    const int64_t extent = along.extent->int_value;
     const int64_t length = on_cpu() && !target_.generic && extent > kPiece ? kPiece : 1;
-    const std::string name = scan.iters[0].var->name;
+    const std::string& name = along.var->name;
     serial(name, int64(extent / length), false,
            [&](ExprRef number) { piece(length == 1 ? number : let(name, times(number, length)), length); });
     if (extent % length) piece(int64(extent / length * length), extent % length);
   });
-  return tile;
 }
 
 }  // namespace kachel::lowering

@@ -43,7 +43,7 @@ int64_t TileLowering::side_by_side(const ir::ForStmt& loop) const {
         if (const auto* assign = std::get_if<ir::AssignStmt>(&part.node)) own &= is_own(assign->buffer);
       });
       for_each_node(region->body, [&](const ExprRef& node) {
-        own &= node->kind != ir::ExprKind::kReduce;  // threads meet there
+        own &= !ir::is_reduction(*node);  // threads meet there
         if (node->kind == ir::ExprKind::kLoad) own &= is_unwritten(*node->buffer) || is_own(node->buffer);
       });
       if (!own) return 1;

@@ -362,7 +362,10 @@ class TileLowering {
   ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
   // lower_scan.cc, layout_scan.cc
   class LayoutScan;
-  void scan(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout& layout);
+  void scan(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout* layout);
+  void scan_in_layout(const ir::ParallelStmt& region, const ir::Expr& scan, const FragmentLayout& layout);
+  void scan_rows(const ir::Expr& scan, const ir::IterVar& along, const std::vector<ir::IterVar>& outer,
+                 const ir::BufferRef& tile);
   ir::BufferRef scan_into_temporary(const ir::Expr& scan, const std::vector<ir::IterVar>& outer);
 
   const ir::Kernel& kernel_;
