@@ -86,7 +86,7 @@ void Generator::region_into(size_t at) {
   }
   if (site.iters.empty()) {
     site.iters.push_back({fresh("r"), literal(1)});
-    indices[0] += " + " + site.iters[0].first;
+    indices[0] = fmt::format("i64({}) + {}", indices[0], site.iters[0].first);
   }
   site.runs = runs_ * count(site.iters);
   const size_t outer = scalars_.size();
