@@ -274,16 +274,9 @@ ExprRef Typer::type_reduce(const ExprRef& expr) {
   if (is_mistake(body)) return body;
   if (body->type == DType::Bool)
     return report(expr->loc, "a reduction needs numbers, this is bool", "write `condition ? 1 : 0`");
+  if (expr->kind == ExprKind::kScan)
+    return make_scan(expr->reduce, iters[0], std::move(body), type(expr->args[1]), expr->inclusive, expr->loc);
   return make_reduce(expr->reduce, std::move(iters), std::move(body), expr->loc);
-}
-
-ExprRef Typer::type_scan(const ExprRef& expr) {
-  const IterVar iter = iteration(expr->iters[0]);
-  ExprRef body = type(expr->args[0]);
-  if (is_mistake(body)) return body;
-  if (body->type == DType::Bool)
-    return report(expr->loc, "a reduction needs numbers, this is bool", "write `condition ? 1 : 0`");
-  return make_scan(expr->reduce, iter, std::move(body), type(expr->args[1]), expr->inclusive, expr->loc);
 }
 
 ExprRef Typer::type(const ExprRef& expr) {
@@ -307,9 +300,8 @@ ExprRef Typer::type(const ExprRef& expr) {
       return make_load(find(expr->buffer), std::move(list), expr->loc);
     }
     case ExprKind::kReduce:
-      return type_reduce(expr);
     case ExprKind::kScan:
-      return type_scan(expr);
+      return type_reduce(expr);
   }
   return mistake_;
 }

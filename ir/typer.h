@@ -43,7 +43,6 @@ class Typer {
   ExprRef type_shift(const ExprRef& expr, std::vector<ExprRef> args);
   ExprRef type_float_function(const ExprRef& expr, std::vector<ExprRef> args);
   ExprRef type_reduce(const ExprRef& expr);
-  ExprRef type_scan(const ExprRef& expr);
   std::optional<DType> unify(Op op, const ExprRef& a, const ExprRef& b, Loc loc);
   ExprRef to_condition(const ExprRef& typed);
   ExprRef coerce(const ExprRef& typed, DType type);  // to a type that unify() chose

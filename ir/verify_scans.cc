@@ -52,7 +52,7 @@ class Scans {
  private:
   using Variables = std::set<const Var*>;
 
-  Variables variables(const ExprRef& value) const {
+  Variables variables(const ExprRef& value) {
     Variables found;
     visit(value, [&](const ExprRef& node) {
       if (node->kind == ExprKind::kLoad) {
@@ -74,8 +74,8 @@ class Scans {
     std::vector<ExprRef> indices;
     Variables depends;
   };
-  const Assigned* find(const Buffer& buffer, const std::vector<ExprRef>& indices) const {
-    for (const Assigned& one : assigned_)
+  Assigned* find(const Buffer& buffer, const std::vector<ExprRef>& indices) {
+    for (Assigned& one : assigned_)
       if (one.buffer == &buffer && std::equal(indices.begin(), indices.end(), one.indices.begin(), one.indices.end(),
                                               [](const ExprRef& a, const ExprRef& b) { return same(a, b); }))
         return &one;
@@ -84,12 +84,9 @@ class Scans {
   void note(const AssignStmt& assign) {
     Variables depends = variables(assign.value);
     for (const Variables& condition : conditions_) depends.insert(condition.begin(), condition.end());
-    const Assigned* before = find(*assign.buffer, assign.indices);
-    if (before) depends.insert(before->depends.begin(), before->depends.end());
-    if (before)
-      assigned_[static_cast<size_t>(before - assigned_.data())].depends = std::move(depends);
-    else
-      assigned_.push_back({assign.buffer.get(), assign.indices, std::move(depends)});
+    Assigned* before = find(*assign.buffer, assign.indices);
+    if (before) return before->depends.merge(depends);
+    assigned_.push_back({assign.buffer.get(), assign.indices, std::move(depends)});
   }
 
   void expr(const ExprRef& root, const ParallelStmt* region, bool reduced) {

@@ -41,9 +41,7 @@ void put(Values* values, int64_t reg, ExprRef value) {
 TileLowering::LayoutScan::LayoutScan(TileLowering* lowering, const FragmentLayout& layout, size_t axis, ir::ReduceOp op,
                                      DType type)
     : lower_(*lowering), layout_(layout), axis_(axis), op_(op), type_(type) {
-  const FragmentLayout::Axis& digits = layout.axes()[axis];
-  for (size_t i = 0; i < digits.size(); ++i) {
-    FragmentLayout::Digit digit = digits[i];
+  for (FragmentLayout::Digit digit : layout.axes()[axis]) {
     if (!digit.in_thread) {
       steps_.push_back({digit, {}});
       continue;

@@ -22,12 +22,6 @@ ExprRef least_of(ir::ReduceOp op, DType type) {
   return ir::make_float(op == ir::ReduceOp::kMax ? -kInfinity : kInfinity);
 }
 
-std::vector<size_t> all_axes(size_t rank) {
-  std::vector<size_t> axes;
-  for (size_t axis = 0; axis < rank; ++axis) axes.push_back(axis);
-  return axes;
-}
-
 }  // namespace
 
 // By the layout where a thread can hold what it has of the tile.
@@ -43,12 +37,13 @@ void TileLowering::scan_in_layout(const ir::ParallelStmt& region, const ir::Expr
   const auto& assign = std::get<ir::AssignStmt>(region.body[0].node);
   const size_t rank = region.iters.size();
   std::vector<std::string> names;
+  std::vector<size_t> axes;
   size_t axis = 0;
   for (size_t i = 0; i < rank; ++i) {
+    axes.push_back(i);
     names.push_back(region.iters[i].var->name);
     if (region.iters[i].var == scan.args[1]->var) axis = i;
   }
-  const std::vector<size_t> axes = all_axes(rank);
   const ir::BufferRef values = temporary("values", scan.type, ir::Scope::kRegister, layout.registers());
   bool ragged = false;
   for (size_t i : axes) ragged |= layout.ragged(i);

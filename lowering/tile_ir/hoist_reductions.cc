@@ -134,17 +134,16 @@ class Hoister {
   ExprRef scan(const ir::Expr& scan, const std::vector<ir::IterVar>& iters) {
     const ExprRef& index = scan.args[1];
     const ExprRef operand = inline_lets(scan.args[0], {{scan.iters[0].var.get(), index}});
-    std::vector<ir::IterVar> outer;
-    for (const ir::IterVar& iter : iters)
-      if (iter.var == index->var || uses(operand, iter.var)) outer.push_back(iter);
+    auto made = std::make_shared<ir::Expr>(scan);
+    made->iters.clear();
+    made->args[0] = operand;
+    const std::vector<ir::IterVar> outer = used(made, iters);
     std::vector<ExprRef> places;
     for (const ir::IterVar& iter : outer) places.push_back(ir::make_var(iter.var));
     const ir::BufferRef tile = make_tile("scanned", ir::Scope::kFragment, scan.type, outer);
     const bool held = is_element(operand, outer);
     if (!held) push_region(tile, operand, outer);
-    auto made = std::make_shared<ir::Expr>(scan);
-    made->iters.clear();
-    made->args[0] = held ? operand : ir::make_load(tile, places);
+    if (!held) made->args[0] = ir::make_load(tile, places);
     push_region(tile, made, outer);
     return ir::make_load(tile, places);
   }
