@@ -131,17 +131,6 @@ TileLowering::LayoutScan::Values TileLowering::LayoutScan::with_earlier(size_t n
   return result;
 }
 
-void TileLowering::LayoutScan::in_threads(const std::function<void(const ExprRef& thread)>& body) {
-  LoopThreads threads;
-  threads.index = make_local("e", DType::I32, ir::VarKind::kThread);
-  threads.slot = make_local("r", DType::I32, ir::VarKind::kThread);
-  threads.extent = layout_.threads();
-  lower_.out_.ranges.set(threads.index, {0, threads.extent - 1});
-  lower_.out_.ranges.set(threads.slot, {0, 0});
-  threads.body = lower_.nested([&] { body(ir::make_var(threads.index)); });
-  lower_.emit({std::move(threads)});
-}
-
 // Through shared memory: each value of the digit writes what it holds, and adds up those of the smaller ones.
 TileLowering::LayoutScan::Values TileLowering::LayoutScan::in_warps(size_t number, const Values& values, bool own) {
   const FragmentLayout::Digit& digit = steps_[number].digit;
@@ -163,7 +152,7 @@ TileLowering::LayoutScan::Values TileLowering::LayoutScan::in_warps(size_t numbe
     }
     return lower_.let("row", ir::make_cast({DType::I64, nullptr}, row ? row : int32(0)));
   };
-  in_threads([&](const ExprRef& thread) {
+  lower_.in_threads(layout_.threads(), [&](const ExprRef& thread) {
     ExprRef writes;
     for (const FragmentLayout::Digit& lower : below(number))
       writes = both(writes, ir::make_typed(Op::kEq, {part(thread, lower), int32(0)}));
@@ -174,7 +163,7 @@ TileLowering::LayoutScan::Values TileLowering::LayoutScan::in_warps(size_t numbe
       behind += rows;
     }
   });
-  in_threads([&](const ExprRef& thread) {
+  lower_.in_threads(layout_.threads(), [&](const ExprRef& thread) {
     const ExprRef mine = lower_.let("mine", part(thread, digit));
     const ExprRef first = first_of(thread);
     for (int64_t i = 0; i < count; ++i) {

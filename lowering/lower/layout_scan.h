@@ -1,6 +1,5 @@
 // The prefix reductions of one region by its layout, element by element of a thread. Private to lower_scan.cc.
 #pragma once
-#include <functional>
 #include <map>
 #include <vector>
 
@@ -31,7 +30,6 @@ class TileLowering::LayoutScan {
   Values with_earlier(size_t number, const Values& wholes, const Values& within);
   void add_up(const ir::BufferRef& partial, const ir::ExprRef& from, int64_t count, const ir::ExprRef& mine, bool own,
               const ir::BufferRef& sums, const ir::BufferRef& all, const ir::ExprRef& at);
-  void in_threads(const std::function<void(const ir::ExprRef& thread)>& body);
   ir::ExprRef bit(int mask);
   ir::ExprRef named(const ir::ExprRef& value) { return value ? lower_.let("scan", value) : nullptr; }
   std::vector<FragmentLayout::Digit> apart(size_t number) const;

@@ -226,14 +226,18 @@ class TileLowering::LayoutWalk {
 
 void TileLowering::each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
                            const std::function<void(const Site&)>& body, const WalkOptions& options) {
+  in_threads(layout.threads(),
+             [&](const ExprRef& thread) { LayoutWalk(this, layout, names, vector, body, options).run(thread); });
+}
+
+void TileLowering::in_threads(int64_t count, const std::function<void(const ExprRef& thread)>& body) {
   LoopThreads threads;
   threads.index = make_local("e", DType::I32, ir::VarKind::kThread);
   threads.slot = make_local("r", DType::I32, ir::VarKind::kThread);
-  threads.extent = layout.threads();
-  out_.ranges.set(threads.index, {0, threads.extent - 1});
+  threads.extent = count;
+  out_.ranges.set(threads.index, {0, count - 1});
   out_.ranges.set(threads.slot, {0, 0});
-  threads.body =
-      nested([&] { LayoutWalk(this, layout, names, vector, body, options).run(ir::make_var(threads.index)); });
+  threads.body = nested([&] { body(ir::make_var(threads.index)); });
   emit({std::move(threads)});
 }
 

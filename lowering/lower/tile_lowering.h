@@ -104,6 +104,8 @@ class TileLowering {
   class LayoutWalk;
   void each_in(const FragmentLayout& layout, const std::vector<std::string>& names, int64_t vector,
                const std::function<void(const Site&)>& body, const WalkOptions& options = {});
+  // Runs `body` in each of the first `count` threads, at most all of the block's, with the thread's number.
+  void in_threads(int64_t count, const std::function<void(const ir::ExprRef& thread)>& body);
   // In the order in which a tile is held, if it is a fragment.
   void each_of(const ir::BufferRef& tile, const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::function<void(const Site&)>& body);
