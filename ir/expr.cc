@@ -115,12 +115,20 @@ ExprRef make_load(BufferRef buffer, std::vector<ExprRef> indices, Loc loc) {
   return expr;
 }
 
+const char* spelling(ReduceOp op) {
+  constexpr const char* kSpellings[] = {"sum", "max", "min", "argmax", "argmin"};
+  return kSpellings[static_cast<int>(op)];
+}
+bool is_arg(ReduceOp op) {
+  return op == ReduceOp::kArgMax || op == ReduceOp::kArgMin;
+}
+
 ExprRef make_reduce(ReduceOp op, std::vector<IterVar> iters, ExprRef body, Loc loc) {
   auto expr = node(ExprKind::kReduce, loc);
   expr->reduce = op;
   expr->iters = std::move(iters);
   expr->typed = body->typed;
-  expr->type = body->type;
+  expr->type = is_arg(op) ? DType::I64 : body->type;
   expr->args = {std::move(body)};
   return expr;
 }

@@ -139,7 +139,10 @@ struct OpInfo {
 const OpInfo& info(Op op);
 bool is_comparison(Op op);
 
-enum class ReduceOp : uint8_t { kSum, kMax, kMin };
+// kArgMax, kArgMin: where the first of the largest or smallest stands, a number of I64, with the last index fastest.
+enum class ReduceOp : uint8_t { kSum, kMax, kMin, kArgMax, kArgMin };
+const char* spelling(ReduceOp op);  // "sum"
+bool is_arg(ReduceOp op);
 
 struct IterVar {
   VarRef var;

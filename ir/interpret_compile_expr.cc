@@ -134,7 +134,7 @@ int InterpreterCompiler::load(const ExprRef& expr) {
 int InterpreterCompiler::reduce(const ExprRef& expr) {
   ReduceInfo info;
   info.op = expr->reduce;
-  info.type = expr->type;
+  info.type = expr->args[0]->type;
   uint64_t own = 0;
   for (const IterVar& iter : expr->iters) {
     int slot = slot_of(iter.var);

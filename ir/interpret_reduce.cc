@@ -61,6 +61,56 @@ class Accumulator {
   double magnitude_ = 0, finite_ = 0;
 };
 
+// Where the first of the largest or smallest elements stands; undecided where another one may be as large within its
+// error.
+class Finder {
+ public:
+  explicit Finder(const ReduceInfo& info)
+      : order_(info.op == ReduceOp::kArgMax ? 1 : -1), floats_(info.type == DType::F32), type_(info.type) {}
+
+  void add(const Cell& value) {
+    const int64_t number = count_++;
+    if (value.is_undecided()) undecided_ = true;
+    if (floats_ && std::isnan(value.v)) return;  // loses against a number
+    if (found_ < 0 || exceeds(value, best_)) {
+      if (found_ >= 0) rival(best_);
+      best_ = value;
+      found_ = number;
+    } else {
+      rival(value);
+    }
+  }
+
+  Cell value() const {
+    const bool near = floats_ && found_ >= 0 && (inexact_ >= least() || (best_.e > 0 && exact_ >= least()));
+    const bool hangs = undecided_ || near;
+    return hangs ? Cell::integer(0, kUndecided) : Cell::integer(std::max<int64_t>(found_, 0));
+  }
+
+ private:
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  bool exceeds(const Cell& a, const Cell& b) const {
+    if (floats_) return order_ * a.v > order_ * b.v;
+    return integer_op(order_ > 0 ? Op::kGt : Op::kLt, type_, a.i, b.i) != 0;
+  }
+  double least() const { return order_ * best_.v - best_.e; }
+  void rival(const Cell& value) {
+    if (!floats_) return;
+    double& most = value.e > 0 ? inexact_ : exact_;
+    const double upper = order_ * value.v + value.e;
+    if (!(most >= upper)) most = upper;
+  }
+
+  const double order_;
+  const bool floats_;
+  const DType type_;
+  Cell best_ = Cell::integer(0);
+  int64_t found_ = -1, count_ = 0;
+  double exact_ = kNone, inexact_ = kNone;  // the largest of the others
+  bool undecided_ = false;
+};
+
 }  // namespace
 
 Cell Interpreter::reduce(const ReduceInfo& info) {
@@ -83,17 +133,22 @@ Cell Interpreter::reduce_now(const ReduceInfo& info) {
     at(iter.slot) = Cell::integer(0);
   }
   if (!spend(count * static_cast<int64_t>(info.body.code.size() + 1))) return Cell::undecided();
-  Accumulator sum(info);
+  return is_arg(info.op) ? reduce_into<Finder>(info, count) : reduce_into<Accumulator>(info, count);
+}
+
+template <class Result>
+Cell Interpreter::reduce_into(const ReduceInfo& info, int64_t count) {
+  Result result(info);
   for (int64_t step = 0; step < count; ++step) {
     evaluate(info.body.code);
-    sum.add(at(info.body.slot));
+    result.add(at(info.body.slot));
     for (size_t axis = info.iters.size(); axis-- > 0;) {
       Cell& index = at(info.iters[axis].slot);
       if (++index.i < info.iters[axis].extent) break;
       index.i = 0;
     }
   }
-  return sum.value();
+  return result.value();
 }
 
 // All prefixes in one pass, where they can be kept.

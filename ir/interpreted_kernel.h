@@ -58,7 +58,7 @@ struct SlotExtent {
 
 struct ReduceInfo {
   ReduceOp op;
-  DType type;
+  DType type;  // of what is reduced
   std::vector<SlotExtent> iters;
   Value body;
   // kScan: of the region's index, which has the extent of the one variable.

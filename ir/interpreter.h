@@ -51,6 +51,8 @@ class Interpreter {
   bool offset_of(const LoadInfo& info, int64_t& offset, bool& unknown);
   Cell reduce(const ReduceInfo& info);
   Cell reduce_now(const ReduceInfo& info);
+  template <class Result>
+  Cell reduce_into(const ReduceInfo& info, int64_t count);
   Cell scan(const ReduceInfo& info);
 
   // interpret_region.cc

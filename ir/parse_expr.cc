@@ -51,9 +51,8 @@ constexpr Constant kConstants[] = {
 };
 
 std::optional<ReduceOp> reduce_op(std::string_view name) {
-  if (name == "sum") return ReduceOp::kSum;
-  if (name == "max") return ReduceOp::kMax;
-  if (name == "min") return ReduceOp::kMin;
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kArgMax, ReduceOp::kArgMin})
+    if (name == spelling(op)) return op;
   return std::nullopt;
 }
 
@@ -168,15 +167,12 @@ ExprRef Parser::primary() {
       advance();
       return cast({*dtype, nullptr}, first);
     }
-    if (token.text == "argmax" || token.text == "argmin") {
-      fail(fmt::format("`{}` is not in version 1 of this implementation", token.text),
-           "reduce with `max[...]`, then reduce `value == max ? index : none` with `min[...]`");
-      return nullptr;
-    }
-    if (reduce_op(token.text) && peek(1).text == "[") return reduction(first);
-    if (token.text == "sum") {
+    const std::optional<ReduceOp> reduces = reduce_op(token.text);
+    if (reduces && peek(1).text == "[") return reduction(first);
+    if (reduces && !function(token.text)) {
       advance();
-      fail("`sum` needs its index in brackets", "write `sum[j < N](...)`");
+      fail(fmt::format("`{}` needs its index in brackets", spelling(*reduces)),
+           fmt::format("write `{}[j < N](...)`", spelling(*reduces)));
       return nullptr;
     }
     if (token.text == "approx") {
@@ -338,7 +334,13 @@ ExprRef Parser::reduction(size_t first) {
   ReduceOp op = *reduce_op(peek().text);
   advance();
   advance();  // [
-  if (const IterVar* index = scanned_index()) return scan(op, IterVar(*index), first);
+  if (const IterVar* index = scanned_index()) {
+    if (!is_arg(op)) return scan(op, IterVar(*index), first);
+    fail(fmt::format("`{}` reduces all of an axis, no prefix of it", spelling(op)),
+         "write the prefix maximum with `max[k <= j](...)`; where it begins follows from comparing it with its "
+         "neighbours");
+    return nullptr;
+  }
   size_t scope = order_.size();
   std::vector<IterVar> vars;
   bool ok = iters(vars, VarKind::kReduce) && expect("]", "the indices of the reduction") &&

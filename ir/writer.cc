@@ -81,7 +81,8 @@ void Writer::expr(const ExprRef& expr, int outer) {
       return;
     case ExprKind::kReduce:
     case ExprKind::kScan:
-      text += expr->reduce == ReduceOp::kSum ? "sum[" : expr->reduce == ReduceOp::kMax ? "max[" : "min[";
+      text += spelling(expr->reduce);
+      text += "[";
       if (expr->kind == ExprKind::kReduce)
         iters(expr->iters);
       else

@@ -1,6 +1,7 @@
 // The order of the passes, in one place.
 //
 //   tile IR  concrete kernel (ir::instantiate)
+//            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
 //            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
@@ -72,9 +73,11 @@
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
+#include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/direct_reads.h"
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
 #include "lowering/tile_ir/scalar_tiles.h"
@@ -177,9 +180,10 @@ bool is_plain(const Target& target) {
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches) {
   Lowering lowering;
   const bool plain = is_plain(target);
-  lowering.kernel = concrete;
+  KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(hoist_scans(concrete))))));
+    const ir::Kernel scanned = hoist_scans(lowering.kernel);
+    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(scanned)))));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);

@@ -61,6 +61,7 @@ enum class Planted {
   kDroppedPart,           // a reduction across warps leaves out a warp
   kPartialTwice,          // replicas write their partial results too
   kReducedAxis,           // a reduction over the other axis
+  kArgLast,               // argmax finds the last of the largest elements
   kScanLanes,             // a prefix reduction leaves out one exchange between lanes
   kScanWarps,             // a prefix reduction counts its own warp where it must not, or leaves it out
   kNarrowConstant,        // a narrowed constant is cut to 8 bits

@@ -12,6 +12,7 @@
 #include "lowering/machine/operation_price.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 
 namespace kachel::lowering {
 

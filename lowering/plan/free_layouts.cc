@@ -5,6 +5,7 @@
 
 #include "lowering/plan/layout.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 
 namespace kachel::lowering {
 namespace {

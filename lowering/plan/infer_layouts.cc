@@ -18,6 +18,7 @@
 #include "lowering/plan/spaces.h"
 #include "lowering/plan/tile_memory.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/live_fragments.h"
 
 namespace kachel::lowering {

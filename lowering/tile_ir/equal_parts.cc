@@ -11,6 +11,7 @@
 #include "ir/visit.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/part_access.h"
 #include "lowering/tile_ir/tile_uses.h"
 

@@ -5,26 +5,19 @@
 // over those variables of its region that it depends on, before the statement that uses r. So it runs once for each
 // result, and layout inference sees results as the fragments that they are. Results that a whole block reads (in `let`,
 // bounds, conditions) are shared tiles of one element.
-//
-// Prefix reductions become two regions, before all other passes,
-//
-//   parallel i < M, j < N { s[i, j] = e }
-//   parallel i < M, j < N { s[i, j] = sum[<= j](s[i, j]) }
-//
-// of which the first is left out where e is a fragment's own element. The second is the only form of a kScan in which
-// iterations depend on each other that passes meet: its operand names j, and it has no index of its own.
 #pragma once
 #include "ir/kernel.h"
 
 namespace kachel::lowering {
 
-// REQUIRES: a concrete kernel. The result shares the buffers and variables of `kernel`.
-ir::Kernel hoist_scans(const ir::Kernel& kernel);
+// REQUIRES: a concrete kernel without arg reductions (expand_arg_reductions). The result shares the buffers and
+// variables of `kernel`.
 ir::Kernel hoist_reductions(const ir::Kernel& kernel);
 
-// The reduction, or the prefix reduction, that a region of the forms above computes; null if it is none.
+// The reduction that a region of the form above computes; null if it is none.
 const ir::Expr* reduction_of(const ir::ParallelStmt& region);
-const ir::Expr* scan_of(const ir::ParallelStmt& region);
+// What a region of one assignment assigns, if it is of that kind.
+const ir::Expr* assigned(const ir::ParallelStmt& region, ir::ExprKind kind);
 
 // `let new = value  tile[...] = new`, as a region of one assignment comes to be.
 struct RegionStep {

@@ -106,14 +106,14 @@ class Walker {
         reduced_axes(*e);
         break;
       case ExprKind::kReduce:
-        count("reduce", fmt::format("{}:{}", kReductions[static_cast<int>(e->reduce)], ir::name(e->type)));
+        count("reduce", fmt::format("{}:{}", ir::spelling(e->reduce), ir::name(e->args[0]->type)));
         count("reduce", reductions ? "nested" : place);
         if (e->iters.size() > 1) count("reduce", "several indices");
         ++reductions;
         for (const ir::IterVar& iter : e->iters) reduced_.insert(iter.var.get());
         break;
       case ExprKind::kScan:
-        count("scan", fmt::format("{}:{}", kReductions[static_cast<int>(e->reduce)], ir::name(e->type)));
+        count("scan", fmt::format("{}:{}", ir::spelling(e->reduce), ir::name(e->type)));
         count("scan", e->inclusive ? "with the element" : "without the element");
         ++reductions;
         break;

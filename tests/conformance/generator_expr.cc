@@ -162,6 +162,11 @@ Term Generator::reduction(DType type, const Site& site) {
   }
   if (iters.empty()) return leaf(type, site);
   // The reduced buffer is read along the new axis rather than anywhere.
+  if (type == DType::I64 && chance(50)) {
+    const DType compared = choose(kCompute);
+    const Term body = expr(compared == DType::Bool ? DType::F32 : compared, chance(60) ? 0 : 2, inner);
+    return {fmt::format("{}[{}]({})", chance(50) ? "argmax" : "argmin", iters, body.text), type, body.exact};
+  }
   Term body = expr(type, chance(40) ? 0 : 2, inner);
   const bool sums = chance(34) && !(site.exact && type == DType::F32);
   const std::string op = sums ? "sum" : chance(50) ? "max" : "min";

@@ -1,4 +1,4 @@
-// A program whose prefix reductions planted bugs change.
+// Programs whose prefix and arg reductions planted bugs change.
 #pragma once
 
 namespace kachel::lowering {
@@ -16,6 +16,16 @@ kernel scans(X: i32[6, 1000], C: f32[64, 8], Y: out i32[6, 1000], Z: out i32[6, 
   Y = x
   Z = z
   W = c
+}
+)";
+
+// Where the largest of several equal elements stands.
+inline constexpr const char* kLargest = R"(tile 1
+kernel largest(X: i32[6, 300], Y: out i32[6])
+{
+  fragment y: i32[6]
+  parallel i < 6 { y[i] = argmax[j < 300](X[i, j] % 20) }
+  Y = y
 }
 )";
 

@@ -94,6 +94,7 @@ constexpr Row kRows[] = {
     {Planted::kReplicasCompute, "replicas read what one writes", OnCpu::kNotThere},
     {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
     {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
+    {Planted::kArgLast, "the last of the largest is found", OnCpu::kSafe},
     {Planted::kScanLanes, "one exchange of a prefix reduction left out", OnCpu::kNotThere},
     {Planted::kScanWarps, "a prefix reduction miscounts warps", OnCpu::kNotThere},
     {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
@@ -212,6 +213,7 @@ class Suite {
     conformance::Wishes block;
     block.threads = 128;
     add_program("scans", kScans, 24, block);
+    add_program("largest", kLargest);
     // Larger than the tiles and no multiples of them, so that every tail holds elements.
     conformance::Wishes tails;
     tails.values = {{"M", 29}, {"N", 170}, {"K", 325}};
