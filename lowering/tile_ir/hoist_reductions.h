@@ -4,7 +4,8 @@
 //
 // over those variables of its region that it depends on, before the statement that uses r. So it runs once for each
 // result, and layout inference sees results as the fragments that they are. Results that a whole block reads (in `let`,
-// bounds, conditions) are shared tiles of one element.
+// bounds, conditions) are shared tiles of one element. One that has been made, and of which nothing has been written
+// since that it reads, is not made again.
 #pragma once
 #include "ir/kernel.h"
 

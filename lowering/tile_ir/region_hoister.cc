@@ -35,7 +35,15 @@ ir::Block RegionHoister::block(const ir::Block& in) {
     loc_ = stmt.loc;
     out_ = &out;
     std::visit([&](const auto& node) { statement(node, &out); }, stmt.node);
+    passed(stmt);
   }
+  return out;
+}
+
+ir::Block RegionHoister::nested(const ir::Block& in) {
+  entered();
+  ir::Block out = block(in);
+  left();
   return out;
 }
 
@@ -166,14 +174,14 @@ void RegionHoister::statement(const ir::ForStmt& loop, ir::Block* out) {
   ir::ForStmt made = loop;
   made.begin = uniform(loop.begin);
   made.end = uniform(loop.end);
-  made.body = block(loop.body);
+  made.body = nested(loop.body);
   out_ = out;
   out->push_back({loc_, std::move(made)});
 }
 void RegionHoister::statement(const ir::IfStmt& branch, ir::Block* out) {
   ir::IfStmt made{uniform(branch.condition), {}, {}};
-  made.then_body = block(branch.then_body);
-  made.else_body = block(branch.else_body);
+  made.then_body = nested(branch.then_body);
+  made.else_body = nested(branch.else_body);
   out_ = out;
   out->push_back({loc_, std::move(made)});
 }

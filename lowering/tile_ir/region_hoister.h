@@ -27,6 +27,10 @@ class RegionHoister {
   // variables around it, of the region and of reductions.
   virtual ir::ExprRef hoisted(const ir::ExprRef& expr, const Iters& iters) = 0;
   virtual bool stays(const ir::ParallelStmt&) const { return false; }
+  // The walk is behind a statement; in front of the first one of a loop or branch, and behind the last.
+  virtual void passed(const ir::Stmt&) {}
+  virtual void entered() {}
+  virtual void left() {}
 
   // `in` with all that is to be hoisted replaced.
   ir::ExprRef replaced(const ir::ExprRef& in, const Iters& iters, const Lets& lets);
@@ -41,6 +45,7 @@ class RegionHoister {
 
  private:
   ir::Block block(const ir::Block& in);
+  ir::Block nested(const ir::Block& in);
   ir::ExprRef uniform(const ir::ExprRef& in) { return replaced(in, {}, {}); }
   ir::TileRef tile(const ir::TileRef& in);
   void statement(const ir::DeclStmt& decl, ir::Block* out);

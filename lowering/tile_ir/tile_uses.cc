@@ -146,6 +146,19 @@ bool is_unwritten(const ir::Buffer& buffer) {
   return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
 }
 
+void note_writes(const ir::Stmt& stmt, BufferSet* buffers) {
+  ir::for_each_tile(stmt, [&](const ir::TileRef& tile, bool written) {
+    if (written) buffers->insert(tile.buffer.get());
+  });
+  auto block = [&](const ir::Block& body) {
+    for (const ir::Stmt& inner : body) note_writes(inner, buffers);
+  };
+  if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) buffers->insert(assign->buffer.get());
+  if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) block(region->body);
+  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) block(loop->body);
+  if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) block(branch->then_body), block(branch->else_body);
+}
+
 int64_t elements_of(const ir::Buffer& tile) {
   int64_t all = 1;
   for (const ir::ExprRef& extent : tile.shape) all *= extent->int_value;

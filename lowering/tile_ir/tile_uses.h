@@ -16,6 +16,9 @@ void note_uses(const ir::TileRef& tile, BufferSet* buffers);
 // Adds what the statement reads or writes, nested ones included.
 void note_uses(const ir::Stmt& stmt, BufferSet* buffers);
 
+// Adds what the statement writes, nested ones included.
+void note_writes(const ir::Stmt& stmt, BufferSet* buffers);
+
 // Puts `to`, which has the shape and the type of `from`, in its place throughout the statement.
 void replace_uses(const ir::BufferRef& from, const ir::BufferRef& to, ir::Stmt* stmt);
 

@@ -203,6 +203,16 @@ FORMULAS["turn_cast"] = lambda row, t: (lambda x: x.to(torch.bfloat16).transpose
 FORMULAS["prefix_sums"] = lambda row, t: (lambda x: x.cumsum(dim=-1), (t["x"],))
 
 
+FORMULAS["greedy"] = lambda row, t: (lambda x: x.argmax(dim=-1).int(), (t["logits"],))
+
+
+def nearest_centre(x, centre, length):
+    return (length - 2 * (x @ centre.T).float()).argmin(dim=-1).int()
+
+
+FORMULAS["nearest"] = lambda row, t: (nearest_centre, (t["x"], t["centre"], t["length"]))
+
+
 def sums_of_rows(x, at, count):
     return torch.zeros(count, x.shape[1], dtype=torch.float32, device=x.device).index_add_(0, at, x.float())
 

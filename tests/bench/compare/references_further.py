@@ -191,6 +191,17 @@ def prefix_sums(row, t):
     return t["x"].to(F64).cumsum(dim=-1)
 
 
+@REFERENCES("greedy")
+def greedy(row, t):
+    return t["logits"].to(F64).argmax(dim=-1)
+
+
+@REFERENCES("nearest")
+def nearest(row, t):
+    x, centre, length = f64(t, "x", "centre", "length")
+    return (length - 2 * x @ centre.T).argmin(dim=-1)
+
+
 @REFERENCES("scatter_rows")
 def scatter_rows(row, t):
     sums = torch.zeros(row.dims["rows"], row.dims["wide"], dtype=F64, device=t["x"].device)

@@ -75,6 +75,17 @@ def prefix_sums(n, length):
                    tolerance=1e-5)
 
 
+def greedy(n, vocab):
+    return further("greedy", f"{n}x{vocab}", "bf16", {"n": n, "vocab": vocab}, "at", PEERS, bytes=2.0 * n * vocab,
+                   tolerance=0.0)
+
+
+def nearest(n, m, d):
+    return further("nearest", f"{n}x{d} to {m}", "bf16", {"n": n, "m": m, "d": d}, "at", PEERS, flops=2.0 * n * m * d,
+                   fills={"x": ("between", -2, 3), "centre": ("between", -2, 3), "length": ("between", 0, 256)},
+                   tolerance=0.0)  # small integers: all is exact, in 16 bits as well
+
+
 def rows():
     return [
         xent(8192, 50257), xent(3001, 32000),
@@ -89,5 +100,6 @@ def rows():
         transpose(8192, 8192), transpose(8191, 4097),
         turn_cast(16, 4096, 1024), turn_cast(3, 777, 1001),
         prefix_sums(8192, 8192), prefix_sums(3001, 5555),
+        greedy(512, 128256), greedy(3001, 32001), nearest(65536, 1024, 128), nearest(10007, 500, 96),
         scatter_rows(32768, 1024, 50000), scatter_rows(30001, 300, 7777),
     ]
