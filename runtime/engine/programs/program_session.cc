@@ -115,7 +115,7 @@ Status ProgramSession::check(size_t index) {
     return program_.engine().services().noticed(known ? std::move(ran)
                                                       : Status(Code::kLaunch, ran.message(), ran.log()));
   }
-  return outputs_.compare(narrowest(), configuration_text(program_.model(), candidates_[index]));
+  return outputs_.compare(roundings(), configuration_text(program_.model(), candidates_[index]));
 }
 
 void ProgramSession::prepare_run(tuner::Caches caches) {
@@ -160,10 +160,10 @@ Result<std::vector<double>> ProgramSession::benchmark(size_t index) {
 
 // Of all kernels: configurations of a program differ in how they split sums, and what is rounded between kernels is
 // rounded to their types.
-ir::DType ProgramSession::narrowest() const {
-  ir::DType narrowest = ir::DType::F32;
+Roundings ProgramSession::roundings() const {
+  Roundings all;
   auto note = [&](ir::DType type) {
-    if (ir::is_float(type) && ir::bits(type) < ir::bits(narrowest)) narrowest = type;
+    if (ir::is_float(type) && ir::bits(type) < ir::bits(all.narrowest)) all.narrowest = type;
   };
   const ProgramModel& program = program_.program();
   for (const ProgramModel::Temp& temp : program.temps) note(program.type_of(temp, given_));
@@ -179,9 +179,11 @@ ir::DType ProgramSession::narrowest() const {
       types &= ~(uint64_t{15} << (4 * symbol));
       types |= static_cast<uint64_t>(type) << (4 * symbol);
     }
-    note(narrowest_rounding(*step.kernel, types));
+    const Roundings its = roundings_of(*step.kernel, types);
+    note(its.narrowest);
+    all.computes |= its.computes;
   }
-  return narrowest;
+  return all;
 }
 
 }  // namespace kachel::runtime

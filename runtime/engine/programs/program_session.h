@@ -45,7 +45,7 @@ class ProgramSession final : public ReferencedRunner {
   Status open();
   TuningCase tuning() const { return {program_.model(), given_.device, given_.dims}; }
   Status run(size_t index);
-  ir::DType narrowest() const;
+  Roundings roundings() const;
 
   const ProgramHandle& program_;
   Device& device_;

@@ -19,7 +19,7 @@ class OutputReference {
  public:
   OutputReference() = default;
   OutputReference(ir::DType type, std::vector<OutputPiece> pieces);
-  // "" if all elements of `actual` are within tolerance of these (two NaN are equal, integers must be); otherwise a
+  // "" if all elements of `actual` are within tolerance of these (two NaN are equal); otherwise a
   // sentence that says where and by how much. REQUIRES: pieces of equal place and size, whole elements.
   std::string compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const;
 

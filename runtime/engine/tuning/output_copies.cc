@@ -57,10 +57,10 @@ Status OutputCopies::keep() {
   return {};
 }
 
-Status OutputCopies::compare(ir::DType narrowest, const std::string& configuration) const {
+Status OutputCopies::compare(const Roundings& roundings, const std::string& configuration) const {
   for (const Output& output : outputs_) {
     KACHEL_ASSIGN(const std::vector<OutputPiece> pieces, fetch(output));
-    const std::string wrong = output.reference.compare(tolerance_for(output.type, narrowest), pieces);
+    const std::string wrong = output.reference.compare(tolerance_for(output.type, roundings), pieces);
     if (!wrong.empty())
       return invalid(
           fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, wrong));

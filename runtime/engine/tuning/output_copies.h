@@ -22,7 +22,7 @@ class OutputCopies {
   // What they hold now is what others are compared with. Waits for the stream.
   Status keep();
   // kInvalid, with where and by how much, if they hold something else than reordering explains (output_check.h).
-  Status compare(ir::DType narrowest, const std::string& configuration) const;
+  Status compare(const Roundings& roundings, const std::string& configuration) const;
 
  private:
   struct Output {

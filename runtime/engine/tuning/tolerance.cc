@@ -9,10 +9,18 @@
 //
 // A wrong candidate (a lost tile, a race, a shifted index) is off by the order of the values themselves; even for 8-bit
 // intermediates, where 4 u is a quarter, most of its elements are outside.
+//
+// Integers that follow from floats are as far apart as the floats let them be. What is rounded to an integer (8-bit
+// codes of a row) falls to the neighbour where the float lies near a tie: with 127 steps and values rounded to bf16 on
+// the way, a quarter of the elements. What a comparison chooses (where the largest logit stands) is anything where two
+// floats are nearly equal: of 32-bit sums of a thousand products, one row in 10^4. So a third may be neighbours and one
+// element in 512 anything, but none of a few.
 #include "runtime/engine/tuning/tolerance.h"
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 
 namespace kachel::runtime {
 namespace {
@@ -35,15 +43,25 @@ double unit(DType type) {
   }
 }
 
-class Roundings {
- public:
-  Roundings(const KernelModel& model, uint64_t types) : model_(model), types_(types) {}
+// Whether two ways to compute it of floats may differ in the last bit: functions, and what may be contracted or
+// reordered.
+bool is_inexact(const ir::Expr& expr) {
+  if (ir::is_reduction(expr)) return expr.reduce == ir::ReduceOp::kSum;
+  constexpr ir::Op kExact[] = {ir::Op::kNeg, ir::Op::kNot, ir::Op::kAnd, ir::Op::kOr,   ir::Op::kSelect,
+                               ir::Op::kMin, ir::Op::kMax, ir::Op::kAbs, ir::Op::kClamp};
+  return expr.kind == ir::ExprKind::kApply && !ir::is_comparison(expr.op) &&
+         std::find(std::begin(kExact), std::end(kExact), expr.op) == std::end(kExact);
+}
 
-  DType narrowest() {
+class Walk {
+ public:
+  Walk(const KernelModel& model, uint64_t types) : model_(model), types_(types) {}
+
+  Roundings run() {
     for (const ir::Param& param : model_.kernel.params)
       if (param.tensor && param.tensor->direction != ir::Direction::kIn) add(param.tensor->type);
     block(model_.kernel.body);
-    return narrowest_;
+    return found_;
   }
 
  private:
@@ -55,11 +73,27 @@ class Roundings {
   }
   void add(const ir::TypeRef& type) {
     const DType resolved = resolve(type);
-    if (ir::is_float(resolved) && unit(resolved) > unit(narrowest_)) narrowest_ = resolved;
+    if (ir::is_float(resolved) && unit(resolved) > unit(found_.narrowest)) found_.narrowest = resolved;
   }
-  void casts(const ir::ExprRef& expr) {
+  bool is_float(const ir::ExprRef& expr) const {
+    switch (expr->kind) {
+      case ir::ExprKind::kFloat:
+        return true;
+      case ir::ExprKind::kVar:
+        return floats_.count(expr->var.get()) || ir::is_float(resolve(expr->var->type));
+      case ir::ExprKind::kCast:
+        return ir::is_float(resolve(expr->cast_type));
+      case ir::ExprKind::kLoad:
+        return ir::is_float(resolve(expr->buffer->type));
+      default:
+        if (ir::is_reduction(*expr) ? ir::is_arg(expr->reduce) : ir::is_comparison(expr->op)) return false;
+        return std::any_of(expr->args.begin(), expr->args.end(), [this](const auto& arg) { return is_float(arg); });
+    }
+  }
+  void value(const ir::ExprRef& expr) {
     ir::visit(expr, [this](const ir::ExprRef& node) {
       if (node->kind == ir::ExprKind::kCast) add(node->cast_type);
+      if (!found_.computes && is_inexact(*node)) found_.computes = is_float(node);
     });
   }
   void block(const ir::Block& body) {
@@ -70,19 +104,22 @@ class Roundings {
         // tf32 keeps as many bits as f16. Sums of 8-bit floats keep 13 behind the leading one: where all terms are of
         // one sign, runs of them lose as much as bf16 does, and long ones a quarter.
         const DType operand = resolve(gemm->a.buffer->type);
+        found_.computes |= ir::is_float(operand);
         if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) add({DType::F16, nullptr});
         if (ir::is_float8(operand) && ir::is_float8(resolve(gemm->b.buffer->type)))
           add({gemm->precision == ir::Precision::kFast ? DType::F8E4M3 : DType::BF16, nullptr});
       } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
         add(assign->buffer->type);
-        casts(assign->value);
+        value(assign->value);
       } else if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
-        casts(let->value);
+        value(let->value);
+        if (is_float(let->value)) floats_.insert(let->var.get());
       } else if (const auto* parallel = std::get_if<ir::ParallelStmt>(&stmt.node)) {
         block(parallel->body);
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         block(loop->body);
       } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        value(branch->condition);
         block(branch->then_body);
         block(branch->else_body);
       }
@@ -91,18 +128,20 @@ class Roundings {
 
   const KernelModel& model_;
   uint64_t types_;
-  DType narrowest_ = DType::F32;
+  Roundings found_;
+  std::set<const ir::Var*> floats_;  // names of them
 };
 
 }  // namespace
 
-Tolerance tolerance_for(DType output, DType narrowest) {
-  if (!ir::is_float(output)) return {};
-  return {2 * 2 * unit(output), std::max(4 * unit(narrowest), std::ldexp(1, -13))};
+Tolerance tolerance_for(DType output, const Roundings& roundings) {
+  if (ir::is_float(output)) return {2 * 2 * unit(output), std::max(4 * unit(roundings.narrowest), std::ldexp(1, -13))};
+  if (!roundings.computes) return {};
+  return {.neighbours = 1.0 / 3, .others = 1.0 / 512};
 }
 
-DType narrowest_rounding(const KernelModel& model, uint64_t types) {
-  return Roundings(model, types).narrowest();
+Roundings roundings_of(const KernelModel& model, uint64_t types) {
+  return Walk(model, types).run();
 }
 
 }  // namespace kachel::runtime

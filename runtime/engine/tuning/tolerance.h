@@ -12,13 +12,22 @@ namespace kachel::runtime {
 struct Tolerance {
   double relative = 0;  // of the larger of the two values
   double absolute = 0;  // of the largest finite magnitude in the reference
+  // Integers: how many of all elements may differ by one, and by more.
+  double neighbours = 0;
+  double others = 0;
 };
 
-// For outputs of type `output`, where `narrowest` is the narrowest float type that the program rounds to on its way.
-Tolerance tolerance_for(ir::DType output, ir::DType narrowest);
+// What a program rounds on its way.
+struct Roundings {
+  // The narrowest float type that some computed value is rounded to: the element types of outputs, and of tiles that
+  // are assigned or filled by conversion. Tiles that only hold copies of inputs of their own type do not count.
+  ir::DType narrowest = ir::DType::F32;
+  // Whether floats are computed at all, and not only moved, compared or rounded to integers.
+  bool computes = false;
+};
+Roundings roundings_of(const KernelModel& model, uint64_t types);
 
-// The narrowest float type that some computed value is rounded to: the element types of outputs, and of tiles that are
-// assigned or filled by conversion. Tiles that only hold copies of inputs of their own type do not count.
-ir::DType narrowest_rounding(const KernelModel& model, uint64_t types);
+// For outputs of type `output` of a program with such roundings.
+Tolerance tolerance_for(ir::DType output, const Roundings& roundings);
 
 }  // namespace kachel::runtime

@@ -90,7 +90,7 @@ Status TuneSession::open_once() {
   has_stream_ = true;
   KACHEL_ASSIGN(timer_, device.create_timer());
   KACHEL_TRY(outputs_.open(device, setup_.scratch, setup_.model, &arguments_, stream_));
-  narrowest_ = narrowest_rounding(setup_.model, setup_.point.types);
+  roundings_ = roundings_of(setup_.model, setup_.point.types);
   return {};
 }
 
@@ -141,7 +141,7 @@ Status TuneSession::check(size_t index) {
     return setup_.device.synchronize(stream_);
   };
   KACHEL_TRY(as_launch_failure(setup_.services.noticed(run_it())));
-  Status same = outputs_.compare(narrowest_, configuration_text(setup_.model, setup_.candidates[index]));
+  Status same = outputs_.compare(roundings_, configuration_text(setup_.model, setup_.candidates[index]));
   return same.code() == Code::kInvalid ? same : as_launch_failure(setup_.services.noticed(std::move(same)));
 }
 

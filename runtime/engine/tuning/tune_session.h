@@ -73,7 +73,7 @@ class TuneSession final : public ReferencedRunner {
   std::optional<Rotation::Launches> launches_;  // of one sample, where operands rotate
   Workspace workspace_;
   int64_t workspace_bytes_ = 0;
-  ir::DType narrowest_ = ir::DType::F32;
+  Roundings roundings_;
   std::unique_ptr<Device::Timer> timer_;
   void* stream_ = nullptr;
   bool has_stream_ = false;

@@ -193,13 +193,13 @@ def prefix_sums(row, t):
 
 @REFERENCES("greedy")
 def greedy(row, t):
-    return t["logits"].to(F64).argmax(dim=-1)
+    return t["logits"].to(F64).argmax(dim=-1).to(F64)
 
 
 @REFERENCES("nearest")
 def nearest(row, t):
     x, centre, length = f64(t, "x", "centre", "length")
-    return (length - 2 * x @ centre.T).argmin(dim=-1)
+    return (length - 2 * x @ centre.T).argmin(dim=-1).to(F64)
 
 
 @REFERENCES("scatter_rows")
