@@ -24,6 +24,9 @@
 namespace kachel::lowering {
 namespace {
 
+// Of two fragments the smaller one moves to memory, so that a product keeps its own, if it is at least a fourth.
+constexpr int64_t kWorthMoving = 4;
+
 class Inference {
  public:
   Inference(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, uint64_t fact_mask)
@@ -328,9 +331,16 @@ class Inference {
                     most_registers(threads_ + kProducer, target_.architecture) - kBesideAccumulators);
   }
 
+  // Without its accumulator or its left operand in registers a product has no tensor cores.
+  bool is_of_mma(const ir::BufferRef& fragment) const {
+    return std::any_of(choices_.begin(), choices_.end(), [&](const auto& one) {
+      return one.second.mma && (one.first->c.buffer == fragment || one.first->a.buffer == fragment);
+    });
+  }
+
   bool within_budget() {
-    int64_t most = 0;
-    ir::BufferRef largest;
+    int64_t most = 0, most_spared = 0;
+    ir::BufferRef largest, spared;
     std::map<const ir::Buffer*, int64_t> registers_of;
     for (const ir::Stmt& stmt : kernel_.body) {
       const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
@@ -339,6 +349,7 @@ class Inference {
           (layouts_.at(decl->buffer.get()).registers() * ir::bits(storage_type(decl->buffer->type.dtype)) + 31) / 32;
       registers_of[decl->buffer.get()] = registers;
       if (registers > most) most = registers, largest = decl->buffer;
+      if (registers > most_spared && !is_of_mma(decl->buffer)) most_spared = registers, spared = decl->buffer;
     }
     const int64_t room = fragment_room(), total = live_registers(kernel_, registers_of);
     if (total <= room) {
@@ -346,7 +357,8 @@ class Inference {
         if (total + run_registers(*gemm, choice) > room) return !without_runs_.insert(gemm).second;
       return true;
     }
-    return demote(largest, "the fragments need more registers than a thread has to spare");
+    const bool helps = spared && most_spared * kWorthMoving >= most;
+    return demote(helps ? spared : largest, "the fragments need more registers than a thread has to spare");
   }
 
   Placements result() {
