@@ -6,6 +6,7 @@
 //            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
 //            -> padded depth      of products whose k is no multiple of the instruction's
+//            -> padded axes       of products whose rows or columns are none
 //            -> part regions      over groups of columns
 //            -> equal parts       of axes that other regions access in parts
 //            -> split tiles       of which regions access equal parts together
@@ -69,6 +70,7 @@
 #include "lowering/plan/moved_sums.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
+#include "lowering/plan/padded_axes.h"
 #include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
@@ -183,7 +185,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
     const ir::Kernel scanned = hoist_scans(lowering.kernel);
-    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded_depth(parted_operands(scanned)))));
+    const ir::Kernel padded = padded_axes(padded_depth(parted_operands(scanned)), target);
+    const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);

@@ -62,6 +62,8 @@ enum class Planted {
   kPartialTwice,          // replicas write their partial results too
   kReducedAxis,           // a reduction over the other axis
   kArgLast,               // argmax finds the last of the largest elements
+  kGrownReduced,          // a reduction takes in what an axis has been padded with
+  kGrownStored,           // and a store writes it
   kScanLanes,             // a prefix reduction leaves out one exchange between lanes
   kScanWarps,             // a prefix reduction counts its own warp where it must not, or leaves it out
   kNarrowConstant,        // a narrowed constant is cut to 8 bits

@@ -40,20 +40,6 @@ ExprRef inline_lets(const ExprRef& expr, const std::unordered_map<const ir::Var*
 
 }  // namespace
 
-// NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
-ExprRef neutral_element(ir::ReduceOp op, DType type) {
-  const bool is_float = ir::is_float(type);
-  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
-    return is_float ? ir::make_float(0) : ir::make_int(0, type);
-  if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
-  return ir::make_int(op == ir::ReduceOp::kMax ? ir::least_integer(type) : ir::greatest_integer(type), type);
-}
-
-ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
-  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
-  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
-}
-
 ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                          const std::unordered_map<const ir::Var*, ExprRef>& lets) {
   if (!expr) return expr;

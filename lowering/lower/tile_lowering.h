@@ -11,6 +11,7 @@
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/lower/region_read.h"
 #include "lowering/plan/placement.h"
+#include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::ir {
@@ -422,9 +423,6 @@ class TileLowering {
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
-// Of a reduction: what changes nothing, and what two values become.
-ir::ExprRef neutral_element(ir::ReduceOp op, ir::DType type);
-ir::ExprRef combined(ir::ReduceOp op, const ir::ExprRef& a, const ir::ExprRef& b);
 // Some twenty instructions and more.
 bool is_heavy(const ir::Expr& expr);
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);

@@ -35,7 +35,7 @@ std::optional<size_t> axis_of_slice(const ir::TileRef& slice, size_t axis, size_
 class Padder {
  public:
   explicit Padder(const ir::Kernel& kernel) : kernel_(kernel) {
-    ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) { note(stmt); });
+    note(kernel.body);
     for (const ir::GemmStmt* gemm : gemms_)
       if (may_take_mma(*gemm))
         for (const auto& [tile, axis] : operands(*gemm)) choose(tile, axis);
@@ -78,6 +78,13 @@ class Padder {
     return (tile->shape[axis]->int_value + unit - 1) / unit * unit;
   }
 
+  void note(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      note(stmt);
+      if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note(loop->body);
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) note(branch->then_body), note(branch->else_body);
+    }
+  }
   void note(const ir::Stmt& stmt) {
     if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
       gemms_.push_back(gemm);
@@ -87,16 +94,18 @@ class Padder {
     const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
     if (copy) {
       copies_.push_back(copy);
-      refused_.insert(copy->src.buffer.get());
+      if (!is_plain(copy->src)) refused_.insert(copy->src.buffer.get());
     }
     if (std::holds_alternative<ir::ForStmt>(stmt.node) || std::holds_alternative<ir::IfStmt>(stmt.node) ||
         std::holds_alternative<ir::DeclStmt>(stmt.node)) {
       ir::for_each_expr(stmt, [this](const ir::ExprRef& expr) { note_loads(expr, &refused_); });
       return;
     }
+    // Regions may read it: where there was nothing there are zeros.
     BufferSet used;
-    note_uses(stmt, &used);
+    std::holds_alternative<ir::ParallelStmt>(stmt.node) ? note_writes(stmt, &used) : note_uses(stmt, &used);
     if (copy) used.erase(copy->dst.buffer.get());
+    if (copy && is_plain(copy->src)) used.erase(copy->src.buffer.get());
     refused_.insert(used.begin(), used.end());
   }
 
@@ -130,7 +139,15 @@ class Padder {
         branch->else_body = block(branch->else_body);
       }
       if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) replace(&decl->buffer);
+      if (std::holds_alternative<ir::ParallelStmt>(stmt.node))
+        for (const auto& [from, to] : made_) replace_uses(from, to, &stmt);
       if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) replace(&gemm->a.buffer), replace(&gemm->b.buffer);
+      if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && made_.count(copy->src.buffer)) {
+        const size_t axis = axes_.at(copy->src.buffer);
+        const ir::ExprRef extent = copy->src.buffer->shape[axis];
+        replace(&copy->src.buffer);
+        copy->src.axes[axis] = {AxisSpec::Kind::kRange, ir::make_int(0, ir::DType::I64), extent, nullptr};
+      }
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && made_.count(copy->dst.buffer)) {
         const size_t axis = axes_.at(copy->dst.buffer);
         replace(&copy->dst.buffer);

@@ -11,7 +11,7 @@ namespace {
 std::string product(const std::string& type, const std::string& accumulator, const std::string& multiply) {
   return fmt::format(R"(tile 1
 kernel k(A: {0}[M, K], B: {0}[N, K], Bt: {0}[K, N], C: out {1}[M, N])
-tune BM = 64 | 16 | 20 | 128 | 256, BN = 64 | 128 | 256, BK = 64 | 32, stages = 3 | 1
+tune BM = 64 | 16 | 20 | 2 | 128 | 256, BN = 64 | 128 | 256, BK = 64 | 32, stages = 3 | 1
 grid i < ceildiv(M, BM), j < ceildiv(N, BN)
 {{
   shared a: {0}[BM, BK], b: {0}[BN, BK], bt: {0}[BK, BN]
@@ -44,8 +44,8 @@ TEST_CASE("the instruction follows types, shapes and what the program allows") {
   CHECK(has(notes("f32", "f32", "a @ b^T"),
             "fma in blocks of 8 x 4 registers (f32 operands; `precision tf32` would allow tensor cores)"));
   CHECK(has(notes("f16", "f32", "a @ b^T", 16), "gemm c: mma.m16n8k16, 1 x 4 warps"));
-  CHECK(has(notes("f16", "f32", "a @ b^T", 20),
-            "fma in blocks of 5 x 2 registers (20 x 64 x 64 is no multiple of the instruction's"));
+  CHECK(has(notes("f16", "f32", "a @ b^T", 20), "tile c: f32 in registers, layout [32, 64]"));
+  CHECK(has(notes("f16", "f32", "a @ b^T", 2), "(2 x 64 x 64 is no multiple of the instruction's 16 x 8 x 16)"));
   Request old{product("f8e4m3", "f32", "a @ b^T")};
   old.target.architecture = 80;
   CHECK(has(lowered(old).notes, "registers (the architecture's tensor cores do not know these types)"));
@@ -74,11 +74,11 @@ TEST_CASE("products without tensor cores are made in blocks of registers") {
   CHECK(has(wide.notes, "fma in blocks of 16 x 8 registers"));
   CHECK(run("f32", 256, 256, "a @ b^T").threads == 512);
 
-  const Lowered dots = run("i8", 20, 64, "a @ b^T");
-  CHECK(has(dots.notes, "dp4a in blocks of 5 x 2 registers (20 x 64 x 32 is no multiple of"));
+  const Lowered dots = run("i8", 2, 64, "a @ b^T");
+  CHECK(has(dots.notes, "dp4a in blocks of 1 x 1 registers (2 x 64 x 32 is no multiple of"));
   CHECK(has(dots.loop_ir, "dot4 i8 i8 c["));
   CHECK(has(dots.text, "kachel_dot4_i8_i8(c_ + "));
-  CHECK(has(run("u8", 20, 64, "a @ b^T").loop_ir, "dot4 u8 u8 c["));
+  CHECK(has(run("u8", 2, 64, "a @ b^T").loop_ir, "dot4 u8 u8 c["));
   CHECK(!has(run("i8", 20, 64, "a @ bt").loop_ir, "dot4"));  // k goes down the rows of bt
   CHECK(!has(run("i32", 20, 64, "a @ b^T").loop_ir, "dot4"));
 }

@@ -134,4 +134,20 @@ grid r < ceildiv(M, 8)
 }
 )";
 
+// Rows and columns that grow to an instruction's, with tensors that go on behind them.
+inline constexpr const char* kGrown = R"(tile 1
+kernel grown(A: f16[G, 20, 32], B: f16[32, 32], C: out f32[G, 20, 20], T: out f32[G, 20])
+grid g < G
+{
+  shared   a: f16[12, 32], b: f16[20, 32]
+  fragment c: f32[12, 20], t: f32[12]
+  a = A[g, 0 +: 12, :]
+  b = B[0 +: 20, :]
+  c = a @ b^T
+  parallel i < 12 { t[i] = sum[j < 20](c[i, j]) }
+  C[g, 0 +: 12, :] = c
+  T[g, 0 +: 12] = t
+}
+)";
+
 }  // namespace kachel::lowering

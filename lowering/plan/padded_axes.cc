@@ -1,0 +1,202 @@
+#include "lowering/plan/padded_axes.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ir/visit.h"
+#include "lowering/machine/machine.h"
+#include "lowering/plan/axis_classes.h"
+#include "lowering/planted.h"
+#include "lowering/tile_ir/reduce_ops.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::AxisSpec;
+using ir::BufferRef;
+using ir::ExprRef;
+
+// Fewer rows are a vector's, whose product is bound by what it reads of the other operand.
+constexpr int64_t kFewestGrown = 3;
+
+bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
+  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
+  if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;
+  const char* reason = "";
+  const MmaShape* mma =
+      find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
+  if (!mma || (!mma->load_transposed && (gemm.transpose_a || !gemm.transpose_b))) return false;
+  return a->shape[gemm.transpose_a ? 0 : 1]->int_value % mma->k == 0;
+}
+
+class Padder {
+ public:
+  Padder(const ir::Kernel& kernel, const Target& target) : kernel_(kernel), classes_(kernel) {
+    ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+      if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node); gemm && may_take_mma(*gemm, target)) want(*gemm);
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) copies_.push_back(copy);
+    });
+    for (const ir::CopyStmt* copy : copies_) check(*copy);
+  }
+
+  ir::Kernel run() {
+    if (grown_.empty()) return kernel_;
+    ir::Kernel out = kernel_;
+    for (const ir::Stmt& stmt : kernel_.body)
+      if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) make(decl->buffer);
+    out.body = block(kernel_.body);
+    for (const auto& [from, to] : made_)
+      for (ir::Stmt& stmt : out.body) replace_uses(from, to, &stmt);
+    return out;
+  }
+
+ private:
+  // A class and what its axes grow to; none if they stay.
+  std::optional<int64_t> grown(int number) const {
+    const auto found = grown_.find(number);
+    return found == grown_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::optional<int64_t> grown(const ir::Buffer* tile, size_t axis) { return grown(classes_.of(tile, axis)); }
+
+  void want(const ir::GemmStmt& gemm) {
+    std::vector<std::pair<int, int64_t>> wanted;
+    for (const size_t axis : {size_t{0}, size_t{1}}) {
+      const int64_t extent = gemm.c.buffer->shape[axis]->int_value, unit = axis == 0 ? kMmaRows : kMmaColumns;
+      if (extent % unit == 0) continue;
+      const int number = classes_.of(gemm.c.buffer.get(), axis);
+      if (extent < kFewestGrown || !classes_.may_grow(number)) return;
+      wanted.emplace_back(number, (extent + unit - 1) / unit * unit);
+    }
+    for (const auto& [number, extent] : wanted) grown_[number] = std::max(grown_[number], extent);
+  }
+
+  // Stores have to be bounded, and of packed elements nothing more is read.
+  void check(const ir::CopyStmt& copy) {
+    each_pair(copy, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef& tensor, size_t other) {
+      if (!grown(tile.buffer.get(), axis)) return;
+      const bool stores = &tile == &copy.src;
+      if (tensor.buffer->packed || (stores && !bound(tensor, other, *tile.buffer->shape[axis])))
+        grown_.erase(classes_.of(tile.buffer.get(), axis));
+    });
+  }
+  // Calls fn(tile, its axis, tensor, its axis) for the axes of a tile and a tensor that are copied one to another.
+  template <class Fn>
+  static void each_pair(const ir::CopyStmt& copy, const Fn& fn) {
+    const bool stores = copy.dst.buffer->scope == ir::Scope::kGlobal;
+    const ir::TileRef &tensor = stores ? copy.dst : copy.src, &tile = stores ? copy.src : copy.dst;
+    if (tensor.buffer->scope != ir::Scope::kGlobal || tile.buffer->scope == ir::Scope::kGlobal) return;
+    std::vector<size_t> of_tensor;
+    for (size_t i = 0; i < tensor.axes.size(); ++i)
+      if (tensor.axes[i].kind != AxisSpec::Kind::kIndex) of_tensor.push_back(i);
+    size_t next = 0;
+    for (size_t i = 0; i < tile.axes.size() && next < of_tensor.size(); ++i)
+      if (tile.axes[i].kind != AxisSpec::Kind::kIndex) fn(tile, i, tensor, of_tensor[next++]);
+  }
+  enum class Bound { kByTensor, kWithin };
+  // What keeps elements behind the last one from being stored; none if nothing does.
+  static std::optional<Bound> bound(const ir::TileRef& tensor, size_t axis, const ir::Expr& extent) {
+    const AxisSpec& spec = tensor.axes[axis];
+    const bool ends = ir::is_int(tensor.buffer->shape[axis], extent.int_value);
+    if (ends && (spec.kind == AxisSpec::Kind::kWhole || ir::is_int(spec.start, 0))) return Bound::kByTensor;
+    const bool first = std::all_of(tensor.axes.begin(), tensor.axes.begin() + static_cast<std::ptrdiff_t>(axis),
+                                   [](const AxisSpec& before) { return before.kind == AxisSpec::Kind::kIndex; });
+    if (spec.kind != AxisSpec::Kind::kRange || !first || tensor.within_first) return std::nullopt;
+    return Bound::kWithin;
+  }
+
+  void make(const BufferRef& tile) {
+    auto made = std::make_shared<ir::Buffer>(*tile);
+    bool changed = false;
+    for (size_t i = 0; i < tile->shape.size(); ++i)
+      if (const auto extent = grown(tile.get(), i)) {
+        made->shape[i] = ir::make_int(*extent, tile->shape[i]->type);
+        changed = true;
+      }
+    if (changed) made_[tile] = made;
+  }
+
+  ir::IterVar iteration(const ir::IterVar& iter) {
+    const auto extent = grown(classes_.of(iter.var.get()));
+    return extent ? ir::IterVar{iter.var, ir::make_int(*extent, iter.extent->type)} : iter;
+  }
+  // Reductions over a grown axis leave out what has been added.
+  ExprRef value(const ExprRef& expr) {
+    return ir::rewrite(expr, [this](const ExprRef& node) -> ExprRef {
+      if (node->kind != ir::ExprKind::kReduce) return node;
+      auto made = std::make_shared<ir::Expr>(*node);
+      for (ir::IterVar& iter : made->iters) {
+        const ir::IterVar before = std::exchange(iter, iteration(iter));
+        if (iter.extent == before.extent || planted(Planted::kGrownReduced)) continue;
+        const ExprRef there = ir::make_typed(ir::Op::kLt, {ir::make_var(iter.var), before.extent});
+        made->args[0] =
+            ir::make_typed(ir::Op::kSelect, {there, made->args[0], neutral_element(node->reduce, made->args[0]->type)});
+      }
+      return made;
+    });
+  }
+
+  ir::Block block(const ir::Block& body) {
+    ir::Block out;
+    for (ir::Stmt stmt : body) {
+      if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
+        if (const auto made = made_.find(decl->buffer); made != made_.end()) decl->buffer = made->second;
+      if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) let->value = value(let->value);
+      if (auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) loop->body = block(loop->body);
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+        branch->condition = value(branch->condition);
+        branch->then_body = block(branch->then_body);
+        branch->else_body = block(branch->else_body);
+      }
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) {
+        for (ir::IterVar& iter : region->iters) iter = iteration(iter);
+        rewrite_region(&region->body, [this](const ExprRef& expr) { return value(expr); });
+      }
+      if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
+        const ir::CopyStmt before = *copy;
+        each_pair(before, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef&, size_t other) {
+          if (grown(tile.buffer.get(), axis)) grow(*tile.buffer, axis, other, &tile == &before.src, copy);
+        });
+        for (ir::TileRef* tile : {&copy->dst, &copy->src}) whole(tile);
+      }
+      if (auto* fill = std::get_if<ir::FillStmt>(&stmt.node)) whole(&fill->dst);
+      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
+        for (ir::TileRef* tile : {&gemm->c, &gemm->a, &gemm->b}) whole(tile);
+      out.push_back(std::move(stmt));
+    }
+    return out;
+  }
+  // Of a tile's axis there is all or an element.
+  void whole(ir::TileRef* tile) {
+    if (!made_.count(tile->buffer)) return;
+    for (AxisSpec& axis : tile->axes)
+      if (axis.kind == AxisSpec::Kind::kRange) axis = {};
+  }
+  void grow(const ir::Buffer& tile, size_t axis, size_t other, bool stores, ir::CopyStmt* copy) {
+    ir::TileRef& tensor = stores ? copy->dst : copy->src;
+    AxisSpec& spec = tensor.axes[other];
+    if (stores && bound(tensor, other, *tile.shape[axis]) == Bound::kWithin && !planted(Planted::kGrownStored)) {
+      tensor.within_first = spec.start;
+      tensor.within_length = tile.shape[axis];
+    }
+    const ExprRef start = spec.kind == AxisSpec::Kind::kWhole ? ir::make_int(0, ir::DType::I64) : spec.start;
+    spec = {AxisSpec::Kind::kRange, start, ir::make_int(*grown(&tile, axis), ir::DType::I64), nullptr};
+  }
+
+  const ir::Kernel& kernel_;
+  AxisClasses classes_;
+  std::map<int, int64_t> grown_;
+  std::vector<const ir::CopyStmt*> copies_;
+  std::map<BufferRef, BufferRef> made_;
+};
+
+}  // namespace
+
+ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target) {
+  return Padder(kernel, target).run();
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,28 @@
+#include "lowering/tile_ir/reduce_ops.h"
+
+#include <limits>
+
+#include "ir/numerics.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+// NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
+ExprRef neutral_element(ir::ReduceOp op, DType type) {
+  const bool is_float = ir::is_float(type);
+  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
+    return is_float ? ir::make_float(0) : ir::make_int(0, type);
+  if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
+  return ir::make_int(op == ir::ReduceOp::kMax ? ir::least_integer(type) : ir::greatest_integer(type), type);
+}
+
+ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
+  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
+}
+
+}  // namespace kachel::lowering

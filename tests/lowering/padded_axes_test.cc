@@ -1,0 +1,64 @@
+// Products whose rows or columns are no multiples of the instruction's (padded_axes.cc, axis_classes.cc).
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+// s = q @ k^T of `rows` rows of Q and 64 of K, with `body` behind it.
+std::string notes(const std::string& rows, const std::string& body) {
+  return lowered({"tile 1\nkernel k(Q: f16[G, " + rows +
+                  ", 64], K: f16[N, 64], R: f32[G, N], O: out f32[G, 64, 64])\n"
+                  "grid g < G\n{\n  shared q: f16[" +
+                  rows + ", 64], k: f16[64, 64]\n  fragment s: f32[" + rows + ", 64], t: f32[" + rows +
+                  "]\n  q = Q[g, :, :]\n  k = K[0 +: 64, :]\n  s = q @ k^T\n  " + body + "\n}\n"})
+      .notes;
+}
+const std::string kStore = "O[g, 0 +: 8, :] = s";
+const std::string kFma = "gemm s: fma", kMma = "gemm s: mma.m16n8k16";
+
+TEST_CASE("rows grow with all that is computed along them") {
+  const std::string text = notes("8",
+                                 "parallel i < 8 { t[i] = max[j < 64](s[i, j]) }\n"
+                                 "  parallel i < 8, j < 64 { s[i, j] = s[i, j] - t[i] + R[g, i] }\n  " +
+                                     kStore);
+  CAPTURE(text);
+  CHECK(has(text, kMma));
+  CHECK(has(text, "tile s: f32 in registers, layout [16, 64]"));
+  CHECK(has(text, "tile t: f32 in registers, layout [16]"));
+  CHECK(has(notes("2", "O[g, 0 +: 2, :] = s"), kFma));  // a vector or two
+}
+
+TEST_CASE("reductions over grown rows leave out what has been added") {
+  const std::string text = notes("8", "parallel j < 64 { s[0, j] = 0 }\n  " + kStore);
+  CHECK(has(text, kMma));
+  const Lowered sums =
+      lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: out f32[64])\n{\n"
+               "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64], t: f32[64]\n  q = Q\n"
+               "  k = K\n  s = q @ k^T\n  parallel j < 64 { t[j] = sum[i < 8](s[i, j]) }\n  O = t\n}\n"});
+  CAPTURE(sums.loop_ir);
+  CHECK(has(sums.notes, kMma));
+  CHECK(has(sums.loop_ir, "< 8 ? s["));
+}
+
+TEST_CASE("rows stay where something else depends on how many there are") {
+  // Another row than the iteration's, which is outside of the tile now.
+  CHECK(has(notes("8", "parallel i < 8, j < 64 { s[i, j] = s[i + 1, j] }\n  " + kStore), kFma));
+  // A part of them.
+  CHECK(has(notes("8", "parallel i < 4, j < 64 { s[i, j] = 0 }\n  " + kStore), kFma));
+  // A store whose rows are not its first axis cannot be bounded.
+  CHECK(
+      has(lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: out f32[G, 64, 64])\ngrid g < G\n{\n"
+                   "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64], t: f32[64, 8]\n  q = Q\n  k = K\n"
+                   "  s = q @ k^T\n  parallel j < 64, i < 8 { t[j, i] = s[i, j] }\n  O[g, :, 8 +: 8] = t\n}\n"})
+              .notes,
+          kFma));
+  // What iterations write to a tensor themselves.
+  CHECK(has(lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: inout f32[64])\n{\n"
+                     "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64]\n  q = Q\n  k = K\n"
+                     "  s = q @ k^T\n  parallel i < 8, j < 64 { atomic O[j] += s[i, j] }\n}\n"})
+                .notes,
+            kFma));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
