@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
+//            -> split slices      of tiles of which products use matrices
 //            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
 //            -> padded depth      of products whose k is no multiple of the instruction's
@@ -74,6 +75,7 @@
 #include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
+#include "lowering/plan/split_slices.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/direct_reads.h"
@@ -184,7 +186,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel scanned = hoist_scans(lowering.kernel);
+    const ir::Kernel scanned = hoist_scans(split_slices(lowering.kernel));
     const ir::Kernel padded = padded_axes(padded_depth(parted_operands(scanned)), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));

@@ -64,6 +64,7 @@ enum class Planted {
   kArgLast,               // argmax finds the last of the largest elements
   kGrownReduced,          // a reduction takes in what an axis has been padded with
   kGrownStored,           // and a store writes it
+  kFirstMatrix,           // every matrix of a tile is copied from the first one's place
   kScanLanes,             // a prefix reduction leaves out one exchange between lanes
   kScanWarps,             // a prefix reduction counts its own warp where it must not, or leaves it out
   kNarrowConstant,        // a narrowed constant is cut to 8 bits

@@ -102,17 +102,19 @@ void AxisClasses::copy(const ir::CopyStmt& copy) {
 
 // Along k elements are added up.
 void AxisClasses::gemm(const ir::GemmStmt& gemm) {
+  std::vector<std::vector<Axis>> sides;
   for (const ir::TileRef* tile : {&gemm.c, &gemm.a, &gemm.b}) {
     slice(*tile);
-    if (tile->buffer->shape.size() == 2) continue;
-    for (size_t i = 0; i < tile->buffer->shape.size(); ++i) fix(node({tile->buffer.get(), i}));
+    std::vector<Axis>& side = sides.emplace_back();
+    for (const size_t axis : kept_axes(*tile)) side.emplace_back(tile->buffer.get(), axis);
   }
-  const ir::Buffer *a = gemm.a.buffer.get(), *b = gemm.b.buffer.get(), *c = gemm.c.buffer.get();
-  if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return;
+  const auto &c = sides[0], &a = sides[1], &b = sides[2];
   const size_t row = gemm.transpose_a, column = !gemm.transpose_b;
-  join(node({c, 0}), node({a, row}), extent_of(*c, 0), extent_of(*a, row));
-  join(node({c, 1}), node({b, column}), extent_of(*c, 1), extent_of(*b, column));
-  fix(node({a, 1 - row})), fix(node({b, 1 - column}));
+  auto meet = [this](const Axis& x, const Axis& y) {
+    join(node(x), node(y), extent_of(*x.first, x.second), extent_of(*y.first, y.second));
+  };
+  meet(c[0], a[row]), meet(c[1], b[column]);
+  fix(node(a[1 - row])), fix(node(b[1 - column]));
 }
 
 void AxisClasses::reads(const ExprRef& expr, std::vector<ir::IterVar>* inner) {

@@ -16,6 +16,12 @@ size_t own_axes(const Space::Use& use, size_t own) {
       std::count_if(use.axes.begin(), use.axes.end(), [own](size_t axis) { return axis < own; }));
 }
 
+int64_t largest_divisor(int64_t number, int64_t most) {
+  int64_t divisor = std::min(number, most);
+  while (number % divisor) --divisor;
+  return divisor;
+}
+
 }  // namespace
 
 FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes,
@@ -32,12 +38,14 @@ FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& a
   for (size_t axis = shape.size(); axis-- > 0;) {
     if (done[axis]) continue;
     int64_t left = shape[axis];
-    std::erase_if(replicas, [&](const FragmentLayout::Digit& digit) {  // those taken
-      if (left <= 1 || digit.radix > left) return false;
-      made[axis].push_back(digit);
-      left = (left + digit.radix - 1) / digit.radix;
-      return true;
-    });
+    for (FragmentLayout::Digit& digit : replicas) {
+      const int64_t taken = largest_divisor(digit.radix, left);
+      if (taken == 1) continue;
+      made[axis].push_back({taken, true, digit.stride});
+      digit.radix /= taken;
+      digit.stride *= taken;
+      left = (left + taken - 1) / taken;
+    }
     if (left > 1) made[axis].push_back({left, false, reg});
     reg *= left;
   }

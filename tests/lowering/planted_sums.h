@@ -150,4 +150,17 @@ grid g < G
 }
 )";
 
+// Matrices that tiles of three axes hold.
+inline constexpr const char* kMatrices = R"(tile 1
+kernel matrices(A: f16[M, 2, 32], B: f16[2, 16, 32], C: out f32[2, 16, 16])
+{
+  shared   a: f16[16, 2, 32], b: f16[2, 16, 32]
+  fragment c: f32[2, 16, 16]
+  a = A[0 +: 16, :, :]
+  b = B
+  for h < 2 { c[h, :, :] = a[:, h, :] @ b[h, :, :]^T }
+  C = c
+}
+)";
+
 }  // namespace kachel::lowering

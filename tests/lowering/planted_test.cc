@@ -97,6 +97,7 @@ constexpr Row kRows[] = {
     {Planted::kArgLast, "the last of the largest is found", OnCpu::kSafe},
     {Planted::kGrownReduced, "padding of an axis is reduced", OnCpu::kNotThere},
     {Planted::kGrownStored, "padding of an axis is stored", OnCpu::kNotThere},
+    {Planted::kFirstMatrix, "all matrices are the first", OnCpu::kNotThere},
     {Planted::kScanLanes, "one exchange of a prefix reduction left out", OnCpu::kNotThere},
     {Planted::kScanWarps, "a prefix reduction miscounts warps", OnCpu::kNotThere},
     {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
@@ -217,6 +218,7 @@ class Suite {
     add_program("scans", kScans, 24, block);
     add_program("largest", kLargest);
     add_program("grown", kGrown, 24, block);
+    add_program("matrices", kMatrices, 24, block);
     // Larger than the tiles and no multiples of them, so that every tail holds elements.
     conformance::Wishes tails;
     tails.values = {{"M", 29}, {"N", 170}, {"K", 325}};
