@@ -12,6 +12,7 @@
 #include "ir/instantiate.h"
 #include "ir/visit.h"
 #include "lowering/plan/axis_classes.h"
+#include "lowering/plan/unroll_matrices.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/block_copy.h"
 
@@ -22,53 +23,9 @@ using ir::AxisSpec;
 using ir::BufferRef;
 using ir::ExprRef;
 
-constexpr int64_t kMostMatrices = 16;
-
 bool is_index(const AxisSpec& axis) {
   return axis.kind == AxisSpec::Kind::kIndex;
 }
-
-// Writes out loops whose variables say which matrix of a tile a product uses.
-class Unroller {
- public:
-  explicit Unroller(const ir::Kernel& kernel) {
-    ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) {
-      const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
-      if (!gemm) return;
-      for (const ir::TileRef* tile : {&gemm->c, &gemm->a, &gemm->b})
-        for (const AxisSpec& axis : tile->axes)
-          if (is_index(axis) && axis.start->kind == ir::ExprKind::kVar) counters_.insert(axis.start->var.get());
-    });
-  }
-
-  ir::Block block(const ir::Block& body) const {
-    ir::Block out;
-    for (ir::Stmt stmt : body) {
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        branch->then_body = block(branch->then_body);
-        branch->else_body = block(branch->else_body);
-      }
-      auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
-      if (loop) loop->body = block(loop->body);
-      if (!loop || !counts(*loop)) {
-        out.push_back(std::move(stmt));
-        continue;
-      }
-      for (int64_t i = 0; i < loop->end->int_value; ++i)
-        for (ir::Stmt& one : copy_of(loop->body, {{loop->var.get(), ir::make_int(i, ir::DType::I64)}}))
-          out.push_back(std::move(one));
-    }
-    return out;
-  }
-
- private:
-  bool counts(const ir::ForStmt& loop) const {
-    return counters_.count(loop.var.get()) && !loop.pipelined && ir::is_int(loop.begin, 0) &&
-           loop.end->kind == ir::ExprKind::kInt && loop.end->int_value <= kMostMatrices;
-  }
-
-  std::set<const ir::Var*> counters_;
-};
 
 class Splitter {
  public:
@@ -201,7 +158,7 @@ class Splitter {
     const auto own = static_cast<size_t>((*indices)[*axis]->int_value);
     *buffer = matrices(*buffer, *axis)[own];
     indices->erase(indices->begin() + static_cast<std::ptrdiff_t>(*axis));
-    if (indices->empty()) indices->push_back(ir::make_int(0, ir::DType::I64));
+    if (indices->empty()) indices->push_back(only_ ? ir::make_var(only_) : ir::make_int(0, ir::DType::I64));
   }
 
   ir::Block block(const ir::Block& body) {
@@ -280,19 +237,11 @@ class Splitter {
       }
       ir::Block made = copy_of({{loc_, std::move(one)}}, std::move(values));
       auto& made_region = std::get<ir::ParallelStmt>(made[0].node);
+      const bool sole = split != region.iters.end() && region.iters.size() == 1;
+      only_ = sole ? made_region.iters[0].var : nullptr;
       made_region.body = body(made_region.body);
-      // A tile of one element is written where the only iteration stands.
-      if (split != region.iters.end() && region.iters.size() == 1)
-        own_elements(&made_region.body, made_region.iters[0].var);
+      only_ = nullptr;
       out->push_back(std::move(made[0]));
-    }
-  }
-  static void own_elements(ir::Block* body, const ir::VarRef& only) {
-    for (ir::Stmt& stmt : *body) {
-      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node); assign && assign->indices.size() == 1)
-        assign->indices[0] = ir::make_var(only);
-      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
-        own_elements(&branch->then_body, only), own_elements(&branch->else_body, only);
     }
   }
   ir::Block body(const ir::Block& in) {
@@ -333,14 +282,14 @@ class Splitter {
   AxisClasses classes_;
   std::map<int, int64_t> wanted_;  // classes of axes that are split, and their extents
   std::map<const ir::Buffer*, std::vector<BufferRef>> made_;
+  ir::VarRef only_;  // of a region that had no other axis than the one that is split
   ir::Loc loc_;
 };
 
 }  // namespace
 
 ir::Kernel split_slices(const ir::Kernel& kernel) {
-  ir::Kernel unrolled = kernel;
-  unrolled.body = Unroller(kernel).block(kernel.body);
+  const ir::Kernel unrolled = unroll_matrices(kernel);
   Splitter splitter(unrolled);
   return splitter.splits() ? splitter.run() : kernel;
 }

@@ -9,7 +9,7 @@
 // element cost less than pairs of value and number, which take two selections and twice the exchanges.
 #pragma once
 #include "ir/kernel.h"
-#include "support/status.h"
+#include "lowering/lower.h"
 
 namespace kachel::lowering {
 

@@ -332,7 +332,7 @@ Term Generator::expr(DType type, int depth, const Site& site) {
   if (chance(12)) return cast(type, depth, site);
   if (chance(8)) return selection(type, depth, site);
   if (type != DType::Bool && site.reductions > 0 && chance(17))
-    return !site.reduced && !site.iters.empty() && chance(25) ? scan(type, site) : reduction(type, site);
+    return !site.reduced && !site.iters.empty() && chance(32) ? scan(type, site) : reduction(type, site);
   if (type == DType::F32) return float_expr(depth, site);
   return type == DType::Bool ? bool_expr(depth, site) : integer_expr(type, depth, site);
 }

@@ -82,6 +82,7 @@ def greedy(n, vocab):
 
 def nearest(n, m, d):
     return further("nearest", f"{n}x{d} to {m}", "bf16", {"n": n, "m": m, "d": d}, "at", PEERS, flops=2.0 * n * m * d,
+                   bytes=2.0 * d * (n + m) + 4.0 * (n + m),
                    fills={"x": ("between", -2, 3), "centre": ("between", -2, 3), "length": ("between", 0, 256)},
                    tolerance=0.0)  # small integers: all is exact, in 16 bits as well
 
