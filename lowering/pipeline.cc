@@ -4,6 +4,7 @@
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
 //            -> split slices      of tiles of which products use matrices
+//            -> loop tiles        of tiles that several loops fill
 //            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
 //            -> padded depth      of products whose k is no multiple of the instruction's
@@ -82,6 +83,7 @@
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
+#include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
 #include "lowering/tile_ir/scalar_tiles.h"
@@ -186,7 +188,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel scanned = hoist_scans(split_slices(lowering.kernel));
+    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(lowering.kernel)));
     const ir::Kernel padded = padded_axes(padded_depth(parted_operands(scanned)), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));

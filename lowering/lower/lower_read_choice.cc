@@ -181,7 +181,8 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   if (read.axes.empty()) return true;
   widen(*region, tile, &read);
   const auto equal = std::find_if(region->reads.begin(), region->reads.end(), [&](const RegionRead& one) {
-    return !one.value && !one.matrices && one.load->buffer == tensor && one.window.empty() == read.window.empty() &&
+    return !one.value && !one.matrices && one.load->buffer == tensor && one.axes == read.axes &&
+           one.groups == read.groups && one.window.empty() == read.window.empty() &&
            (read.window.empty() || one.is_near(read.window[0].second)) &&
            std::equal(one.indices.begin(), one.indices.end(), read.indices.begin(), ir::same);
   });
