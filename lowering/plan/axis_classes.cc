@@ -75,10 +75,11 @@ void AxisClasses::block(const ir::Block& body) {
   }
 }
 
-// Of parts of an axis, and of rows that memory names, nothing is known.
+// Of parts of an axis, and of rows that memory names, nothing is known; as many rows are named as are copied.
 void AxisClasses::slice(const ir::TileRef& tile) {
   for (const AxisSpec& axis : tile.axes)
-    if (axis.gather) slice(*axis.gather);
+    for (size_t i = 0; axis.gather && is_tile(*axis.gather->buffer) && i < axis.gather->axes.size(); ++i)
+      fix(node({axis.gather->buffer.get(), i}));
   if (!is_tile(*tile.buffer)) return;
   for (size_t i = 0; i < tile.axes.size(); ++i) {
     const bool index = tile.axes[i].kind == AxisSpec::Kind::kIndex;

@@ -68,12 +68,15 @@ class Splitter {
     }
   }
 
-  // What a split cannot follow: reductions along the axis, elements of other matrices in a region, tiles that have the
-  // axis twice, bounds of it.
+  // What a split cannot follow: reductions along the axis, elements whose matrix is a number, tiles that have the axis
+  // twice, bounds of it.
   void check(const ir::Stmt& stmt) {
     ir::for_each_expr(stmt, [this](const ExprRef& expr) {
       ir::visit(expr, [this](const ExprRef& node) {
         for (const ir::IterVar& iter : node->iters) wanted_.erase(classes_.of(iter.var.get()));
+        if (node->kind != ir::ExprKind::kLoad) return;
+        const auto axis = axis_of(*node->buffer);
+        if (axis && node->args[*axis]->kind == ir::ExprKind::kInt) refuse(*node->buffer);
       });
     });
     if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
@@ -90,7 +93,6 @@ class Splitter {
       for (const auto& [tile, other] : {std::pair(&copy->dst, &copy->src), std::pair(&copy->src, &copy->dst)})
         if (bounded || is_along_rows(*tile, *other)) refuse(*tile->buffer);
     }
-    if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) check(*region);
   }
   // Elements of one matrix would be apart in the tensor, and those beside each other in many copies.
   bool is_along_rows(const ir::TileRef& tile, const ir::TileRef& tensor) {
@@ -98,18 +100,6 @@ class Splitter {
     return axis && tensor.buffer->scope == ir::Scope::kGlobal && *axis > 0 && *axis + 1 == tile.axes.size() &&
            !is_index(tile.axes.back()) && !is_index(tensor.axes.back());
   }
-  void check(const ir::ParallelStmt& region) {
-    ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
-      ir::for_each_expr(stmt, [&](const ExprRef& expr) {
-        ir::visit(expr, [&](const ExprRef& node) {
-          if (node->kind != ir::ExprKind::kLoad) return;
-          const auto axis = axis_of(*node->buffer);
-          if (axis && node->args[*axis]->kind == ir::ExprKind::kInt) refuse(*node->buffer);
-        });
-      });
-    });
-  }
-
   const std::vector<BufferRef>& matrices(const BufferRef& tile, size_t axis) {
     std::vector<BufferRef>& made = made_[tile.get()];
     const int64_t count = tile->shape[axis]->int_value;
@@ -176,12 +166,12 @@ class Splitter {
     if (!axis) return push(out, decl);
     for (const BufferRef& one : matrices(decl.buffer, *axis)) push(out, ir::DeclStmt{one, decl.init});
   }
-  void statement(const ir::LetStmt& let, ir::Block* out) { push(out, ir::LetStmt{let.var, value(let.value)}); }
+  void statement(const ir::LetStmt& let, ir::Block* out) { push(out, let); }
   void statement(const ir::FillStmt& fill, ir::Block* out) {
     const auto axis = axis_of(*fill.dst.buffer);
     const int64_t count = takes_all(fill.dst) ? fill.dst.buffer->shape[*axis]->int_value : 1;
     for (int64_t i = 0; i < count; ++i) {
-      ir::FillStmt one{fill.dst, value(fill.value)};
+      ir::FillStmt one = fill;
       take(&one.dst, i);
       push(out, std::move(one));
     }
@@ -265,7 +255,6 @@ class Splitter {
   void statement(const ir::AssignStmt& assign, ir::Block* out) { push(out, assign); }
   void statement(const ir::ForStmt& loop, ir::Block* out) {
     ir::ForStmt one = loop;
-    one.begin = value(loop.begin), one.end = value(loop.end);
     const ir::Loc loc = loc_;
     one.body = block(loop.body);
     loc_ = loc;
@@ -273,7 +262,7 @@ class Splitter {
   }
   void statement(const ir::IfStmt& branch, ir::Block* out) {
     const ir::Loc loc = loc_;
-    ir::IfStmt one{value(branch.condition), block(branch.then_body), block(branch.else_body)};
+    ir::IfStmt one{branch.condition, block(branch.then_body), block(branch.else_body)};
     loc_ = loc;
     push(out, std::move(one));
   }

@@ -77,6 +77,11 @@ class ArgReductions : public RegionHoister {
   // Whether it has the same value when it is evaluated once more, at no great cost.
   static bool can_be_read_again(const ir::Expr& operand, const Iters& outer, const Iters& own) {
     if (operand.kind != ir::ExprKind::kLoad) return false;
+    for (const ExprRef& index : operand.args) {
+      bool rounds = false;
+      ir::visit(index, [&](const ExprRef& node) { rounds |= ir::is_float(node->type); });
+      if (rounds) return false;
+    }
     if (operand.buffer->scope != ir::Scope::kGlobal) return true;
     return elements(outer) > kMostReadOnce / elements(own);
   }

@@ -10,12 +10,17 @@ namespace {
 
 // Whether every iteration writes all of the tile before anything else touches it.
 bool fills_anew(const ir::ForStmt& loop, const ir::Buffer* tile) {
+  BufferSet read;
+  note_loads(loop.begin, &read), note_loads(loop.end, &read);
+  if (read.count(tile)) return false;
   for (const ir::Stmt& stmt : loop.body) {
     BufferSet used;
     note_uses(stmt, &used);
     if (!used.count(tile)) continue;
     const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-    return copy && copy->dst.buffer.get() == tile && has_whole_axes(copy->dst) && !copy->dst.within_first;
+    if (!copy || copy->dst.buffer.get() != tile || !has_whole_axes(copy->dst) || copy->dst.within_first) return false;
+    note_uses(copy->src, &read);
+    return !read.count(tile);
   }
   return true;
 }

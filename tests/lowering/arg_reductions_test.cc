@@ -35,6 +35,11 @@ TEST_CASE("what is compared is computed once") {
   CHECK(has(text, "registers operand: f32[16]"));
 }
 
+TEST_CASE("so is what is read at a place that floats decide") {
+  CHECK(has(loops("parallel i < 4 { y[i, 0] = argmax[j < 512](X[i32(x[i, j] * 3), j]) }"), "operand: f32["));
+  CHECK(!has(loops("parallel i < 4 { y[i, 0] = argmax[j < 512](x[i, 511 - j]) }"), "operand: f32["));
+}
+
 TEST_CASE("a maximum that is asked for as well is made once") {
   CHECK(exchanges(loops("parallel i < 4 {\n y[i, 0] = argmax[j < 512](x[i, j])\n y[i, 1] = max[k < 512](x[i, k]) }")) ==
         2 * 5);

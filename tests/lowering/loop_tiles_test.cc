@@ -30,6 +30,7 @@ TEST_CASE("each loop loads its own tiles ahead") {
 TEST_CASE("tiles stay one where a loop reads what it has not filled, or something else does") {
   CHECK(ahead(notes(kFill, "parallel r < 64, s < 64 { a[r, s] = a[r, s] * 2 }")) == 0);
   CHECK(ahead(notes(kFill, "a[0 +: 32, :] = A[i*64 +: 32, k*64 +: 64]")) == 0);
+  CHECK(ahead(notes(kFill, "a = A[i*64 + i64(a[0, 0]) +: 64, k*64 +: 64]")) == 0);
   CHECK(ahead(notes(kFill, kFill, "  d = a\n  parallel r < 64, s < 64 { c[r, s] += d[r, s] }\n")) == 0);
 }
 

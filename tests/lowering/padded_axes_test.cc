@@ -52,6 +52,13 @@ TEST_CASE("rows stay where something else depends on how many there are") {
                    "  s = q @ k^T\n  parallel j < 64, i < 8 { t[j, i] = s[i, j] }\n  O[g, :, 8 +: 8] = t\n}\n"})
               .notes,
           kFma));
+  // As many rows of memory as a tile of them names.
+  CHECK(has(lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], R: f32[N, 64], O: out f32[8, 64])\n{\n"
+                     "  shared q: f16[8, 64], k: f16[64, 64], at: i32[8]\n  fragment s: f32[8, 64], r: f32[8, 64]\n"
+                     "  q = Q\n  k = K\n  s = q @ k^T\n  parallel i < 8 { at[i] = argmax[j < 64](s[i, j]) }\n"
+                     "  r = R[at, :]\n  O = r\n}\n"})
+                .notes,
+            kFma));
   // What iterations write to a tensor themselves.
   CHECK(has(lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: inout f32[64])\n{\n"
                      "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64]\n  q = Q\n  k = K\n"

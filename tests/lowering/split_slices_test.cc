@@ -7,7 +7,7 @@ namespace {
 std::string notes(const std::string& products, const std::string& store) {
   return lowered({"tile 1\nkernel k(X: f16[M, 3, 64], W: f16[3, 32, 64], Y: out f32[3, M, 32], Z: out f32[M, 32])\n"
                   "grid i < ceildiv(M, 64)\n{\n  shared x: f16[64, 3, 64], w: f16[3, 32, 64]\n"
-                  "  fragment c: f32[3, 64, 32] = 0, z: f32[64, 32]\n  x = X[i*64 +: 64, :, :]\n  w = W\n  " +
+                  "  fragment c: f32[3, 64, 32] = 0, z: f32[64, 32] = 0\n  x = X[i*64 +: 64, :, :]\n  w = W\n  " +
                   products + "\n  " + store + "\n}\n"})
       .notes;
 }
@@ -34,6 +34,8 @@ TEST_CASE("what is added up over the matrices, or takes another one, keeps them 
                                  "  Z[i*64 +: 64, :] = z");
   CHECK(has(sums, "gemm c: fma (a slice of c is used)"));
   CHECK(has(notes(kEach, "parallel h < 3, r < 64, n < 32 { c[h, r, n] -= c[0, r, n] }\n  " + kStore), "gemm c: fma"));
+  CHECK(has(notes(kEach, kStore + "\n  Z[i*64 + i64(w[1, 0, 0]) +: 64, :] = z"),
+            "gemm c: fma"));  // an element as a place
   CHECK(has(notes("for h < 3 { c[h, :, :] += x[:, 2 - h, :] @ w[h, :, :]^T }", kStore), "gemm c_0: mma"));
 }
 

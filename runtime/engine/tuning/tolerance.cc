@@ -111,6 +111,9 @@ class Walk {
       } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
         add(assign->buffer->type);
         value(assign->value);
+        found_.computes |= assign->op != ir::AssignOp::kSet && ir::is_float(resolve(assign->buffer->type));
+      } else if (const auto* fill = std::get_if<ir::FillStmt>(&stmt.node)) {
+        value(fill->value);
       } else if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
         value(let->value);
         if (is_float(let->value)) floats_.insert(let->var.get());

@@ -169,6 +169,7 @@ TEST_CASE("floats that are moved and compared are not computed") {
   CHECK_FALSE(computes("y[i] = i32(max[j < 64](abs(x[j])) > 0.5 ? n * 3 : 0)"));
   CHECK(computes("y[i] = i32(x[n] * 3)"));
   CHECK(computes("y[i] = sum[j < 64](x[j]) > 0 ? 1 : 0"));
+  CHECK(computes("x[0] += x[1]  y[i] = i32(x[0])"));
   CHECK(computes("let a = x[0], b = a + 1  y[i] = i32(b)"));
   CHECK(computes("y[i] = argmax[j < 64](exp(x[j]))"));
 }
