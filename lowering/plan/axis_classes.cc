@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/visit.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -24,13 +25,6 @@ bool is_all(const ir::TileRef& tile, size_t axis) {
   const AxisSpec& spec = tile.axes[axis];
   return spec.kind == AxisSpec::Kind::kWhole || (spec.kind == AxisSpec::Kind::kRange && ir::is_int(spec.start, 0) &&
                                                  ir::same(spec.extent, tile.buffer->shape[axis]));
-}
-// Those that are axes of the slice's shape.
-std::vector<size_t> kept_axes(const ir::TileRef& tile) {
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < tile.axes.size(); ++i)
-    if (tile.axes[i].kind != AxisSpec::Kind::kIndex) kept.push_back(i);
-  return kept;
 }
 
 }  // namespace

@@ -89,12 +89,8 @@ class Padder {
     const bool stores = copy.dst.buffer->scope == ir::Scope::kGlobal;
     const ir::TileRef &tensor = stores ? copy.dst : copy.src, &tile = stores ? copy.src : copy.dst;
     if (tensor.buffer->scope != ir::Scope::kGlobal || tile.buffer->scope == ir::Scope::kGlobal) return;
-    std::vector<size_t> of_tensor;
-    for (size_t i = 0; i < tensor.axes.size(); ++i)
-      if (tensor.axes[i].kind != AxisSpec::Kind::kIndex) of_tensor.push_back(i);
-    size_t next = 0;
-    for (size_t i = 0; i < tile.axes.size() && next < of_tensor.size(); ++i)
-      if (tile.axes[i].kind != AxisSpec::Kind::kIndex) fn(tile, i, tensor, of_tensor[next++]);
+    const std::vector<size_t> own = kept_axes(tile), others = kept_axes(tensor);
+    for (size_t i = 0; i < own.size() && i < others.size(); ++i) fn(tile, own[i], tensor, others[i]);
   }
   enum class Bound { kByTensor, kWithin };
   // What keeps elements behind the last one from being stored; none if nothing does.
@@ -102,9 +98,7 @@ class Padder {
     const AxisSpec& spec = tensor.axes[axis];
     const bool ends = ir::is_int(tensor.buffer->shape[axis], extent.int_value);
     if (ends && (spec.kind == AxisSpec::Kind::kWhole || ir::is_int(spec.start, 0))) return Bound::kByTensor;
-    const bool first = std::all_of(tensor.axes.begin(), tensor.axes.begin() + static_cast<std::ptrdiff_t>(axis),
-                                   [](const AxisSpec& before) { return before.kind == AxisSpec::Kind::kIndex; });
-    if (spec.kind != AxisSpec::Kind::kRange || !first || tensor.within_first) return std::nullopt;
+    if (spec.kind != AxisSpec::Kind::kRange || kept_axes(tensor)[0] != axis || tensor.within_first) return std::nullopt;
     return Bound::kWithin;
   }
 

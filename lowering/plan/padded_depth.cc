@@ -25,9 +25,7 @@ bool is_plain(const ir::TileRef& tile) {
 
 // The slice's axis that is the tile's `axis`; none where it picks rows by an index tensor or is of another rank.
 std::optional<size_t> axis_of_slice(const ir::TileRef& slice, size_t axis, size_t rank) {
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < slice.axes.size(); ++i)
-    if (slice.axes[i].kind != AxisSpec::Kind::kIndex) kept.push_back(i);
+  const std::vector<size_t> kept = kept_axes(slice);
   if (kept.size() != rank || slice.axes[kept[axis]].kind == AxisSpec::Kind::kGather) return std::nullopt;
   return kept[axis];
 }

@@ -21,13 +21,13 @@ constexpr int64_t kMostSums = 64;
 bool scales(const ir::ParallelStmt& region, const ir::Buffer* tile) {
   const auto& [assign, value] = step_of(region);
   if (!assign || assign->buffer.get() != tile) return false;
-  if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region)) return false;
+  if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region.iters)) return false;
   if (value->kind != ExprKind::kApply || value->op != ir::Op::kMul) return false;
   for (size_t side = 0; side < 2; ++side) {
     const ExprRef& own = value->args[side];
     BufferSet factors;
     note_loads(value->args[1 - side], &factors);
-    if (is_own_element(own, region) && own->buffer.get() == tile && !factors.count(tile)) return true;
+    if (is_own_element(own, region.iters) && own->buffer.get() == tile && !factors.count(tile)) return true;
   }
   return false;
 }

@@ -15,6 +15,7 @@
 #include "lowering/plan/unroll_matrices.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/block_copy.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -124,10 +125,9 @@ class Splitter {
     tile->axes.erase(tile->axes.begin() + static_cast<std::ptrdiff_t>(*axis));
     if (tile->axes.empty())
       tile->axes.emplace_back();
-    else if (all && !has_shape(*tile))
+    else if (all && kept_axes(*tile).empty())
       tile->axes.back() = {AxisSpec::Kind::kRange, tile->axes.back().start, ir::make_int(1, ir::DType::I64), nullptr};
   }
-  static bool has_shape(const ir::TileRef& tile) { return !std::all_of(tile.axes.begin(), tile.axes.end(), is_index); }
   bool takes_all(const ir::TileRef& tile) {
     const auto axis = axis_of(*tile.buffer);
     return axis && !is_index(tile.axes[*axis]);
@@ -196,21 +196,17 @@ class Splitter {
   void place(const ir::TileRef& tile, ir::TileRef* tensor, int64_t number) {
     if (tensor->buffer->scope != ir::Scope::kGlobal) return;
     const size_t axis = *axis_of(*tile.buffer);
-    const auto before = std::count_if(tile.axes.begin(), tile.axes.begin() + static_cast<std::ptrdiff_t>(axis),
-                                      [](const AxisSpec& spec) { return !is_index(spec); });
-    int64_t kept = 0;
-    for (AxisSpec& spec : tensor->axes) {
-      if (is_index(spec) || kept++ != before) continue;
-      const ExprRef at = ir::make_int(number, ir::DType::I64);
-      const ExprRef start =
-          spec.kind == AxisSpec::Kind::kWhole
-              ? at
-              : ir::fold(ir::make_typed(ir::Op::kAdd, {ir::make_cast({ir::DType::I64, nullptr}, spec.start), at}));
-      spec = {AxisSpec::Kind::kIndex, start, nullptr, nullptr};
-      // A slice has a shape, if it is of one element.
-      if (!has_shape(*tensor)) spec = {AxisSpec::Kind::kRange, start, ir::make_int(1, ir::DType::I64), nullptr};
-      return;
-    }
+    const std::vector<size_t> own = kept_axes(tile);
+    AxisSpec& spec = tensor->axes[kept_axes(*tensor)[std::find(own.begin(), own.end(), axis) - own.begin()]];
+    const ExprRef at = ir::make_int(number, ir::DType::I64);
+    const ExprRef start =
+        spec.kind == AxisSpec::Kind::kWhole
+            ? at
+            : ir::fold(ir::make_typed(ir::Op::kAdd, {ir::make_cast({ir::DType::I64, nullptr}, spec.start), at}));
+    // A slice has a shape, if it is of one element.
+    const bool sole = kept_axes(*tensor).size() == 1;
+    spec = {sole ? AxisSpec::Kind::kRange : AxisSpec::Kind::kIndex, start,
+            sole ? ir::make_int(1, ir::DType::I64) : nullptr, nullptr};
   }
   void statement(const ir::ParallelStmt& region, ir::Block* out) {
     const auto split = std::find_if(region.iters.begin(), region.iters.end(),

@@ -14,7 +14,7 @@ using ir::Op;
 
 // Of a tile that has an element for each iteration of the region, or of one element where that has one iteration.
 bool is_result(const ExprRef& expr, const ir::ParallelStmt& region) {
-  if (is_own_element(expr, region)) return true;
+  if (is_own_element(expr, region.iters)) return true;
   const auto one = [](const ir::IterVar& iter) { return ir::is_int(iter.extent, 1); };
   const auto first = [](const ExprRef& index) { return ir::is_int(index, 0); };
   return expr->kind == ExprKind::kLoad && std::all_of(region.iters.begin(), region.iters.end(), one) &&
@@ -26,9 +26,11 @@ ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
   const auto& [assign, value] = step_of(region);
   if (!assign) return nullptr;
   if (value->kind != ExprKind::kApply || value->op != Op::kAdd || value->type != ir::DType::F32) return nullptr;
-  if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region)) return nullptr;
+  if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region.iters)) return nullptr;
   *sum = assign->buffer;
-  auto is_sum = [&](const ExprRef& expr) { return is_own_element(expr, region) && expr->buffer == assign->buffer; };
+  auto is_sum = [&](const ExprRef& expr) {
+    return is_own_element(expr, region.iters) && expr->buffer == assign->buffer;
+  };
   for (size_t i = 0; i < 2; ++i) {
     const ExprRef &part = value->args[i], &carried = value->args[1 - i];
     if (!is_result(part, region) || part->buffer == assign->buffer) continue;

@@ -13,6 +13,7 @@
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/part_access.h"
+#include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -142,10 +143,7 @@ class Parter {
     ExprRef body;
     for (int64_t first = 0; first < iter.extent->int_value; first += part) {
       const ExprRef one = ir::fold(substituted(reduction.args[0], iter.var, moved(iter.var, first)));
-      const ir::Op op = reduction.reduce == ir::ReduceOp::kSum   ? ir::Op::kAdd
-                        : reduction.reduce == ir::ReduceOp::kMax ? ir::Op::kMax
-                                                                 : ir::Op::kMin;
-      body = body ? ir::make_typed(op, {body, one}) : one;
+      body = body ? combined(reduction.reduce, body, one) : one;
     }
     return ir::make_reduce(reduction.reduce, {{iter.var, ir::make_int(part, iter.extent->type)}}, body);
   }

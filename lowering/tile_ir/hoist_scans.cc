@@ -1,7 +1,10 @@
 #include "lowering/tile_ir/hoist_scans.h"
 
+#include <algorithm>
+
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/region_hoister.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -9,15 +12,11 @@ namespace {
 using ir::ExprKind;
 using ir::ExprRef;
 
-// Whether it is the element of a fragment at the iteration's own place.
+// Whether it is the element of a fragment at the iteration's own place, and there is one for each element.
 bool is_element(const ExprRef& value, const std::vector<ir::IterVar>& iters) {
-  if (value->kind != ExprKind::kLoad || value->buffer->scope != ir::Scope::kFragment) return false;
-  if (value->args.size() != iters.size()) return false;
-  for (size_t i = 0; i < iters.size(); ++i)
-    if (value->args[i]->kind != ExprKind::kVar || value->args[i]->var != iters[i].var ||
-        !ir::same(value->buffer->shape[i], iters[i].extent))
-      return false;
-  return true;
+  if (!is_own_element(value, iters) || value->buffer->scope != ir::Scope::kFragment) return false;
+  return std::equal(iters.begin(), iters.end(), value->buffer->shape.begin(),
+                    [](const ir::IterVar& iter, const ExprRef& extent) { return ir::same(extent, iter.extent); });
 }
 
 class Scans : public RegionHoister {

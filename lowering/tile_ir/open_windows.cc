@@ -9,6 +9,7 @@
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/part_access.h"
+#include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -94,12 +95,9 @@ class Opening {
     ExprRef result;
     for (ExprRef& element : elements) {
       if (element->type != reduce.type) element = ir::make_cast({reduce.type, nullptr}, element);
-      result = result ? ir::make_typed(operation(reduce.reduce), {result, element}) : element;
+      result = result ? combined(reduce.reduce, result, element) : element;
     }
     return result;
-  }
-  static ir::Op operation(ir::ReduceOp op) {
-    return op == ir::ReduceOp::kSum ? ir::Op::kAdd : op == ir::ReduceOp::kMax ? ir::Op::kMax : ir::Op::kMin;
   }
 
   const std::vector<ir::IterVar>& iters_;

@@ -40,9 +40,7 @@ std::optional<Columns> columns_of(const ir::TileRef& slice) {
 
 // The axis of a slice that lies along the tile's columns; none where an index tensor picks them.
 std::optional<size_t> axis_of_columns(const ir::TileRef& slice) {
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < slice.axes.size(); ++i)
-    if (slice.axes[i].kind != AxisSpec::Kind::kIndex) kept.push_back(i);
+  const std::vector<size_t> kept = kept_axes(slice);
   if (kept.size() != 2 || slice.axes[kept[1]].kind == AxisSpec::Kind::kGather) return std::nullopt;
   return kept[1];
 }

@@ -142,6 +142,13 @@ bool has_whole_axes(const ir::TileRef& slice) {
                      [](const ir::AxisSpec& axis) { return axis.kind == ir::AxisSpec::Kind::kWhole; });
 }
 
+std::vector<size_t> kept_axes(const ir::TileRef& slice) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < slice.axes.size(); ++i)
+    if (slice.axes[i].kind != ir::AxisSpec::Kind::kIndex) kept.push_back(i);
+  return kept;
+}
+
 bool is_unwritten(const ir::Buffer& buffer) {
   return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
 }
@@ -186,10 +193,10 @@ int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {
   return uses;
 }
 
-bool is_own_element(const ir::ExprRef& expr, const ir::ParallelStmt& region) {
-  if (expr->kind != ir::ExprKind::kLoad || expr->args.size() != region.iters.size()) return false;
+bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters) {
+  if (expr->kind != ir::ExprKind::kLoad || expr->args.size() != iters.size()) return false;
   for (size_t i = 0; i < expr->args.size(); ++i)
-    if (expr->args[i]->kind != ir::ExprKind::kVar || expr->args[i]->var != region.iters[i].var) return false;
+    if (expr->args[i]->kind != ir::ExprKind::kVar || expr->args[i]->var != iters[i].var) return false;
   return true;
 }
 

@@ -2,6 +2,7 @@
 // put another one in its place.
 #pragma once
 #include <set>
+#include <vector>
 
 #include "ir/visit.h"
 
@@ -66,9 +67,12 @@ int64_t elements_of(const ir::Buffer& tile);
 ir::TileRef whole_tile(const ir::BufferRef& tile);
 bool has_whole_axes(const ir::TileRef& slice);
 
+// The slice's axes that are those of its shape, in order: all that name no single element.
+std::vector<size_t> kept_axes(const ir::TileRef& slice);
+
 // Statements that use the buffer, of which loops and branches are none.
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body);
-// Whether it is `tile[i, ...]` with the region's variables in their order.
-bool is_own_element(const ir::ExprRef& expr, const ir::ParallelStmt& region);
+// Whether it is `tile[i, ...]` with these variables in their order.
+bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters);
 
 }  // namespace kachel::lowering

@@ -17,7 +17,6 @@ using Counts = std::map<std::string, std::map<std::string, int64_t>>;
 
 constexpr const char* kScopes[] = {"global", "shared", "fragment", "register"};
 constexpr const char* kAtomics[] = {"", "add", "max", "min"};
-constexpr const char* kReductions[] = {"sum", "max", "min"};
 constexpr const char* kAssigns[] = {"=", "+=", "-=", "*=", "/="};
 
 std::string named(DType type) {

@@ -34,8 +34,9 @@ TEST_CASE("what is added up over the matrices, or takes another one, keeps them 
                                  "  Z[i*64 +: 64, :] = z");
   CHECK(has(sums, "gemm c: fma (a slice of c is used)"));
   CHECK(has(notes(kEach, "parallel h < 3, r < 64, n < 32 { c[h, r, n] -= c[0, r, n] }\n  " + kStore), "gemm c: fma"));
+  // An element as a place.
   CHECK(has(notes(kEach, kStore + "\n  Z[i*64 + i64(w[1, 0, 0]) +: 64, :] = z"),
-            "gemm c: fma"));  // an element as a place
+            "tile w: f16 in memory of the block, layout [3"));
   CHECK(has(notes("for h < 3 { c[h, :, :] += x[:, 2 - h, :] @ w[h, :, :]^T }", kStore), "gemm c_0: mma"));
 }
 
