@@ -8,8 +8,8 @@
 
 #include "ir/visit.h"
 #include "lowering/machine/machine.h"
-#include "lowering/plan/axis_classes.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/axis_classes.h"
 #include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 

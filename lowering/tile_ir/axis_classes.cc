@@ -1,4 +1,4 @@
-#include "lowering/plan/axis_classes.h"
+#include "lowering/tile_ir/axis_classes.h"
 
 #include <algorithm>
 

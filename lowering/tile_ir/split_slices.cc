@@ -1,4 +1,4 @@
-#include "lowering/plan/split_slices.h"
+#include "lowering/tile_ir/split_slices.h"
 
 #include <fmt/format.h>
 
@@ -11,11 +11,11 @@
 
 #include "ir/instantiate.h"
 #include "ir/visit.h"
-#include "lowering/plan/axis_classes.h"
-#include "lowering/plan/unroll_matrices.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/axis_classes.h"
 #include "lowering/tile_ir/block_copy.h"
 #include "lowering/tile_ir/tile_uses.h"
+#include "lowering/tile_ir/unroll_matrices.h"
 
 namespace kachel::lowering {
 namespace {

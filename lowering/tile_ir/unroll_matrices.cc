@@ -1,4 +1,4 @@
-#include "lowering/plan/unroll_matrices.h"
+#include "lowering/tile_ir/unroll_matrices.h"
 
 #include <set>
 #include <utility>
