@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
+//            -> split branches    in pipelined loops: what they copy, and what they do
 //            -> split slices      of tiles of which products use matrices
 //            -> loop tiles        of tiles that several loops fill
 //            -> hoist scans       each a region of its own
@@ -78,6 +79,7 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/arg_reductions.h"
+#include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/direct_reads.h"
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
@@ -188,7 +190,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(lowering.kernel)));
+    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(lowering.kernel))));
     const ir::Kernel padded = padded_axes(padded_depth(parted_operands(scanned)), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));

@@ -7,6 +7,7 @@
 // evaluated, so select(in_bounds, load, pad) is how a guarded load is written. Index operands of loads and stores are
 // evaluated without regard to overflow (they are guarded); all other integer arithmetic wraps.
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -228,7 +229,10 @@ struct LoopPipeline {
     struct Ring {
       ir::BufferRef full, empty;
       std::vector<ir::BufferRef> buffers;
-      int64_t bytes = 0;        // of a stage, that come by kBulkCopy
+      int64_t bytes = 0;  // of a stage, that come by kBulkCopy
+      // And those that come besides where `guard`, a name of Bool in `produce`, holds, and where it does not.
+      ir::VarRef guard;
+      std::array<int64_t, 2> guarded_bytes = {0, 0};
       bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
       bool stored = false;      // and not so, but by kStoreShifted
       uint64_t peers = 0;       // of a cluster, who fills it, as in LoopIntrinsic: who releases it tells all of them

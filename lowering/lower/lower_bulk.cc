@@ -2,10 +2,12 @@
 // See tile_lowering.h. Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier".
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -64,7 +66,13 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   }
   BufferSet copied;
   for (const ir::Stmt* producer : pipeline.by_threads)
-    copied.insert(std::get<ir::CopyStmt>(producer->node).dst.buffer.get());
+    for (const ir::CopyStmt* copy : copies_of(*producer)) copied.insert(copy->dst.buffer.get());
+  std::map<const ir::Buffer*, size_t> cases;  // of the guard, in which a tile is filled
+  if (pipeline.guard) {
+    const BranchTiles tiles = *branch_tiles(*pipeline.guard);
+    for (const ir::BufferRef& tile : tiles.if_true) cases[tile.get()] = 0;
+    for (const ir::BufferRef& tile : tiles.if_false) cases[tile.get()] = 1;
+  }
   for (const bool later : {false, true}) {
     LoopPipeline::Bulk::Ring ring;
     BufferSet tiles;
@@ -72,11 +80,14 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
       if ((late.count(buffer.get()) && !early.count(buffer.get())) != later) continue;
       ring.buffers.push_back(storage(buffer));
       tiles.insert(buffer.get());
-      if (copied.count(buffer.get()))
+      if (copied.count(buffer.get())) {
         ring.by_threads = true;
-      else
-        ring.bytes += tile_shape(buffer)[0] * placements_.at(buffer.get()).layout.padded_columns() *
-                      ir::bits(buffer->type.dtype) / 8;
+        continue;
+      }
+      const auto guarded = cases.find(buffer.get());
+      (guarded == cases.end() ? ring.bytes : ring.guarded_bytes[guarded->second]) +=
+          tile_shape(buffer)[0] * placements_.at(buffer.get()).layout.padded_columns() * ir::bits(buffer->type.dtype) /
+          8;
     }
     if (ring.buffers.empty()) continue;
     for (const auto& [copy, axes] : schedule_.shared)

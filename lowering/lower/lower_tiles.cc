@@ -303,7 +303,14 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
     std::vector<const ir::CopyStmt*> stored;
+    bool named = !pipeline.guard || !node.bulk;
     for (const ir::Stmt* producer : pipeline.producers) {
+      if (!named && !std::holds_alternative<ir::LetStmt>(producer->node)) {
+        named = true;
+        const ExprRef guard = let("guard", scalar(pipeline.guard->condition, nullptr));
+        for (LoopPipeline::Bulk::Ring& ring : node.bulk->rings)
+          if (ring.guarded_bytes[0] || ring.guarded_bytes[1]) ring.guard = guard->var;
+      }
       const bool by_threads = pipeline.by_threads.count(producer) != 0;
       bulk_ = node.bulk && !by_threads ? &node : nullptr;
       copiers_ = by_threads ? out_.copiers : out_.threads;
@@ -338,7 +345,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     }
     for (const ir::Stmt& part : stmt.body) {
       const bool copied =
-          std::holds_alternative<ir::CopyStmt>(part.node) &&
+          !std::holds_alternative<ir::LetStmt>(part.node) &&
           std::find(pipeline.producers.begin(), pipeline.producers.end(), &part) != pipeline.producers.end();
       if (!copied) std::visit([this](const auto& inner) { statement(inner); }, part.node);
     }

@@ -10,6 +10,7 @@
 #include "lowering/passes/roles.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -164,7 +165,12 @@ class Producer final : public Slice {
       for (const Ring& ring : bulk.rings) {
         if (ring.full.get() != full || !announced.insert(full).second) continue;
         loop.body.push_back(phase_operation(Kind::kPhaseWait, ring.empty, state.stage, 0, before));
-        loop.body.push_back(phase_operation(Kind::kPhaseExpect, ring.full, state.stage, ring.bytes));
+        auto expect = [&](int64_t guarded) {
+          return phase_operation(Kind::kPhaseExpect, ring.full, state.stage, ring.bytes + guarded);
+        };
+        const auto& [holds, else_] = ring.guarded_bytes;
+        loop.body.push_back(ring.guard ? LoopStmt{LoopIf{ir::make_var(ring.guard), {expect(holds)}, {expect(else_)}}}
+                                       : expect(0));
       }
     };
     auto copied = [&] {
@@ -175,35 +181,29 @@ class Producer final : public Slice {
       }
     };
     if (planted(Planted::kCopiesNotAwaited)) copied();
-    auto boxes = [&](const LoopStmt& stmt) {
-      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
-      if (!copy) return;
-      for (const ir::ExprRef& at : copy->coordinates) failed |= !known(at);
-      if (copy->l2_policy) failed |= !known(copy->l2_policy);
-      announce(copy->operands[2].buffer.get());
+    std::function<void(const LoopStmt&)> look = [&](const LoopStmt& stmt) {
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) failed |= !known(let->value);
+      if (const auto* rounds = std::get_if<LoopFor>(&stmt.node))
+        std::for_each(rounds->body.begin(), rounds->body.end(), look);
+      if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+        failed |= !known(branch->condition);
+        for (const LoopBlock* part : {&branch->then_body, &branch->else_body})
+          std::for_each(part->begin(), part->end(), look);
+      }
+      if (const auto* threads = std::get_if<LoopThreads>(&stmt.node))
+        if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
+      if (const auto* box = std::get_if<LoopIntrinsic>(&stmt.node)) {
+        for (const ir::ExprRef& at : box->coordinates) failed |= !known(at);
+        if (box->l2_policy) failed |= !known(box->l2_policy);
+        announce(box->operands[2].buffer.get());
+      }
     };
     std::unordered_set<const ir::Var*> named;
     const Loads loads = loads_ahead(node.produce);
     for (const auto& [registers, load] : loads) out->push_back(loaded_for(node, load, node.begin));
     for (const LoopStmt& stmt : node.produce) {
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
-        failed |= !known(let->value);
-        named.insert(let->var.get());
-      }
-      if (const auto* shared = std::get_if<LoopIf>(&stmt.node)) {
-        failed |= !known(shared->condition);
-        for (const LoopBlock* part : {&shared->then_body, &shared->else_body})
-          std::for_each(part->begin(), part->end(), boxes);
-      }
-      boxes(stmt);
-      auto fills = [&](const LoopStmt& part) {
-        if (const auto* inner = std::get_if<LoopLet>(&part.node)) failed |= !known(inner->value);
-        if (const auto* threads = std::get_if<LoopThreads>(&part.node))
-          if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
-      };
-      fills(stmt);
-      if (const auto* rounds = std::get_if<LoopFor>(&stmt.node))
-        std::for_each(rounds->body.begin(), rounds->body.end(), fills);
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) named.insert(let->var.get());
+      look(stmt);
       if (loads.empty()) {
         loop.body.push_back(stmt);
         continue;

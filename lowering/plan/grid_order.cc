@@ -1,11 +1,13 @@
 // How the work of a block depends on its place in the grid. See schedule.h.
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "lowering/plan/grid_reads.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
+#include "lowering/tile_ir/branch_copies.h"
 
 namespace kachel::lowering {
 namespace {
@@ -122,10 +124,13 @@ class Readers {
     countable_ &= reads_.writable(loop);
     if (!countable_) return bytes.reset();
     int64_t once = 0;
-    for (const ir::Stmt& stmt : loop.body)
-      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-          copy && copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope != ir::Scope::kGlobal)
-        once += product(tile_shape(copy->dst.buffer)) * ir::bits(copy->dst.buffer->type.dtype) / 8;
+    for (const ir::Stmt& stmt : loop.body) {
+      std::set<const ir::Buffer*> filled;
+      for (const ir::CopyStmt* copy : copies_of(stmt))
+        if (copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope != ir::Scope::kGlobal &&
+            filled.insert(copy->dst.buffer.get()).second)
+          once += product(tile_shape(copy->dst.buffer)) * ir::bits(copy->dst.buffer->type.dtype) / 8;
+    }
     auto wide = [](const ExprRef& value) { return ir::make_cast({ir::DType::I64, nullptr}, value); };
     const ExprRef trips = ir::make_typed(Op::kSub, {wide(reads_.inlined(loop.end)), wide(reads_.inlined(loop.begin))});
     const ExprRef all = ir::make_typed(Op::kMul, {trips, ir::make_int(once, ir::DType::I64)});

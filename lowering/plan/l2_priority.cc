@@ -1,6 +1,7 @@
 #include "lowering/plan/l2_priority.h"
 
 #include "lowering/plan/grid_reads.h"
+#include "lowering/tile_ir/branch_copies.h"
 
 namespace kachel::lowering {
 namespace {
@@ -28,9 +29,8 @@ class Chooser {
       const Pipeline* pipeline = schedule_.of(*loop);
       if (!pipeline || pipeline->realisation != Pipeline::Realisation::kBulkCopies) continue;
       for (const ir::Stmt* producer : pipeline->producers)
-        if (const auto* copy = std::get_if<ir::CopyStmt>(&producer->node);
-            copy && !pipeline->by_threads.count(producer))
-          schedule_.reread.push_back(by(*copy, within));
+        if (!pipeline->by_threads.count(producer))
+          for (const ir::CopyStmt* copy : copies_of(*producer)) schedule_.reread.push_back(by(*copy, within));
     }
   }
 

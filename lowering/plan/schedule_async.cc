@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "lowering/machine/machine.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
+#include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/live_ranges.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -96,23 +98,16 @@ class Scheduler {
         else
           inner.insert(let->var.get());
       }
-      const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-      if (copy && !touched.count(copy->dst.buffer.get())) {
-        const std::string why = refuses(*copy, inner);
-        if (why.empty() && inside[copy->dst.buffer.get()] == uses_[copy->dst.buffer.get()] &&
-            !written_twice(loop, copy->dst.buffer)) {
-          copies.push_back(&stmt);
-          result.buffers.push_back(copy->dst.buffer);
-        } else if (result.reason.empty() && copy->src.buffer->scope == ir::Scope::kGlobal) {
-          result.reason = fmt::format("{} is not copied ahead: {}", copy->dst.buffer->name,
-                                      why.empty() ? "it is used elsewhere too" : why);
-        }
-      }
+      if (const std::string why = fill(stmt, {loop, inside, touched, inner}, &result); why.empty())
+        copies.push_back(&stmt);
+      else if (result.reason.empty() && why != kNoCopy)
+        result.reason = why;
       for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool) { touched.insert(buffer.get()); });
     }
     if (copies.empty() || wanted < 2) {
       if (result.reason.empty()) result.reason = wanted < 2 ? "one stage is asked for" : "nothing is copied ahead";
       result.buffers.clear();
+      result.guard = nullptr;
       return result;
     }
     for (const auto& [var, stmt] : lets) result.producers.push_back(stmt);
@@ -121,6 +116,63 @@ class Scheduler {
     result.realisation = Pipeline::Realisation::kAsyncCopies;
     result.depth = wanted;
     return result;
+  }
+
+  static constexpr const char* kNoCopy = "no copy";
+
+  // What is known of a statement's place in a loop.
+  struct Place {
+    const ir::ForStmt& loop;
+    std::map<const ir::Buffer*, int64_t>& inside;
+    const std::set<const ir::Buffer*>& touched;
+    const std::set<const ir::Var*>& inner;
+  };
+
+  // Adds what a copy, or a branch of copies, fills ahead; else why it does not, or kNoCopy.
+  std::string fill(const ir::Stmt& stmt, const Place& place, Pipeline* pipeline) const {
+    const std::vector<const ir::CopyStmt*> copies = copies_of(stmt);
+    const auto* branch = std::get_if<ir::IfStmt>(&stmt.node);
+    const std::optional<BranchTiles> tiles = branch ? branch_tiles(*branch) : std::nullopt;
+    if (copies.empty() || (branch && !tiles)) return kNoCopy;
+    std::map<const ir::Buffer*, int64_t> writes;
+    for (const ir::CopyStmt* copy : copies) ++writes[copy->dst.buffer.get()];
+    for (const ir::CopyStmt* copy : copies) {
+      const ir::Buffer* tile = copy->dst.buffer.get();
+      std::string why = refuses(*copy, place.inner, branch);
+      if (place.touched.count(tile))
+        why = "it is read before that";
+      else if (why.empty() && place.inside[tile] != uses_.at(tile))
+        why = "it is used elsewhere too";
+      else if (why.empty() && writes_of(place.loop, tile) != writes[tile])
+        why = "it is written elsewhere too";
+      if (why.empty()) continue;
+      return copy->src.buffer->scope == ir::Scope::kGlobal
+                 ? fmt::format("{} is not copied ahead: {}", copy->dst.buffer->name, why)
+                 : kNoCopy;
+    }
+    if (branch) {
+      const std::string name = copies[0]->dst.buffer->name;
+      if (!conditions_known(*branch, place.inner))
+        return fmt::format("{} is not copied ahead: its condition is known in its iteration only", name);
+      if (!read_in_its_case(place.loop.body, *branch, *tiles))
+        return fmt::format("{} is not copied ahead: it is read where its condition does not hold", name);
+      if (const bool guards = !tiles->if_true.empty() || !tiles->if_false.empty(); guards) {
+        if (pipeline->guard)
+          return fmt::format("{} is not copied ahead: another condition decides about other tiles", name);
+        pipeline->guard = branch;
+      }
+    }
+    for (const ir::CopyStmt* copy : copies)
+      if (writes.erase(copy->dst.buffer.get())) pipeline->buffers.push_back(copy->dst.buffer);
+    return "";
+  }
+
+  bool conditions_known(const ir::IfStmt& branch, const std::set<const ir::Var*>& inner) const {
+    bool known = known_ahead(branch.condition, inner);
+    for (const ir::Block* body : {&branch.then_body, &branch.else_body})
+      for (const ir::Stmt& stmt : *body)
+        if (const auto* nested = std::get_if<ir::IfStmt>(&stmt.node)) known &= conditions_known(*nested, inner);
+    return known;
   }
 
   // Reads nothing but tensors that the kernel does not write.
@@ -142,7 +194,7 @@ class Scheduler {
   }
 
   // Why a copy cannot be asynchronous; "" if it can.
-  std::string refuses(const ir::CopyStmt& copy, const std::set<const ir::Var*>& inner) const {
+  std::string refuses(const ir::CopyStmt& copy, const std::set<const ir::Var*>& inner, bool in_branch) const {
     const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
     if (from->scope != ir::Scope::kGlobal || to->scope != ir::Scope::kShared)
       return "it does not go from a tensor to a shared tile";
@@ -155,17 +207,18 @@ class Scheduler {
       return "its rows are not contiguous";
     const int64_t row = tile_shape(to).back() * std::max(1, ir::bits(from->type.dtype) / 8);
     const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= 4;
-    const bool stored = may_store_ && row % 16 == 0 && has_unit_stride(kernel_, fact_mask_, from);
+    const bool stored = may_store_ && !in_branch && row % 16 == 0 && has_unit_stride(kernel_, fact_mask_, from);
     if (!aligned && !stored) return fmt::format("the facts allow no access of 4 bytes or more to {}", from->name);
     if (row % 4 != 0) return "its rows are not multiples of 4 bytes";
     if (!tile_known_ahead(copy.src, inner)) return "where it begins is known in its iteration only";
     return "";
   }
-  static bool written_twice(const ir::ForStmt& loop, const ir::BufferRef& tile) {
-    int writes = 0;
+  static int64_t writes_of(const ir::ForStmt& loop, const ir::Buffer* tile) {
+    int64_t writes = 0;
     for (const ir::Stmt& stmt : loop.body)
-      for_each_buffer(stmt, [&](const ir::BufferRef& buffer, bool written) { writes += written && buffer == tile; });
-    return writes > 1;
+      for_each_buffer(stmt,
+                      [&](const ir::BufferRef& buffer, bool written) { writes += written && buffer.get() == tile; });
+    return writes;
   }
 
   const ir::Kernel& kernel_;
@@ -226,7 +279,7 @@ void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* pla
     if (--deepest->depth == 1) deepest->realisation = Pipeline::Realisation::kInOrder;
     deepest->reason = "shared memory holds no more stages";
     apply();
-    if (deepest->depth == 1) deepest->buffers.clear(), deepest->producers.clear();
+    if (deepest->depth == 1) deepest->buffers.clear(), deepest->producers.clear(), deepest->guard = nullptr;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
+#include "lowering/tile_ir/branch_copies.h"
 
 namespace kachel::lowering {
 namespace {
@@ -97,6 +98,7 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
   pipeline->depth = 1;
   pipeline->buffers.clear();
   pipeline->producers.clear();
+  pipeline->guard = nullptr;
   pipeline->by_threads.clear();
   pipeline->stored = false;
 }
@@ -110,10 +112,12 @@ int copiers_of(const Schedule& schedule, const Placements& placements) {
   for (const Pipeline& pipeline : schedule.pipelines) {
     int64_t together = 0;
     for (const ir::Stmt* copy : pipeline.by_threads) {
-      const ir::BufferRef& tile = std::get<ir::CopyStmt>(copy->node).dst.buffer;
-      const int64_t of_tile = product(tile_shape(tile)) * ir::bits(tile->type.dtype) / 8;
-      bytes = std::max(bytes, of_tile);
-      together += of_tile;
+      for (const ir::CopyStmt* part : copies_of(*copy)) {
+        const ir::BufferRef& tile = part->dst.buffer;
+        const int64_t of_tile = product(tile_shape(tile)) * ir::bits(tile->type.dtype) / 8;
+        bytes = std::max(bytes, of_tile);
+        together += of_tile;
+      }
     }
     if (pipeline.stored) stored = std::max(stored, together);
   }
@@ -136,17 +140,20 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
     size_t boxes = 0;
     bool by_async = true, by_registers = true;  // what is left, all of it
     for (const ir::Stmt* producer : pipeline.producers) {
-      const auto* copy = std::get_if<ir::CopyStmt>(&producer->node);
-      if (!copy || !room) continue;
-      const std::string refusal = refuses(kernel, *copy, *placements, multiples, fact_mask);
+      const std::vector<const ir::CopyStmt*> copies = copies_of(*producer);
+      if (copies.empty() || !room) continue;
+      std::string refusal;
+      for (const ir::CopyStmt* copy : copies)
+        if (refusal.empty()) refusal = refuses(kernel, *copy, *placements, multiples, fact_mask);
       if (why.empty()) why = refusal;
       if (refusal.empty()) {
         ++boxes;
         continue;
       }
       pipeline.by_threads.insert(producer);
-      by_async &= suits_async(kernel, *copy, multiples, fact_mask);
-      by_registers &= suits_registers(kernel, *copy, fact_mask);
+      for (const ir::CopyStmt* copy : copies) by_async &= suits_async(kernel, *copy, multiples, fact_mask);
+      by_registers &=
+          std::holds_alternative<ir::CopyStmt>(producer->node) && suits_registers(kernel, *copies[0], fact_mask);
     }
     pipeline.stored = !by_async && by_registers;
     if (!pipeline.stored && !(boxes && by_async)) {

@@ -22,7 +22,8 @@ constexpr Operands kOperands[] = {{"f16", "f16", "f32", 2},       {"f16", "f16",
                                   {"bf16", "bf16", "f32", 2},     {"bf16", "bf16", "f32", 2},
                                   {"f32", "f32", "f32", 4},       {"i8", "i8", "i32", 1},
                                   {"u8", "u8", "i32", 1},         {"u8", "i8", "i32", 1},
-                                  {"f8e4m3", "f8e4m3", "f32", 1}, {"f8e5m2", "f8e4m3", "f32", 1}};
+                                  {"f8e4m3", "f8e4m3", "f32", 1}, {"f8e4m3", "f8e4m3", "f32", 1},
+                                  {"f8e5m2", "f8e4m3", "f32", 1}};
 
 TypeName type_named(const std::string& name) {
   return {name, *ir::dtype_from_name(name)};
@@ -87,6 +88,27 @@ std::string Generator::operand_slice(const Shape& target, const TypeName& type, 
   add_param(name, "", type, shape);
   if (chance(80)) wishes_.aligned.insert(name);
   return fmt::format("{}[{}]", name, fmt::join(axes, ", "));
+}
+
+// What may differ from one iteration to the next, and hardly ever by what a tile holds.
+std::string Generator::step_condition(const std::string& var) {
+  Site site;
+  site.runs = runs_;
+  site.exact = true;
+  if (chance(25)) return expr(DType::Bool, 1, site).text;
+  return chance(50) ? fmt::format("{} % 2 == {}", var, below(2)) : fmt::format("{} < {}", var, 1 + below(3));
+}
+
+// A copy to a tile of an operand, of one tensor or now and then of one of two.
+void Generator::load_operand(size_t tile, size_t along, const Fixed& fixed, const std::string& var) {
+  const TileBuffer to = tiles_[tile];
+  auto copy = [&] { return fmt::format("{} = {}", to.name, operand_slice(to.shape, to.type, along, fixed)); };
+  const std::string first = copy();
+  if (!chance(12))
+    line(first);
+  else
+    line(fmt::format("if {} {{ {} }} else {{ {} }}", step_condition(var), first, copy()));
+  mark_written(tile, true, true);
 }
 
 // Sums or extremes of the rows or columns, then used on every element.
@@ -161,22 +183,24 @@ void Generator::tensor_loop() {
   const Fixed along{fmt::format("{}*{}", var, unit.text), total};
   std::string precision;
   if (types.bytes == 4 && chance(85)) precision = " precision tf32";
-  if (ir::is_float8(a_type.type) && chance(50)) precision = " precision fast";
+  if (ir::is_float8(a_type.type) && chance(60)) precision = " precision fast";
   const bool pipelined = chance(85);
   std::string head =
       fmt::format("{} {} < ceildiv({}, {})", pipelined ? "pipelined" : "for", var, total.text, unit.text);
   if (pipelined) head += fmt::format(", {}", 2 + below(3));
-  auto ready = [&](size_t tile) {
-    mark_written(tile, true, true);
-    return tiles_[tile].name;
-  };
   if (!chained) {
-    nested(head, trips, [&] {
-      line(fmt::format("{} = {}", ready(a), operand_slice(tiles_[a].shape, a_type, ta ? 0 : 1, along)));
-      line(fmt::format("{} = {}", ready(b), operand_slice(tiles_[b].shape, b_type, tb ? 1 : 0, along)));
+    auto step_of_sum = [&] {
+      load_operand(a, ta ? 0 : 1, along, var);
+      load_operand(b, tb ? 1 : 0, along, var);
       if (chance(10)) region_into(a);
       line(fmt::format("{} += {} @ {}{}", tiles_[result].name, a_text, b_text, precision));
       if (chance(10)) statistics(result, chance(50));
+    };
+    nested(head, trips, [&] {
+      if (chance(12))
+        nested("if " + step_condition(var), 1, step_of_sum);
+      else
+        step_of_sum();
     });
   } else {
     const Extent width = literal(std::vector<int64_t>{8, 16, 32, 24, 64}[static_cast<size_t>(below(5))]);
@@ -184,10 +208,11 @@ void Generator::tensor_loop() {
     const size_t v = declare(ir::Scope::kShared, tv ? Shape{width, n} : Shape{n, width}, a_type, false);
     const size_t narrow = declare(chance(85) ? ir::Scope::kFragment : ir::Scope::kShared, {m, n}, a_type, false);
     const size_t sum = declare(ir::Scope::kFragment, {m, width}, type_named("f32"), true);
-    line(fmt::format("{} = {}", ready(a), operand_slice(tiles_[a].shape, a_type, 2, {})));
+    line(fmt::format("{} = {}", tiles_[a].name, operand_slice(tiles_[a].shape, a_type, 2, {})));
+    mark_written(a, true, true);
     nested(head, trips, [&] {
-      line(fmt::format("{} = {}", ready(b), operand_slice(tiles_[b].shape, b_type, tb ? 0 : 1, along)));
-      if (chance(80)) line(fmt::format("{} = {}", ready(v), operand_slice(tiles_[v].shape, a_type, tv ? 1 : 0, along)));
+      load_operand(b, tb ? 0 : 1, along, var);
+      if (chance(80)) load_operand(v, tv ? 1 : 0, along, var);
       line(fmt::format("{} = {} @ {}", tiles_[result].name, a_text, b_text));
       mark_written(result, false, true);
       const std::string i = fresh("r"), j = fresh("r"), place = fmt::format("{}[{}, {}]", tiles_[result].name, i, j);
@@ -197,8 +222,7 @@ void Generator::tensor_loop() {
       if (chance(70)) statistics(result, chance(80));
       line(fmt::format("{} = {}", tiles_[narrow].name, tiles_[result].name));
       mark_written(narrow, false, true);
-      if (!tiles_[v].ready)
-        line(fmt::format("{} = {}", ready(v), operand_slice(tiles_[v].shape, a_type, tv ? 1 : 0, along)));
+      if (!tiles_[v].ready) load_operand(v, tv ? 1 : 0, along, var);
       line(fmt::format("{} += {} @ {}{}", tiles_[sum].name, tiles_[narrow].name, tiles_[v].name, tv ? "^T" : ""));
     });
     mark_written(sum, false, false);

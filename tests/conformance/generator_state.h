@@ -198,6 +198,8 @@ class Generator {
   Extent tile_extent(int64_t value);
   size_t declare(ir::Scope scope, const Shape& shape, const TypeName& type, bool ready);
   std::string operand_slice(const Shape& target, const TypeName& type, size_t along, const Fixed& fixed);
+  std::string step_condition(const std::string& var);
+  void load_operand(size_t tile, size_t along, const Fixed& fixed, const std::string& var);
   void statistics(size_t tile, bool use);
   void tensor_loop();
 
