@@ -71,6 +71,17 @@ int fma_threads(const Choices& choices) {
   return static_cast<int>(threads);
 }
 
+// Of so many blocks of rows each warp has as many: eight warps, or fewer, and more only where else there were hardly
+// any.
+int64_t warps_for(int64_t rows) {
+  constexpr int64_t kUsual = 8, kFew = 4, kMost = 16;
+  int64_t warps = kUsual;
+  while (rows % warps) --warps;
+  for (int64_t more = kUsual + 1; warps < kFew && more <= std::min(kMost, rows); ++more)
+    if (rows % more == 0) return more;
+  return warps;
+}
+
 bool can_share(const Choices& choices, int64_t warps, const SharingOf& sharing_of) {
   return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
     const auto& [gemm, choice] = entry;
@@ -101,7 +112,7 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices, const Shari
   for (const auto& [gemm, choice] : choices)
     if (choice.mma && sharing_of(*gemm) == Sharing::kRows) {
       const int64_t rows = tile_shape(gemm->c.buffer)[0] / kMmaRows;
-      for (warps = 8; warps > 1 && rows % warps;) warps /= 2;
+      warps = warps_for(rows);
       break;
     }
   // Computing an operand is most of the work.

@@ -75,6 +75,14 @@ std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, boo
 
 namespace {
 
+// All of a tile, or of one in memory the first rows or columns, with all of k.
+bool is_operand(const ir::TileRef& ref, size_t k) {
+  const ir::AxisSpec& depth = ref.axes[k];
+  const bool deep =
+      depth.kind == ir::AxisSpec::Kind::kWhole || (depth.extent && ir::same(depth.extent, ref.buffer->shape[k]));
+  return is_whole(ref) || (ref.buffer->scope == ir::Scope::kShared && is_beginning(ref) && deep);
+}
+
 // Why wgmma cannot be used although the types would allow it; "" if it can.
 std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bool a_in_registers) {
   auto row_bytes = [](const ir::BufferRef& tile) { return tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8; };
@@ -107,8 +115,12 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
   GemmChoice choice;
   const bool a_in_registers = choice.a_in_registers = places.a_in_registers;
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
+  auto is_usable = [&](const ir::TileRef& ref) {
+    if (ref.buffer->shape.size() != 2) return false;
+    return &ref == &gemm.c ? is_whole(ref) : is_operand(ref, &ref == &gemm.a ? !gemm.transpose_a : gemm.transpose_b);
+  };
   for (const ir::TileRef* ref : {&gemm.a, &gemm.b, &gemm.c})
-    if (!is_whole(*ref) || ref->buffer->shape.size() != 2) {
+    if (!is_usable(*ref)) {
       choice.reason = fmt::format("a slice of {} is used", ref->buffer->name);
       return choice;
     }

@@ -37,16 +37,20 @@ class Padder {
     for (const ir::GemmStmt* gemm : gemms_)
       if (may_take_mma(*gemm))
         for (const auto& [tile, axis] : operands(*gemm)) choose(tile, axis);
-    // All products of a tile have to be padded.
+    // All products along that axis have to be padded; of others the tile's first rows or columns are operands.
     for (bool changed = true; std::exchange(changed, false);)
       for (const ir::GemmStmt* gemm : gemms_) {
         const auto sides = operands(*gemm);
         const bool all = std::all_of(sides.begin(), sides.end(), [this](const auto& side) {
           const auto found = axes_.find(side.first->buffer);
-          return found != axes_.end() && found->second == side.second && is_plain(*side.first);
+          return found != axes_.end() && found->second == side.second;
+        });
+        const bool short_k = std::any_of(sides.begin(), sides.end(), [](const auto& side) {
+          return side.first->buffer->shape.size() != 2 ||
+                 padded(side.first->buffer, side.second) != side.first->buffer->shape[side.second]->int_value;
         });
         for (const auto& [tile, axis] : sides)
-          if (!all) changed |= axes_.erase(tile->buffer) != 0;
+          if ((short_k && !all) || !is_plain(*tile)) changed |= axes_.erase(tile->buffer) != 0;
       }
   }
 
@@ -139,7 +143,10 @@ class Padder {
       if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) replace(&decl->buffer);
       if (std::holds_alternative<ir::ParallelStmt>(stmt.node))
         for (const auto& [from, to] : made_) replace_uses(from, to, &stmt);
-      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) replace(&gemm->a.buffer), replace(&gemm->b.buffer);
+      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
+        for (const auto& [operand, along] :
+             {std::pair(&gemm->a, gemm->transpose_a ? 0 : 1), std::pair(&gemm->b, gemm->transpose_b ? 1 : 0)})
+          read_part(operand, along);
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && made_.count(copy->src.buffer)) {
         const size_t axis = axes_.at(copy->src.buffer);
         const ir::ExprRef extent = copy->src.buffer->shape[axis];
@@ -156,6 +163,13 @@ class Padder {
       out.push_back(std::move(stmt));
     }
     return out;
+  }
+  void read_part(ir::TileRef* operand, size_t along) const {
+    const auto padded = axes_.find(operand->buffer);
+    if (padded != axes_.end() && padded->second != along)
+      operand->axes[padded->second] = {AxisSpec::Kind::kRange, ir::make_int(0, ir::DType::I64),
+                                       operand->buffer->shape[padded->second], nullptr};
+    replace(&operand->buffer);
   }
   void replace(BufferRef* tile) const {
     if (const auto made = made_.find(*tile); made != made_.end()) *tile = made->second;

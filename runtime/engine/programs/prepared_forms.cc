@@ -63,14 +63,23 @@ const BoundTensor& PreparedForms::tensor(const BoundArguments& arguments, const 
   return arguments.tensors[found - params.begin()];
 }
 
+ir::DType PreparedForms::type_of(const ir::Buffer& tile, const BoundArguments& arguments) const {
+  if (!tile.type.symbol) return tile.type.dtype;
+  const auto& symbols = kernel_.type_symbols;
+  return arguments.type_of(
+      static_cast<int>(std::find(symbols.begin(), symbols.end(), tile.type.symbol) - symbols.begin()));
+}
+
 uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& arguments) const {
   uint64_t wanted = 0;
   for (size_t i = 0; i < slices_.size(); ++i) {
     const derive::OperandSlice& slice = slices_[i];
     const ir::Buffer& source = *slice.tensors[0];
-    const bool strayed = device.properties().compute_major > 0 &&
-                         strays(tensor(arguments, source), static_cast<int>(source.shape.size()));
-    if (slice.computed || strayed) wanted |= uint64_t{1} << i;
+    const BoundTensor& bound = tensor(arguments, source);
+    // The copy engine converts nothing.
+    const bool moved_by_threads =
+        strays(bound, static_cast<int>(source.shape.size())) || bound.dtype != type_of(*slice.tile, arguments);
+    if (slice.computed || (device.properties().compute_major > 0 && moved_by_threads)) wanted |= uint64_t{1} << i;
   }
   return wanted;
 }

@@ -1,9 +1,9 @@
 // A kernel's other forms: programs in which operands of its gemms are made ahead (derive/prepare_operands.h).
 //
-// For which operands that may pay is read off the arguments: those that are computed, and on a GPU those whose rows the
-// copy engine cannot move or that begin between lines of the L2. Whether it does pay is measured: the choice of the
-// derived program, stored as any other. What making the operands must cost at the memory's rate is asked first, so that
-// most keys are not tuned twice.
+// For which operands that may pay is read off the arguments: those that are computed, and on a GPU those that are
+// converted, and those whose rows the copy engine cannot move or that begin between lines of the L2. Whether it does
+// pay is measured: the choice of the derived program, stored as any other. What making the operands must cost at the
+// memory's rate is asked first, so that most keys are not tuned twice.
 #pragma once
 #include <map>
 #include <memory>
@@ -39,6 +39,7 @@ class PreparedForms final : public OtherForms {
   ProgramHandle* program(uint64_t operands);
   // With those of the operands with which it can be made.
   Result<std::shared_ptr<const ProgramModel>> derive(uint64_t operands) const;
+  ir::DType type_of(const ir::Buffer& tile, const BoundArguments& arguments) const;
   const BoundTensor& tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const;
 
   std::shared_ptr<Engine> engine_;
