@@ -8,6 +8,7 @@
 //            -> loop tiles        of tiles that several loops fill
 //            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
+//            -> turned operands   that regions make with k down their rows, where tensor cores read along k
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> padded axes       of products whose rows or columns are none
 //            -> part regions      over groups of columns
@@ -16,6 +17,7 @@
 //            -> direct reads      of tensors whose copies regions read at others' places
 //            -> turned tiles      of which regions read columns along their rows
 //            -> scalar tiles      what a block names of its fragments
+//            -> carried sums      of what products read, in a layout of their own
 //            -> hoist reductions  each a region of its own
 //            -> sum steps         each a region of its own, too
 //            -> unswitch masks    tiles that no mask touches
@@ -80,6 +82,7 @@
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/branch_copies.h"
+#include "lowering/tile_ir/carried_sums.h"
 #include "lowering/tile_ir/direct_reads.h"
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
@@ -92,6 +95,7 @@
 #include "lowering/tile_ir/split_tiles.h"
 #include "lowering/tile_ir/sum_steps.h"
 #include "lowering/tile_ir/transposed_views.h"
+#include "lowering/tile_ir/turned_operands.h"
 #include "lowering/tile_ir/turned_tiles.h"
 #include "lowering/tile_ir/unswitch.h"
 
@@ -191,9 +195,10 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
     const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(lowering.kernel))));
-    const ir::Kernel padded = padded_axes(padded_depth(parted_operands(scanned)), target);
+    const ir::Kernel padded = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
-    const ir::Kernel reduced = sum_steps(hoist_reductions(scalar_tiles(turned_tiles(direct_reads(parted)))));
+    const ir::Kernel reduced =
+        sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);

@@ -34,9 +34,10 @@ std::vector<TileLowering::CarriedSum> TileLowering::open_sums(const ir::ForStmt&
     for (const FragmentLayout::Digit& digit : sharers.rest)
       first = both(first, ir::make_typed(Op::kEq, {digit_of(thread, digit, results.threads()), int32(0)}));
     const ir::BufferRef sum = storage(each.sum);
+    const ExprRef none = neutral_element(ir::ReduceOp::kSum, sum->type.dtype);
     unrolled("r", results.registers(), [&](ExprRef at) {
       if (planted(Planted::kSumRepeated)) return;
-      store(sum, at, ir::make_typed(Op::kSelect, {first, ir::make_load(sum, {at}), ir::make_float(0)}), nullptr);
+      store(sum, at, ir::make_typed(Op::kSelect, {first, ir::make_load(sum, {at}), none}), nullptr);
     });
     parts_.insert(each.reduction);
     carried.push_back({sum, results, std::move(sharers)});

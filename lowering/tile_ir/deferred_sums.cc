@@ -25,7 +25,8 @@ bool is_result(const ExprRef& expr, const ir::ParallelStmt& region) {
 ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
   const auto& [assign, value] = step_of(region);
   if (!assign) return nullptr;
-  if (value->kind != ExprKind::kApply || value->op != Op::kAdd || value->type != ir::DType::F32) return nullptr;
+  if (value->kind != ExprKind::kApply || value->op != Op::kAdd) return nullptr;
+  if (value->type != ir::DType::F32 && value->type != ir::DType::I32) return nullptr;
   if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region.iters)) return nullptr;
   *sum = assign->buffer;
   auto is_sum = [&](const ExprRef& expr) {

@@ -1,0 +1,197 @@
+#include "lowering/tile_ir/carried_sums.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprKind;
+using ir::ExprRef;
+
+struct Step {
+  ir::BufferRef sum;
+  ExprRef added;  // the reduction
+};
+
+// `sum[i...] += sum[...](...)` of a region, in whichever way it is written; nothing if it is anything else.
+std::optional<Step> step_of_sum(const ir::ParallelStmt& region) {
+  const auto* assign = region.body.size() == 1 ? std::get_if<ir::AssignStmt>(&region.body[0].node) : nullptr;
+  if (!assign || assign->atomic != ir::AtomicOp::kNone || assign->buffer->scope != ir::Scope::kFragment) return {};
+  const ExprRef own = ir::make_load(assign->buffer, assign->indices);
+  if (!is_own_element(own, region.iters)) return {};
+  ExprRef added;
+  if (assign->op == ir::AssignOp::kAdd) added = assign->value;
+  const ExprRef& value = assign->value;
+  if (assign->op == ir::AssignOp::kSet && value->kind == ExprKind::kApply && value->op == ir::Op::kAdd)
+    for (size_t side = 0; side < 2; ++side)
+      if (ir::same(value->args[side], own)) added = value->args[1 - side];
+  const bool sums = added && added->kind == ExprKind::kReduce && added->reduce == ir::ReduceOp::kSum;
+  if (!sums || added->type != assign->buffer->type.dtype) return {};
+  BufferSet read;
+  note_loads(added, &read);
+  if (read.count(assign->buffer.get())) return {};
+  return Step{assign->buffer, added};
+}
+
+class Carrier {
+ public:
+  ir::Block declared;
+
+  ir::Block block(const ir::Block& body) {
+    ir::Block out;
+    for (ir::Stmt stmt : body) {
+      replace_blocks(&stmt, [this](const ir::Block& inner) { return block(inner); });
+      auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+      ir::Block behind;
+      if (loop) carry(loop, &out, &behind);
+      out.push_back(std::move(stmt));
+      out.insert(out.end(), behind.begin(), behind.end());
+    }
+    return out;
+  }
+
+ private:
+  // What the loop's products read of memory.
+  static BufferSet operands_of(const ir::Block& body) {
+    BufferSet operands;
+    for (const ir::Stmt& stmt : body)
+      if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
+        for (const ir::TileRef* tile : {&gemm->a, &gemm->b})
+          if (tile->buffer->scope == ir::Scope::kShared) operands.insert(tile->buffer.get());
+    return operands;
+  }
+
+  void carry(ir::ForStmt* loop, ir::Block* before, ir::Block* behind) {
+    const BufferSet operands = operands_of(loop->body);
+    if (operands.empty()) return;
+    for (size_t at = loop->body.size(); at-- > 0;) {
+      const auto* region = std::get_if<ir::ParallelStmt>(&loop->body[at].node);
+      const std::optional<Step> step = region ? step_of_sum(*region) : std::nullopt;
+      if (!step || !reads_operands_alone(step->added, operands) || uses_of(step->sum.get(), loop->body) != 1) continue;
+      const ir::Loc loc = loop->body[at].loc;
+      const ir::BufferRef carried = tile_like(step->sum, "_carried", ir::Scope::kFragment, loc),
+                          moved = tile_like(step->sum, "_moved", ir::Scope::kShared, loc);
+      ir::ParallelStmt within = *region;
+      ir::Block together;  // what it reads, by wide accesses, and the sum
+      set(&within, carried, by_way_of_fragments(within.iters, step->added, operands, loc, &together));
+      together.push_back({loc, std::move(within)});
+      loop->body.erase(loop->body.begin() + static_cast<std::ptrdiff_t>(at));
+      const size_t behind_products = place_behind(loop->body, at);
+      loop->body.insert(loop->body.begin() + static_cast<std::ptrdiff_t>(behind_products), together.begin(),
+                        together.end());
+      const bool real = ir::is_float(carried->type.dtype);
+      before->push_back(
+          {loc, ir::FillStmt{whole_tile(carried), real ? ir::make_float(0) : ir::make_int(0, carried->type.dtype)}});
+      behind->push_back({loc, ir::CopyStmt{whole_tile(moved), whole_tile(carried)}});
+      behind->push_back({loc, added_up(*step, moved)});
+    }
+  }
+
+  // Fragments, too, would have their layouts decide how the sums are read.
+  static bool reads_operands_alone(const ExprRef& added, const BufferSet& operands) {
+    BufferSet read;
+    note_loads(added, &read);
+    const bool from_memory =
+        std::all_of(read.begin(), read.end(), [](const ir::Buffer* one) { return one->scope != ir::Scope::kFragment; });
+    return from_memory &&
+           std::any_of(read.begin(), read.end(), [&](const ir::Buffer* one) { return operands.count(one) != 0; });
+  }
+
+  ir::BufferRef tile_like(const ir::BufferRef& sum, const char* suffix, ir::Scope scope, ir::Loc loc) {
+    auto tile = std::make_shared<ir::Buffer>(*sum);
+    tile->name += suffix;
+    tile->scope = scope;
+    declared.push_back({loc, ir::DeclStmt{tile, nullptr}});
+    return tile;
+  }
+
+  static void set(ir::ParallelStmt* region, const ir::BufferRef& tile, const ExprRef& added) {
+    auto& assign = std::get<ir::AssignStmt>(region->body[0].node);
+    assign.buffer = tile;
+    assign.op = ir::AssignOp::kSet;
+    assign.value = ir::make_typed(ir::Op::kAdd, {ir::make_load(tile, assign.indices), added});
+  }
+
+  // A region of its own variables.
+  static ir::ParallelStmt added_up(const Step& step, const ir::BufferRef& moved) {
+    ir::ParallelStmt region;
+    std::vector<ExprRef> place;
+    for (const ir::ExprRef& extent : step.sum->shape) {
+      const auto var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kParallel, "i", {ir::DType::I64, nullptr}, {}});
+      region.iters.push_back({var, extent});
+      place.push_back(ir::make_var(var));
+    }
+    const ExprRef sum = ir::make_typed(ir::Op::kAdd, {ir::make_load(step.sum, place), ir::make_load(moved, place)});
+    ir::AssignStmt assign;
+    assign.buffer = step.sum;
+    assign.indices = place;
+    assign.value = sum;
+    region.body.push_back({{}, std::move(assign)});
+    return region;
+  }
+
+  // The sum with fragments in the place of operands that it reads all of, element by element; those are filled by
+  // `copies`.
+  ExprRef by_way_of_fragments(const std::vector<ir::IterVar>& outer, const ExprRef& added, const BufferSet& operands,
+                              ir::Loc loc, ir::Block* copies) {
+    std::vector<ir::IterVar> iters = outer;
+    iters.insert(iters.end(), added->iters.begin(), added->iters.end());
+    std::map<const ir::Buffer*, ir::BufferRef> held;
+    BufferSet refused;
+    ir::visit(added, [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kLoad || !operands.count(node->buffer.get())) return;
+      if (!spans(*node, iters) || ir::bits(node->buffer->type.dtype) < 8) refused.insert(node->buffer.get());
+      held.emplace(node->buffer.get(), node->buffer);
+    });
+    for (const ir::Buffer* tile : refused) held.erase(tile);
+    for (auto& [tile, fragment] : held) {
+      const ir::BufferRef from = fragment;
+      fragment = tile_like(from, "_held", ir::Scope::kFragment, loc);
+      copies->push_back({loc, ir::CopyStmt{whole_tile(fragment), whole_tile(from)}});
+    }
+    return ir::rewrite(added, [&](const ExprRef& node) {
+      const auto found = node->kind == ExprKind::kLoad ? held.find(node->buffer.get()) : held.end();
+      return found == held.end() ? node : ir::make_load(found->second, node->args);
+    });
+  }
+  // Whether the load is of all elements of its tile, one for each of the iterations of some variables.
+  static bool spans(const ir::Expr& load, const std::vector<ir::IterVar>& iters) {
+    std::set<const ir::Var*> seen;
+    for (size_t axis = 0; axis < load.args.size(); ++axis) {
+      const auto iter = std::find_if(iters.begin(), iters.end(), [&](const ir::IterVar& each) {
+        return load.args[axis]->kind == ExprKind::kVar && load.args[axis]->var == each.var;
+      });
+      if (iter == iters.end() || !seen.insert(iter->var.get()).second) return false;
+      if (!ir::same(iter->extent, load.buffer->shape[axis])) return false;
+    }
+    return true;
+  }
+
+  // Behind the products that follow the place.
+  static size_t place_behind(const ir::Block& body, size_t at) {
+    while (at < body.size() && std::holds_alternative<ir::GemmStmt>(body[at].node)) ++at;
+    return at;
+  }
+};
+
+}  // namespace
+
+ir::Kernel carried_sums(const ir::Kernel& kernel) {
+  Carrier carrier;
+  ir::Kernel out = kernel;
+  const ir::Block body = carrier.block(kernel.body);
+  if (carrier.declared.empty()) return kernel;
+  out.body = std::move(carrier.declared);
+  out.body.insert(out.body.end(), body.begin(), body.end());
+  return out;
+}
+
+}  // namespace kachel::lowering

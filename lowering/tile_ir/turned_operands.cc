@@ -1,0 +1,126 @@
+#include "lowering/tile_ir/turned_operands.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "ir/visit.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprRef;
+
+// 16-bit types can be read either way.
+bool is_read_along_k(const ir::GemmStmt& gemm) {
+  const int bits = ir::bits(gemm.a.buffer->type.dtype);
+  return bits == 8 || (bits == 32 && gemm.precision == ir::Precision::kTf32);
+}
+
+class Turner {
+ public:
+  explicit Turner(const ir::Kernel& kernel) {
+    block(kernel.body);
+    for (const ir::Buffer* tile : refused_) down_.erase(tile);
+    std::erase_if(down_, [this](const auto& entry) { return !made_.count(entry.first); });
+    for (const auto& [tile, ref] : down_) {
+      auto turned = std::make_shared<ir::Buffer>(*ref);
+      std::swap(turned->shape[0], turned->shape[1]);
+      turned_[tile] = std::move(turned);
+    }
+  }
+
+  bool any() const { return !turned_.empty(); }
+
+  ir::Block turned(const ir::Block& body) const {
+    ir::Block out = body;
+    for (ir::Stmt& stmt : out) {
+      if (auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) turn(&decl->buffer);
+      if (auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
+        gemm->transpose_a ^= turn(&gemm->a.buffer);
+        gemm->transpose_b ^= turn(&gemm->b.buffer);
+      }
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) turn(region);
+      replace_blocks(&stmt, [this](const ir::Block& inner) { return turned(inner); });
+    }
+    return out;
+  }
+
+ private:
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& stmt : body) {
+      if (std::holds_alternative<ir::ParallelStmt>(stmt.node)) {
+        BufferSet written;
+        note_writes(stmt, &written);
+        made_.insert(written.begin(), written.end());
+        continue;
+      }
+      const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
+      if (gemm) {
+        refused_.insert(gemm->c.buffer.get());
+        operand(*gemm, gemm->a, gemm->transpose_a);
+        operand(*gemm, gemm->b, !gemm->transpose_b);
+      } else {
+        ir::for_each_tile(stmt, [this](const ir::TileRef& ref, bool) { refused_.insert(ref.buffer.get()); });
+      }
+      ir::for_each_expr(stmt, [this](const ExprRef& expr) { note_loads(expr, &refused_); });
+      if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) block(loop->body);
+      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) block(branch->then_body), block(branch->else_body);
+    }
+  }
+  void operand(const ir::GemmStmt& gemm, const ir::TileRef& ref, bool k_down) {
+    const bool may_turn = k_down && is_read_along_k(gemm) && ref.buffer->shape.size() == 2 && has_whole_axes(ref) &&
+                          !ref.within_first && !ref.pad;
+    if (may_turn)
+      down_.emplace(ref.buffer.get(), ref.buffer);
+    else
+      refused_.insert(ref.buffer.get());
+  }
+
+  bool turn(ir::BufferRef* buffer) const {
+    const auto found = turned_.find(buffer->get());
+    if (found == turned_.end()) return false;
+    *buffer = found->second;
+    return true;
+  }
+  void turn(ir::ParallelStmt* region) const {
+    bool all = true;
+    rewrite_region(&region->body, [this](const ExprRef& expr) {
+      return ir::rewrite(expr, [this](const ExprRef& node) {
+        const auto found = node->kind == ir::ExprKind::kLoad ? turned_.find(node->buffer.get()) : turned_.end();
+        return found == turned_.end() ? node : ir::make_load(found->second, {node->args[1], node->args[0]});
+      });
+    });
+    turn(&region->body, &all);
+    if (all && region->iters.size() == 2) std::swap(region->iters[0], region->iters[1]);
+  }
+  // `all`: nothing else is assigned.
+  void turn(ir::Block* body, bool* all) const {
+    for (ir::Stmt& stmt : *body) {
+      if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
+        const bool turned = turn(&assign->buffer);
+        if (turned) std::swap(assign->indices[0], assign->indices[1]);
+        *all &= turned;
+      }
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+        turn(&branch->then_body, all), turn(&branch->else_body, all);
+    }
+  }
+
+  BufferSet made_, refused_;  // by regions; for anything but these and products with k down
+  std::map<const ir::Buffer*, ir::BufferRef> down_, turned_;
+};
+
+}  // namespace
+
+ir::Kernel turned_operands(const ir::Kernel& kernel) {
+  const Turner turner(kernel);
+  if (!turner.any()) return kernel;
+  ir::Kernel out = kernel;
+  out.body = turner.turned(kernel.body);
+  return out;
+}
+
+}  // namespace kachel::lowering
