@@ -65,6 +65,9 @@ enum class Planted {
   kGrownReduced,          // a reduction takes in what an axis has been padded with
   kGrownStored,           // and a store writes it
   kFirstMatrix,           // every matrix of a tile is copied from the first one's place
+  kGuardedBytes,          // a stage waits for what a condition leaves out, too
+  kGuardTurned,           // copies under a condition are those of its other case
+  kCarriedOn,             // sums that a loop carries go on from its last run
   kScanLanes,             // a prefix reduction leaves out one exchange between lanes
   kScanWarps,             // a prefix reduction counts its own warp where it must not, or leaves it out
   kNarrowConstant,        // a narrowed constant is cut to 8 bits

@@ -178,8 +178,9 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   RegionRead read{load.get(), {}, {}};
   for (const ExprRef& arg : load->args)
     if (!note_index(region->indexes.inlined(arg), in_groups, *region, &read)) return false;
-  if (read.axes.empty()) return true;
-  widen(*region, tile, &read);
+  const bool alike = read.axes.empty();  // for all iterations of the region
+  if (alike && (!ahead_.pipeline || tile)) return true;
+  if (!alike) widen(*region, tile, &read);
   const auto equal = std::find_if(region->reads.begin(), region->reads.end(), [&](const RegionRead& one) {
     return !one.value && !one.matrices && one.load->buffer == tensor && one.axes == read.axes &&
            one.groups == read.groups && one.window.empty() == read.window.empty() &&
@@ -208,6 +209,7 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   const bool bytes_only = ir::bits(tensor->type.dtype) < 8, row = tile && region->operand;
   read.once = (row || !tile) && held < all && held <= most_held(placements_);
   read.ahead = read.once && follows_loop && !own_names && !tile;
+  if (alike && (!read.ahead || bytes_only)) return true;
   const bool grouped = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
   if (grouped && !read.once) return false;
   if (bytes_only && !read.ahead) return true;

@@ -181,7 +181,8 @@ std::optional<Run> single_run(const LoopPipeline& node) {
     fits &= !std::holds_alternative<LoopBarrier>(stmt.node) && !std::holds_alternative<LoopPipeline>(stmt.node) &&
             !group_mma(stmt);
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
-      fits &= buffer->scope == ir::Scope::kRegister && !(write && buffer == form.sums);
+      const bool input = buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn;
+      fits &= input || (buffer->scope == ir::Scope::kRegister && !(write && buffer == form.sums));
     });
   };
   constexpr uint64_t kMostInlined = 64;  // nodes of a name, written out where it is used
@@ -190,7 +191,7 @@ std::optional<Run> single_run(const LoopPipeline& node) {
   for (const LoopStmt& stmt : node.consume) {
     if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
       expansion.define(let->var.get(), let->value);
-      if (!form.products.empty() || loads(let->value) || expansion.size(let->value) > kMostInlined) return std::nullopt;
+      if (loads(let->value) || expansion.size(let->value) > kMostInlined) return std::nullopt;
       names[let->var.get()] = ir::rewrite(let->value, [&](const ExprRef& part) {
         const auto found = part->kind == ir::ExprKind::kVar ? names.find(part->var.get()) : names.end();
         return found == names.end() ? part : found->second;

@@ -168,7 +168,8 @@ class Producer final : public Slice {
         auto expect = [&](int64_t guarded) {
           return phase_operation(Kind::kPhaseExpect, ring.full, state.stage, ring.bytes + guarded);
         };
-        const auto& [holds, else_] = ring.guarded_bytes;
+        const int64_t holds = ring.guarded_bytes[0];
+        const int64_t else_ = ring.guarded_bytes[planted(Planted::kGuardedBytes) ? 0 : 1];
         loop.body.push_back(ring.guard ? LoopStmt{LoopIf{ir::make_var(ring.guard), {expect(holds)}, {expect(else_)}}}
                                        : expect(0));
       }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/numerics.h"
+
 namespace kachel::lowering {
 
 std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing) {
@@ -98,9 +100,11 @@ std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bo
 
 void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice) {
   if (!choice->mma || !choice->mma->short_sums) return;
-  choice->in_runs = choice->group && wants_runs(gemm);
+  // One that begins anew and is no longer than a run is a run itself.
+  const bool is_run = !gemm.accumulate && tile_shape(gemm.a.buffer)[gemm.transpose_a ? 0 : 1] <= ir::kF8Run;
+  choice->in_runs = choice->group && wants_runs(gemm) && !is_run;
   choice->widened = !choice->group && (wants_runs(gemm) || !has_float8_mma(architecture));
-  if (choice->reason.empty() && wants_runs(gemm) && (choice->group || has_float8_mma(architecture)))
+  if (choice->reason.empty() && (choice->in_runs || (choice->widened && has_float8_mma(architecture))))
     choice->reason = fmt::format("`precision fast` would {}", choice->group ? "leave out the runs" : "not widen");
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ir/expansion.h"
+#include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -97,6 +98,7 @@ class Splitter {
     names_ = outer;
     copies.else_body = take_copies(&branch->else_body);
     names_ = outer;
+    if (planted(Planted::kGuardTurned) && !copies.else_body.empty()) std::swap(copies.then_body, copies.else_body);
     return copies;
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -88,7 +89,8 @@ class Carrier {
       loop->body.insert(loop->body.begin() + static_cast<std::ptrdiff_t>(behind_products), together.begin(),
                         together.end());
       const bool real = ir::is_float(carried->type.dtype);
-      before->push_back(
+      ir::Block* cleared = planted(Planted::kCarriedOn) ? &declared : before;
+      cleared->push_back(
           {loc, ir::FillStmt{whole_tile(carried), real ? ir::make_float(0) : ir::make_int(0, carried->type.dtype)}});
       behind->push_back({loc, ir::CopyStmt{whole_tile(moved), whole_tile(carried)}});
       behind->push_back({loc, added_up(*step, moved)});

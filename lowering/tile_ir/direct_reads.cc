@@ -25,17 +25,47 @@ using ir::ExprRef;
 constexpr int64_t kMostReads = 2;
 
 // A copy that says no more than where the fragment's elements are in the tensor.
-bool is_plain(const ir::CopyStmt& copy) {
+bool is_plain(const ir::CopyStmt& copy, bool of_rows) {
   const ir::Buffer &from = *copy.src.buffer, &to = *copy.dst.buffer;
   if (to.scope != ir::Scope::kFragment || !is_unwritten(from) || ir::bits(from.type.dtype) < 8 ||
       copy.atomic != ir::AtomicOp::kNone || !has_whole_axes(copy.dst))
     return false;
-  if (copy.src.within_first || copy.src.axes.back().kind == AxisSpec::Kind::kIndex) return false;
+  if (copy.src.within_first || (of_rows && copy.src.axes.back().kind == AxisSpec::Kind::kIndex)) return false;
   return std::all_of(copy.src.axes.begin(), copy.src.axes.end(), [](const AxisSpec& axis) {
     bool loads = false;
     if (axis.start) ir::visit(axis.start, [&](const ExprRef& node) { loads |= node->kind == ExprKind::kLoad; });
     return !loads && axis.kind != AxisSpec::Kind::kGather;
   });
+}
+
+// Whether it is a row that each iteration of a loop copies and one region behind it reads, an element at a time.
+bool is_read_once(const ir::CopyStmt& copy, const ir::Block& behind) {
+  const ir::Buffer* tile = copy.dst.buffer.get();
+  if (tile->shape.size() != 1) return false;
+  int64_t reads = 0, others = 0;
+  for (const ir::Stmt& stmt : behind) {
+    const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
+    if (!region) {
+      others += uses_of(tile, {stmt});
+      continue;
+    }
+    BufferSet written;
+    note_writes(stmt, &written);
+    others += written.count(tile) != 0;
+    for_each_node(region->body, [&](const ExprRef& node) {
+      if (ir::is_reduction(*node)) {
+        BufferSet within;
+        note_loads(node, &within);
+        others += within.count(tile) != 0;
+      }
+      if (node->kind != ExprKind::kLoad || node->buffer.get() != tile) return;
+      const auto its = [&](const ir::IterVar& iter) {
+        return node->args[0]->kind == ExprKind::kVar && node->args[0]->var == iter.var;
+      };
+      ++(std::any_of(region->iters.begin(), region->iters.end(), its) && region->iters.size() > 1 ? reads : others);
+    });
+  }
+  return reads == 1 && others == 0;
 }
 
 // How the regions behind the copy use the fragment.
@@ -127,11 +157,18 @@ class Rewriter {
  public:
   explicit Rewriter(const ir::Kernel& kernel) : kernel_(kernel) {}
 
-  ir::Block block(ir::Block body) {
+  // `pipelined`: of a loop that multiplies, whose regions can load an iteration ahead what they read of tensors.
+  ir::Block block(ir::Block body, bool pipelined) {
     ir::Block out;
     for (size_t i = 0; i < body.size(); ++i) {
       ir::Stmt& stmt = body[i];
-      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && is_plain(*copy)) {
+      const auto* row = pipelined ? std::get_if<ir::CopyStmt>(&stmt.node) : nullptr;
+      if (row && is_plain(*row, false) && !row->src.pad &&
+          stays_within(*row, {body.begin() + static_cast<std::ptrdiff_t>(i) + 1, body.end()})) {
+        copies_.emplace(row->dst.buffer.get(), *row);
+        continue;
+      }
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && is_plain(*copy, true)) {
         const auto behind = body.begin() + static_cast<std::ptrdiff_t>(i) + 1;
         const ir::Buffer* tile = copy->dst.buffer.get();
         const ir::Block as_it_is(behind, body.end());
@@ -145,7 +182,12 @@ class Rewriter {
       }
       if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
         rewrite_region(&region->body, [this](const ExprRef& value) { return expr(value); });
-      replace_blocks(&stmt, [this](const ir::Block& inner) { return block(inner); });
+      const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+      const bool multiplies =
+          loop && loop->pipelined && std::any_of(loop->body.begin(), loop->body.end(), [](const ir::Stmt& inner) {
+            return std::holds_alternative<ir::GemmStmt>(inner.node);
+          });
+      replace_blocks(&stmt, [&](const ir::Block& inner) { return block(inner, multiplies); });
       out.push_back(std::move(stmt));
     }
     return out;
@@ -162,6 +204,14 @@ class Rewriter {
     Uses uses(&tile);
     uses.block(behind);
     return uses.suit() ? std::optional(uses.reads()) : std::nullopt;
+  }
+  // Whether a row serves one region behind its copy and nothing else.
+  bool stays_within(const ir::CopyStmt& copy, const ir::Block& behind) const {
+    const ir::Buffer* tile = copy.dst.buffer.get();
+    for (const ir::Stmt& stmt : kernel_.body)
+      if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node); decl && decl->buffer.get() == tile && decl->init)
+        return false;
+    return uses_of(tile, kernel_.body) == uses_of(tile, behind) + 1 && is_read_once(copy, behind);
   }
   ExprRef expr(const ExprRef& root) const {
     return ir::rewrite(root, [this](const ExprRef& node) {
@@ -206,7 +256,7 @@ class Rewriter {
 ir::Kernel direct_reads(const ir::Kernel& kernel) {
   Rewriter rewriter(kernel);
   ir::Kernel out = kernel;
-  out.body = rewriter.block(open_windows(kernel.body, is_unwritten));
+  out.body = rewriter.block(open_windows(kernel.body, is_unwritten), false);
   out.body.erase(std::remove_if(out.body.begin(), out.body.end(),
                                 [&](const ir::Stmt& stmt) {
                                   const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);

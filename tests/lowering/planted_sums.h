@@ -163,4 +163,40 @@ kernel matrices(A: f16[M, 2, 32], B: f16[2, 16, 32], C: out f32[2, 16, 16])
 }
 )";
 
+// One of two operands, in some of the iterations.
+inline constexpr const char* kGuarded = R"(tile 1
+kernel guarded(A: f16[64, K], B: f16[64, K], E: f16[64, K], C: out f32[64, 64])
+{
+  shared   a: f16[64, 32], b: f16[64, 32]
+  fragment c: f32[64, 64] = 0
+  pipelined k < ceildiv(K, 32), 3 {
+    if k % 3 != 1 {
+      a = A[0 +: 64, k*32 +: 32]
+      if k < 2 { b = B[0 +: 64, k*32 +: 32] } else { b = E[0 +: 64, k*32 +: 32] }
+      c += a @ b^T
+    }
+  }
+  C = c
+}
+)";
+
+// Sums of an operand in a loop that is run twice.
+inline constexpr const char* kCarried = R"(tile 1
+kernel carried(A: f16[64, K], B: f16[64, K], C: out f32[64, 64])
+{
+  shared   a: f16[64, 32], b: f16[64, 32]
+  fragment c: f32[64, 64] = 0, n: f32[64] = 0
+  for twice < 2 {
+    pipelined k < ceildiv(K, 32), 3 {
+      a = A[0 +: 64, k*32 +: 32]
+      b = B[0 +: 64, k*32 +: 32]
+      parallel j < 64 { n[j] += sum[t < 32](f32(b[j, t])) }
+      c += a @ b^T
+    }
+    parallel i < 64, j < 64 { c[i, j] += n[j] * 0.25 }
+  }
+  C = c
+}
+)";
+
 }  // namespace kachel::lowering

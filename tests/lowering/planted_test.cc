@@ -98,6 +98,9 @@ constexpr Row kRows[] = {
     {Planted::kGrownReduced, "padding of an axis is reduced", OnCpu::kNotThere},
     {Planted::kGrownStored, "padding of an axis is stored", OnCpu::kNotThere},
     {Planted::kFirstMatrix, "all matrices are the first", OnCpu::kNotThere},
+    {Planted::kGuardedBytes, "a stage waits for what is left out", OnCpu::kNotThere},
+    {Planted::kGuardTurned, "copies of the other case", OnCpu::kNotThere},
+    {Planted::kCarriedOn, "sums go on from the last run", OnCpu::kNotThere},
     {Planted::kScanLanes, "one exchange of a prefix reduction left out", OnCpu::kNotThere},
     {Planted::kScanWarps, "a prefix reduction miscounts warps", OnCpu::kNotThere},
     {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
@@ -253,6 +256,8 @@ class Suite {
     add_program("moved", kMoved, 24, groups);
     add_program("fold", kFold, 24, groups);
     add_program("groups of columns", kGroupsOfColumns, 24, groups);
+    add_program("guarded", kGuarded, 24, groups);
+    add_program("carried", kCarried, 24, groups);
     add_program("columns", kColumns, 24, groups);
     groups.values = {{"M", 60}, {"K", 320}};
     groups.threads = 128;

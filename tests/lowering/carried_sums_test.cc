@@ -1,0 +1,54 @@
+// Operands and sums that a block makes in another order than its program says (turned_operands.cc, carried_sums.cc).
+#include "tests/lowering/lowered_text.h"
+
+namespace kachel::lowering {
+namespace {
+
+constexpr Target kHopper{.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024};
+
+Lowered product(const std::string& type, const std::string& body, const std::string& behind = "") {
+  return lowered(
+      {"tile 1\nkernel product(A: " + type + "[M, K], B: " + type +
+           "[N, K], G: f32[K], C: out f32[M, N])\ngrid i < ceildiv(M, 64), j < ceildiv(N, 128)\n{\n  shared a: " +
+           type + "[64, 32], b: " + type + "[128, 32], d: " + type +
+           "[32, 128]\n  fragment c: f32[64, 128] = 0, n: f32[128] = 0\n  pipelined k < ceildiv(K, 32), 3 {\n" +
+           "    a = A[i*64 +: 64, k*32 +: 32]\n    b = B[j*128 +: 128, k*32 +: 32]\n" + body + "\n  }\n" + behind +
+           "  C[i*64 +: 64, j*128 +: 128] = c\n}\n",
+       {},
+       kHopper});
+}
+const std::string kSum = "parallel r < 128 { n[r] += sum[t < 32](f32(b[r, t])) }\n", kMultiply = "c += a @ b^T\n",
+                  kUse = "parallel r < 64, s < 128 { c[r, s] += n[s] }\n";
+
+TEST_CASE("sums of an operand are carried apart and computed beside the product") {
+  const Lowered result = product("bf16", kSum + kMultiply, kUse);
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "tile n_carried: f32 in registers"));
+  CHECK(has(result.notes, "tile b_held: bf16 in registers"));
+  const size_t multiplied = result.loop_ir.find("group_mma"), held = result.loop_ir.find("# b_held = b"),
+               waited = result.loop_ir.find("group_wait");
+  CHECK(multiplied < held);
+  CHECK(held < waited);
+}
+
+TEST_CASE("sums stay where they are that the loop reads, that are scaled, or that follow from registers") {
+  const auto carried = [](const std::string& body) { return has(product("bf16", body, kUse).notes, "n_carried"); };
+  CHECK(carried(kSum + kMultiply));
+  CHECK(!carried(kSum + "parallel r < 64, s < 128 { c[r, s] += n[s] }\n" + kMultiply));
+  CHECK(!carried("parallel r < 128 { n[r] = n[r] * 0.5 + sum[t < 32](f32(b[r, t])) }\n" + kMultiply));
+  CHECK(!carried("parallel r < 128 { n[r] += max[t < 32](f32(b[r, t])) }\n" + kMultiply));
+  CHECK(!carried(kMultiply + "parallel r < 128 { n[r] += sum[t < 64](c[t, r]) }\n"));
+}
+
+TEST_CASE("operands that are made with k down their rows are turned where tensor cores read along k") {
+  const std::string made = "parallel t < 32, s < 128 { d[t, s] = b[s, t] * G[k*32 + t] }\n";
+  const std::string notes = product("f32", made + "c += a @ d precision tf32\n").notes;
+  CAPTURE(notes);
+  CHECK(has(notes, "gemm c: wgmma.m64k8"));
+  CHECK(has(notes, "tile d_part: f32 in registers, layout [128, 32]"));
+  CHECK(has(product("bf16", made + "c += a @ d\n").notes, "layout [32, 128]"));  // which can be read either way
+  CHECK(has(product("f32", made + "c += a @ d\n").notes, "gemm c: fma"));
+}
+
+}  // namespace
+}  // namespace kachel::lowering
