@@ -145,7 +145,8 @@ void Parser::unknown(const Token& token, std::string_view what) {
       : what == "function"
           ? "the functions are min max abs clamp select ceildiv fma popcount exp exp2 log log2 rsqrt rcp sqrt tanh erf "
             "sin cos floor ceil trunc round"
-          : "declare it: a shape binds a dimension whose name stands there alone, `let` names a value, `tune` a tunable");
+          : "declare it: a shape binds a dimension whose name stands there alone (put that parameter first), `let` "
+            "names a value, `tune` a tunable");
 }
 
 // At the name of something that is being declared.

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "ir/print.h"
+#include "ir/typecheck.h"
 #include "ir/verify_rules.h"
 
 namespace kachel::ir {
@@ -37,6 +39,8 @@ class ProgramRules {
         report(param.tensor->loc, fmt::format("no call writes `{}`", param.tensor->name),
                "pass it to a kernel that does, or declare it without a direction");
     if (out_.empty()) check_all_types(all, out_);
+    if (out_.empty())
+      for (const Call& call : program_.calls) scalars(call);
   }
 
  private:
@@ -132,6 +136,22 @@ class ProgramRules {
     if (!is_written(tensor, known, splits + 1)) return false;
     known.back().holds = false;
     return is_written(tensor, known, splits + 1);
+  }
+
+  // Floats and integers are not converted by themselves.
+  void scalars(const Call& call) {
+    const Kernel& kernel = *module_.find(call.kernel);
+    for (size_t i = 0; i < call.args.size(); ++i) {
+      if (call.args[i].tensor) continue;
+      const Result<ExprRef> typed = type_expr(call.args[i].value);
+      const VarRef& wanted = kernel.params[i].scalar;
+      if (!typed.ok() || is_float((*typed)->type) == is_float(wanted->type.dtype)) continue;
+      const std::string given = print(call.args[i].value);
+      report(call.args[i].loc,
+             fmt::format("`{}` of `{}` is {}, `{}` is {}", wanted->name, call.kernel, name(wanted->type.dtype), given,
+                         name((*typed)->type)),
+             fmt::format("convert it: `{}({})`", name(wanted->type.dtype), given));
+    }
   }
 
   void consts(const Call& call, const Kernel& kernel) {
