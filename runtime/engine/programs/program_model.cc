@@ -110,9 +110,8 @@ class Builder {
     KACHEL_ASSIGN(argument.value, HostProgram::compile(given.value, model_->header->scope));
     const bool wants_float = !param.scalar->type.symbol && ir::is_float(param.scalar->type.dtype);
     if (argument.value.is_float() != wants_float)
-      return invalid(fmt::format("program `{}`: `{}` of `{}` is {}, `{}` is not; convert it: `{}({})`",
-                                 program_.header.name, param.name(), call.kernel, ir::name(param.scalar->type.dtype),
-                                 ir::print(given.value), ir::name(param.scalar->type.dtype), ir::print(given.value)));
+      return internal(fmt::format("program `{}` passes `{}` of `{}` a value of another type", program_.header.name,
+                                  param.name(), call.kernel));
     return argument;
   }
 
