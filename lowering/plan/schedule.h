@@ -28,9 +28,9 @@ struct Pipeline {
   } realisation = Realisation::kInOrder;
   const ir::ForStmt* loop = nullptr;
   std::vector<ir::BufferRef> buffers;
-  std::vector<const ir::Stmt*>
-      producers;                      // the copies that fill the buffers, alone or in branches, and the lets they need
-  const ir::IfStmt* guard = nullptr;  // the producer whose condition decides whether some of its tiles are filled
+  // The copies that fill the buffers, alone or in branches (branch_copies.h), and the lets that they need.
+  std::vector<const ir::Stmt*> producers;
+  const ir::IfStmt* guard = nullptr;       // the producer whose condition decides whether some of its tiles are filled
   std::set<const ir::Stmt*> by_threads;    // of kBulkCopies: copies that the producer's threads make, by cp.async
   bool stored = false;                     // or by way of their registers, where some rows are not aligned to 4 bytes
   std::vector<ir::BufferRef> alternating;  // see alternating.h
@@ -79,9 +79,8 @@ Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
 // Pipelines of asynchronous copies where the dependences of a loop's body allow it. A copy runs ahead if it moves
 // elements as they are from a tensor that the kernel only reads to a whole shared tile which nothing outside of the
 // loop and nothing before the copy in its body touches, and if what it is addressed by is known without the body; so
-// does a branch of such copies (branch_copies.h) whose condition is. Rows
-// that are not aligned to 4 bytes are for a producer's threads, where there may be one. The depth is what the loop asks
-// for; fit_pipelines() cuts it down.
+// does a branch of such copies (branch_copies.h) whose condition is. Rows that are not aligned to 4 bytes are for a
+// producer's threads, where there may be one. The depth is what the loop asks for; fit_pipelines() cuts it down.
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
 
 // Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops

@@ -21,7 +21,7 @@ bool is_copied_ahead(const ir::CopyStmt& copy) {
          copy.atomic == ir::AtomicOp::kNone;
 }
 
-// Whether the value is the same throughout the kernel.
+// Whether it reads nothing that changes.
 bool is_fixed(const ir::ExprRef& value) {
   bool fixed = true;
   ir::visit(value, [&](const ir::ExprRef& node) {

@@ -85,7 +85,9 @@ class Carrier {
       set(&within, carried, by_way_of_fragments(within.iters, step->added, operands, loc, &together));
       together.push_back({loc, std::move(within)});
       loop->body.erase(loop->body.begin() + static_cast<std::ptrdiff_t>(at));
-      const size_t behind_products = place_behind(loop->body, at);
+      BufferSet read;
+      note_loads(step->added, &read);
+      const size_t behind_products = place_behind(loop->body, at, read);
       loop->body.insert(loop->body.begin() + static_cast<std::ptrdiff_t>(behind_products), together.begin(),
                         together.end());
       const bool real = ir::is_float(carried->type.dtype);
@@ -177,9 +179,12 @@ class Carrier {
     return true;
   }
 
-  // Behind the products that follow the place.
-  static size_t place_behind(const ir::Block& body, size_t at) {
-    while (at < body.size() && std::holds_alternative<ir::GemmStmt>(body[at].node)) ++at;
+  // Behind the products that follow the place, of which none makes anything that the sum reads.
+  static size_t place_behind(const ir::Block& body, size_t at, const BufferSet& read) {
+    for (; at < body.size(); ++at) {
+      const auto* gemm = std::get_if<ir::GemmStmt>(&body[at].node);
+      if (!gemm || read.count(gemm->c.buffer.get())) break;
+    }
     return at;
   }
 };
