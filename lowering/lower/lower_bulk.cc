@@ -68,8 +68,8 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   for (const ir::Stmt* producer : pipeline.by_threads)
     for (const ir::CopyStmt* copy : copies_of(*producer)) copied.insert(copy->dst.buffer.get());
   std::map<const ir::Buffer*, size_t> cases;  // of the guard, in which a tile is filled
-  if (pipeline.guard) {
-    const BranchTiles tiles = *branch_tiles(*pipeline.guard);
+  if (const ir::IfStmt* guard = guard_of(pipeline.producers)) {
+    const BranchTiles tiles = *branch_tiles(*guard);
     for (const ir::BufferRef& tile : tiles.if_true) cases[tile.get()] = 0;
     for (const ir::BufferRef& tile : tiles.if_false) cases[tile.get()] = 1;
   }

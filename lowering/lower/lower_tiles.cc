@@ -6,6 +6,7 @@
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/branch_copies.h"
 
 namespace kachel::lowering {
 
@@ -303,11 +304,10 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
     std::vector<const ir::CopyStmt*> stored;
-    bool named = !pipeline.guard || !node.bulk;
+    const ir::IfStmt* unnamed = node.bulk ? guard_of(pipeline.producers) : nullptr;  // behind the names that it uses
     for (const ir::Stmt* producer : pipeline.producers) {
-      if (!named && !std::holds_alternative<ir::LetStmt>(producer->node)) {
-        named = true;
-        const ExprRef guard = let("guard", scalar(pipeline.guard->condition, nullptr));
+      if (unnamed && !std::holds_alternative<ir::LetStmt>(producer->node)) {
+        const ExprRef guard = let("guard", scalar(std::exchange(unnamed, nullptr)->condition, nullptr));
         for (LoopPipeline::Bulk::Ring& ring : node.bulk->rings)
           if (ring.guarded_bytes[0] || ring.guarded_bytes[1]) ring.guard = guard->var;
       }

@@ -30,7 +30,6 @@ struct Pipeline {
   std::vector<ir::BufferRef> buffers;
   // The copies that fill the buffers, alone or in branches (branch_copies.h), and the lets that they need.
   std::vector<const ir::Stmt*> producers;
-  const ir::IfStmt* guard = nullptr;       // the producer whose condition decides whether some of its tiles are filled
   std::set<const ir::Stmt*> by_threads;    // of kBulkCopies: copies that the producer's threads make, by cp.async
   bool stored = false;                     // or by way of their registers, where some rows are not aligned to 4 bytes
   std::vector<ir::BufferRef> alternating;  // see alternating.h

@@ -98,7 +98,7 @@ class Scheduler {
         else
           inner.insert(let->var.get());
       }
-      if (const std::string why = fill(stmt, {loop, inside, touched, inner}, &result); why.empty())
+      if (const std::string why = fill(stmt, {loop, inside, touched, inner, copies}, &result); why.empty())
         copies.push_back(&stmt);
       else if (result.reason.empty() && why != kNoCopy)
         result.reason = why;
@@ -107,7 +107,6 @@ class Scheduler {
     if (copies.empty() || wanted < 2) {
       if (result.reason.empty()) result.reason = wanted < 2 ? "one stage is asked for" : "nothing is copied ahead";
       result.buffers.clear();
-      result.guard = nullptr;
       return result;
     }
     for (const auto& [var, stmt] : lets) result.producers.push_back(stmt);
@@ -126,6 +125,7 @@ class Scheduler {
     std::map<const ir::Buffer*, int64_t>& inside;
     const std::set<const ir::Buffer*>& touched;
     const std::set<const ir::Var*>& inner;
+    const std::vector<const ir::Stmt*>& producers;  // so far
   };
 
   // Adds what a copy, or a branch of copies, fills ahead; else why it does not, or kNoCopy.
@@ -156,11 +156,8 @@ class Scheduler {
         return fmt::format("{} is not copied ahead: its condition is known in its iteration only", name);
       if (!read_in_its_case(place.loop.body, *branch, *tiles))
         return fmt::format("{} is not copied ahead: it is read where its condition does not hold", name);
-      if (const bool guards = !tiles->if_true.empty() || !tiles->if_false.empty(); guards) {
-        if (pipeline->guard)
-          return fmt::format("{} is not copied ahead: another condition decides about other tiles", name);
-        pipeline->guard = branch;
-      }
+      if (tiles->depend() && guard_of(place.producers))
+        return fmt::format("{} is not copied ahead: another condition decides about other tiles", name);
     }
     for (const ir::CopyStmt* copy : copies)
       if (writes.erase(copy->dst.buffer.get())) pipeline->buffers.push_back(copy->dst.buffer);
@@ -279,7 +276,7 @@ void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* pla
     if (--deepest->depth == 1) deepest->realisation = Pipeline::Realisation::kInOrder;
     deepest->reason = "shared memory holds no more stages";
     apply();
-    if (deepest->depth == 1) deepest->buffers.clear(), deepest->producers.clear(), deepest->guard = nullptr;
+    if (deepest->depth == 1) deepest->buffers.clear(), deepest->producers.clear();
   }
 }
 

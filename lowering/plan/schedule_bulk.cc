@@ -98,7 +98,6 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
   pipeline->depth = 1;
   pipeline->buffers.clear();
   pipeline->producers.clear();
-  pipeline->guard = nullptr;
   pipeline->by_threads.clear();
   pipeline->stored = false;
 }

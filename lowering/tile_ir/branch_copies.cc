@@ -151,7 +151,7 @@ bool add_tiles(const ir::Block& body, std::vector<ir::BufferRef>* tiles) {
   for (const ir::Stmt& stmt : body) {
     if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
       const std::optional<BranchTiles> inner = branch_tiles(*branch);
-      if (!inner || !inner->if_true.empty() || !inner->if_false.empty()) return false;
+      if (!inner || inner->depend()) return false;
       if (!std::all_of(inner->always.begin(), inner->always.end(), add)) return false;
     } else {
       const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
@@ -209,6 +209,13 @@ std::vector<const ir::CopyStmt*> copies_of(const ir::Stmt& producer) {
   std::vector<const ir::CopyStmt*> copies;
   add_copies(producer, &copies);
   return copies;
+}
+
+const ir::IfStmt* guard_of(const std::vector<const ir::Stmt*>& producers) {
+  for (const ir::Stmt* producer : producers)
+    if (const auto* branch = std::get_if<ir::IfStmt>(&producer->node); branch && branch_tiles(*branch)->depend())
+      return branch;
+  return nullptr;
 }
 
 bool read_in_its_case(const ir::Block& body, const ir::IfStmt& branch, const BranchTiles& tiles) {

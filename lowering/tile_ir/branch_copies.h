@@ -18,6 +18,7 @@ ir::Kernel split_branches(const ir::Kernel& kernel);
 struct BranchTiles {
   std::vector<ir::BufferRef> always;             // whatever holds
   std::vector<ir::BufferRef> if_true, if_false;  // where its condition holds, or does not, and not else
+  bool depend() const { return !if_true.empty() || !if_false.empty(); }
 };
 
 // Of a branch that holds nothing but copies to whole tiles, one to a tile, and branches that fill the same ones either
@@ -26,6 +27,9 @@ std::optional<BranchTiles> branch_tiles(const ir::IfStmt& branch);
 
 // The copies of a producer (see Pipeline::producers), in order: itself, or those under its conditions.
 std::vector<const ir::CopyStmt*> copies_of(const ir::Stmt& producer);
+
+// The producer whose condition decides whether some of its tiles are filled; null if there is none.
+const ir::IfStmt* guard_of(const std::vector<const ir::Stmt*>& producers);
 
 // Whether all else in the loop's body that touches a tile that the branch fills in one case only stands in that case of
 // a branch with the same condition.
