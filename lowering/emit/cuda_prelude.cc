@@ -124,34 +124,54 @@ KACHEL_DEVICE void kachel_atomic_add(i64* p, i64 v) { atomicAdd((u64*)p, (u64)v)
 KACHEL_DEVICE void kachel_atomic_add(u64* p, u64 v) { atomicAdd(p, v); }
 template <class T> KACHEL_DEVICE void kachel_atomic_max(T* p, T v) { atomicMax(p, v); }
 template <class T> KACHEL_DEVICE void kachel_atomic_min(T* p, T v) { atomicMin(p, v); }
-template <class F> KACHEL_DEVICE void kachel_atomic_f32(float* p, F op) {
-  u32* word = (u32*)p;
-  u32 old = *(volatile u32*)word, seen;
-  do {
-    seen = old;
-    u32 wanted = __float_as_uint(op(__uint_as_float(seen)));
-    if (wanted == seen) return;
-    old = atomicCAS(word, seen, wanted);
-  } while (old != seen);
+// Extrema of floats are those of integers: floats without a sign are in the order of their bits, those with one in the
+// opposite order. Nothing is done where memory holds what would be left there; a NaN there is replaced first, after
+// which there is none.
+KACHEL_DEVICE void kachel_replace_nan(float* p, float old, float v) {
+  if (old != old) atomicCAS((u32*)p, __float_as_uint(old), __float_as_uint(v));
 }
-KACHEL_DEVICE void kachel_atomic_max(float* p, float v) { kachel_atomic_f32(p, [=](float x) { return fmaxf(x, v); }); }
-KACHEL_DEVICE void kachel_atomic_min(float* p, float v) { kachel_atomic_f32(p, [=](float x) { return fminf(x, v); }); }
-template <class F> KACHEL_DEVICE void kachel_atomic_16(u16* p, F op) {
-  u16 old = *(volatile u16*)p, seen;
-  do {
-    seen = old;
-    old = atomicCAS(p, seen, op(seen));
-  } while (old != seen);
+KACHEL_DEVICE void kachel_atomic_max(float* p, float v) {
+  const float old = *(volatile float*)p;
+  if (v != v || old >= v) return;
+  kachel_replace_nan(p, old, v);
+  if (__float_as_int(v) >= 0) atomicMax((int*)p, __float_as_int(v));
+  else atomicMin((u32*)p, __float_as_uint(v));
+}
+KACHEL_DEVICE void kachel_atomic_min(float* p, float v) {
+  const float old = *(volatile float*)p;
+  if (v != v || old <= v) return;
+  kachel_replace_nan(p, old, v);
+  if (__float_as_int(v) >= 0) atomicMin((int*)p, __float_as_int(v));
+  else atomicMax((u32*)p, __float_as_uint(v));
 }
 // the operand is an element too: converted first
 KACHEL_DEVICE void kachel_atomic_add_f16(u16* p, float x) {
-  float v = kachel_from_f16(kachel_to_f16(x));
-  kachel_atomic_16(p, [=](u16 old) { return kachel_to_f16(kachel_from_f16(old) + v); });
+  asm volatile("red.global.add.noftz.f16 [%0], %1;" :: "l"(p), "h"(kachel_to_f16(x)) : "memory");
 }
+#if __CUDA_ARCH__ >= 900
 KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float x) {
-  float v = kachel_from_bf16(kachel_to_bf16(x));
-  kachel_atomic_16(p, [=](u16 old) { return kachel_to_bf16(kachel_from_bf16(old) + v); });
+  asm volatile("red.global.add.noftz.bf16 [%0], %1;" :: "l"(p), "h"(kachel_to_bf16(x)) : "memory");
 }
+KACHEL_DEVICE void kachel_converge() {}
+#else
+KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float x) {
+  const float v = kachel_from_bf16(kachel_to_bf16(x));
+  u16 old = *(volatile u16*)p, seen;
+  do {
+    seen = old;
+    old = atomicCAS(p, seen, kachel_to_bf16(kachel_from_bf16(seen) + v));
+  } while (old != seen);
+}
+// The lanes of a warp wait for each other, by a mask that ptxas cannot know: it takes lanes behind a loop of
+// compare-and-swap for being together (13.0, where another loop encloses it), but the YIELD that it has put there lets
+// those go on that wait.
+KACHEL_DEVICE void kachel_converge() {
+  u32 below, others;
+  asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+  asm volatile("mov.u32 %0, %%lanemask_ge;" : "=r"(others));
+  asm volatile("bar.warp.sync %0;" :: "r"(below | others) : "memory");
+}
+#endif
 // neighbouring elements at once
 KACHEL_DEVICE void kachel_copy16(void* to, const void* from) { *(uint4*)to = *(const uint4*)from; }
 KACHEL_DEVICE void kachel_copy8(void* to, const void* from) { *(uint2*)to = *(const uint2*)from; }

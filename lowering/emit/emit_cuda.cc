@@ -234,6 +234,12 @@ class Emitter {
     line(depth, "}}");
   }
   void statement(const LoopThreads& threads, int depth) {
+    const size_t begin = text_.size();
+    thread_loop(threads, depth);
+    if (std::string_view(text_).substr(begin).find("kachel_atomic_add_bf16") != std::string_view::npos)
+      line(depth, "kachel_converge();");
+  }
+  void thread_loop(const LoopThreads& threads, int depth) {
     const int64_t rounds = (threads.extent + sharers() - 1) / sharers();
     if (threads.extent == sharers()) {
       line(depth, "{{");

@@ -161,6 +161,8 @@ void PtxMachine::execute(const PtxInstruction& code, Thread& thread) {
       return store(code, thread);
     case PtxKind::kReduce:
       return reduce(code, thread);
+    case PtxKind::kCompareSwap:
+      return compare_swap(code, thread);
     case PtxKind::kCopyAsync:
       return copy_async(code, thread);
     case PtxKind::kAsyncCommit:

@@ -32,8 +32,9 @@ int64_t bytes_of(const std::string& type) {
                                                                                                              : 0;
 }
 
-// ld.space[.hint]...[.vN].type and st likewise
-bool access(const Parts& parts, PtxInstruction* out) {
+// ld[.relaxed.scope].space[.hint]...[.vN].type and st likewise
+bool access(Parts parts, PtxInstruction* out) {
+  if (parts.size() > 3 && parts[1] == "relaxed") parts.erase(parts.begin() + 1, parts.begin() + 3);
   out->kind = parts[0] == "ld" ? PtxKind::kLoad : PtxKind::kStore;
   if (parts.size() < 3) return false;
   if (parts[1] == "param")
@@ -119,6 +120,7 @@ constexpr std::pair<const char*, PtxKind> kNames[] = {
     {"shfl.sync.bfly.b32", PtxKind::kShuffle},
     {"shfl.sync.idx.b32", PtxKind::kShuffleIndex},
     {"vote.sync.any.pred", PtxKind::kVoteAny},
+    {"atom.global.cas.b32", PtxKind::kCompareSwap},
     {"cp.async.cg.shared.global", PtxKind::kCopyAsync},
     {"cp.async.ca.shared.global", PtxKind::kCopyAsync},
     {"cp.async.commit_group", PtxKind::kAsyncCommit},
@@ -130,6 +132,7 @@ bool decode(const std::string& name, PtxInstruction* out) {
   for (const auto& [known, kind] : kNames) {
     if (name != known) continue;
     out->kind = kind;
+    if (kind == PtxKind::kCompareSwap) out->bytes = 4;
     return true;
   }
   if (const auto found = ptx_functions().find(name); found != ptx_functions().end()) {

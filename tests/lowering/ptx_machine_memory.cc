@@ -77,6 +77,18 @@ void PtxMachine::reduce(const PtxInstruction& code, Thread& thread) {
   std::memcpy(at, &result, static_cast<size_t>(code.bytes));
 }
 
+// atom.global.cas.b32 old, [at], expected, wanted
+void PtxMachine::compare_swap(const PtxInstruction& code, Thread& thread) {
+  uint8_t* at = memory(code, thread, PtxSpace::kGlobal, code.words[1], code.offsets[0], code.bytes);
+  if (!at) return;
+  const auto bytes = static_cast<size_t>(code.bytes);
+  const uint64_t expected = thread.file[code.words[2]], wanted = thread.file[code.words[3]];
+  uint64_t old = 0;
+  std::memcpy(&old, at, bytes);
+  if (old == expected) std::memcpy(at, &wanted, bytes);
+  set(thread, code.words[0], old);
+}
+
 // cp.async [to], [from], bytes{, read}
 void PtxMachine::copy_async(const PtxInstruction& code, Thread& thread) {
   const auto bytes = static_cast<size_t>(thread.file[code.words[2]]);

@@ -167,6 +167,8 @@ class Parser {
                to->kind == PtxKind::kStoreMatrix || to->kind == PtxKind::kReduce) {
       if (sizes.size() != 2 || to->operands != to->results + 1 || to->addresses != 1)
         breaks("no address or another vector");
+    } else if (to->kind == PtxKind::kCompareSwap) {
+      if (to->addresses != 1 || sizes != std::vector<size_t>{1, 1, 1, 1}) breaks("too few or too many operands");
     } else if (to->kind == PtxKind::kCopyAsync) {
       if (to->addresses != 2 || sizes.size() < 3 || sizes.size() > 4) breaks("a copy without addresses");
     } else if (to->kind == PtxKind::kShuffle || to->kind == PtxKind::kShuffleIndex || to->kind == PtxKind::kVoteAny) {

@@ -31,6 +31,7 @@ enum class PtxKind : uint8_t {
   kLoad,
   kStore,
   kReduce,
+  kCompareSwap,
   kCopyAsync,
   kAsyncCommit,
   kAsyncWait,

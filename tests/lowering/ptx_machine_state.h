@@ -44,6 +44,7 @@ class PtxMachine {
   void load(const PtxInstruction& code, Thread& thread);
   void store(const PtxInstruction& code, Thread& thread);
   void reduce(const PtxInstruction& code, Thread& thread);
+  void compare_swap(const PtxInstruction& code, Thread& thread);
   void copy_async(const PtxInstruction& code, Thread& thread);
   void finish_copies(Thread& thread, size_t but);
   // The bytes at an address word and its offset; null, and a failure, where there are none.

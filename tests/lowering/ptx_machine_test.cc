@@ -187,6 +187,26 @@ red.global.max.s32 [d0+12], r0;
   CHECK(memory.words[3] == 31);
 }
 
+TEST_CASE("one thread exchanges what all of them expect") {
+  Words memory;
+  memory.words = {7, 9};
+  memory.words.resize(64);
+  CHECK(memory
+            .run(R"(
+add.s32 r1, r0, 100;
+ld.relaxed.gpu.global.b32 r2, [d0+4];
+atom.global.cas.b32 r3, [d0+0], 7, r1;
+setp.eq.s32 p0, r3, 7;
+@p0 st.global.b32 [d0+8], r2;
+@p0 red.global.add.s32 [d0+12], 1;
+)")
+            .ok());
+  CHECK(memory.words[0] == 100);
+  CHECK(memory.words[2] == 9);
+  CHECK(memory.words[3] == 1);
+  failing("atom.global.cas.b32 r3, [d0+2048], 7, r0;", "outside of the tensors");
+}
+
 TEST_CASE("an asynchronous copy is there when it is waited for") {
   const std::string copy =
       "add.s32 r5, r0, 7;\nst.global.b32 [d1+0], r5;\nshl.b32 r1, r0, 2;\nadd.s32 r2, shared, r1;\n"

@@ -95,27 +95,6 @@ void Statements::statement(const LoopStore& store) {
   memory_.store(to, value, ends_here(store.value, value));
 }
 
-void Statements::statement(const LoopAtomic& atomic) {
-  const DType type = atomic.buffer->type.dtype;
-  constexpr const char* kNames[] = {"", "add", "max", "min"};
-  const bool add = atomic.op == ir::AtomicOp::kAdd;
-  const bool half = type == DType::F16 || type == DType::BF16;
-  if ((ir::bits(type) < 32 && !half) || (ir::is_float(type) && !add)) {
-    expressions_.lacks(fmt::format("atomics of {}", ir::name(type)));
-    return;
-  }
-  const Value value = code_.in_register(expressions_.of(atomic.value));
-  if (half) {
-    const char* name = type == DType::F16 ? "f16" : "bf16";
-    const Value rounded = code_.pure(Class::kB16, fmt::format("cvt.rn.{}.f32", name).c_str(), {value});
-    return code_.line("red.global.add.noftz.{} {}, {};", name, expressions_.place(atomic.buffer, atomic.index).text(),
-                      rounded.text);
-  }
-  code_.line("red.global.{}.{} {}, {};", kNames[static_cast<int>(atomic.op)],
-             add && type == DType::I64 ? "u64" : number_type(type),
-             expressions_.place(atomic.buffer, atomic.index).text(), value.text);
-}
-
 void Statements::statement(const LoopFor& node) {
   const Value begin = expressions_.of(node.begin), end = expressions_.of(node.end);
   const int width = width_of_type(node.var->type.dtype);

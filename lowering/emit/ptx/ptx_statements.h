@@ -52,6 +52,7 @@ class Statements {
   void statement(const LoopTranspose&) {}
   void statement(const LoopPrefetch&) {}
 
+  void float_extremum(bool maximum, const Place& place, const Value& value);
   void copy_vector(const LoopIntrinsic& node);
   void copy_async(const LoopIntrinsic& node);
   void load_shifted(const LoopIntrinsic& node);
