@@ -92,10 +92,34 @@ template <class T> KACHEL_DEVICE T kachel_max(T a, T b) { return a < b ? b : a; 
 // By name: of 64-bit values compared by their lower halves, which is what a select between narrowed ones becomes, ptxas 13.0 may copy 16 bits.
 #define KACHEL_EXTREMUM(name, type, instruction) \
   KACHEL_DEVICE type name(type a, type b) { type y; asm(instruction " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
-KACHEL_EXTREMUM(kachel_min, int, "min.s32")
-KACHEL_EXTREMUM(kachel_max, int, "max.s32")
 KACHEL_EXTREMUM(kachel_min, u32, "min.u32")
 KACHEL_EXTREMUM(kachel_max, u32, "max.u32")
+#if __CUDA_ARCH__ >= 900
+// No instruction of its own: ptxas 13.0 loses the sign of negated operands where it makes one VIMNMX3 of two.
+#define KACHEL_SIGNED_EXTREMUM(name, order) \
+  KACHEL_DEVICE int name(int a, int b) { \
+    int y; \
+    asm("{ .reg .pred first; setp." order ".s32 first, %1, %2; selp.b32 %0, %1, %2, first; }" : "=r"(y) : "r"(a), "r"(b)); \
+    return y; \
+  }
+KACHEL_SIGNED_EXTREMUM(kachel_min, "lt")
+KACHEL_SIGNED_EXTREMUM(kachel_max, "gt")
+#else
+KACHEL_EXTREMUM(kachel_min, int, "min.s32")
+KACHEL_EXTREMUM(kachel_max, int, "max.s32")
+#endif
+// Orders of floats. ptxas 13.0 takes one that all numbers of an operand's range have for true of NaN, too: |x| >= 0. It
+// does not take the opposite of it for false, which NVRTC would turn into the order again.
+KACHEL_DEVICE bool kachel_less(float a, float b) {
+  u32 order;
+  asm("{ .reg .pred fails; setp.geu.f32 fails, %1, %2; selp.u32 %0, 0, 1, fails; }" : "=r"(order) : "f"(a), "f"(b));
+  return order != 0;
+}
+KACHEL_DEVICE bool kachel_at_most(float a, float b) {
+  u32 order;
+  asm("{ .reg .pred fails; setp.gtu.f32 fails, %1, %2; selp.u32 %0, 0, 1, fails; }" : "=r"(order) : "f"(a), "f"(b));
+  return order != 0;
+}
 template <class T> KACHEL_DEVICE T kachel_clamp(T x, T lo, T hi) { return kachel_min(kachel_max(x, lo), hi); }
 KACHEL_DEVICE float kachel_abs(float a) { return fabsf(a); }
 KACHEL_DEVICE int kachel_abs(int a) { return a < 0 ? (int)(0u - (u32)a) : a; }

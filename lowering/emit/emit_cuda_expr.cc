@@ -220,7 +220,16 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
   std::vector<std::string> args;
   for (const ExprRef& arg : e->args) args.push_back(text(arg, address && !ir::is_comparison(op) && op != Op::kSelect));
   const bool integral = !ir::is_float(e->args.back()->type) && e->args.back()->type != DType::Bool;
+  const bool of_floats = ir::is_float(e->args.back()->type);
   switch (op) {
+    case Op::kLt:
+    case Op::kGt:
+      if (of_floats) return fmt::format("kachel_less({}, {})", args[op == Op::kGt], args[op == Op::kLt]);
+      break;
+    case Op::kLe:
+    case Op::kGe:
+      if (of_floats) return fmt::format("kachel_at_most({}, {})", args[op == Op::kGe], args[op == Op::kLe]);
+      break;
     case Op::kSelect:
       if (const auto op = extremum(e)) return fmt::format("{}({}, {})", function(*op, false), args[1], args[2]);
       return fmt::format("({} ? {} : {})", args[0], args[1], args[2]);

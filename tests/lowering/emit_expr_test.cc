@@ -34,7 +34,20 @@ TEST_CASE("a select of the smaller or larger of two integers is written as an in
   CHECK(text(Op::kEq, a, b, a, b) == "((a_ == b_) ? a_ : b_)");
   // Of floats one of which is NaN, min gives the other.
   const ExprRef x = variable("x", DType::F32), y = variable("y", DType::F32);
-  CHECK(text(Op::kLt, x, y, x, y) == "((x_ < y_) ? x_ : y_)");
+  CHECK(text(Op::kLt, x, y, x, y) == "(kachel_less(x_, y_) ? x_ : y_)");
+}
+
+// ptxas 13.0 takes |x| >= 0 for true of NaN (cuda_prelude.cc).
+TEST_CASE("orders of floats are the opposites of what ptxas folds") {
+  LoopKernel kernel;
+  CudaExpressions expressions(kernel);
+  const ExprRef x = variable("x", DType::F32), y = variable("y", DType::F32);
+  const auto text = [&](Op op) { return expressions.text(ir::make_typed(op, {x, y}), false); };
+  CHECK(text(Op::kLt) == "kachel_less(x_, y_)");
+  CHECK(text(Op::kGt) == "kachel_less(y_, x_)");
+  CHECK(text(Op::kLe) == "kachel_at_most(x_, y_)");
+  CHECK(text(Op::kGe) == "kachel_at_most(y_, x_)");
+  CHECK(text(Op::kEq) == "(x_ == y_)");
 }
 
 }  // namespace

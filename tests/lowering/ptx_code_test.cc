@@ -40,6 +40,29 @@ TEST_CASE("what is found where code may be left out is not found behind it") {
   CHECK(code.sub(a, b).text != within);
 }
 
+TEST_CASE("orders of floats are the opposites of what ptxas folds") {
+  for (const auto& [order, fails] : {std::pair{"lt", "geu"}, {"le", "gtu"}, {"gt", "leu"}, {"ge", "ltu"}}) {
+    Code code;
+    const Value x = code.fresh(Class::kF32), holds = code.compare(order, "f32", x, Code::number(0));
+    use(&code, code.select(holds, whole(1), whole(0)));
+    CHECK(has(code.text(), std::string("setp.") + fails + ".f32"));
+    CHECK(has(code.text(), "not.pred"));
+  }
+}
+
+// ptxas 13.0 loses the sign of negated operands where it makes one instruction of two extrema (sm_90).
+TEST_CASE("nothing is subtracted from zero") {
+  Code code;
+  const Value a = code.fresh(Class::kB32);
+  use(&code, code.sub(whole(0), a));
+  use(&code, code.mul(code.add(a, whole(1)), whole(-1)));
+  use(&code, code.add(code.sub(whole(5), a), whole(-5)));
+  CHECK(!has(code.text(), "sub.s32"));
+  CHECK(!has(code.text(), "mul.lo"));
+  use(&code, code.add(code.sub(whole(5), a), whole(-4)));
+  CHECK(has(code.text(), ", 1, r0;"));
+}
+
 TEST_CASE("sums keep their constants apart") {
   Code code;
   const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32);

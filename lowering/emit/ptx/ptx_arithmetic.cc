@@ -77,6 +77,8 @@ Value Code::add(const Value& a, const Value& b) {
   if (b.constant) {
     const int64_t offset = wrapped(plus(left.offset, *b.constant), size);
     if (offset == 0) return left.base;
+    if (const auto known = differences_.find(left.base.text); known != differences_.end())
+      return sub(integer(plus(*known->second.first.constant, offset), size), known->second.second);
     const Value made = pure(a.kind, instruction, {left.base, integer(offset, size)});
     noted(made, sum_of(bits_of(a), bits_of(b), size));
     if (!versions_.count(left.base.text)) sums_.insert_or_assign(made.text, Sum{left.base, offset});
@@ -95,7 +97,11 @@ Value Code::sub(const Value& a, const Value& b) {
   const Sum left = split(a), right = split(b);
   if (!a.constant && (left.offset || right.offset))
     return add(sub(left.base, right.base), integer(plus(left.offset, times(right.offset, -1)), size));
-  return pure(a.kind, size == 64 ? "sub.s64" : "sub.s32", {a, b});
+  // Not 0 - b: ptxas 13.0 loses the sign of negated operands where it makes one VIMNMX3 of two extrema (sm_90 on).
+  if (a.is(0) && size == 32) return add(bits("xor", b, integer(-1, size)), integer(1, size));
+  const Value made = pure(a.kind, size == 64 ? "sub.s64" : "sub.s32", {a, b});
+  if (a.constant && !versions_.count(b.text)) differences_.insert_or_assign(made.text, std::pair{a, b});
+  return made;
 }
 
 Value Code::mul(const Value& a, const Value& b) {
@@ -106,6 +112,7 @@ Value Code::mul(const Value& a, const Value& b) {
   if (!b.constant) return noted(pure(a.kind, instruction, {a, b}), product_of(bits_of(a), bits_of(b), size));
   if (b.is(0)) return b;
   if (b.is(1)) return a;
+  if (b.is(-1)) return sub(integer(0, size), a);
   const Sum sum = split(a);
   if (sum.offset) return add(mul(sum.base, b), integer(times(sum.offset, *b.constant), size));
   const auto factor = static_cast<uint64_t>(*b.constant);
@@ -220,6 +227,13 @@ Value Code::compare(const char* op, const char* type, const Value& a, const Valu
                      ? holds(op, *a.constant, *b.constant)
                      : holds(op, static_cast<uint64_t>(*a.constant & mask), static_cast<uint64_t>(*b.constant & mask)));
   }
+  // ptxas 13.0 takes an order that all numbers of an operand's range have for true of NaN, too: |x| >= 0. It does not
+  // take the opposite of it for false.
+  constexpr std::pair<std::string_view, const char*> kOpposites[] = {
+      {"lt", "setp.geu.f32"}, {"le", "setp.gtu.f32"}, {"gt", "setp.leu.f32"}, {"ge", "setp.ltu.f32"}};
+  if (type == std::string_view("f32"))
+    for (const auto& [order, fails] : kOpposites)
+      if (op == order) return opposite(pure(Class::kPred, fails, {a, b}));
   return pure(Class::kPred, fmt::format("setp.{}.{}", op, type).c_str(), {a, b});
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace kachel::lowering::ptx {
@@ -139,7 +140,8 @@ class Code {
   std::vector<std::unordered_map<std::string, Value>> results_{1};  // by instruction and operands, a map a scope
   std::unordered_map<std::string, int> versions_;
   std::unordered_map<std::string, Sum> sums_;
-  std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
+  std::unordered_map<std::string, std::pair<Value, Value>> differences_;  // constants less a value
+  std::unordered_map<std::string, Value> narrow_;                         // of registers that a widening made
   std::unordered_map<std::string, Bits> bits_;
   std::unordered_map<std::string, std::string> guards_;  // of registers that are zero where this does not hold
   std::optional<Value> guard_;
