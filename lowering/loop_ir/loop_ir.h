@@ -230,8 +230,8 @@ struct LoopPipeline {
       ir::BufferRef full, empty;
       std::vector<ir::BufferRef> buffers;
       int64_t bytes = 0;  // of a stage, that come by kBulkCopy
-      // And those that come besides where `guard`, a name of Bool in `produce`, holds, and where it does not.
-      ir::VarRef guard;
+      // And those that come besides where `guard`, whose names are those of `produce`, holds, and where it does not.
+      ir::ExprRef guard;
       std::array<int64_t, 2> guarded_bytes = {0, 0};
       bool by_threads = false;  // the producer's threads fill some of it, by kCopyAsync
       bool stored = false;      // and not so, but by kStoreShifted

@@ -309,7 +309,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
       if (unnamed && !std::holds_alternative<ir::LetStmt>(producer->node)) {
         const ExprRef guard = let("guard", scalar(std::exchange(unnamed, nullptr)->condition, nullptr));
         for (LoopPipeline::Bulk::Ring& ring : node.bulk->rings)
-          if (ring.guarded_bytes[0] || ring.guarded_bytes[1]) ring.guard = guard->var;
+          if (ring.guarded_bytes[0] || ring.guarded_bytes[1]) ring.guard = guard;
       }
       const bool by_threads = pipeline.by_threads.count(producer) != 0;
       bulk_ = node.bulk && !by_threads ? &node : nullptr;

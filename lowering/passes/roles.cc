@@ -170,7 +170,7 @@ class Producer final : public Slice {
         };
         const int64_t holds = ring.guarded_bytes[0];
         const int64_t else_ = ring.guarded_bytes[planted(Planted::kGuardedBytes) ? 0 : 1];
-        loop.body.push_back(ring.guard ? LoopStmt{LoopIf{ir::make_var(ring.guard), {expect(holds)}, {expect(else_)}}}
+        loop.body.push_back(ring.guard ? LoopStmt{LoopIf{ring.guard, {expect(holds)}, {expect(else_)}}}
                                        : expect(0));
       }
     };
@@ -216,6 +216,7 @@ class Producer final : public Slice {
         if (moved && moved->operands[1].buffer.get() == registers)
           loop.body.push_back(loaded_for(node, load, plus(ir::make_var(node.ahead), int64(1))));
     }
+    for (const Ring& ring : bulk.rings) announce(ring.full.get());  // whose copies a condition has ruled out
     if (!planted(Planted::kCopiesNotAwaited)) copied();
     end_phase(bulk.producer, state, node.depth, &loop.body);
     // Pipelines within: of the same iteration, whose names may be known already.

@@ -104,6 +104,9 @@ class Simplifier {
     copy.begin = expr(node.begin);
     copy.end = expr(node.end);
     copy.produce = block(node.produce);
+    if (copy.bulk)
+      for (LoopPipeline::Bulk::Ring& ring : copy.bulk->rings)
+        if (ring.guard) ring.guard = expr(ring.guard);
     copy.consume = block(node.consume);
     out->push_back({std::move(copy)});
   }

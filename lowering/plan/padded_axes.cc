@@ -163,11 +163,11 @@ class Padder {
     }
     return out;
   }
-  // Of a tile's axis there is all or an element.
+  // Of an axis that grows there is all or an element.
   void whole(ir::TileRef* tile) {
     if (!made_.count(tile->buffer)) return;
-    for (AxisSpec& axis : tile->axes)
-      if (axis.kind == AxisSpec::Kind::kRange) axis = {};
+    for (size_t i = 0; i < tile->axes.size(); ++i)
+      if (tile->axes[i].kind == AxisSpec::Kind::kRange && grown(tile->buffer.get(), i)) tile->axes[i] = {};
   }
   void grow(const ir::Buffer& tile, size_t axis, size_t other, bool stores, ir::CopyStmt* copy) {
     ir::TileRef& tensor = stores ? copy->dst : copy->src;

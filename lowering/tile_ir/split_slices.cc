@@ -70,7 +70,7 @@ class Splitter {
   }
 
   // What a split cannot follow: reductions along the axis, elements whose matrix is a number, tiles that have the axis
-  // twice, bounds of it.
+  // twice, products with rows along it, bounds of it.
   void check(const ir::Stmt& stmt) {
     ir::for_each_expr(stmt, [this](const ExprRef& expr) {
       ir::visit(expr, [this](const ExprRef& node) {
@@ -88,6 +88,9 @@ class Splitter {
       for (const int number : seen) axes += is_wanted(number);
       if (axes > 1 || ir::bits(decl->buffer->type.dtype) < 8) refuse(*decl->buffer);
     }
+    if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
+      for (const ir::TileRef* tile : {&gemm->c, &gemm->a, &gemm->b})
+        if (takes_all(*tile)) refuse(*tile->buffer);
     if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
       const bool bounded =
           copy->dst.within_first || copy->src.within_first || copy->dst.buffer->packed || copy->src.buffer->packed;

@@ -52,6 +52,19 @@ TEST_CASE("what is skipped is not copied, and its stage expects no bytes") {
   CHECK(has(ahead, "phase_expect full"));
 }
 
+TEST_CASE("stages are expected without bytes where a condition is settled") {
+  // What lies outside of a tensor is 0.
+  const std::string body = kLeft + kRight + kSum + "}\n";
+  const std::string all = ahead_of(product("if there[-1] < 3 {\n" + body));
+  CHECK(has(all, "phase_expect 24576 full"));
+  CHECK(!has(all, "if "));
+  const std::string none = ahead_of(product("if there[-1] > 3 {\n" + body));
+  CAPTURE(none);
+  CHECK(has(none, "phase_wait empty"));
+  CHECK(has(none, "phase_expect full"));
+  CHECK(!has(none, "bulk_copy"));
+}
+
 TEST_CASE("copies behind the work of a branch are made ahead, too") {
   const Lowered result =
       product("if there[k] != 0 {\n" + kLeft + kRight + kSum + "c = C[j*64 +: 64, k*64 +: 64]\nacc += a @ c^T\n}\n");
