@@ -163,8 +163,13 @@ Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed
   const int size = width(a);
   // Amounts count as 64-bit numbers without a sign; the instruction's do as 32-bit ones, and saturate.
   Value by = amount;
+  if (by.constant && static_cast<uint64_t>(*by.constant) >= static_cast<uint64_t>(size)) {
+    // ptxas 13.0 takes one of a 64-bit number modulo 64.
+    if (left || !is_signed) return integer(0, size);
+    by = integer(size - 1, 32);
+  }
   if (by.kind == Class::kB64) by = narrowed(by.constant ? by : pure(Class::kB64, "min.u64", {by, integer(64, 64)}));
-  if (by.constant && static_cast<uint64_t>(*by.constant) < static_cast<uint64_t>(size)) {
+  if (by.constant) {
     const int64_t n = *by.constant;
     if (n == 0) return a;
     if (left) return mul(a, integer(static_cast<int64_t>(uint64_t{1} << n), size));
