@@ -61,8 +61,7 @@ class Emitter {
       line(1, "}} }}");
       producing_ = false;
     }
-    // What a neighbour still writes to this block's memory, or arrives at, is there.
-    if (clustered()) line(1, "kachel_cluster_barrier();");
+    if (clustered()) line(1, "kachel_cluster_end();");
     text_ += "}\n";
     if (expressions_.names_warp_group())
       text_.insert(names, fmt::format("  const int {} = {};\n", kWarpGroup,

@@ -116,6 +116,10 @@ KACHEL_BULK_COPY(kachel_bulk_copy_5d, 5, KACHEL_LIST(int x, int y, int z, int u,
 KACHEL_DEVICE void kachel_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
+// Of blocks that end: what they write to others' memory, or arrive at, is there, which a relaxed arrival does not wait for.
+KACHEL_DEVICE void kachel_cluster_end() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
 template <int kThreads> KACHEL_DEVICE void kachel_phase_tell(u64* b, u32 blocks) {
   const u32 block = threadIdx.x & (kThreads - 1);
   if (block < 8 && (blocks >> block & 1))

@@ -42,8 +42,10 @@ TEST_CASE("two blocks copy halves of what both read, and tell both when it is re
   CHECK(has(pair.loop_ir, "phases empty: 4 of 4 arrivals"));
   CHECK(has(pair.loop_ir, "phases full: 4 of 1 arrivals"));
   CHECK(has(pair.text, "__cluster_dims__(2, 1, 1)"));
-  // Neither begins before both have barriers, nor ends before the other.
-  const size_t first = pair.text.find("barrier.cluster.wait;"), last = pair.text.rfind("barrier.cluster.wait;");
+  // Neither begins before both have barriers, nor ends before what the other one does to it has been done.
+  const size_t first = pair.text.find("barrier.cluster.wait;"), last = pair.text.find("barrier.cluster.wait.acquire;");
+  CHECK(has(pair.text, "barrier.cluster.arrive.release;"));
+  CHECK(last != pair.text.npos);
   CHECK(first < pair.text.find(".multicast::cluster"));
   CHECK(last > pair.text.rfind("mbarrier.try_wait"));
 }

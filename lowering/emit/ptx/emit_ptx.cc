@@ -26,8 +26,9 @@ class Emitter {
       wait_for_previous();
       tiles_of_block();
     }
-    // What a neighbour still writes to this block's memory, or arrives at, is there.
-    if (clustered()) cluster_barrier();
+    // What this block still writes to a neighbour's memory, or arrives at, is there before that one ends: a relaxed
+    // arrival would not wait for it.
+    if (clustered()) cluster_barrier(".release", ".acquire");
     *missing = statements_.expressions().missing();
     return missing->empty() ? frame() : "";
   }
@@ -127,7 +128,7 @@ class Emitter {
       });
     statements_.when(code_.compare("eq", "s32", tid(), whole(0)), [&] { begin_phases(); });
     if (clustered())
-      cluster_barrier();
+      cluster_barrier(".relaxed", "");
     else
       code_.line("bar.sync 0;");
     wait_for_previous();
@@ -167,9 +168,9 @@ class Emitter {
     code_.line("griddepcontrol.launch_dependents;");
     code_.line("griddepcontrol.wait;");
   }
-  void cluster_barrier() {
-    code_.line("barrier.cluster.arrive.relaxed;");
-    code_.line("barrier.cluster.wait;");
+  void cluster_barrier(const char* arrival, const char* wait) {
+    code_.line("barrier.cluster.arrive{};", arrival);
+    code_.line("barrier.cluster.wait{};", wait);
   }
 
   void tiles_of_block() {
