@@ -66,17 +66,20 @@ TEST_CASE("numbers are shifted by less than their bits") {
   }
 }
 
-// ptxas 13.0 loses the sign of negated operands where it makes one instruction of two extrema (sm_90).
-TEST_CASE("nothing is subtracted from zero") {
+// ptxas 13.0 loses the sign of negated operands where it makes one instruction of two such (sm_90).
+TEST_CASE("no two signed extrema of registers meet") {
   Code code;
-  const Value a = code.fresh(Class::kB32);
-  use(&code, code.sub(whole(0), a));
-  use(&code, code.mul(code.add(a, whole(1)), whole(-1)));
-  use(&code, code.add(code.sub(whole(5), a), whole(-5)));
-  CHECK(!has(code.text(), "sub.s32"));
-  CHECK(!has(code.text(), "mul.lo"));
-  use(&code, code.add(code.sub(whole(5), a), whole(-4)));
-  CHECK(has(code.text(), ", 1, r0;"));
+  const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32);
+  use(&code, code.extremum(false, "s32", a, b));
+  CHECK(has(code.text(), "setp.gt.s32 p0, r0, r1;"));
+  CHECK(has(code.text(), "selp.b32"));
+  use(&code, code.extremum(true, "s32", a, whole(-3)));
+  CHECK(has(code.text(), "min.s32"));
+  const Value x = code.bits("and", a, whole(15)), y = code.bits("and", b, whole(15));
+  use(&code, code.extremum(false, "s32", x, y));
+  CHECK(has(code.text(), "max.u32"));
+  CHECK(!has(code.text(), "max.s32"));
+  CHECK(code.extremum(true, "s32", whole(-3), whole(2)).is(-3));
 }
 
 TEST_CASE("sums keep their constants apart") {

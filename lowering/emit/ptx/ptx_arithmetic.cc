@@ -77,8 +77,6 @@ Value Code::add(const Value& a, const Value& b) {
   if (b.constant) {
     const int64_t offset = wrapped(plus(left.offset, *b.constant), size);
     if (offset == 0) return left.base;
-    if (const auto known = differences_.find(left.base.text); known != differences_.end())
-      return sub(integer(plus(*known->second.first.constant, offset), size), known->second.second);
     const Value made = pure(a.kind, instruction, {left.base, integer(offset, size)});
     noted(made, sum_of(bits_of(a), bits_of(b), size));
     if (!versions_.count(left.base.text)) sums_.insert_or_assign(made.text, Sum{left.base, offset});
@@ -97,11 +95,7 @@ Value Code::sub(const Value& a, const Value& b) {
   const Sum left = split(a), right = split(b);
   if (!a.constant && (left.offset || right.offset))
     return add(sub(left.base, right.base), integer(plus(left.offset, times(right.offset, -1)), size));
-  // Not 0 - b: ptxas 13.0 loses the sign of negated operands where it makes one VIMNMX3 of two extrema (sm_90 on).
-  if (a.is(0) && size == 32) return add(bits("xor", b, integer(-1, size)), integer(1, size));
-  const Value made = pure(a.kind, size == 64 ? "sub.s64" : "sub.s32", {a, b});
-  if (a.constant && !versions_.count(b.text)) differences_.insert_or_assign(made.text, std::pair{a, b});
-  return made;
+  return pure(a.kind, size == 64 ? "sub.s64" : "sub.s32", {a, b});
 }
 
 Value Code::mul(const Value& a, const Value& b) {
@@ -112,7 +106,6 @@ Value Code::mul(const Value& a, const Value& b) {
   if (!b.constant) return noted(pure(a.kind, instruction, {a, b}), product_of(bits_of(a), bits_of(b), size));
   if (b.is(0)) return b;
   if (b.is(1)) return a;
-  if (b.is(-1)) return sub(integer(0, size), a);
   const Sum sum = split(a);
   if (sum.offset) return add(mul(sum.base, b), integer(times(sum.offset, *b.constant), size));
   const auto factor = static_cast<uint64_t>(*b.constant);
@@ -240,6 +233,16 @@ Value Code::compare(const char* op, const char* type, const Value& a, const Valu
     for (const auto& [order, fails] : kOpposites)
       if (op == order) return opposite(pure(Class::kPred, fails, {a, b}));
   return pure(Class::kPred, fmt::format("setp.{}.{}", op, type).c_str(), {a, b});
+}
+
+// ptxas 13.0 makes one VIMNMX3 of two signed extrema of registers (sm_90), and loses the sign of what is negated there.
+Value Code::extremum(bool minimum, const char* type, const Value& a, const Value& b) {
+  const bool is_signed = type[0] == 's';
+  if (a.constant && b.constant && is_signed) return (*a.constant < *b.constant) == minimum ? a : b;
+  const std::string name = minimum ? "min." : "max.";
+  if (type != std::string_view("s32") || a.constant || b.constant) return pure(a.kind, (name + type).c_str(), {a, b});
+  if (natural(a) && natural(b)) return pure(a.kind, (name + "u32").c_str(), {a, b});
+  return select(compare(minimum ? "lt" : "gt", type, a, b), a, b);
 }
 
 Value Code::select(const Value& condition, const Value& yes, const Value& no) {

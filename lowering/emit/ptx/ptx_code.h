@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace kachel::lowering::ptx {
@@ -59,6 +58,8 @@ class Code {
   Value opposite(const Value& a);
   // `type` is that of the operands, as "s32"; `op` as "lt".
   Value compare(const char* op, const char* type, const Value& a, const Value& b);
+  // Of integers, as "s32".
+  Value extremum(bool minimum, const char* type, const Value& a, const Value& b);
   Value select(const Value& condition, const Value& yes, const Value& no);
   Value in_register(const Value& value);  // of a literal
 
@@ -140,8 +141,7 @@ class Code {
   std::vector<std::unordered_map<std::string, Value>> results_{1};  // by instruction and operands, a map a scope
   std::unordered_map<std::string, int> versions_;
   std::unordered_map<std::string, Sum> sums_;
-  std::unordered_map<std::string, std::pair<Value, Value>> differences_;  // constants less a value
-  std::unordered_map<std::string, Value> narrow_;                         // of registers that a widening made
+  std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
   std::unordered_map<std::string, Bits> bits_;
   std::unordered_map<std::string, std::string> guards_;  // of registers that are zero where this does not hold
   std::optional<Value> guard_;

@@ -67,11 +67,9 @@ const char* instruction(Op op, bool approx) {
 Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
   const char* type = number_type(e->type);
   const Class kind = class_of_type(e->type);
-  const auto named = [&](const char* name, const std::vector<Value>& of) {
-    return code_.pure(kind, fmt::format("{}.{}", name, type).c_str(), of);
-  };
-  if (e->op == Op::kClamp) return named("min", {named("max", {args[0], args[1]}), args[2]});
   if (e->type == DType::F32) {
+    if (e->op == Op::kClamp)
+      return code_.pure(kind, "min.f32", {code_.pure(kind, "max.f32", {args[0], args[1]}), args[2]});
     if (!e->approx)
       if (const auto made = written_out(&code_, e->op, args)) return *made;
     if (e->op == Op::kExp)
@@ -85,13 +83,12 @@ Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
   }
   switch (e->op) {
     case Op::kMin:
-    case Op::kMax: {
-      if (args[0].constant && args[1].constant && ir::is_signed(e->type))
-        return (*args[0].constant < *args[1].constant) == (e->op == Op::kMin) ? args[0] : args[1];
-      return named(e->op == Op::kMin ? "min" : "max", args);
-    }
+    case Op::kMax:
+      return code_.extremum(e->op == Op::kMin, type, args[0], args[1]);
+    case Op::kClamp:
+      return code_.extremum(true, type, code_.extremum(false, type, args[0], args[1]), args[2]);
     case Op::kAbs:
-      return ir::is_signed(e->type) ? named("abs", args) : args[0];
+      return ir::is_signed(e->type) ? code_.pure(kind, fmt::format("abs.{}", type).c_str(), args) : args[0];
     case Op::kPopcount: {
       const Value count = code_.pure(Class::kB32, kind == Class::kB64 ? "popc.b64" : "popc.b32", args);
       return kind == Class::kB64 ? code_.widened(count, false) : count;
