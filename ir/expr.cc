@@ -150,6 +150,9 @@ bool is_reduction(const Expr& expr) {
 bool is_const(const ExprRef& expr) {
   return expr->kind <= ExprKind::kBool;
 }
+bool is_zero_constant(const ExprRef& expr) {
+  return is_int(expr, 0) || (expr->kind == ExprKind::kFloat && expr->float_value == 0);
+}
 bool is_int(const ExprRef& expr, int64_t value) {
   return expr->kind == ExprKind::kInt && expr->int_value == value;
 }

@@ -190,6 +190,7 @@ ExprRef make_scan(ReduceOp op, IterVar iter, ExprRef body, ExprRef index, bool i
 bool is_reduction(const Expr& expr);              // kReduce or kScan
 bool is_const(const ExprRef& expr);               // kInt, kFloat or kBool
 bool is_int(const ExprRef& expr, int64_t value);  // the integer constant `value`
+bool is_zero_constant(const ExprRef& expr);       // 0, of integers or floats
 // Equal structure, same variables and buffers; Loc is ignored.
 bool same(const ExprRef& a, const ExprRef& b);
 

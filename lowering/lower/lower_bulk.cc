@@ -17,8 +17,9 @@ using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
-// Whether nothing in the loop but products of warp groups reads the tiles, and from where they are.
+// Whether products of warp groups, and nothing else in the loop, read the tiles, and from where they are.
 bool TileLowering::of_products(const Pipeline& pipeline, const BufferSet& tiles) const {
+  bool any = false;
   for (const ir::Stmt& stmt : pipeline.loop->body) {
     if (std::find(pipeline.producers.begin(), pipeline.producers.end(), &stmt) != pipeline.producers.end()) continue;
     BufferSet used;
@@ -28,8 +29,9 @@ bool TileLowering::of_products(const Pipeline& pipeline, const BufferSet& tiles)
     if (!gemm) return false;
     const GemmChoice& choice = placements_.gemms.at(gemm);
     if (!choice.mma || !choice.group || (choice.a_in_registers && tiles.count(gemm->a.buffer.get()))) return false;
+    any = true;
   }
-  return true;
+  return any;
 }
 
 LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {

@@ -93,6 +93,8 @@ class Padder {
       refused_.insert(gemm->c.buffer.get());
       return;
     }
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    if (decl && decl->init && !ir::is_zero_constant(decl->init)) refused_.insert(decl->buffer.get());
     const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
     if (copy) {
       copies_.push_back(copy);

@@ -32,10 +32,6 @@ bool scales(const ir::ParallelStmt& region, const ir::Buffer* tile) {
   return false;
 }
 
-bool is_zero(const ExprRef& value) {
-  return ir::is_int(value, 0) || (value->kind == ExprKind::kFloat && value->float_value == 0);
-}
-
 class Parter {
  public:
   Parter(const ir::Kernel& kernel, const Target& target) : kernel_(kernel), target_(target) {}
@@ -82,7 +78,7 @@ class Parter {
     for (size_t i = 0; i < at; ++i) {
       const auto* decl = std::get_if<ir::DeclStmt>(&body[i].node);
       if (decl && decl->buffer.get() == sum)
-        zero = decl->init && is_zero(decl->init);
+        zero = decl->init && ir::is_zero_constant(decl->init);
       else if (uses_of(sum, {body[i]}))
         return false;
     }
