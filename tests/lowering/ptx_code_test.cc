@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "lowering/emit/ptx/ptx_code.h"
+#include "lowering/emit/ptx/ptx_division.h"
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering::ptx {
@@ -137,6 +138,31 @@ TEST_CASE("shifts by the width and more") {
   CHECK(has(code.text(), "min.u64 d1, d0, 64;"));
   CHECK(code.shift(whole(-8), whole(1), false, true).is(-4));
   CHECK(code.shift(whole(-8), whole(1), false, false).is(0x7ffffffc));
+}
+
+TEST_CASE("a division by a constant is a multiplication") {
+  uint32_t random = 1;
+  for (const uint32_t divisor : {2u, 3u, 5u, 7u, 9u, 17u, 24u, 100u, 641u, 6700417u, 0x7fffffffu}) {
+    for (const uint32_t most : {divisor, 255u, 65535u, 0x7fffffffu, 0xffffffffu}) {
+      const auto by = multiplier(divisor, most);
+      if (most <= 0x7fffffff) REQUIRE(by.has_value());
+      const auto check = [&](uint32_t x) {
+        if (by && x <= most)
+          REQUIRE_MESSAGE((uint64_t{x} * by->factor >> 32 >> by->shift) == x / divisor, x << " / " << divisor);
+      };
+      for (uint32_t x = 0; x < 2000; ++x) check(x), check(most - x), check(x * divisor), check(x * divisor - 1);
+      for (int i = 0; i < 20000; ++i) check(random = random * 1664525 + 1013904223);
+    }
+  }
+  CHECK(!multiplier(7, 0xffffffffu));  // 33 bits
+  Code code;
+  const Value a = code.fresh(Class::kB32);
+  const auto third = divided(&code, a, 1000, 3);
+  REQUIRE(third.has_value());
+  use(&code, *third);
+  CHECK(has(code.text(), "mul.hi.u32 r1, r0, 1431655766;"));
+  CHECK(code.bits_of(*third).most <= 334);
+  CHECK(!divided(&code, code.fresh(Class::kB64), ~uint64_t{0}, 3));
 }
 
 TEST_CASE("results that nobody asks for are left out, with what they alone are made of") {

@@ -235,6 +235,12 @@ Value Code::compare(const char* op, const char* type, const Value& a, const Valu
   return pure(Class::kPred, fmt::format("setp.{}.{}", op, type).c_str(), {a, b});
 }
 
+// ptxas 13.0 takes the result of its instruction for positive; that of the least number is not.
+Value Code::magnitude(const Value& a) {
+  const Value sign = shift(a, integer(width(a) - 1, 32), false, true);
+  return sign.is(0) ? a : sub(bits("xor", a, sign), sign);
+}
+
 // ptxas 13.0 makes one VIMNMX3 of two signed extrema of registers (sm_90), and loses the sign of what is negated there.
 Value Code::extremum(bool minimum, const char* type, const Value& a, const Value& b) {
   const bool is_signed = type[0] == 's';

@@ -1,6 +1,7 @@
 // Conversions between types, and quotients of integers.
 #include <bit>
 
+#include "lowering/emit/ptx/ptx_division.h"
 #include "lowering/emit/ptx/ptx_expr.h"
 #include "lowering/machine/machine.h"
 
@@ -77,6 +78,16 @@ Value Expressions::quotient(const ExprRef& e, const Value& a, const Value& b, bo
       return rest ? code_.bits("and", a, Code::integer(*b.constant - 1, bits))
                   : code_.shift(a, Code::integer(std::countr_zero(divisor), 32), false, false);
     }
+    const int64_t ends = kernel_.ranges.of(e->args[0]).hi;
+    const uint64_t most = std::min(code_.bits_of(a).most, ends < 0 ? ~uint64_t{0} : static_cast<uint64_t>(ends));
+    if (natural)
+      if (const auto made = divided(&code_, a, most, divisor)) {
+        if (!rest) return *made;
+        // Not parted into a sum, whose base would be below 0.
+        const Value left = code_.pure(a.kind, bits == 64 ? "sub.s64" : "sub.s32", {a, code_.mul(*made, b)});
+        code_.at_most(left, divisor - 1);
+        return left;
+      }
   }
   const std::string name = fmt::format("{}.{}{}", rest ? "rem" : "div", natural ? 'u' : 's', bits);
   Value made = code_.pure(a.kind, name.c_str(), {a, b});

@@ -88,7 +88,7 @@ Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
     case Op::kClamp:
       return code_.extremum(true, type, code_.extremum(false, type, args[0], args[1]), args[2]);
     case Op::kAbs:
-      return ir::is_signed(e->type) ? code_.pure(kind, fmt::format("abs.{}", type).c_str(), args) : args[0];
+      return ir::is_signed(e->type) ? code_.magnitude(args[0]) : args[0];
     case Op::kPopcount: {
       const Value count = code_.pure(Class::kB32, kind == Class::kB64 ? "popc.b64" : "popc.b32", args);
       return kind == Class::kB64 ? code_.widened(count, false) : count;
