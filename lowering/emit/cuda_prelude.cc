@@ -110,16 +110,14 @@ KACHEL_EXTREMUM(kachel_max, int, "max.s32")
 #endif
 // Orders of floats. ptxas 13.0 takes one that all numbers of an operand's range have for true of NaN, too: |x| >= 0. It
 // does not take the opposite of it for false, which NVRTC would turn into the order again.
-KACHEL_DEVICE bool kachel_less(float a, float b) {
-  u32 order;
-  asm("{ .reg .pred fails; setp.geu.f32 fails, %1, %2; selp.u32 %0, 0, 1, fails; }" : "=r"(order) : "f"(a), "f"(b));
-  return order != 0;
-}
-KACHEL_DEVICE bool kachel_at_most(float a, float b) {
-  u32 order;
-  asm("{ .reg .pred fails; setp.gtu.f32 fails, %1, %2; selp.u32 %0, 0, 1, fails; }" : "=r"(order) : "f"(a), "f"(b));
-  return order != 0;
-}
+#define KACHEL_ORDER(name, fails) \
+  KACHEL_DEVICE bool name(float a, float b) { \
+    u32 order; \
+    asm("{ .reg .pred no; setp." fails ".f32 no, %1, %2; selp.u32 %0, 0, 1, no; }" : "=r"(order) : "f"(a), "f"(b)); \
+    return order != 0; \
+  }
+KACHEL_ORDER(kachel_less, "geu")
+KACHEL_ORDER(kachel_at_most, "gtu")
 template <class T> KACHEL_DEVICE T kachel_clamp(T x, T lo, T hi) { return kachel_min(kachel_max(x, lo), hi); }
 KACHEL_DEVICE float kachel_abs(float a) { return fabsf(a); }
 // No instruction of its own, which NVVM would find again: ptxas 13.0 takes the result for positive; that of the least number is not.

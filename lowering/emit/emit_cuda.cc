@@ -6,6 +6,7 @@
 
 #include "lowering/emit/cuda_helpers.h"
 #include "lowering/emit/emit_cuda_intrinsic.h"
+#include "lowering/loop_ir/loop_build.h"
 #include "lowering/machine/machine.h"
 #include "lowering/passes/memory_plan.h"
 
@@ -233,10 +234,13 @@ class Emitter {
     line(depth, "}}");
   }
   void statement(const LoopThreads& threads, int depth) {
-    const size_t begin = text_.size();
     thread_loop(threads, depth);
-    if (std::string_view(text_).substr(begin).find("kachel_atomic_add_bf16") != std::string_view::npos)
-      line(depth, "kachel_converge();");
+    bool swaps = false;  // in a loop of compare-and-swap, see the prelude
+    for_each_statement(threads.body, [&](const LoopStmt& stmt) {
+      const auto* atomic = std::get_if<LoopAtomic>(&stmt.node);
+      swaps |= atomic && atomic->buffer->type.dtype == DType::BF16;
+    });
+    if (swaps) line(depth, "kachel_converge();");
   }
   void thread_loop(const LoopThreads& threads, int depth) {
     const int64_t rounds = (threads.extent + sharers() - 1) / sharers();

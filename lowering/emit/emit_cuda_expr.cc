@@ -219,8 +219,8 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
   const Op op = e->op;
   std::vector<std::string> args;
   for (const ExprRef& arg : e->args) args.push_back(text(arg, address && !ir::is_comparison(op) && op != Op::kSelect));
-  const bool integral = !ir::is_float(e->args.back()->type) && e->args.back()->type != DType::Bool;
   const bool of_floats = ir::is_float(e->args.back()->type);
+  const bool integral = !of_floats && e->args.back()->type != DType::Bool;
   switch (op) {
     case Op::kLt:
     case Op::kGt:

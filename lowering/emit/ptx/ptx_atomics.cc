@@ -1,6 +1,5 @@
 // Combining with memory. A float's extremum is one of integers: floats without a sign are in the order of their bits,
-// those with one in the opposite order. No loop of compare-and-swap, see
-// kachel_converge() in cuda_prelude.cc.
+// those with one in the opposite order. No loop of compare-and-swap, see kachel_converge() in cuda_prelude.cc.
 #include "lowering/emit/ptx/ptx_statements.h"
 
 namespace kachel::lowering::ptx {

@@ -58,8 +58,8 @@ class Code {
   Value opposite(const Value& a);
   // `type` is that of the operands, as "s32"; `op` as "lt".
   Value compare(const char* op, const char* type, const Value& a, const Value& b);
-  // Of integers, as "s32".
-  Value magnitude(const Value& a);
+  // Of integers; `type` as in compare().
+  Value magnitude(const Value& a);  // of one with a sign
   Value extremum(bool minimum, const char* type, const Value& a, const Value& b);
   Value select(const Value& condition, const Value& yes, const Value& no);
   Value in_register(const Value& value);  // of a literal
