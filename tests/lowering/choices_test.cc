@@ -310,6 +310,26 @@ grid s < ceildiv(S, 4), h < H
   CHECK(has(notes(turned, "let z = x[0, 1] X[s*4, h, 0 +: 4] = y"), "layout [4, 128]"));
 }
 
+TEST_CASE("what waits to be written is in registers where these have room for it, else in local memory") {
+  const auto loops = [](int threads) {
+    Request request{R"(tile 1
+kernel k(X: f32[64, 100], Y: out f32[64, 100])
+{
+  shared t: f32[64, 100]
+  t = X[:, :]
+  parallel i < 64, j < 99 { t[i, j + 1] = t[i / 2, j] }
+  Y[:, :] = t
+}
+)"};
+    request.target.threads = threads;
+    return lowered(request).loop_ir;
+  };
+  CHECK(has(loops(256), "registers pending: f32[25]"));
+  CHECK(has(loops(256), "threads e < 6336, slot r unroll {"));
+  CHECK(has(loops(32), "registers pending: f32[198]"));
+  CHECK(!has(loops(32), "slot r unroll {"));
+}
+
 TEST_CASE("pairs of neighbours are used where they are held") {
   auto notes = [](const std::string& first, const std::string& second, int64_t width, uint64_t facts = ~uint64_t{0}) {
     return lowered({fmt::format(R"(tile 1
