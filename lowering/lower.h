@@ -48,6 +48,8 @@ struct Fact {
     kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
     kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that
                   // axis are multiples of `bytes`
+    kRows,        // its last axis, whose extent is fixed, and the one before lie as one row, whose length is a multiple
+                  // of `bytes` where that axis's is not; so are the address and the other strides
   } kind;
   int param = -1;
   int bytes = 0;

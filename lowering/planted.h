@@ -101,6 +101,7 @@ enum class Planted {
   kTurnNotPassed,         // a warp group does not tell the next one that it has issued its products
   kTurnNotTaken,          // nor does the next one wait
   kSameHalf,              // an operand is made where the products before still read
+  kJoinedEnd,             // what lies outside of a tensor with short rows is read
   kDirectPlace,           // a tensor is read at the place in its tile
   kWindowEnd,             // a window's last element is left out
   kStridedPart,           // of elements that are loaded together it is the first one that is used

@@ -103,11 +103,15 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     const bool converts = to->type.dtype != from->type.dtype;
     if ((converts || pad) && runs_ahead_) return false;
     const int64_t bytes = std::max(ir::bits(to->type.dtype), ir::bits(from->type.dtype)) / 8;
-    const int64_t width = std::min(vector_width(dst), vector_width(src));
+    const int64_t apart = std::min(vector_width(dst), vector_width(src));
+    const int64_t width = std::max(apart, std::min(joined_width(dst), joined_width(src)));
+    const auto at = [&](const Slice& side, const Site& site, ExprRef* guard) {
+      return width > apart ? joined_at(side, site, guard) : vector_at(side, site, guard);
+    };
     if (width * bytes < 4 || width < (converts ? 2 : 1)) return false;
     auto one = [&](const Site& site) {
       ExprRef from_guard, to_guard;
-      ExprRef from_at = vector_at(src, site, &from_guard), to_at = vector_at(dst, site, &to_guard);
+      ExprRef from_at = at(src, site, &from_guard), to_at = at(dst, site, &to_guard);
       if (planted(Planted::kVectorGuard)) from_guard = nullptr;
       if (planted(Planted::kNoZeroFill)) to_guard = both(to_guard, std::exchange(from_guard, nullptr));
       // What lies outside of the source is zero; what lies outside of the destination is not written.
@@ -126,7 +130,12 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
       if (!site.owner) return one(site);
       emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});
     };
-    each_in(FragmentLayout::blocked(shape, width, copiers_), {"row", "column"}, width, owned, options);
+    std::vector<int64_t> walked = shape;
+    if (width > apart) {
+      walked.pop_back();
+      walked.back() *= shape.back();
+    }
+    each_in(FragmentLayout::blocked(walked, width, copiers_), {"row", "column"}, width, owned, options);
     return true;
   }
 

@@ -173,6 +173,10 @@ class TileLowering {
   // Index and guard of the vector that begins at the site.
   ir::ExprRef vector_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
 
+  // lower_joined.cc
+  int64_t joined_width(const Slice& slice) const;
+  ir::ExprRef joined_at(const Slice& slice, const Site& site, ir::ExprRef* guard);
+
   // lower_bulk.cc
   LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
   bool of_products(const Pipeline& pipeline, const BufferSet& tiles) const;

@@ -6,6 +6,7 @@
 #include "lowering/plan/layout.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -14,6 +15,11 @@ namespace {
 size_t own_axes(const Space::Use& use, size_t own) {
   return static_cast<size_t>(
       std::count_if(use.axes.begin(), use.axes.end(), [own](size_t axis) { return axis < own; }));
+}
+
+bool uses(const Space& space, const ir::Buffer& fragment) {
+  return std::any_of(space.uses.begin(), space.uses.end(),
+                     [&](const Space::Use& use) { return use.buffer.get() == &fragment; });
 }
 
 int64_t largest_divisor(int64_t number, int64_t most) {
@@ -144,7 +150,8 @@ FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std
   return FragmentLayout(shape, std::move(axes), threads);
 }
 
-int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed) {
+int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
+                    int64_t threads) {
   const int64_t copied = accessed(&fragment, kVectorBytes);
   int64_t vector = copied;
   for (const Space& space : spaces) {
@@ -160,6 +167,11 @@ int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces
   }
   vector = std::max<int64_t>(vector, 1);
   while (fragment.shape.back()->int_value % vector) vector /= 2;
+  // What is added up is better off in few warps.
+  const bool reduced = std::any_of(spaces.begin(), spaces.end(),
+                                   [&](const Space& space) { return space.reduction && uses(space, fragment); });
+  const int64_t word = std::max<int64_t>(accessed(&fragment, kWordBytes), 1);
+  while (!reduced && vector > word && elements_of(fragment) / vector < threads) vector /= 2;
   return std::max<int64_t>(vector, 1);
 }
 

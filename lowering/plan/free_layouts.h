@@ -25,8 +25,10 @@ inline constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
 // there are none.
 using Accessed = std::function<int64_t(const ir::Buffer* fragment, int64_t most_bytes)>;
 // Neighbours along its last axis that a thread holds, for wide accesses. A fragment that is only computed, from memory
-// mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in.
-int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed);
+// mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in. Where
+// nothing is added up, as few as leave no thread without, and no less than a word.
+int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
+                    int64_t threads);
 
 // The axis of a fragment along which a prefix reduction runs, if one does.
 std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);

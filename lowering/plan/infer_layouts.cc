@@ -317,7 +317,7 @@ class Inference {
     const auto by = [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); };
     if (const auto axis = scanned_axis(*fragment, spaces_))
       return scanned_layout(*fragment, *axis, spaces_, by, threads_);
-    return FragmentLayout::blocked(tile_shape(fragment), free_vector(*fragment, spaces_, by), threads_);
+    return FragmentLayout::blocked(tile_shape(fragment), free_vector(*fragment, spaces_, by, threads_), threads_);
   }
 
   // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not

@@ -274,10 +274,10 @@ int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferR
   return widest;
 }
 
-bool has_unit_stride(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor) {
+bool has_fact(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor, Fact::Kind kind) {
   const std::vector<Fact> facts = facts_of(kernel);
   for (size_t i = 0; i < facts.size(); ++i)
-    if (facts[i].kind == Fact::Kind::kUnitStride && fact_mask >> i & 1 &&
+    if (facts[i].kind == kind && fact_mask >> i & 1 &&
         kernel.params[static_cast<size_t>(facts[i].param)].tensor == tensor)
       return true;
   return false;

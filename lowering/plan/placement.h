@@ -96,6 +96,6 @@ ir::DType storage_type(ir::DType type);
 // The widest access, in bytes, that the facts allow to a tensor parameter; the size of an element if they say nothing.
 int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor);
 // Whether the facts say that neighbours along its last axis are neighbours in memory.
-bool has_unit_stride(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor);
+bool has_fact(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor, Fact::Kind kind);
 
 }  // namespace kachel::lowering

@@ -72,7 +72,7 @@ bool suits_async(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Range
 bool suits_registers(const ir::Kernel& kernel, const ir::CopyStmt& copy, uint64_t fact_mask) {
   const ir::BufferRef& to = copy.dst.buffer;
   return !cut_within(copy.src) && tile_shape(to).back() * ir::bits(to->type.dtype) / 8 % 16 == 0 &&
-         has_unit_stride(kernel, fact_mask, copy.src.buffer);
+         has_fact(kernel, fact_mask, copy.src.buffer, Fact::Kind::kUnitStride);
 }
 
 bool encloses(const ir::Block& body, const ir::ForStmt* inner) {

@@ -70,6 +70,7 @@ uint64_t Prepared::facts() const {
     if (facts[i].kind == Fact::Kind::kUnitStride)
       holds = arguments_[static_cast<size_t>(facts[i].param)].tensor.strides.back() == 1;
     if (facts[i].kind == Fact::Kind::kVector || facts[i].kind == Fact::Kind::kTransposed) holds = row_fact(facts[i]);
+    if (facts[i].kind == Fact::Kind::kRows) holds = joined_fact(facts[i]);
     if (holds) mask |= uint64_t{1} << i;
   }
   return mask & test_.fact_mask;
@@ -90,6 +91,19 @@ bool Prepared::row_fact(const Fact& fact) const {
     if (tensor.shape[axis] > 1 && (tensor.strides[axis] * bits % wanted || (!tensor.strides[axis] && wanted > 64)))
       return false;
   return true;
+}
+
+// The tensor with one axis in place of its last two has rows of whole vectors, and was not such a one before.
+bool Prepared::joined_fact(const Fact& fact) const {
+  const auto index = static_cast<size_t>(fact.param);
+  const ir::HostTensor& tensor = arguments_[index].tensor;
+  const int64_t bits = ir::bits(test_.args[index].tensor.type), wanted = fact.bytes * 8, last = tensor.shape.back();
+  if (tensor.strides.back() != 1 || tensor.strides.end()[-2] != last || last * bits % wanted == 0) return false;
+  if (std::count(tensor.shape.begin(), tensor.shape.end(), 0)) return false;
+  if (test_.args[index].tensor.misalignment * std::max<int64_t>(bits, 8) % wanted) return false;
+  for (size_t axis = 0; axis + 2 < tensor.shape.size(); ++axis)
+    if (tensor.shape[axis] > 1 && (tensor.strides[axis] == 0 || tensor.strides[axis] * bits % wanted)) return false;
+  return tensor.shape.end()[-2] * last * bits % wanted == 0;
 }
 
 uint32_t Prepared::blocks(int64_t tiles) const {

@@ -19,4 +19,17 @@ grid h < 10
 }
 )";
 
+// Rows of three elements, the last tile of which is not full.
+inline constexpr const char* kJoinedRows = R"(tile 1
+kernel joined(X: f16[80, 3], Y: out f32[80])
+grid h < 2
+{
+  shared x: f16[64, 3]
+  fragment y: f32[64]
+  x = X[h*64 +: 64, :]
+  parallel i < 64 { y[i] = x[i, 0] + 2 * x[i, 1] + 3 * x[i, 2] }
+  Y[h*64 +: 64] = y
+}
+)";
+
 }  // namespace kachel::lowering

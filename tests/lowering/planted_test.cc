@@ -138,6 +138,7 @@ constexpr Row kRows[] = {
     {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
     {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
+    {Planted::kJoinedEnd, "rows of few elements have no end", OnCpu::kNotThere},
     {Planted::kDirectPlace, "a tensor is read at a tile's place", OnCpu::kNotThere},
     {Planted::kWindowEnd, "a window without its last element", OnCpu::kNotThere},
     {Planted::kStridedPart, "an element read for its neighbour", OnCpu::kNotThere},
@@ -216,6 +217,7 @@ class Suite {
     conformance::Wishes whole;
     whole.aligned = {"X", "R"};
     add_program("windows", kWindows, 24, whole);
+    add_program("joined", kJoinedRows, 24, whole);
     conformance::Wishes block;
     block.threads = 128;
     add_program("scans", kScans, 24, block);

@@ -15,12 +15,12 @@ int count(const std::string& text, const std::string& part) {
 
 // The largest of 3 x 3 at every second place, of rows that are filled up with the type's least number.
 std::string pooled(const std::string& window) {
-  return loops_of("X: bf16[H, W, C], Y: out bf16[oh, ow, C]", R"(grid h < oh, w < ceildiv(ow, 8)
+  return loops_of("X: bf16[H, W, C], Y: out bf16[oh, ow, C]", R"(grid h < oh, w < ceildiv(ow, 16)
 {
-  fragment t: f32[3, 17, 64], y: f32[8, 64]
-  t = X[2*h - 1 +: 3, 16*w - 1 +: 17, 0 +: 64] pad -inf
-  parallel i < 8, j < 64 { y[i, j] = )" + window + R"( }
-  Y[h, 8*w +: 8, 0 +: 64] = y
+  fragment t: f32[3, 33, 64], y: f32[16, 64]
+  t = X[2*h - 1 +: 3, 32*w - 1 +: 33, 0 +: 64] pad -inf
+  parallel i < 16, j < 64 { y[i, j] = )" + window + R"( }
+  Y[h, 16*w +: 16, 0 +: 64] = y
 }
 )");
 }

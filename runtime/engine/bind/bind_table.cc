@@ -77,6 +77,7 @@ void BindTable::fill(const KernelModel& model) {
       if (entry.param != fact.param) continue;
       if (fact.kind == lowering::Fact::Kind::kUnitStride) entry.unit_stride = bit;
       if (fact.kind == lowering::Fact::Kind::kTransposed) entry.transposed = bit;
+      if (fact.kind == lowering::Fact::Kind::kRows) entry.rows = bit;
       if (fact.kind == lowering::Fact::Kind::kVector)
         for (int wider = std::countr_zero(static_cast<unsigned>(fact.bytes)); wider < 5; ++wider)
           entry.vector[wider - 2] |= bit;

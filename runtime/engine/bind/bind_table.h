@@ -17,7 +17,7 @@ struct alignas(64) TensorEntry {
   static constexpr uint8_t kCheck = 128;  // of an axis: an earlier one has bound its dimension
 
   // Masks of the facts of each kind, kVector by log2 of its bytes less 2. What holds for many bytes holds for fewer.
-  uint64_t unit_stride = 0, vector[3] = {}, transposed = 0;
+  uint64_t unit_stride = 0, vector[3] = {}, transposed = 0, rows = 0;
   uint8_t param = 0, rank = 0;
   int8_t symbol = -1;
   uint8_t axes[kMaxRank] = {};       // dimensions; BoundArguments::kNoDim where it is a program that gives the extent

@@ -38,6 +38,8 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     const int bytes = std::countr_zero(divisors) - 3;  // their logarithm
     if (unit && bytes >= 2) mask |= facts.vector[bytes - 2];
     if (transposed && bytes == 4) mask |= facts.transposed;
+    const auto address = reinterpret_cast<uintptr_t>(tensor.data);
+    if (facts.rows && has_joined_rows(facts.rank, tensor.shape, tensor.strides, address, bits)) mask |= facts.rows;
   }
   return narrow ? mask | model.table.index32_fact : mask;
 }
@@ -59,6 +61,9 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
         break;
       case lowering::Fact::Kind::kTransposed:
         text += fmt::format("{}-byte columns of `{}`", model.facts[i].bytes, model.params[model.facts[i].param].name);
+        break;
+      case lowering::Fact::Kind::kRows:
+        text += fmt::format("joined rows of `{}`", model.params[model.facts[i].param].name);
         break;
     }
   }
