@@ -1,35 +1,23 @@
 // The facts that the passes ask for: narrow index arithmetic (lower_access.cc), constant unit strides, and how wide an
 // access may be (lower_copy.cc); views of tensors whose rows are columns (transposed_views.cc).
-#include "ir/visit.h"
 #include "lowering/lower.h"
 
 namespace kachel::lowering {
-namespace {
-
-// No dimension's: the same before and after constants have their values.
-bool is_fixed(const ir::ExprRef& extent) {
-  bool fixed = true;
-  ir::visit(extent, [&](const ir::ExprRef& node) {
-    fixed &= node->kind != ir::ExprKind::kVar || node->var->kind == ir::VarKind::kConst;
-  });
-  return fixed;
-}
-
-}  // namespace
 
 std::vector<Fact> facts_of(const ir::Kernel& kernel) {
   constexpr size_t kMost = 64;
   std::vector<Fact> facts = {{Fact::Kind::kIndex32, -1}};
-  for (size_t i = 0; i < kernel.params.size() && facts.size() + 6 <= kMost; ++i) {
+  for (size_t i = 0; i < kernel.params.size() && facts.size() + 5 <= kMost; ++i) {
     if (!kernel.params[i].tensor) continue;
     facts.push_back({Fact::Kind::kUnitStride, static_cast<int>(i)});
     for (int bytes : {16, 8, 4}) facts.push_back({Fact::Kind::kVector, static_cast<int>(i), bytes});
     const ir::Buffer& tensor = *kernel.params[i].tensor;
     if (tensor.direction == ir::Direction::kIn && tensor.shape.size() >= 2)
       facts.push_back({Fact::Kind::kTransposed, static_cast<int>(i), 16});
-    if (tensor.shape.size() >= 2 && is_fixed(tensor.shape.back()))
-      facts.push_back({Fact::Kind::kRows, static_cast<int>(i), 16});
   }
+  for (size_t i = 0; i < kernel.params.size() && facts.size() < kMost; ++i)
+    if (kernel.params[i].tensor && kernel.params[i].tensor->shape.size() >= 2)
+      facts.push_back({Fact::Kind::kRows, static_cast<int>(i), 16});
   return facts;
 }
 

@@ -48,12 +48,13 @@ struct Fact {
     kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
     kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that
                   // axis are multiples of `bytes`
-    kRows,        // its last axis, whose extent is fixed, and the one before lie as one row, whose length is a multiple
-                  // of `bytes` where that axis's is not; so are the address and the other strides
+    kRows,        // its last axis, of kMostJoinedBytes at most, and the one before lie as one row, whose length is a
+                  // multiple of `bytes` where that axis's is not; so are the address and the other strides
   } kind;
   int param = -1;
   int bytes = 0;
 };
+inline constexpr int64_t kMostJoinedBytes = 64;
 // Fixed per program, at most 64; bit i of a mask is fact i. Looks at the signature only.
 std::vector<Fact> facts_of(const ir::Kernel& kernel);
 

@@ -99,6 +99,7 @@ bool Prepared::joined_fact(const Fact& fact) const {
   const ir::HostTensor& tensor = arguments_[index].tensor;
   const int64_t bits = ir::bits(test_.args[index].tensor.type), wanted = fact.bytes * 8, last = tensor.shape.back();
   if (tensor.strides.back() != 1 || tensor.strides.end()[-2] != last || last * bits % wanted == 0) return false;
+  if (last * bits > lowering::kMostJoinedBytes * 8) return false;
   if (std::count(tensor.shape.begin(), tensor.shape.end(), 0)) return false;
   if (test_.args[index].tensor.misalignment * std::max<int64_t>(bits, 8) % wanted) return false;
   for (size_t axis = 0; axis + 2 < tensor.shape.size(); ++axis)

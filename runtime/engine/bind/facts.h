@@ -1,5 +1,6 @@
 // Which of the facts that a program's passes ask for hold for given arguments.
 #pragma once
+#include "lowering/lower.h"
 #include "runtime/engine/bind/argument_binder.h"
 
 namespace kachel::runtime {
@@ -12,14 +13,15 @@ inline bool is_transposed(int rank, const int64_t* shape, const int64_t* strides
   return rank >= 2 && strides[rank - 2] == 1 && strides[rank - 1] != 1 && shape[rank - 1] > 1 && shape[rank - 2] > 1;
 }
 
-// Whether the last two axes lie as one row of whole 16 bytes, which the last one alone is not.
+// Whether the last two axes lie as one row of whole 16 bytes, which the last one alone, a short one, is not.
 inline bool has_joined_rows(int rank, const int64_t* shape, const int64_t* strides, uint64_t address, int bits) {
   const int last = rank - 1;
   if (strides[last] != 1 || strides[last - 1] != shape[last]) return false;
   uint64_t divisors = address * 8 | static_cast<uint64_t>(shape[last - 1] * shape[last] * bits);
   for (int axis = 0; axis < last - 1; ++axis)
     if (shape[axis] > 1) divisors |= strides[axis] ? static_cast<uint64_t>(strides[axis] * bits) : 64;
-  return divisors % 128 == 0 && shape[last] * bits % 128 != 0;
+  const int64_t row = shape[last] * bits;
+  return divisors % 128 == 0 && row % 128 != 0 && row <= 8 * lowering::kMostJoinedBytes;
 }
 
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments);
