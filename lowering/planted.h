@@ -102,6 +102,7 @@ enum class Planted {
   kTurnNotTaken,          // nor does the next one wait
   kSameHalf,              // an operand is made where the products before still read
   kJoinedEnd,             // what lies outside of a tensor with short rows is read
+  kWideGroup,             // neighbours of calculated places are loaded together where they are none
   kDirectPlace,           // a tensor is read at the place in its tile
   kWindowEnd,             // a window's last element is left out
   kStridedPart,           // of elements that are loaded together it is the first one that is used

@@ -6,6 +6,7 @@
 
 #include "ir/parallel.h"
 #include "ir/tunable_role.h"
+#include "lowering/loop_ir/index_groups.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
@@ -123,11 +124,12 @@ bool TileLowering::note_index(const ExprRef& index, bool in_groups, const ReadsO
     });
   }
   for (const size_t axis : region.indexes.axes_of(at)) {
-    const auto known = std::find(read->axes.begin(), read->axes.end(), axis);
-    if (known == read->axes.end()) {
-      read->axes.push_back(axis);
-      read->groups.push_back(group);
-    } else if (group > 1 || read->groups[static_cast<size_t>(known - read->axes.begin())] > 1) {
+    const auto place = std::lower_bound(read->axes.begin(), read->axes.end(), axis);
+    const auto of_group = read->groups.begin() + (place - read->axes.begin());
+    if (place == read->axes.end() || *place != axis) {
+      read->groups.insert(of_group, group);
+      read->axes.insert(place, axis);
+    } else if (group > 1 || *of_group > 1) {
       return false;
     }
   }
@@ -143,12 +145,13 @@ void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* rea
   const int64_t bytes = ir::bits(tensor->type.dtype) / 8;
   if (!bytes || read->axes.back() != last || read->groups.back() != 1 || !region.layout.whole_vectors()) return;
   for (size_t i = 0; i + 1 < read->indices.size(); ++i)
-    if (ir::mentions(read->indices[i], region.iters[last].var)) return;
+    if (ir::mentions(read->indices[i], region.iters[last].var)) return widen_groups(region, tile, read);
   std::optional<ScaledIndex> row = region.indexes.scaled(read->indices.back());
   const bool rebuilt = row.has_value();  // else the index stays as it is
   if (const auto simple = row ? std::nullopt : region.indexes.split(read->indices.back()); simple)
     row = ScaledIndex{simple->axis, 1, 0, simple->base};
-  if (!row || row->axis != last || !row->is_dense()) return;
+  if (!row) return widen_groups(region, tile, read);
+  if (row->axis != last || !row->is_dense()) return;
   const FragmentLayout part = part_of(*read, region.layout);
   const bool windows = rebuilt && !tile && part.registers() == region.layout.registers();
   if (!windows || std::abs(row->constant) > kFarthest) {
@@ -168,6 +171,38 @@ void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* rea
   if (row->scale == 1 && row->constant % width == 0) return;
   read->window = {{read->load, planted(Planted::kStridedPart) ? 0 : row->constant}};
   read->indices.back() = plus(row->base, times(ir::make_var(region.iters[last].var), row->scale));
+}
+
+// The same for places that are calculated, of which neighbours lie beside each other for a while.
+void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read) {
+  if (tile || read->axes.size() != region.iters.size()) return;
+  for (const ExprRef& index : read->indices) {
+    bool plain = true;
+    ir::visit(index, [&](const ExprRef& node) { plain &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node); });
+    if (!plain) return;
+  }
+  for (size_t axis = 0; axis < region.iters.size(); ++axis) {
+    const ir::VarRef stand_in = make_local(region.iters[axis].var->name, ir::DType::I64, ir::VarKind::kThread);
+    out_.ranges.set(stand_in, {0, region.layout.shape()[axis] - 1});
+    values_[region.iters[axis].var.get()] = ir::make_var(stand_in);
+  }
+  const ir::VarRef last = values_.at(region.iters.back().var.get())->var;
+  std::vector<ExprRef> indices;
+  for (const ExprRef& index : read->indices) indices.push_back(scalar(index, nullptr));
+  for (const ir::IterVar& iter : region.iters) values_.erase(iter.var.get());
+  const auto moves_together = [&](int64_t width) {
+    for (size_t i = 0; i < indices.size(); ++i)
+      if (in_group(indices[i], last, width, out_.ranges) !=
+          (i + 1 < indices.size() ? InGroup::kAlike : InGroup::kRises))
+        return false;
+    return true;
+  };
+  const ir::BufferRef& tensor = read->load->buffer;
+  const int64_t widest = vector_bytes(kernel_, fact_mask_, tensor) / (ir::bits(tensor->type.dtype) / 8);
+  int64_t width = std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(widest, 1)));
+  while (width > 1 && (region.layout.vector() % width || !moves_together(width))) width /= 2;
+  if (planted(Planted::kWideGroup)) width = std::min(region.layout.vector(), widest);
+  read->width = std::max<int64_t>(width, 1);
 }
 
 // With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. False: it cannot be

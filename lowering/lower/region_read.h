@@ -15,7 +15,7 @@ inline constexpr int64_t kNibbles = 8;  // 4-bit integers that are loaded togeth
 struct RegionRead {
   const ir::Expr* load;
   std::vector<ir::ExprRef> indices;  // without names of the region's
-  std::vector<size_t> axes;          // of the region, by index that follows one
+  std::vector<size_t> axes;          // of the region that indices follow, in order
   std::vector<int64_t> groups;       // by such an axis: so many neighbours read the same
   int64_t width = 1;                 // iterations that one access serves
   int64_t stride = 1;                // elements from an iteration's to the next one's

@@ -289,6 +289,7 @@ class TileLowering {
   bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region);
   bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
+  void widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read);
   // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
   // of the first.
   using PackedBody = std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&)>;

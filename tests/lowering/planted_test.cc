@@ -139,6 +139,7 @@ constexpr Row kRows[] = {
     {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
     {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
     {Planted::kJoinedEnd, "rows of few elements have no end", OnCpu::kNotThere},
+    {Planted::kWideGroup, "calculated neighbours that are none", OnCpu::kNotThere},
     {Planted::kDirectPlace, "a tensor is read at a tile's place", OnCpu::kNotThere},
     {Planted::kWindowEnd, "a window without its last element", OnCpu::kNotThere},
     {Planted::kStridedPart, "an element read for its neighbour", OnCpu::kNotThere},

@@ -1,0 +1,17 @@
+// How an index goes along with a variable within groups of neighbours: of `width` values from a multiple of it on, a
+// power of two. What places of patches and pixels are calculated from, t / (9 C) and t % C, stays the same in such
+// groups or rises by one.
+#pragma once
+#include "lowering/loop_ir/range.h"
+
+namespace kachel::lowering {
+
+enum class InGroup : uint8_t {
+  kAlike,  // one value in each group
+  kRises,  // a multiple of `width`, then one more for each neighbour
+  kOther,  // neither, as far as is known
+};
+// Looks at no loads. REQUIRES: `ranges` knows the variables of the expression.
+InGroup in_group(const ir::ExprRef& expr, const ir::VarRef& var, int64_t width, const Ranges& ranges);
+
+}  // namespace kachel::lowering
