@@ -35,6 +35,7 @@ int64_t TileLowering::joined_width(const Slice& slice) const {
     if (layout.swizzle().mask || layout.axis_stride(rank - 2) != columns || layout.axis_stride(rank - 1) != 1) return 0;
     for (size_t axis = 0; axis + 2 < rank; ++axis)
       while (layout.axis_stride(axis) % width) width /= 2;
+    while (buffer->shape[rank - 2]->int_value * columns % width) width /= 2;  // its end parts no vector
   }
   while (length % width) width /= 2;
   if (const ExprRef& row = slice.starts[rank - 2])
