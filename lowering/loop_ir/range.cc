@@ -91,6 +91,9 @@ Interval Ranges::of(const ExprRef& expr) const {
   }
   if (ir::is_comparison(expr->op) || type == DType::Bool) return {0, 1};
   if (ir::is_float(type) || type == DType::U64) return {};
+  if (type == DType::I64)
+    for (const auto& [known, interval] : known_)
+      if (known->op == expr->op && ir::same(known, expr)) return interval;
   const auto& args = expr->args;
   switch (expr->op) {
     case Op::kAdd: {
@@ -118,8 +121,8 @@ Interval Ranges::of(const ExprRef& expr) const {
     }
     case Op::kMod: {
       Interval a = of(args[0]), b = of(args[1]);
-      if (a.lo < 0 || b.lo < 1) break;
-      return {0, std::min(a.hi, b.hi - 1)};
+      if (a.lo < 0 || b.lo < 0) break;
+      return {0, std::max<int64_t>(std::min(a.hi, b.hi - 1), 0)};  // by zero gives 0
     }
     case Op::kMin: {
       Interval a = of(args[0]), b = of(args[1]);

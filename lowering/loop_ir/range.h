@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <limits>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "ir/kernel.h"
 
@@ -25,6 +27,8 @@ class Ranges {
   // Also known: var < limit, symbolically (`b < B`).
   void set_limit(const ir::VarRef& var, ir::ExprRef limit) { limits_[var] = std::move(limit); }
 
+  // Also known: whatever equals the expression, an operation of I64, has a value in the interval.
+  void know(ir::ExprRef expr, Interval interval) { known_.emplace_back(std::move(expr), interval); }
   // Also known: var is a multiple of this.
   void set_multiple(const ir::VarRef& var, int64_t multiple) { multiples_[var] = multiple; }
   // A number that divides every value of `expr`, as far as it does not wrap; 0 if it is always 0.
@@ -44,6 +48,7 @@ class Ranges {
   std::unordered_map<ir::VarRef, Interval> intervals_;
   std::unordered_map<ir::VarRef, ir::ExprRef> limits_;
   std::unordered_map<ir::VarRef, int64_t> multiples_;
+  std::vector<std::pair<ir::ExprRef, Interval>> known_;
 };
 
 // Also known: what divides the names of a block, those in regions left out.

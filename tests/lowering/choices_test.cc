@@ -369,6 +369,18 @@ TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64")
   CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));
 }
 
+TEST_CASE("what is as large as an axis of a tensor has 32 bits where dimensions have") {
+  const auto loops = [](const std::string& extent) {
+    return lowered({"tile 1\nkernel k(X: f32[M, N], Y: out f32[" + extent +
+                    "])\ngrid i < ceildiv(M * (N / 4), 128)\n{\n  fragment y: f32[128]\n  let quarter = N / 4\n"
+                    "  parallel j < 128 { let p = i*128 + j y[j] = X[p / quarter, p % quarter] }\n"
+                    "  Y[i*128 +: 128] = y\n}\n"})
+        .loop_ir;
+  };
+  CHECK(!has(loops("M * (N / 4)"), "i64 = i * 128"));
+  CHECK(has(loops("128"), "i64 = i * 128"));
+}
+
 TEST_CASE("operands whose k is no multiple of the instruction's reach past the end of their tensors") {
   auto notes = [](const std::string& slice, const std::string& more) {
     return lowered({"tile 1\nkernel k(A: f16[M, 24], B: f16[N, 24], C: out f16[M, N])\n"

@@ -25,7 +25,7 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
         reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 | static_cast<uint64_t>(tensor.shape[row] * bits);
     for (int axis = 0; axis <= last; ++axis) {
       const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
-      narrow &= extent < kIndexLimit || tensor.elements == 0;
+      narrow &= extent < kIndexLimit;
       if (extent > 1) reach += (extent - 1) * stride;
       // The copy engine, which rows of 16 bytes are an invitation to, is not promised to take a stride of 0.
       if (extent > 1 && axis != row) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
