@@ -183,7 +183,8 @@ ir::Kernel transposed_views(const ir::Kernel& kernel, uint64_t* fact_mask) {
     if (param.tensor) param.tensor = exchange.buffer(param.tensor);
   out.body = exchange.block(kernel.body);
   for (size_t i = 0; i < facts.size(); ++i)
-    if (facts[i].param >= 0 && facts[i].kind != Fact::Kind::kRows && out.params[static_cast<size_t>(facts[i].param)].tensor->transposed)
+    if (facts[i].param >= 0 && facts[i].kind != Fact::Kind::kRows &&
+        out.params[static_cast<size_t>(facts[i].param)].tensor->transposed)
       *fact_mask |= uint64_t{1} << i;
   return out;
 }

@@ -16,12 +16,13 @@ inline bool is_transposed(int rank, const int64_t* shape, const int64_t* strides
 // Whether the last two axes lie as one row of whole 16 bytes, which the last one alone, a short one, is not.
 inline bool has_joined_rows(int rank, const int64_t* shape, const int64_t* strides, uint64_t address, int bits) {
   const int last = rank - 1;
+  const int64_t row = shape[last] * bits;
+  if (row > 8 * lowering::kMostJoinedBytes || row % 128 == 0) return false;
   if (strides[last] != 1 || strides[last - 1] != shape[last]) return false;
   uint64_t divisors = address * 8 | static_cast<uint64_t>(shape[last - 1] * shape[last] * bits);
   for (int axis = 0; axis < last - 1; ++axis)
     if (shape[axis] > 1) divisors |= strides[axis] ? static_cast<uint64_t>(strides[axis] * bits) : 64;
-  const int64_t row = shape[last] * bits;
-  return divisors % 128 == 0 && row % 128 != 0 && row <= 8 * lowering::kMostJoinedBytes;
+  return divisors % 128 == 0;
 }
 
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments);
