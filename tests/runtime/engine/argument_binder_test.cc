@@ -354,6 +354,18 @@ TEST_CASE("facts follow the arguments") {
     const std::string repeated = on_gpu({DType::F32, {64, 64}, {0, 1}}, quickly);
     CHECK(repeated.find("16-byte rows of `A`") == std::string::npos);
     CHECK(repeated.find("8-byte rows of `A`") != std::string::npos);
+    const auto joined = [&](std::vector<int64_t> shape, std::vector<int64_t> strides, uintptr_t address) {
+      Tensor a(DType::F32, shape, strides, address), c(DType::F32, shape, {}, 0x900000);
+      Arg args[] = {a, c, float_arg(1)};
+      REQUIRE((quickly ? bind_quickly(*model, args, bound) : bind_completely(*model, args, bound).ok()));
+      return facts_text(*model, bound.facts).find("joined rows of `A`") != std::string::npos;
+    };
+    CHECK(joined({64, 3}, {}, 0x1000));
+    CHECK(!joined({64, 3}, {4, 1}, 0x1000));  // gaps
+    CHECK(!joined({64, 3}, {}, 0x1008));      // begins within 16 bytes
+    CHECK(!joined({62, 3}, {}, 0x1000));      // 744 bytes
+    CHECK(!joined({64, 4}, {}, 0x1000));      // rows of 16 bytes as they are
+    CHECK(!joined({64, 17}, {}, 0x1000));     // long ones
   }
   const std::string large =
       facts({DType::F32, {64, 64}, {int64_t{1} << 26, 1}}, {DType::F32, {64, 64}, {}, uintptr_t{1} << 45});
