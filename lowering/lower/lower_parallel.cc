@@ -144,12 +144,6 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   const bool two_phases =
       (reads_what_others_write(region, indexes) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
-  // Of a region in a few threads they are more than registers hold: arrays in local memory then, which loops go along.
-  // Unrolled, 424 of them took ptxas 13.0 two minutes, and were spilled all the same.
-  constexpr int64_t kMostPending = 64;
-  const auto kept_in_registers = [&](int64_t rounds) {
-    return !on_cpu() && 2 * rounds * static_cast<int64_t>(region.stores.size()) <= kMostPending;
-  };
   bool ragged = false;
   for (size_t axis = 0; layout && axis < shape.size(); ++axis) ragged |= layout->ragged(axis);
   const std::vector<RegionRead> reads =
@@ -173,6 +167,11 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   const int64_t rounds = layout     ? layout->registers()
                          : on_cpu() ? product(shape)
                                     : (product(shape) + out_.threads - 1) / out_.threads;
+  // What is pending in a region of few threads is more than registers hold: arrays in local memory then, which loops go
+  // along. Unrolled, 424 of them took ptxas 13.0 two minutes, and were spilled all the same.
+  constexpr int64_t kMostPending = 64;  // values and places
+  const bool unroll_pending =
+      unroll || (!on_cpu() && 2 * rounds * static_cast<int64_t>(region.stores.size()) <= kMostPending);
   const ir::Scope scope = on_cpu() ? ir::Scope::kShared : ir::Scope::kRegister;
   auto slot_of = [&](const Site& site) {
     if (layout) return register_of(*layout, axes_of(*layout), site);
@@ -195,7 +194,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   };
 
   if (!two_phases) fused_ = std::move(next_copy_);
-  walk(unroll || (two_phases && kept_in_registers(rounds)), [&](const Site& at_site) {
+  walk(two_phases ? unroll_pending : unroll, [&](const Site& at_site) {
     Site site = at_site;
     for (size_t i = 0; i < shape.size(); ++i) values_[region.iters[i].var.get()] = site.coords[i];
     for (const ir::LetStmt& let : region.lets) {
@@ -231,7 +230,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   region_is_heavy_ = false;
   for (const ir::GuardedStore& guarded : region.stores) forwarded_.erase(guarded.store.buffer.get());
   if (!two_phases) return;
-  walk(unroll || kept_in_registers(rounds), [&](const Site& site) {
+  walk(unroll_pending, [&](const Site& site) {
     for (size_t i = 0; i < region.stores.size(); ++i) {
       const Pending& later = pending[i];
       ExprRef slot = slot_of(site);

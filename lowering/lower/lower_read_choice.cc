@@ -199,10 +199,10 @@ void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRe
   };
   const ir::BufferRef& tensor = read->load->buffer;
   const int64_t widest = vector_bytes(kernel_, fact_mask_, tensor) / (ir::bits(tensor->type.dtype) / 8);
-  int64_t width = std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(widest, 1)));
+  int64_t width = widest;  // a power of two
   while (width > 1 && (region.layout.vector() % width || !moves_together(width))) width /= 2;
   if (planted(Planted::kWideGroup)) width = std::min(region.layout.vector(), widest);
-  read->width = std::max<int64_t>(width, 1);
+  read->width = width;
 }
 
 // With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. False: it cannot be

@@ -172,7 +172,7 @@ int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces
                                    [&](const Space& space) { return space.reduction && uses(space, fragment); });
   const int64_t word = std::max<int64_t>(accessed(&fragment, kWordBytes), 1);
   while (!reduced && vector > word && elements_of(fragment) / vector < threads) vector /= 2;
-  return std::max<int64_t>(vector, 1);
+  return vector;
 }
 
 }  // namespace kachel::lowering
