@@ -18,23 +18,22 @@ ir::ExprRef named(const char* name, const ir::ExprRef& value, LoopBlock* out);
 LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate = 0);
 
 // Calls fn(statement) on each statement, those of nested blocks included.
-template <class Fn>
-void for_each_statement(const LoopBlock& body, const Fn& fn) {
-  for (const LoopStmt& stmt : body) for_each_statement(stmt, fn);
-}
-template <class Fn>
-void for_each_statement(const LoopStmt& stmt, const Fn& fn) {
+template <class Stmt, class Fn>
+requires std::same_as<std::remove_const_t<Stmt>, LoopStmt>
+void for_each_statement(Stmt& stmt, const Fn& fn) {
+  const auto nested = [&fn](auto& body) {
+    for (auto& inner : body) for_each_statement(inner, fn);
+  };
   fn(stmt);
-  if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) for_each_statement(loop->body, fn);
-  if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) for_each_statement(threads->body, fn);
-  if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-    for_each_statement(branch->then_body, fn);
-    for_each_statement(branch->else_body, fn);
-  }
-  if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
-    for_each_statement(pipeline->produce, fn);
-    for_each_statement(pipeline->consume, fn);
-  }
+  if (auto* loop = std::get_if<LoopFor>(&stmt.node)) nested(loop->body);
+  if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) nested(threads->body);
+  if (auto* branch = std::get_if<LoopIf>(&stmt.node)) nested(branch->then_body), nested(branch->else_body);
+  if (auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) nested(pipeline->produce), nested(pipeline->consume);
+}
+template <class Block, class Fn>
+requires std::same_as<std::remove_const_t<Block>, LoopBlock>
+void for_each_statement(Block& body, const Fn& fn) {
+  for (auto& stmt : body) for_each_statement(stmt, fn);
 }
 
 // Calls fn(buffer, write) on each access to a buffer that a statement makes itself, not those of nested blocks. Atomics

@@ -8,6 +8,7 @@
 // evaluated without regard to overflow (they are guarded); all other integer arithmetic wraps.
 #pragma once
 #include <array>
+#include <concepts>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -332,9 +333,11 @@ std::string print(const LoopKernel& kernel);
 // Empty if the kernel keeps the rules above; else what is broken. A broken kernel is a defect of a pass.
 std::string verify(const LoopKernel& kernel);
 
-// Calls fn(expr) on each expression that a statement evaluates itself, not those of nested blocks.
-template <class Fn>
-void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
+// Calls fn(expr) on each expression that a statement evaluates itself, not those of nested blocks. Of a statement that
+// is not const, fn may put others in their places.
+template <class Stmt, class Fn>
+requires std::same_as<std::remove_const_t<Stmt>, LoopStmt>
+void for_each_expr(Stmt& stmt, const Fn& fn) {
   if (auto* let = std::get_if<LoopLet>(&stmt.node)) {
     fn(let->value);
   } else if (auto* store = std::get_if<LoopStore>(&stmt.node)) {
@@ -349,8 +352,8 @@ void for_each_expr(const LoopStmt& stmt, const Fn& fn) {
   } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
     fn(branch->condition);
   } else if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node)) {
-    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.index);
-    for (const ir::ExprRef& coordinate : intrinsic->coordinates) fn(coordinate);
+    for (auto& operand : intrinsic->operands) fn(operand.index);
+    for (auto& coordinate : intrinsic->coordinates) fn(coordinate);
     if (intrinsic->guard) fn(intrinsic->guard);
     if (intrinsic->l2_policy) fn(intrinsic->l2_policy);
   } else if (auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) {

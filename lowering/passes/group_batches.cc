@@ -72,7 +72,7 @@ void GroupBatches::before(const LoopStmt& stmt, LoopBlock* out) {
   const bool plain = is_inert(stmt) || std::holds_alternative<LoopStore>(stmt.node) ||
                      std::holds_alternative<LoopIntrinsic>(stmt.node) || std::holds_alternative<LoopThreads>(stmt.node);
   bool waits = false, stays = true;  // stays: in registers and in what is only read
-  for_each_statement({stmt}, [&](const LoopStmt& inner) {
+  for_each_statement(stmt, [&](const LoopStmt& inner) {
     stays &= !group_mma(inner) && !std::holds_alternative<LoopAtomic>(inner.node);
     for_each_buffer(inner, [&](const ir::Buffer* buffer) {
       waits |= touches(buffer);

@@ -64,9 +64,10 @@ std::vector<LoopLet> first_names(const LoopBlock& block) {
 
 Vars used_behind(const LoopBlock& block, size_t from) {
   Vars used;
-  for_each_statement({block.begin() + static_cast<std::ptrdiff_t>(from), block.end()}, [&](const LoopStmt& stmt) {
-    for_each_expr(stmt, [&](const ExprRef& expr) { note_vars(expr, &used); });
-  });
+  for (size_t i = from; i < block.size(); ++i)
+    for_each_statement(block[i], [&](const LoopStmt& stmt) {
+      for_each_expr(stmt, [&](const ExprRef& expr) { note_vars(expr, &used); });
+    });
   return used;
 }
 

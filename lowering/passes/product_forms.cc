@@ -112,7 +112,7 @@ bool makes_operands(const LoopPipeline& node) {
   std::set<const ir::Buffer*> touched, sums, left;
   for (size_t i = 0; i < first; ++i) {
     if (issues({body[i]})) return false;
-    for_each_statement({body[i]}, [&](const LoopStmt& stmt) {
+    for_each_statement(body[i], [&](const LoopStmt& stmt) {
       for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { touched.insert(buffer.get()); });
     });
   }
@@ -201,7 +201,7 @@ std::optional<Run> single_run(const LoopPipeline& node) {
       form.products.push_back(stmt);
     } else if (!is_inert(stmt)) {
       fits &= !form.products.empty();
-      for_each_statement({stmt}, in_registers);
+      for_each_statement(stmt, in_registers);
       form.work.push_back(stmt);
     }
   }

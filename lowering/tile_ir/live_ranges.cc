@@ -37,7 +37,7 @@ LiveRanges live_ranges(const LoopKernel& kernel) {
   BufferSet always;
   for (size_t at = 0; at < kernel.body.size(); ++at) {
     BufferSet used;
-    for_each_statement({kernel.body[at]}, [&](const LoopStmt& stmt) {
+    for_each_statement(kernel.body[at], [&](const LoopStmt& stmt) {
       for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { used.insert(buffer.get()); });
       if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node); pipeline && pipeline->bulk)
         for (const ir::BufferRef& buffer : pipeline->buffers) always.insert(buffer.get());
