@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/tunable_role.h"
 #include "lowering/plan/layout.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
@@ -20,6 +21,12 @@ size_t own_axes(const Space::Use& use, size_t own) {
 bool uses(const Space& space, const ir::Buffer& fragment) {
   return std::any_of(space.uses.begin(), space.uses.end(),
                      [&](const Space::Use& use) { return use.buffer.get() == &fragment; });
+}
+
+std::vector<int64_t> tile_shape_of(const ir::Buffer& fragment) {
+  std::vector<int64_t> shape;
+  for (const ir::ExprRef& extent : fragment.shape) shape.push_back(extent->int_value);
+  return shape;
 }
 
 int64_t largest_divisor(int64_t number, int64_t most) {
@@ -81,6 +88,82 @@ std::optional<FragmentLayout> by_results(const Space& sums,
   return std::nullopt;
 }
 
+std::optional<size_t> sliding_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+  for (const Space& space : spaces) {
+    if (!space.reduction) continue;
+    const ir::Expr& reduction = *reduction_of(*space.region);
+    const size_t own = space.region->iters.size();
+    for (const Space::Use& use : space.uses) {
+      if (use.buffer.get() != &fragment || own_axes(use, own) != own || use.spanned() != own) continue;
+      for (size_t axis = 0; axis + 1 < use.axes.size(); ++axis) {
+        if (use.axes[axis] == FragmentLayout::kNoAxis) continue;
+        const ir::VarRef& along = space.region->iters[use.axes[axis]].var;
+        bool slides = false;
+        ir::visit(reduction.args[0], [&](const ir::ExprRef& node) {
+          for (size_t i = 0; node->kind == ir::ExprKind::kLoad && i < node->args.size(); ++i)
+            slides |= ir::mentions(node->args[i], along) &&
+                      std::any_of(reduction.iters.begin(), reduction.iters.end(),
+                                  [&](const ir::IterVar& iter) { return ir::mentions(node->args[i], iter.var); });
+        });
+        if (slides) return axis;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+FragmentLayout with_neighbours(const FragmentLayout& layout, size_t axis) {
+  std::vector<FragmentLayout::Axis> axes = layout.axes();
+  std::stable_partition(axes[axis].begin(), axes[axis].end(), [](const auto& digit) { return !digit.in_thread; });
+  return FragmentLayout(layout.shape(), std::move(axes), layout.threads());
+}
+
+std::optional<size_t> turned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+  std::optional<size_t> found;
+  for (const Space& space : spaces) {
+    if (!space.region || space.reduction || scan_of(*space.region)) continue;
+    const auto held = std::find_if(space.uses.begin(), space.uses.end(),
+                                   [&](const Space::Use& use) { return use.buffer.get() == &fragment; });
+    const size_t rank = space.shape.size();
+    if (held == space.uses.end() || held->pairs || held->extent || held->axes.size() != rank) continue;
+    bool in_order = true;
+    for (size_t axis = 0; axis < rank; ++axis) in_order &= held->axes[axis] == axis;
+    if (!in_order) continue;
+    const std::vector<ir::IterVar>& iters = space.region->iters;
+    for_each_node(space.region->body, [&](const ir::ExprRef& node) {
+      if (node->kind != ir::ExprKind::kLoad || node->buffer->scope == ir::Scope::kGlobal || node->args.size() < 2)
+        return;
+      if (uses(space, *node->buffer)) return;  // held in registers
+      const bool by_rows = std::any_of(node->args.begin(), node->args.end() - 1,
+                                       [&](const ir::ExprRef& at) { return ir::mentions(at, iters.back().var); });
+      for (size_t axis = 0; by_rows && axis + 1 < rank; ++axis)
+        if (node->args.back()->kind == ir::ExprKind::kVar && node->args.back()->var == iters[axis].var) found = axis;
+    });
+  }
+  return found;
+}
+
+std::optional<FragmentLayout> turned_layout(const ir::Buffer& fragment, size_t axis, int64_t vector, int64_t threads) {
+  constexpr int64_t kLanes = 32, kRun = 64;  // bytes: two sectors
+  std::vector<int64_t> shape = tile_shape_of(fragment);
+  const int64_t bytes = std::max(1, ir::bits(fragment.type.dtype) / 8);
+  int64_t along = std::clamp<int64_t>(kRun / (vector * bytes), 1, kLanes);
+  while (along < kLanes && shape[axis] % (kLanes / along) != 0) along *= 2;
+  const int64_t across = kLanes / along;
+  if (across == 1 || threads % kLanes || shape.back() % (vector * along)) return std::nullopt;
+  std::vector<int64_t> parts = shape;
+  parts.back() /= vector * along;
+  parts[axis] /= across;
+  const FragmentLayout rest = FragmentLayout::blocked(parts, 1, threads / kLanes);
+  std::vector<FragmentLayout::Axis> axes = rest.axes();
+  for (FragmentLayout::Axis& digits : axes)
+    for (FragmentLayout::Digit& digit : digits) digit.stride *= digit.in_thread ? kLanes : vector;
+  if (along > 1) axes.back().insert(axes.back().begin(), {along, true, 1});
+  if (vector > 1) axes.back().insert(axes.back().begin(), {vector, false, 1});
+  axes[axis].insert(axes[axis].begin(), {across, true, along});
+  return FragmentLayout(shape, std::move(axes), threads);
+}
+
 std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
   for (const Space& space : spaces) {
     const ir::Expr* scan = space.region ? scan_of(*space.region) : nullptr;
@@ -131,8 +214,7 @@ std::optional<FragmentLayout> row_a_warp(const std::vector<int64_t>& shape, int6
 FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
                               const Accessed& accessed, int64_t threads) {
   constexpr int64_t kMost = 16;
-  std::vector<int64_t> shape;
-  for (const ir::ExprRef& extent : fragment.shape) shape.push_back(extent->int_value);
+  const std::vector<int64_t> shape = tile_shape_of(fragment);
   const bool along = axis + 1 == shape.size();
   int64_t vector = accessed_with(fragment, spaces, accessed);
   if (!vector) {
@@ -144,27 +226,29 @@ FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std
     if (auto rows = row_a_warp(shape, vector, threads)) return *rows;
     return FragmentLayout::blocked(shape, vector, threads);
   }
-  const FragmentLayout blocked = FragmentLayout::blocked(shape, vector, threads);
-  std::vector<FragmentLayout::Axis> axes = blocked.axes();
-  std::stable_partition(axes[axis].begin(), axes[axis].end(), [](const auto& digit) { return !digit.in_thread; });
-  return FragmentLayout(shape, std::move(axes), threads);
+  return with_neighbours(FragmentLayout::blocked(shape, vector, threads), axis);
 }
 
 int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
-                    int64_t threads) {
+                    const Stored& stored, int64_t threads) {
   const int64_t copied = accessed(&fragment, kVectorBytes);
-  int64_t vector = copied;
+  int64_t vector = copied, most = stored(&fragment);
   for (const Space& space : spaces) {
     const auto its = [&](const Space::Use& use) { return use.buffer.get() == &fragment; };
     const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
     if (found == space.uses.end()) continue;
     if (std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) { return use.pairs && its(use); }))
       vector = std::max<int64_t>(vector, 2);
+    for (const Space::Use& use : space.uses) {
+      const int64_t store = use.axes == found->axes && !use.pairs && !use.extent ? stored(use.buffer.get()) : 0;
+      if (store) most = most ? std::min(most, store) : store;
+    }
     if (copied) continue;
     for (const Space::Use& use : space.uses)
       if (use.axes == found->axes && !use.pairs && !use.extent)
         vector = std::max(vector, accessed(use.buffer.get(), kWordBytes));
   }
+  if (most) vector = std::min(vector, most);
   vector = std::max<int64_t>(vector, 1);
   while (fragment.shape.back()->int_value % vector) vector /= 2;
   // What is added up is better off in few warps.

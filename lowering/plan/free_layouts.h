@@ -24,11 +24,27 @@ inline constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
 // Elements of one access of at most so many bytes to the tensors or tiles that a fragment is copied to or from; 0:
 // there are none.
 using Accessed = std::function<int64_t(const ir::Buffer* fragment, int64_t most_bytes)>;
-// Neighbours along its last axis that a thread holds, for wide accesses. A fragment that is only computed, from memory
-// mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in. Where
-// nothing is added up, as few as leave no thread without, and no less than a word.
+// Elements of one store at most to any tensor that the fragment is copied to; 0: there is none.
+using Stored = std::function<int64_t(const ir::Buffer* fragment)>;
+// Neighbours along its last axis that a thread holds, for wide accesses; no more than one store has of any fragment
+// that follows the layout, since two in turn would write half of each sector. A fragment that is only computed, from
+// memory mostly, leaves rows to threads, which read what these share once, but no less than a word of what it ends in.
+// Where nothing is added up, as few as leave no thread without, and no less than a word.
 int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces, const Accessed& accessed,
-                    int64_t threads);
+                    const Stored& stored, int64_t threads);
+
+// The axis of a fragment of results, not its last one, along which windows of what they are reduced from slide:
+// sum[a < 3](x[i + a, j]).
+std::optional<size_t> sliding_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+// The same layout with neighbours along the axis in one thread, whose windows share most elements.
+FragmentLayout with_neighbours(const FragmentLayout& layout, size_t axis);
+
+// The axis of a fragment, not its last one, along whose neighbours lie in memory what a region makes its elements of:
+// o[j, i] = tile[i, j].
+std::optional<size_t> turned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+// For such a one, `vector` neighbours along the last axis in a thread. Lanes beside each other share a sector of what
+// is stored by rows, then go along `axis`, to different banks. Nothing where the shape is not made of such parts.
+std::optional<FragmentLayout> turned_layout(const ir::Buffer& fragment, size_t axis, int64_t vector, int64_t threads);
 
 // The axis of a fragment along which a prefix reduction runs, if one does.
 std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);

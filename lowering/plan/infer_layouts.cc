@@ -302,7 +302,7 @@ class Inference {
   // meet in its sectors.
   int64_t accessed(const ir::Buffer* fragment, int64_t most_bytes) const {
     int64_t elements = 0;
-    for (const auto& [other, atomic] : SpaceCollector::copies_of(kernel_, fragment)) {
+    for (const auto& [other, atomic, written] : SpaceCollector::copies_of(kernel_, fragment)) {
       if (atomic) return 1;
       if (is_fragment(other)) continue;
       const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
@@ -313,11 +313,28 @@ class Inference {
     return elements;
   }
 
+  // Elements of 16 bytes of the widest type that the fragment is stored as; 0: it is not stored.
+  int64_t stored(const ir::Buffer* fragment) const {
+    int64_t elements = 0;
+    for (const SpaceCollector::Copied& copy : SpaceCollector::copies_of(kernel_, fragment)) {
+      if (!copy.stored || copy.other->scope != ir::Scope::kGlobal) continue;
+      const int64_t one = kVectorBytes / std::max(1, ir::bits(copy.other->type.dtype) / 8);
+      elements = elements ? std::min(elements, one) : one;
+    }
+    return elements;
+  }
+
   FragmentLayout free_layout(const ir::BufferRef& fragment) const {
     const auto by = [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); };
+    const auto stored_as = [this](const ir::Buffer* other) { return stored(other); };
     if (const auto axis = scanned_axis(*fragment, spaces_))
       return scanned_layout(*fragment, *axis, spaces_, by, threads_);
-    return FragmentLayout::blocked(tile_shape(fragment), free_vector(*fragment, spaces_, by, threads_), threads_);
+    const int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
+    if (const auto axis = turned_axis(*fragment, spaces_))
+      if (auto turned = turned_layout(*fragment, *axis, vector, threads_)) return *turned;
+    const FragmentLayout blocked = FragmentLayout::blocked(tile_shape(fragment), vector, threads_);
+    const auto sliding = sliding_axis(*fragment, spaces_);
+    return sliding ? with_neighbours(blocked, *sliding) : blocked;
   }
 
   // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not

@@ -20,7 +20,7 @@ struct Space {
     std::vector<size_t> axes;  // or FragmentLayout::kNoAxis
     bool pairs = false;
     int64_t first = 0, extent = 0;  // with `extent`, of the last axis elements first + i of so many
-    size_t spanned() const;  // axes of the space
+    size_t spanned() const;         // axes of the space
   };
   std::vector<int64_t> shape;
   std::vector<Use> uses;
@@ -42,7 +42,7 @@ class SpaceCollector {
   // The other side of a copy from or to a tile.
   struct Copied {
     ir::BufferRef other;
-    bool atomic;
+    bool atomic, stored;  // stored: `other` is written
   };
   static std::vector<Copied> copies_of(const ir::Kernel& kernel, const ir::Buffer* tile);
 
