@@ -130,13 +130,13 @@ ExprRef swizzled(const Layout::Swizzle& swizzle, const ir::BufferRef& buffer, co
 }
 
 // Offset of a column within its row, which continues in the next slab.
-ExprRef in_slab(const Layout& layout, const ExprRef& column) {
+ExprRef in_slab(const Layout& layout, const ExprRef& column, const std::function<ExprRef(const ExprRef&)>& within) {
   const int64_t width = layout.slab_columns(), columns = layout.shape().back();
-  if (width == columns) return column;
+  if (width == columns) return within(column);
   auto constant = [&](int64_t value) { return ir::make_int(value, column->type); };
   const ExprRef slab = ir::make_typed(Op::kDiv, {column, constant(width)});
   return ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {slab, constant(layout.elements() / columns * width)}),
-                                   ir::make_typed(Op::kMod, {column, constant(width)})});
+                                   within(ir::make_typed(Op::kMod, {column, constant(width)}))});
 }
 
 }  // namespace
@@ -172,12 +172,13 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
       stride = int64(planted(Planted::kWrongTilePitch) && step > 1 ? step - 1 : step);
     }
     ExprRef at = narrow(indices[axis]);
-    if (swizzle.mask && axis + 1 == indices.size()) {
-      wrong_swizzle |= planted(Planted::kWrongSwizzle) && !site;
-      at = swizzled(swizzle, buffer, indices, at, swizzle.mask >> (wrong_swizzle ? 1 : 0));
-    }
+    if (axis + 1 == indices.size() && placement != placements_.tiles.end())
+      at = in_slab(placement->second.layout, at, [&](const ExprRef& column) {
+        if (!swizzle.mask) return column;
+        wrong_swizzle |= planted(Planted::kWrongSwizzle) && !site;
+        return swizzled(swizzle, buffer, indices, column, swizzle.mask >> (wrong_swizzle ? 1 : 0));
+      });
     if (ir::is_int(at, 0)) continue;
-    if (axis + 1 == indices.size() && placement != placements_.tiles.end()) at = in_slab(placement->second.layout, at);
     ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
   }

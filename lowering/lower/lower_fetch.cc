@@ -66,8 +66,8 @@ HeldRead TileLowering::fetch_words(const RegionRead& read, const std::vector<ir:
   return {&read, held, nullptr};
 }
 
-// Into registers in front of the region. What is loaded ahead is there already, and the next iteration's is loaded
-// behind the region: a load that is waited for at once takes as long as the products of a tile.
+// Into registers in front of the region, or of the pipeline. What is loaded ahead is there already, and the next
+// iteration's is loaded behind the region: a load that is waited for at once takes as long as the products of a tile.
 void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters,
                               const FragmentLayout& layout, const std::vector<std::string>& names,
                               std::vector<std::function<void()>>* afterwards) {
@@ -103,6 +103,10 @@ void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::Iter
       load_all();
       values_.erase(pipeline.var.get());
     });
+  } else if (read.unchanging) {
+    LoopBlock* const here = std::exchange(current_, &ahead_.first);
+    load_all();
+    current_ = here;
   } else {
     load_all();
   }

@@ -38,6 +38,16 @@ int64_t most_held(const Placements& placements) {
   return fragment_registers(placements) > kFewRegisters ? kMostHeldBesideMany : kMostHeld;
 }
 
+// Calls fn(load) on each load that is evaluated where some condition holds.
+template <class Fn>
+void for_each_guarded_load(const ExprRef& expr, const Fn& fn, bool guarded = false) {
+  if (expr->kind == ExprKind::kReduce) return;
+  if (expr->kind == ExprKind::kLoad && guarded) fn(expr);
+  const bool lazy =
+      expr->kind == ExprKind::kApply && (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
+  for (size_t i = 0; i < expr->args.size(); ++i) for_each_guarded_load(expr->args[i], fn, guarded || (lazy && i > 0));
+}
+
 // Whether it is the same wherever it is evaluated.
 bool reads_unwritten(const ExprRef& expr) {
   bool all = true;
@@ -106,6 +116,11 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
       const bool tile = row || (shared && !found.operand && layout.quad_rows());
       if ((tile || is_unwritten(*tensor)) && tensor->type.dtype != ir::DType::Bool && !note_read(load, true, &found))
         note_read(load, false, &found);
+    });
+    // What follows fewer axes is loaded whether the condition holds or not: in front of all iterations it is few.
+    for_each_guarded_load(let.value, [&](const ExprRef& load) {
+      if (is_unwritten(*load->buffer) && load->buffer->type.dtype != ir::DType::Bool && !found.padded.count(load.get()))
+        note_read(load, false, &found, true);
     });
   }
   merge_windows(&found.reads);
@@ -205,9 +220,9 @@ void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRe
   read->width = width;
 }
 
-// With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. False: it cannot be
-// so.
-bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion* region) {
+// With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. `guarded`: it is
+// loaded there or not at all. False: it cannot be so.
+bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion* region, bool guarded) {
   const ir::BufferRef& tensor = load->buffer;
   const bool tile = tensor->scope == ir::Scope::kShared;
   RegionRead read{load.get(), {}, {}};
@@ -244,7 +259,9 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   const bool bytes_only = ir::bits(tensor->type.dtype) < 8, row = tile && region->operand;
   read.once = (row || !tile) && held < all && held <= most_held(placements_);
   read.ahead = read.once && follows_loop && !own_names && !tile;
-  if (alike && (!read.ahead || bytes_only)) return true;
+  read.unchanging = read.once && in_pipeline && !follows_loop && !own_names && !tile;
+  if (guarded && !read.once) return true;
+  if (alike && (!(read.ahead || read.unchanging) || bytes_only)) return true;
   const bool grouped = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
   if (grouped && !read.once) return false;
   if (bytes_only && !read.ahead) return true;

@@ -21,6 +21,7 @@ struct RegionRead {
   int64_t stride = 1;                // elements from an iteration's to the next one's
   bool once = false;                 // in front of the region
   bool ahead = false;                // and that an iteration of the pipeline before
+  bool unchanging = false;           // or in front of the pipeline: it is the same in all its iterations
   bool matrices = false;             // there too, the tile as it lies, by ldmatrix
   const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
   ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them

@@ -286,7 +286,7 @@ class TileLowering {
                                    const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
                                    const FragmentLayout& layout);
   struct ReadsOfRegion;
-  bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region);
+  bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region, bool guarded = false);
   bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
   void widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read);

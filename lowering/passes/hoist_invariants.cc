@@ -19,17 +19,25 @@ bool in_memory(const ir::BufferRef& buffer) {
   return buffer->scope != ir::Scope::kRegister;
 }
 
-// (a + b) / c is a / c where a is a multiple of m, c is one too, and 0 <= b < m; a >= 0, since division truncates.
-ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges) {
-  if (node->kind != ExprKind::kApply || node->op != Op::kDiv || ir::is_float(node->type)) return node;
-  const ExprRef &sum = node->args[0], &divisor = node->args[1];
+// (a + b) / c is a / c where a is a multiple of m, c is one too, and 0 <= b < m; a >= 0, since division truncates. And
+// (a + b) % c is b where m is c. `sums`: the names of some.
+using Sums = std::unordered_map<const ir::Var*, ExprRef>;
+ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges, const Sums& sums) {
+  if (node->kind != ExprKind::kApply || (node->op != Op::kDiv && node->op != Op::kMod) || ir::is_float(node->type))
+    return node;
+  ExprRef sum = node->args[0];
+  const ExprRef& divisor = node->args[1];
   if (divisor->kind != ExprKind::kInt || divisor->int_value <= 0) return node;
+  const auto named = sum->kind == ExprKind::kVar ? sums.find(sum->var.get()) : sums.end();
+  if (named != sums.end()) sum = named->second;
   if (sum->kind != ExprKind::kApply || sum->op != Op::kAdd || !ranges.cannot_wrap(sum)) return node;
   for (const bool first : {true, false}) {
     const ExprRef &a = sum->args[first ? 0 : 1], &b = sum->args[first ? 1 : 0];
     const Interval small = ranges.of(b);
-    if (ranges.of(a).lo >= 0 && small.lo >= 0 && small.hi < std::gcd(ranges.multiple_of(a), divisor->int_value))
-      return ir::make_typed(Op::kDiv, {a, divisor});
+    const int64_t common = std::gcd(ranges.multiple_of(a), divisor->int_value);
+    if (ranges.of(a).lo < 0 || small.lo < 0 || small.hi >= common) continue;
+    if (node->op == Op::kDiv) return ir::make_typed(Op::kDiv, {a, divisor});
+    if (common == divisor->int_value) return b;
   }
   return node;
 }
@@ -89,8 +97,15 @@ class Hoister {
     LoopBlock out;
     for (LoopStmt& stmt : *body) {
       for_each_expr(&stmt, [this](ExprRef* expr) {
-        *expr = ir::rewrite(*expr, [this](const ExprRef& node) { return without_small_addend(node, ranges_); });
+        *expr = ir::rewrite(*expr, [this](const ExprRef& node) { return without_small_addend(node, ranges_, sums_); });
       });
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
+        const bool sum = let->value->kind == ExprKind::kApply && let->value->op == Op::kAdd;
+        if (sum)
+          sums_[let->var.get()] = let->value;
+        else
+          sums_.erase(let->var.get());
+      }
       if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
         block(&loop->body);
         hoist(loop, &out);
@@ -210,6 +225,7 @@ class Hoister {
   }
 
   Ranges& ranges_;
+  Sums sums_;  // of what stands in front
 };
 
 }  // namespace
