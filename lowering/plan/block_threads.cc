@@ -4,6 +4,8 @@
 #include <bit>
 #include <numeric>
 
+#include "lowering/tile_ir/hoist_reductions.h"
+
 namespace kachel::lowering {
 namespace {
 
@@ -82,6 +84,28 @@ int64_t warps_for(int64_t rows) {
   return warps;
 }
 
+int64_t power_above(int64_t value) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+}
+
+// Iterations of the largest region, with what it adds up, or `least`.
+int64_t largest_space(const ir::Block& body, int64_t least) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) {
+      int64_t iterations = 1;
+      const ir::Expr* reduction = reduction_of(*region);
+      for (const ir::IterVar& iter : region->iters) iterations *= iter.extent->int_value;
+      for (size_t i = 0; reduction && i < reduction->iters.size(); ++i)
+        iterations *= reduction->iters[i].extent->int_value;
+      least = std::max(least, iterations);
+    }
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) least = largest_space(loop->body, least);
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+      least = largest_space(branch->else_body, largest_space(branch->then_body, least));
+  }
+  return least;
+}
+
 bool can_share(const Choices& choices, int64_t warps, const SharingOf& sharing_of) {
   return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
     const auto& [gemm, choice] = entry;
@@ -96,7 +120,8 @@ bool can_share(const Choices& choices, int64_t warps, const SharingOf& sharing_o
 }  // namespace
 
 // As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
-// tensor cores as fma's sums want, without products 32 elements of the largest tile a thread.
+// tensor cores as fma's sums want, without products 32 elements of the largest tile a thread, in four warps or more: in
+// fewer only what leaves a thread less than four elements, since warps that share sums wait for each other.
 int choose_threads(const ir::Kernel& kernel, const Choices& choices, const SharingOf& sharing_of) {
   if (const int threads = group_threads(choices)) return threads;
   int64_t fragment = 0;
@@ -105,8 +130,10 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices, const Shari
       fragment = std::max(fragment, product(tile_shape(decl->buffer)));
   const auto [largest, total] = sums_of(choices, [](const auto&, const auto& choice) { return choice.mma; });
   if (const int threads = largest ? 0 : fma_threads(choices)) return threads;
-  if (!largest)
-    return static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(fragment / 32)), 128, 512));
+  if (!largest) {
+    const int64_t fewest = std::clamp<int64_t>(power_above(largest_space(kernel.body, fragment) / 4), 32, 128);
+    return static_cast<int>(std::clamp<int64_t>(power_above(fragment / 32), fewest, 512));
+  }
   int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
   // A chain through registers keeps both products in them: as many warps as there are rows for.
   for (const auto& [gemm, choice] : choices)
