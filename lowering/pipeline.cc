@@ -27,6 +27,7 @@
 //            -> parted sums       of products of few rows, whose warps may share k
 //            -> moved sums        that regions behind their products read in another order
 //            -> equal parts, split tiles   of these
+//            -> narrow tiles      in memory, that hold copies of 16-bit floats
 //            -> staged tiles      what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
@@ -42,7 +43,7 @@
 //   loop IR  -> simplify -> memory plan -> synchronise (emits waits and barriers, and parts roles)
 //            -> spare tiles       what those must not store that fill a cluster up
 //            -> narrow
-//            -> hoist invariants -> simplify
+//            -> hoist invariants -> wide reads -> single bounds -> simplify
 //            -> divide by invariants   on the CPU
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //   text     -> CUDA C++ or LLVM IR
@@ -64,15 +65,18 @@
 #include "lowering/passes/narrow.h"
 #include "lowering/passes/pass_places.h"
 #include "lowering/passes/simplify.h"
+#include "lowering/passes/single_bounds.h"
 #include "lowering/passes/spare_tiles.h"
 #include "lowering/passes/synchronise.h"
 #include "lowering/passes/teams.h"
+#include "lowering/passes/wide_reads.h"
 #include "lowering/plan/alternating.h"
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
 #include "lowering/plan/l2_priority.h"
 #include "lowering/plan/moved_sums.h"
+#include "lowering/plan/narrow_tiles.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
 #include "lowering/plan/padded_axes.h"
@@ -202,7 +206,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
-    lowering.kernel = split_tiles(equal_parts(moved_sums(lowering.kernel)));
+    lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));
   }
   const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {
@@ -269,6 +273,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!plain) {
     narrow(&lowering.loops);
     hoist_invariants(&lowering.loops);
+    wide_reads(&lowering.loops);
+    single_bounds(&lowering.loops);
     simplify(&lowering.loops);
   }
   if (target.kind == Target::Kind::kCpu) divide_by_invariants(&lowering.loops);

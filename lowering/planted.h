@@ -138,6 +138,9 @@ enum class Planted {
   kRestOfRounds,          // of a loop whose iterations stand side by side the rest is left out
   kSameGroup,             // regions over groups of columns are the first group again and again
   kPartOfOperand,         // all parts of an operand are copied from its first columns
+  kWideRead,              // of elements that are loaded together the last one comes first
+  kNarrowTile,            // a tile that regions write to, too, holds 16-bit floats
+  kSingleBound,           // of two bounds the lower one is forgotten
   kCount,
 };
 

@@ -31,6 +31,12 @@ InGroup in_group(const ExprRef& expr, const ir::VarRef& var, int64_t width, cons
         return second;
       return first == InGroup::kAlike && second == InGroup::kAlike ? InGroup::kAlike : InGroup::kOther;
     }
+    case Op::kBitXor: {  // of swizzles, which exchange groups
+      const InGroup first = of(0), second = of(1);
+      if (first == InGroup::kRises && second == InGroup::kAlike && multiple(expr->args[1])) return first;
+      if (second == InGroup::kRises && first == InGroup::kAlike && multiple(expr->args[0])) return second;
+      return all_alike();
+    }
     case Op::kDiv:
     case Op::kMod: {
       const bool whole = expr->args[1]->kind == ExprKind::kInt && expr->args[1]->int_value > 0 &&

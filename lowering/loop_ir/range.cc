@@ -208,6 +208,10 @@ int64_t Ranges::multiple_of(const ExprRef& expr) const {
       return std::gcd(multiple_of(expr->args[0]), multiple_of(expr->args[1]));
     case Op::kNeg:
       return multiple_of(expr->args[0]);
+    case Op::kBitXor: {  // the powers of two
+      const int64_t common = std::gcd(multiple_of(expr->args[0]), multiple_of(expr->args[1]));
+      return common & -common;
+    }
     case Op::kDiv: {
       const ExprRef& divisor = expr->args[1];
       if (divisor->kind != ExprKind::kInt || divisor->int_value <= 0) return 1;

@@ -4,17 +4,18 @@
 #include <set>
 
 #include "lowering/machine/machine.h"
+#include "lowering/plan/row_access.h"
 
 namespace kachel::lowering {
 namespace {
 
 // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
-// different banks. Rows of a few bytes lie without gaps: columns whose neighbours share words meet no more often, and
-// both axes can be copied as one.
-Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type) {
+// different banks; what nothing accesses `across` its rows needs neither. Rows of a few bytes lie without gaps: columns
+// whose neighbours share words meet no more often, and both axes can be copied as one.
+Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool across) {
   const int64_t bytes = std::max(1, ir::bits(type) / 8);
   if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
-  if (shape.back() * bytes % 16 == 0) return Layout::conflict_free(shape, bytes);
+  if (shape.back() * bytes % 16 == 0) return across ? Layout::conflict_free(shape, bytes) : Layout::row_major(shape);
   if (shape.back() * bytes < 16 && shape.back() * bytes % 4) return Layout::row_major(shape);
   const int64_t unit = std::max<int64_t>(1, 4 / bytes);
   return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
@@ -30,12 +31,13 @@ bool fits_slabs(const ir::BufferRef& tile) {
 }  // namespace
 
 void lay_out_memory(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, Placements* placements) {
+  const BufferSet across = accessed_across(kernel, *placements);
   for (const ir::Stmt& stmt : kernel.body) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
     Placement& placement = placements->tiles.at(decl->buffer.get());
     if (placement.scope == ir::Scope::kShared)
-      placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage);
+      placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage, across.count(decl->buffer.get()));
   }
   std::set<const ir::Buffer*> k_down;  // read by wgmma with k down their rows, from whole slabs
   for (const auto& [gemm, choice] : placements->gemms) {

@@ -32,4 +32,20 @@ grid h < 2
 }
 )";
 
+// Windows of a tile that holds a 16-bit tensor, and of one that is computed from such a one in place; and elements that
+// an index of the program's may not find.
+inline constexpr const char* kSliding = R"(tile 1
+kernel sliding(X: bf16[40, 64], I: i32[40], Y: out f32[32, 64])
+grid h < 1
+{
+  fragment t: f32[34, 64], u: f32[34, 64], y: f32[32, 64]
+  t = X[3 +: 34, :]
+  u = X[0 +: 34, :]
+  parallel i < 34, j < 64 { u[i, j] = u[i, j] * 1.001 + 0.3 }
+  parallel i < 32, j < 64 { y[i, j] = sum[a < 3](t[i + a, j] * (1 + a)) - max[a < 3](u[i + a, j]) }
+  parallel i < 32, j < 64 { y[i, j] += X[I[i] - 7, j] }
+  Y = y
+}
+)";
+
 }  // namespace kachel::lowering

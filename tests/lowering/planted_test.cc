@@ -172,6 +172,9 @@ constexpr Row kRows[] = {
     {Planted::kSpareTileFar, "it reads beyond the edge", OnCpu::kNotThere},
     {Planted::kPlaceNotAwaited, "a tile's place is not there yet", OnCpu::kNotThere},
     {Planted::kPlaceTakenEarly, "and is overwritten before it is read", OnCpu::kNotThere},
+    {Planted::kWideRead, "elements loaded together come in reverse", OnCpu::kNotThere},
+    {Planted::kNarrowTile, "a computed tile is rounded to 16 bits", OnCpu::kNotThere},
+    {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -219,6 +222,7 @@ class Suite {
     whole.aligned = {"X", "R"};
     add_program("windows", kWindows, 24, whole);
     add_program("joined", kJoinedRows, 24, whole);
+    add_program("sliding", kSliding, 24, whole);
     conformance::Wishes block;
     block.threads = 128;
     add_program("scans", kScans, 24, block);

@@ -22,8 +22,33 @@ grid t < ceildiv(M, 16), j < ceildiv(N, 128)
 
 TEST_CASE("a thread holds a word of what it stores, and rows of it") {
   CHECK(
-      has(text_of("bf16"), "tile reduced: f32 in registers, layout [16, 128] on 128 threads: 2 t64 8 r2; 2 r1 64 t1"));
+      has(text_of("bf16"), "tile reduced: f32 in registers, layout [16, 128] on 128 threads: 8 r2 2 t64; 2 r1 64 t1"));
   CHECK(has(text_of("f32"), "tile reduced: f32 in registers, layout [16, 128] on 128 threads: 16 r1; 128 t1"));
+}
+
+TEST_CASE(
+    "neighbours along which windows slide are one thread's, and it reads words of a tile that is as narrow as X") {
+  const std::string text = text_of("bf16");
+  CAPTURE(text);
+  CHECK(has(text, "tile x: bf16 in memory of the block"));
+  CHECK(has(text, "let i: i32 = e / 64 * 8\n"));
+  CHECK(has(text, "copy_vector wide[0 +: 2], x[(i + i_r + k_r) * 128 + c +: 2]"));
+  CHECK(has(text, "+ wide[c_r] * f[k_r * 2 + c_r]"));
+}
+
+TEST_CASE("a tile that is computed, or filled with what 16 bits do not hold, stays as wide as it is declared") {
+  const auto tile_of = [](const std::string& init, const std::string& before) {
+    return lowering::lowered({"tile 1\nkernel k(X: bf16[M, 64], Y: out f32[M, 64])\ngrid t < ceildiv(M, 16)\n{\n"
+                              "  fragment x: f32[18, 64]" +
+                              init + ", y: f32[16, 64]\n  x = X[t*16 - 2 +: 18, :]\n" + before +
+                              "  parallel i < 16, c < 64 { y[i, c] = sum[k < 3](x[i + k, c]) }\n"
+                              "  Y[t*16 +: 16, :] = y\n}\n"})
+        .notes;
+  };
+  CHECK(has(tile_of("", ""), "tile x: bf16 in"));
+  CHECK(has(tile_of(" = 0.5", ""), "tile x: bf16 in"));
+  CHECK(has(tile_of(" = 0.1", ""), "tile x: f32 in"));
+  CHECK(has(tile_of("", "  parallel i < 18, c < 64 { x[i, c] = x[i, c] * 2 }\n"), "tile x: f32 in"));
 }
 
 TEST_CASE("what the taps of a filter are multiplied with decides on threads, as long as there are enough results") {
@@ -35,11 +60,11 @@ TEST_CASE("what the taps of a filter are multiplied with decides on threads, as 
 TEST_CASE("of rows that do not divide among the threads the whole passes have no bound") {
   const std::string text = text_of("bf16");
   CAPTURE(text);
-  const size_t loop = text.find("for row_r in 0 .. 4 unroll"), read = text.find("copy_vector raw[0 +: 4], X[", loop);
+  const size_t loop = text.find("for row_r in 0 .. 2 unroll"), read = text.find("+: 8], X[", loop);
   REQUIRE(read != text.npos);
   CHECK(!has(text.substr(read, text.find('\n', read) - read), "row < 18"));
   // The rest is read under a guard, and only what is written stands within a branch.
-  const size_t rest = text.find("copy_vector raw[0 +: 4], X[", read + 1);
+  const size_t rest = text.find("copy_vector raw[0 +: 8], X[", read + 1);
   REQUIRE(rest != text.npos);
   CHECK(has(text.substr(rest, text.find('\n', rest) - rest), " if row < 18 && "));
   const size_t bound = text.find("if row < 18 {\n", loop);

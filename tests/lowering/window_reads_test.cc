@@ -145,5 +145,41 @@ TEST_CASE("padding is by vectors") {
   CHECK(has(text, "inside ? raw[0]"));
 }
 
+TEST_CASE("bounds of one index are one comparison, and what a pipeline's iterations share is read in front of it") {
+  const std::string gathered = loops_of("X: f32[H, W], I: i32[N], Y: out f32[N, W]", R"(grid r < N, w < ceildiv(W, 128)
+{
+  fragment y: f32[128]
+  parallel j < 128 { y[j] = X[I[r] - 3, w*128 + j] }
+  Y[r, w*128 +: 128] = y
+}
+)");
+  CAPTURE(gathered);
+  CHECK(has(gathered, "u32(ix) < u32(i32(H))"));
+  CHECK(!has(gathered, ">= 0"));
+
+  Request request;
+  request.text = R"(tile 1
+kernel k(A: f16[M, K], S: f32[M], Z: f32[K], B: f16[N, K], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 64)
+{
+  shared   a: f16[64, 64], b: f16[64, 64]
+  fragment an: f16[64, 64], acc: f32[64, 64] = 0
+  pipelined s < ceildiv(K, 64), 2 {
+    a = A[i*64 +: 64, s*64 +: 64]
+    b = B[j*64 +: 64, s*64 +: 64]
+    parallel p < 64, q < 64 { an[p, q] = a[p, q] > 0 ? a[p, q] * S[i*64 + p] : a[p, q] }
+    acc += an @ b^T
+  }
+  C[i*64 +: 64, j*64 +: 64] = acc
+}
+)";
+  const std::string made = lowered(request).loop_ir;
+  CAPTURE(made);
+  const size_t loop = made.find("for s in");
+  REQUIRE(loop != made.npos);
+  CHECK(made.find("S[") < loop);
+  CHECK(made.find("S[", loop) == made.npos);
+}
+
 }  // namespace
 }  // namespace kachel::lowering

@@ -89,6 +89,11 @@ Value Code::loaded(Class kind) {
   return made;
 }
 
+void Code::same_zero(const Value& from, const Value& made) {
+  const auto guard = guards_.find(from.text);
+  if (guard != guards_.end()) guards_.emplace(made.text, std::string(guard->second));
+}
+
 Value Code::settled(const Value& value) {
   if (!versions_.count(value.text)) return value;
   const Value copy = fresh(value.kind);

@@ -120,6 +120,8 @@ class Code {
   // The register of a load that follows: zero where a guard may keep the load from being done. ptxas 13.0 takes one
   // guarded load for another of the same address where neither says what is there otherwise.
   Value loaded(Class kind);
+  // `made` is zero where `from` is.
+  void same_zero(const Value& from, const Value& made);
 
   std::string declarations() const;
   // All lines but those whose results nobody asks for.

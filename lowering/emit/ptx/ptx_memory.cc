@@ -106,6 +106,12 @@ Place Memory::in_bytes(Place place, int64_t bytes) {
   return place;
 }
 
+Value Memory::widened(const Value& bits, const std::function<Value(const Value&)>& conversion) {
+  const Value made = conversion(bits);
+  code_.same_zero(bits, made);
+  return made;
+}
+
 Value Memory::load(const Place& place) {
   const DType type = place.type;
   const bool in_word = place.in_registers() && ir::bits(type) == 16;
@@ -116,15 +122,19 @@ Value Memory::load(const Place& place) {
         return as_float(&code_, place.element % 2 ? code_.bits("and", word, Code::integer(0xffff0000, 32))
                                                   : code_.shift(word, Code::integer(16, 32), true, false));
       }
-      return as_float(&code_, code_.shift(load_bits(place), Code::integer(16, 32), true, false));
+      return widened(load_bits(place), [&](const Value& bits) {
+        return as_float(&code_, code_.shift(bits, Code::integer(16, 32), true, false));
+      });
     case DType::F16: {
-      const std::string word = in_word ? place.buffer->registers[place.element / 2].text : load_bits(place).text;
-      const auto [low, high] = halves(word);
-      return code_.pure(Class::kF32, "cvt.f32.f16", {in_word && place.element % 2 ? high : low});
+      const Value word = in_word ? place.buffer->registers[place.element / 2] : load_bits(place);
+      return widened(word, [&](const Value& bits) {
+        const auto [low, high] = halves(bits.text);
+        return code_.pure(Class::kF32, "cvt.f32.f16", {in_word && place.element % 2 ? high : low});
+      });
     }
     case DType::F8E4M3:
     case DType::F8E5M2:
-      return from_f8(load_bits(place), type);
+      return widened(load_bits(place), [&](const Value& bits) { return from_f8(bits, type); });
     case DType::Bool:
       return code_.compare("ne", "b32", load_bits(place), Code::integer(0, 32));
     default:

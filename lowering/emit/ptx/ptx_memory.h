@@ -1,6 +1,7 @@
 // Buffers of loop IR in PTX: tensors and scratch in global memory, tiles in shared memory, and arrays of the thread,
 // whose elements are registers: of 16- and 8-bit types two and four to a word.
 #pragma once
+#include <functional>
 #include <unordered_map>
 
 #include "lowering/emit/ptx/ptx_code.h"
@@ -64,6 +65,8 @@ class Memory {
   std::pair<Value, Value> halves(const std::string& word);
 
  private:
+  // By a conversion that makes 0 of 0.
+  Value widened(const Value& bits, const std::function<Value(const Value&)>& conversion);
   Value part_of_word(const Place& place, bool is_signed);
   std::vector<std::string> parts(const Place& place, int64_t bytes) const;
   void fill_word(const Place& place, const Value& value);
