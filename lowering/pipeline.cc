@@ -33,6 +33,7 @@
 //            -> pipeline tiles    what a block loads once, for the copy engine
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
+//            -> shared stages     of loops that follow each other
 //            -> fit pipelines     depths that shared memory has room for
 //            -> bulk copies       pipelines that the copy engine fills, for a producer
 //            -> teams             of consumers, which compute tiles in turn
@@ -83,6 +84,7 @@
 #include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
+#include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/branch_copies.h"
@@ -193,7 +195,8 @@ bool is_plain(const Target& target) {
   return target.kind == Target::Kind::kCpu || target.generic;
 }
 
-Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches) {
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches,
+                                bool shares) {
   Lowering lowering;
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
@@ -220,21 +223,26 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule = plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
+  if (shares && target.bulk_copies && has_group_mma(target.architecture))
+    share_stages(kernel, &lowering.schedule, lowering.placements);
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   choose_alternating(kernel, &lowering.schedule, &lowering.placements, target);
   if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches))
-    return lower_to_loops(concrete, target, fact_mask, fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing);
+    return lower_to_loops(concrete, target, fact_mask, fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing,
+                          shares);
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
   if (teams > 1 && target.threads != kGroupThreads) {
     Target of_groups = target;
     of_groups.teams = teams;
     of_groups.threads = kGroupThreads;
-    return lower_to_loops(concrete, of_groups, fact_mask, fetches);
+    return lower_to_loops(concrete, of_groups, fact_mask, fetches, shares);
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
   const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
   if (!plain && target.cluster > 1) choose_clusters(kernel, target, &lowering.schedule);
+  if (!stages_agree(lowering.schedule, lowering.placements))
+    return lower_to_loops(concrete, target, fact_mask, wanted, false);
   choose_l2_priorities(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
@@ -250,23 +258,23 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
-    return lower_to_loops(concrete, less, fact_mask, Fetches::kNothing);
+    return lower_to_loops(concrete, less, fact_mask, Fetches::kNothing, shares);
   }
   if (one_tile && lowering.loops.workspace_bytes) {  // of which there is a slice for each block that runs at once
     Target further = target;
     further.one_tile = false;
-    return lower_to_loops(concrete, further, fact_mask, fetches);
+    return lower_to_loops(concrete, further, fact_mask, fetches, shares);
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone =
         lowering.schedule.roles.size() > 1 || resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
-    return lower_to_loops(concrete, without_teams(target), fact_mask, fetches);
+    return lower_to_loops(concrete, without_teams(target), fact_mask, fetches, shares);
   if (!parted) {
     Target together = target;
     together.bulk_copies = false;
-    return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing);
+    return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing, shares);
   }
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
   lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
@@ -288,7 +296,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   uint64_t facts = fact_mask;
   const ir::Kernel kernel = plain ? concrete : transposed_views(concrete, &facts);
-  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles));
+  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number.
   if (!plain) pass_places(&lowering.loops, target);

@@ -141,6 +141,7 @@ enum class Planted {
   kWideRead,              // of elements that are loaded together the last one comes first
   kNarrowTile,            // a tile that regions write to, too, holds 16-bit floats
   kSingleBound,           // of two bounds the lower one is forgotten
+  kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them
   kCount,
 };
 

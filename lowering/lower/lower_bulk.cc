@@ -6,6 +6,7 @@
 
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
+#include "lowering/plan/shared_stages.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -46,18 +47,7 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     out_.buffers.back().zeroed = true;
     return buffer;
   };
-  bulk.producer = {state("produced"), state("produced_parity")};
-  bulk.consumer = {state("consumed"), state("consumed_parity")};
-  // Products of what a product made, by way of registers: the work between them is what another group's products run
-  // beside, and what they read is wanted later than what the others do.
-  BufferSet early, late;
-  for (const ir::Stmt& stmt : pipeline.loop->body) {
-    const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
-    if (!gemm) continue;
-    const GemmChoice& choice = placements_.gemms.at(gemm);
-    (choice.group && choice.a_in_registers ? late : early).insert(gemm->b.buffer.get());
-    early.insert(gemm->a.buffer.get());
-  }
+  const BufferSet late = late_tiles(pipeline, placements_);
   if (out_.teams > 1) {
     bulk.turns = {phases("turn", out_.teams, out_.threads / 32), state("turn_parity"), ir::make_var(out_.team),
                   out_.teams, true};
@@ -66,6 +56,16 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     bulk.turns = {phases("turn", groups, kGroupWarps), state("turn_parity"), group, groups, false};
     out_.phases.back().turns = true;
   }
+  if (pipeline.stages_of >= 0) {
+    const LoopPipeline::Bulk& first = bulks_.at(&schedule_.pipelines[static_cast<size_t>(pipeline.stages_of)]);
+    bulk.rings = first.rings;
+    bulk.producer = first.producer;
+    bulk.consumer = first.consumer;
+    if (planted(Planted::kStagesAnew)) bulk.consumer = {state("consumed"), state("consumed_parity")};
+    return bulk;
+  }
+  bulk.producer = {state("produced"), state("produced_parity")};
+  bulk.consumer = {state("consumed"), state("consumed_parity")};
   BufferSet copied;
   for (const ir::Stmt* producer : pipeline.by_threads)
     for (const ir::CopyStmt* copy : copies_of(*producer)) copied.insert(copy->dst.buffer.get());
@@ -79,7 +79,7 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
     LoopPipeline::Bulk::Ring ring;
     BufferSet tiles;
     for (const ir::BufferRef& buffer : pipeline.buffers) {
-      if ((late.count(buffer.get()) && !early.count(buffer.get())) != later) continue;
+      if ((late.count(buffer.get()) != 0) != later) continue;
       ring.buffers.push_back(storage(buffer));
       tiles.insert(buffer.get());
       if (copied.count(buffer.get())) {
@@ -100,10 +100,18 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
                             : ring.by_threads ? out_.copiers
                                               : 0));
     ring.by_group = of_products(pipeline, tiles);
+    for (const Pipeline& other : schedule_.pipelines) {
+      if (other.stages_of < 0 || &schedule_.pipelines[static_cast<size_t>(other.stages_of)] != &pipeline) continue;
+      BufferSet same;
+      for (size_t i = 0; i < other.buffers.size(); ++i)
+        if (tiles.count(pipeline.buffers[i].get())) same.insert(other.buffers[i].get());
+      ring.by_group &= of_products(other, same);
+    }
     const int64_t arrivals = out_.threads / (ring.by_group ? kGroupThreads : 32);
     ring.empty = phases("empty", pipeline.depth, arrivals * (ring.peers ? std::popcount(ring.peers & 0xff) : 1));
     bulk.rings.push_back(std::move(ring));
   }
+  bulks_[&pipeline] = bulk;
   return bulk;
 }
 

@@ -5,6 +5,7 @@
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
+#include "lowering/plan/shared_stages.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/branch_copies.h"
 
@@ -118,9 +119,10 @@ void TileLowering::declare_params() {
 }
 
 void TileLowering::declare_tiles() {
+  const auto in_others = tiles_in_stages_of(schedule_);
   for (const ir::Stmt& stmt : kernel_.body) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
-    if (!decl) continue;
+    if (!decl || in_others.count(decl->buffer.get())) continue;
     const Placement& placement = placements_.at(decl->buffer.get());
     storage_[decl->buffer.get()] =
         temporary(decl->buffer->name, placement.storage, placement.scope, placement.elements());
@@ -128,6 +130,7 @@ void TileLowering::declare_tiles() {
     if (ir::is_float(placement.storage) && placement.storage != decl->buffer->type.dtype)
       widened_[storage(decl->buffer).get()] = decl->buffer->type.dtype;
   }
+  for (const auto& [tile, first] : in_others) storage_[tile] = storage_.at(first);
 }
 
 ExprRef TileLowering::let(const std::string& name, ExprRef value) {

@@ -59,9 +59,11 @@ std::string Schedule::print() const {
     for (const ir::BufferRef& buffer : pipeline.buffers) names += (names.empty() ? "" : ", ") + buffer->name;
     constexpr const char* kRealisations[] = {"in order", "asynchronous copies", "the copy engine"};
     const bool ahead = pipeline.realisation != Pipeline::Realisation::kInOrder;
-    text += fmt::format("pipeline {}: depth {}, {}{}\n", pipeline.loop->var->name, pipeline.depth,
+    const bool goes_on = pipeline.stages_of >= 0;
+    text += fmt::format("pipeline {}: depth {}, {}{}{}\n", pipeline.loop->var->name, pipeline.depth,
                         kRealisations[static_cast<int>(pipeline.realisation)] +
                             std::string(ahead ? fmt::format(" into {{{}}}", names) : ""),
+                        goes_on ? ", the stages of the pipeline before" : "",
                         pipeline.reason.empty() ? "" : " (" + pipeline.reason + ")");
   }
   return text;

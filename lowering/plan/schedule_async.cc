@@ -10,6 +10,7 @@
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/schedule.h"
+#include "lowering/plan/shared_stages.h"
 #include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/live_ranges.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -248,6 +249,10 @@ int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Pla
     for (const Pipeline& pipeline : schedule.pipelines)
       for (const ir::BufferRef& buffer : pipeline.buffers)
         ranges[buffer.get()] = {0, target.one_tile ? ranges[buffer.get()].last : kernel.body.size()};
+  for (const auto& [tile, first] : tiles_in_stages_of(schedule)) {
+    ranges[first].last = std::max(ranges[first].last, ranges[tile].last);
+    ranges.erase(tile);
+  }
   int64_t most = 0;
   for (size_t at = from; at <= kernel.body.size(); ++at) {
     int64_t bytes = 0;
@@ -270,14 +275,21 @@ void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* pla
     // A pipeline around another one runs ahead less often.
     Pipeline* deepest = nullptr;
     for (Pipeline& pipeline : schedule->pipelines) {
-      if (pipeline.depth == 1 || (deepest && encloses_pipeline(deepest->loop->body))) continue;
+      if (pipeline.depth == 1 || pipeline.stages_of >= 0) continue;
+      if (deepest && encloses_pipeline(deepest->loop->body)) continue;
       if (!deepest || pipeline.depth > deepest->depth || encloses_pipeline(pipeline.loop->body)) deepest = &pipeline;
     }
     if (!deepest) return;
-    if (--deepest->depth == 1) deepest->realisation = Pipeline::Realisation::kInOrder;
-    deepest->reason = "shared memory holds no more stages";
+    const auto number = deepest - schedule->pipelines.data();
+    for (Pipeline& pipeline : schedule->pipelines) {
+      if (&pipeline != deepest && pipeline.stages_of != number) continue;
+      if (--pipeline.depth == 1) pipeline.realisation = Pipeline::Realisation::kInOrder;
+      pipeline.reason = "shared memory holds no more stages";
+    }
     apply();
-    if (deepest->depth == 1) deepest->buffers.clear(), deepest->producers.clear();
+    for (Pipeline& pipeline : schedule->pipelines)
+      if (pipeline.depth == 1 && (&pipeline == deepest || pipeline.stages_of == number))
+        pipeline.buffers.clear(), pipeline.producers.clear(), pipeline.stages_of = -1;
   }
 }
 

@@ -199,6 +199,25 @@ kernel blocks(A: f32[40, K], B: f32[K, 64], D: i8[40, K], E: u8[36, K], C: out f
   F = f
 }
 )";
+// Products along two tensors in turn, of which the second goes on with the stages of the first.
+inline constexpr const char* kInTurn = R"(tile 1
+kernel in_turn(A: f16[64, K], B: f16[64, K], D: f16[64, K], E: f16[64, K], C: out f32[64, 64])
+{
+  shared x: f16[64, 32], w: f16[64, 32]
+  fragment c: f32[64, 64] = 0
+  pipelined k < ceildiv(K, 32), 2 {
+    x = A[:, k*32 +: 32]
+    w = B[:, k*32 +: 32]
+    c += x @ w^T
+  }
+  pipelined k < ceildiv(K, 32), 2 {
+    x = D[:, k*32 +: 32]
+    w = E[:, k*32 +: 32]
+    c += x @ w^T
+  }
+  C = c
+}
+)";
 // Right operands that the block computes, of packed elements and with k down its rows.
 inline constexpr const char* kRight = R"(tile 1
 kernel right(A: f16[32, K], W: u4[64, K], S: f16[64], B: f16[K, 32], C: out f32[32, 64], D: out f32[32, 32])

@@ -174,6 +174,7 @@ constexpr Row kRows[] = {
     {Planted::kPlaceTakenEarly, "and is overwritten before it is read", OnCpu::kNotThere},
     {Planted::kWideRead, "elements loaded together come in reverse", OnCpu::kNotThere},
     {Planted::kNarrowTile, "a computed tile is rounded to 16 bits", OnCpu::kNotThere},
+    {Planted::kStagesAnew, "a loop begins with another one's stage", OnCpu::kNotThere},
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
@@ -261,6 +262,7 @@ class Suite {
     groups.values = {{"K", 96}};
     add_program("right", kRight, 24, groups);
     add_program("moved", kMoved, 24, groups);
+    add_program("in turn", kInTurn, 24, groups);
     add_program("fold", kFold, 24, groups);
     add_program("groups of columns", kGroupsOfColumns, 24, groups);
     add_program("guarded", kGuarded, 24, groups);
