@@ -44,7 +44,7 @@
 //   loop IR  -> simplify -> memory plan -> synchronise (emits waits and barriers, and parts roles)
 //            -> spare tiles       what those must not store that fill a cluster up
 //            -> narrow
-//            -> hoist invariants -> wide reads -> single bounds -> simplify
+//            -> hoist invariants -> wide accesses -> single bounds -> simplify
 //            -> divide by invariants   on the CPU
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //   text     -> CUDA C++ or LLVM IR
@@ -70,7 +70,7 @@
 #include "lowering/passes/spare_tiles.h"
 #include "lowering/passes/synchronise.h"
 #include "lowering/passes/teams.h"
-#include "lowering/passes/wide_reads.h"
+#include "lowering/passes/wide_accesses.h"
 #include "lowering/plan/alternating.h"
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
@@ -281,7 +281,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!plain) {
     narrow(&lowering.loops);
     hoist_invariants(&lowering.loops);
-    wide_reads(&lowering.loops);
+    wide_accesses(&lowering.loops);
     single_bounds(&lowering.loops);
     simplify(&lowering.loops);
   }

@@ -139,6 +139,7 @@ enum class Planted {
   kSameGroup,             // regions over groups of columns are the first group again and again
   kPartOfOperand,         // all parts of an operand are copied from its first columns
   kWideRead,              // of elements that are loaded together the last one comes first
+  kWideWrite,             // and of what is stored together, too
   kNarrowTile,            // a tile that regions write to, too, holds 16-bit floats
   kSingleBound,           // of two bounds the lower one is forgotten
   kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them

@@ -38,12 +38,15 @@ inline constexpr const char* kSliding = R"(tile 1
 kernel sliding(X: bf16[40, 64], I: i32[40], Y: out f32[32, 64])
 grid h < 1
 {
-  fragment t: f32[34, 64], u: f32[34, 64], y: f32[32, 64]
+  shared   s: f32[34, 64]
+  fragment x: f32[34, 64], t: f32[34, 64], u: f32[34, 64], y: f32[32, 64]
   t = X[3 +: 34, :]
   u = X[0 +: 34, :]
   parallel i < 34, j < 64 { u[i, j] = u[i, j] * 1.001 + 0.3 }
   parallel i < 32, j < 64 { y[i, j] = sum[a < 3](t[i + a, j] * (1 + a)) - max[a < 3](u[i + a, j]) }
-  parallel i < 32, j < 64 { y[i, j] += X[I[i] - 7, j] }
+  x = X[0 +: 34, :]
+  parallel i < 34, j < 64 { s[i, j] = x[i, j] * x[i, j] }
+  parallel i < 32, j < 64 { y[i, j] += X[I[i] - 7, j] + s[i + 1, j] }
   Y = y
 }
 )";

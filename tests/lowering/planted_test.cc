@@ -173,6 +173,7 @@ constexpr Row kRows[] = {
     {Planted::kPlaceNotAwaited, "a tile's place is not there yet", OnCpu::kNotThere},
     {Planted::kPlaceTakenEarly, "and is overwritten before it is read", OnCpu::kNotThere},
     {Planted::kWideRead, "elements loaded together come in reverse", OnCpu::kNotThere},
+    {Planted::kWideWrite, "elements stored together go in reverse", OnCpu::kNotThere},
     {Planted::kNarrowTile, "a computed tile is rounded to 16 bits", OnCpu::kNotThere},
     {Planted::kStagesAnew, "a loop begins with another one's stage", OnCpu::kNotThere},
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
