@@ -87,7 +87,7 @@ TEST_CASE("off and background serve what the cost model expects most from") {
 }
 
 TEST_CASE("in the background what is compiled sooner serves until the key is tuned, if it is little slower") {
-  const std::string list = listing("BM = 16 | 1 | 64, BN = 32");
+  const std::string list = listing("BM = 16 | 1 | 64, BN = 32 | 8");
   Guessing plain;
   auto best = plain.kernel(list);
   const std::string text = plain.summary(*best, 2000, 1000);
@@ -107,7 +107,7 @@ TEST_CASE("in the background what is compiled sooner serves until the key is tun
   CHECK(has(served(Policy::kOff), chosen));
   const std::string soon = served(Policy::kBackground);
   CHECK(!has(soon, chosen));
-  CHECK(!has(soon, "BM=1,BN=32"));  // far slower
+  CHECK(!has(soon, "BM=1,BN=8"));  // far slower
   CHECK(has(soon, "compiled soon"));
   // What is compiled ahead is the best, since nobody waits; and nothing is quicker than what is there.
   REQUIRE(kernel->compile(args, fixture.settings(Policy::kBackground), 1).ok());
