@@ -97,9 +97,13 @@ Prediction predict(const LaunchCost& launch) {
     prediction.bound = "latency";
     bound = clocks;
   }
+  if (launch.begins >= std::max(bound, launch.memory)) {
+    prediction.bound = "the beginning of blocks";
+    bound = launch.begins;
+  }
   const double to_ns = 1000 / launch.clock_mhz;
   prediction.bound_ns = bound * to_ns;
-  prediction.ns = (together(clocks, launch.memory) + launch.launch) * to_ns;
+  prediction.ns = (together(together(clocks, launch.memory), launch.begins) + launch.launch) * to_ns;
   return prediction;
 }
 

@@ -7,7 +7,7 @@
 //   wave(n) = max(latency of a block, n * its largest demand on a unit)
 //
 // and a launch takes full waves, then one of the n blocks that are left over, a little longer than the memory needs for
-// every byte at the least. Every maximum here is a soft one: what comes second delays what comes first. Blocks of
+// every byte at the least, and than the device needs to begin all blocks. Every maximum here is a soft one: what comes second delays what comes first. Blocks of
 // unequal length even out: there, whole waves count, and half of one in the end.
 //
 // The latency of a block has loops over stages that are filled ahead and the rest, which nothing overlaps but other
@@ -50,6 +50,7 @@ struct LaunchCost {
   double memory = 0;            // of the whole launch, clocks: every byte once, at the memory's bandwidth
   double latency = 0;           // of the memory, clocks
   double launch = 0;            // around the launch, clocks
+  double begins = 0;            // from the first block's beginning to the last one's, if none takes any time, clocks
   double clock_mhz = 1000;
 };
 
@@ -68,7 +69,7 @@ struct Prediction {
   Effort effort;
   double waves = 0;
   // What sets the time: "products", "operands", "shared memory", "instructions", "special functions", "L2", "memory",
-  // or "latency" where no unit is busy all the time.
+  // "the beginning of blocks", or "latency" where no unit is busy all the time.
   std::string_view bound;
   double bound_ns = 0;  // what the launch would take if nothing else did
 };

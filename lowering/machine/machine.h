@@ -31,6 +31,7 @@ struct Machine {
   int64_t shared_per_sm;     // bytes
   int64_t shared_per_block;  // bytes, most, opted in
   int threads_per_sm;
+  int blocks_per_sm;
   int64_t l2_bytes;     // of the smallest data-centre or, where there is none, desktop part
   int multiprocessors;  // of the largest part that is sold; what is not there is asked about with it
 };

@@ -28,9 +28,10 @@ Residency residency_of(const WorkProfile& profile, int architecture) {
   residency.registers = profile.consumer_registers
                             ? fit(threads)
                             : static_cast<int>(std::min<int64_t>(wanted / kRegisterStep * kRegisterStep, most));
-  const int64_t blocks = std::min({static_cast<int64_t>(machine.threads_per_sm / threads),
-                                   resident_by_shared(profile.shared_bytes, architecture),
-                                   static_cast<int64_t>(machine.registers_per_sm / (residency.registers * threads))});
+  const int64_t blocks =
+      std::min({static_cast<int64_t>(machine.blocks_per_sm), static_cast<int64_t>(machine.threads_per_sm / threads),
+                resident_by_shared(profile.shared_bytes, architecture),
+                static_cast<int64_t>(machine.registers_per_sm / (residency.registers * threads))});
   residency.blocks = static_cast<int>(std::max<int64_t>(blocks, 1));
   return residency;
 }

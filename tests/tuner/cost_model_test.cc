@@ -136,5 +136,20 @@ TEST_CASE("more of anything never takes less time") {
         }
 }
 
+TEST_CASE("many blocks that do nothing take as long as the device needs to begin them") {
+  LaunchCost launch;
+  launch.rest.thread = 10;
+  launch.blocks = 100000;
+  launch.resident = 32;
+  launch.multiprocessors = 132;
+  launch.begins = 200000;
+  const Prediction prediction = predict(launch);
+  CHECK(prediction.bound == "the beginning of blocks");
+  CHECK(prediction.bound_ns == 200000);
+  CHECK(prediction.ns >= 200000);
+  launch.begins = 10;
+  CHECK(predict(launch).ns < 20000);
+}
+
 }  // namespace
 }  // namespace kachel::tuner

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lowering/machine/launched_blocks.h"
+
 namespace kachel::runtime {
 namespace {
 
@@ -81,6 +83,10 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   const double reached = together > 2 ? lowering::kReachedByClusters : 1;
   launch.multiprocessors = std::max(static_cast<int>(multiprocessors * reached), 1);
   launch.persistent = profile.resident;
+  const int64_t at_once = static_cast<int64_t>(prediction.residency.blocks) * multiprocessors;
+  if (!launch.persistent)
+    launch.begins =
+        lowering::kBlockClocks * static_cast<double>(lowering::launched_blocks(inputs.tiles, profile.threads, at_once));
   launch.warp_groups = multiply_adds(ProductKind::kGroup16) + multiply_adds(ProductKind::kGroup8) +
                            multiply_adds(ProductKind::kGroup32) >
                        0;

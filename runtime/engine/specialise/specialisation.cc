@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "lowering/machine/launched_blocks.h"
 #include "runtime/engine/bind/tensor_maps.h"
 
 namespace kachel::runtime {
@@ -89,14 +90,15 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   uint32_t cluster = 1;
   for (int32_t along : step.cluster) cluster *= static_cast<uint32_t>(along);
   if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
-  if (step.workspace_bytes > 0 || step.resident) {
+  const bool few = properties.kind == DeviceKind::kCuda && step.threads <= lowering::kFewThreads && cluster == 1;
+  if (step.workspace_bytes > 0 || step.resident || few) {
     // Scratch is per launched block, so no more are launched than can run at once.
     const auto threads = static_cast<uint32_t>(step.threads), shared = static_cast<uint32_t>(step.shared_bytes);
     KACHEL_ASSIGN(const int32_t resident, cluster > 1 ? made->function_->resident_clusters(threads, shared, cluster)
                                                       : made->function_->occupancy(threads, shared));
     const int32_t times = cluster > 1 ? static_cast<int32_t>(cluster) : std::max(properties.multiprocessors, 1);
     const uint64_t blocks = static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(times);
-    made->hot_.limit.blocks = blocks;
+    made->hot_.limit.blocks = step.workspace_bytes > 0 || step.resident ? blocks : lowering::kTilesOfFew * blocks;
   }
   if (properties.overlapping_launches) KACHEL_TRY(made->allow_overlaps());
   return made;
