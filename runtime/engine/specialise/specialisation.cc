@@ -90,7 +90,7 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   uint32_t cluster = 1;
   for (int32_t along : step.cluster) cluster *= static_cast<uint32_t>(along);
   if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
-  const bool few = properties.kind == DeviceKind::kCuda && step.threads <= lowering::kFewThreads && cluster == 1;
+  const bool few = properties.kind != DeviceKind::kCpu && step.threads <= lowering::kFewThreads && cluster == 1;
   if (step.workspace_bytes > 0 || step.resident || few) {
     // Scratch is per launched block, so no more are launched than can run at once.
     const auto threads = static_cast<uint32_t>(step.threads), shared = static_cast<uint32_t>(step.shared_bytes);

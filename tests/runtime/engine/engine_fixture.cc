@@ -89,7 +89,7 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
     if (workspace_bytes > 0) lowered.slots.push_back({Slot::Kind::kWorkspace, 0, 0});
     lowered.workspace_bytes = workspace_bytes;
     lowered.shared_bytes = shared_bytes;
-    lowered.threads = 128;
+    lowered.threads = threads;
     ++this->lowered;
     if (predicts) {
       KACHEL_ASSIGN(const lowering::Lowered real, lowering::lower(concrete, {.shared_limit = 227 * 1024}, facts));

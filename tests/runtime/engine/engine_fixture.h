@@ -84,6 +84,7 @@ class EngineFixture {
   // Nanoseconds of a launch, from the tile extents in its text; 10 us unless changed.
   std::function<int64_t(int64_t bm, int64_t bn, const FakeLaunch&)> cost;
   int64_t workspace_bytes = 0, shared_bytes = 0;  // what the lowering asks for
+  int threads = 128;                              // of a block
   std::string refused_tile;                       // tile extents that the lowering refuses
   std::string long_tile;                          // tile extents whose text is long
   bool has_compact_form = false;                  // the lowering heeds Target::compact

@@ -94,6 +94,20 @@ TEST_CASE("scratch is per resident block, stream-ordered, and never under captur
   CHECK(state.live_allocations() == 0);
 }
 
+TEST_CASE("blocks of few threads go on to further tiles, others have one each") {
+  for (const auto& [threads, blocks] : {std::pair{32, 4 * 8 * 8}, {64, 4 * 8 * 8}, {128, 1600}}) {
+    EngineFixture fixture;
+    fixture.threads = threads;
+    auto kernel = fixture.kernel();
+    uint64_t launched = 0;
+    fixture.state().set_default_kernel([&](const FakeLaunch& launch) { launched = launch.dims.blocks; });
+    HostTensorF32 a({640, 640}, 1), c({640, 640}, 0);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(2)};
+    REQUIRE(kernel->launch(args, fixture.settings(Policy::kOff), kStream).ok());
+    CHECK(launched == static_cast<uint64_t>(blocks));  // of 1600 tiles; multiprocessors * occupancy * 8
+  }
+}
+
 TEST_CASE("the host's scratch is used where it gives some") {
   EngineFixture fixture;
   fixture.workspace_bytes = 512;
