@@ -393,7 +393,7 @@ class TileLowering {
   std::unordered_map<const ir::Var*, PairIndex> pairs_;                      // what names of indices stand for
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
-  std::unordered_map<const Pipeline*, LoopPipeline::Bulk> bulks_;
+  std::unordered_map<const Pipeline*, LoopPipeline::Bulk> bulks_;  // of those with stages of their own
   const LoopPipeline* bulk_ = nullptr;                        // in the part that the copy engine does: its pipeline
   bool runs_ahead_ = false;                                   // in the part of a pipeline that runs ahead
   int copiers_ = 0;                                           // threads that share a wide copy between memories

@@ -19,9 +19,10 @@ bool in_memory(const ir::BufferRef& buffer) {
   return buffer->scope != ir::Scope::kRegister;
 }
 
+using Sums = std::unordered_map<const ir::Var*, ExprRef>;  // by their names
+
 // (a + b) / c is a / c where a is a multiple of m, c is one too, and 0 <= b < m; a >= 0, since division truncates. And
-// (a + b) % c is b where m is c. `sums`: the names of some.
-using Sums = std::unordered_map<const ir::Var*, ExprRef>;
+// (a + b) % c is b where m is c.
 ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges, const Sums& sums) {
   if (node->kind != ExprKind::kApply || (node->op != Op::kDiv && node->op != Op::kMod) || ir::is_float(node->type))
     return node;
@@ -100,8 +101,7 @@ class Hoister {
         *expr = ir::rewrite(*expr, [this](const ExprRef& node) { return without_small_addend(node, ranges_, sums_); });
       });
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
-        const bool sum = let->value->kind == ExprKind::kApply && let->value->op == Op::kAdd;
-        if (sum)
+        if (let->value->kind == ExprKind::kApply && let->value->op == Op::kAdd)
           sums_[let->var.get()] = let->value;
         else
           sums_.erase(let->var.get());
@@ -225,7 +225,7 @@ class Hoister {
   }
 
   Ranges& ranges_;
-  Sums sums_;  // of what stands in front
+  Sums sums_;  // of names that stand in front
 };
 
 }  // namespace

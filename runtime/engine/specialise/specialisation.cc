@@ -98,7 +98,11 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
                                                       : made->function_->occupancy(threads, shared));
     const int32_t times = cluster > 1 ? static_cast<int32_t>(cluster) : std::max(properties.multiprocessors, 1);
     const uint64_t blocks = static_cast<uint64_t>(std::max(resident, 1)) * static_cast<uint64_t>(times);
-    made->hot_.limit.blocks = step.workspace_bytes > 0 || step.resident ? blocks : lowering::kTilesOfFew * blocks;
+    uint64_t& limit = made->hot_.limit.blocks;
+    limit = few && !step.workspace_bytes && !step.resident
+                ? static_cast<uint64_t>(lowering::launched_blocks(static_cast<int64_t>(limit), step.threads,
+                                                                  static_cast<int64_t>(blocks)))
+                : blocks;
   }
   if (properties.overlapping_launches) KACHEL_TRY(made->allow_overlaps());
   return made;
