@@ -96,6 +96,7 @@
 #include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
+#include "lowering/tile_ir/region_results.h"
 #include "lowering/tile_ir/scalar_tiles.h"
 #include "lowering/tile_ir/split_slices.h"
 #include "lowering/tile_ir/split_tiles.h"
@@ -201,7 +202,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(lowering.kernel))));
+    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(region_results(lowering.kernel)))));
     const ir::Kernel padded = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =

@@ -171,6 +171,32 @@ KACHEL_DEVICE void kachel_atomic_min(float* p, float v) {
 KACHEL_DEVICE void kachel_atomic_add_f16(u16* p, float x) {
   asm volatile("red.global.add.noftz.f16 [%0], %1;" :: "l"(p), "h"(kachel_to_f16(x)) : "memory");
 }
+// neighbours, from sm_90 on; `x`: their bits
+#define KACHEL_ADD4(type, x2) KACHEL_DEVICE void kachel_add4_##type(void* p, const u32* x) { \
+    asm volatile("red.global.add.noftz." x2 " [%0], %1;" :: "l"(p), "r"(x[0]) : "memory"); \
+  }
+#define KACHEL_ADD8(type, op) KACHEL_DEVICE void kachel_add8_##type(void* p, const u32* x) { \
+    asm volatile("red.global.add" op " [%0], {%1, %2};" :: "l"(p), "r"(x[0]), "r"(x[1]) : "memory"); \
+  }
+#define KACHEL_ADD16(type, op) KACHEL_DEVICE void kachel_add16_##type(void* p, const u32* x) { \
+    asm volatile("red.global.add" op " [%0], {%1, %2, %3, %4};" \
+                 :: "l"(p), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"); \
+  }
+KACHEL_ADD4(f16, "f16x2")
+KACHEL_ADD4(bf16, "bf16x2")
+KACHEL_ADD8(f16, ".noftz.v2.f16x2")
+KACHEL_ADD8(bf16, ".noftz.v2.bf16x2")
+KACHEL_ADD16(f16, ".noftz.v4.f16x2")
+KACHEL_ADD16(bf16, ".noftz.v4.bf16x2")
+KACHEL_DEVICE void kachel_add8_f32(void* p, const u32* x) {
+  const float* v = (const float*)x;
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" :: "l"(p), "f"(v[0]), "f"(v[1]) : "memory");
+}
+KACHEL_DEVICE void kachel_add16_f32(void* p, const u32* x) {
+  const float* v = (const float*)x;
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               :: "l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+}
 #if __CUDA_ARCH__ >= 900
 KACHEL_DEVICE void kachel_atomic_add_bf16(u16* p, float x) {
   asm volatile("red.global.add.noftz.bf16 [%0], %1;" :: "l"(p), "h"(kachel_to_bf16(x)) : "memory");

@@ -40,6 +40,9 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
       else
         say("if ({0}) kachel_copy{1}({2}, {3}); else kachel_zero{1}({2});", guard, bytes, at(0), at(1));
       break;
+    case Kind::kAddVector:
+      say("kachel_add{}_{}({}, (const u32*)({}));", bytes, ir::name(node.type), at(0), at(1));
+      break;
     case Kind::kCopyAsync:
       say("kachel_copy_async{}({}, {}, {});", bytes, address(0), at(1), guard);
       break;

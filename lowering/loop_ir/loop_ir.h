@@ -171,6 +171,9 @@ struct LoopIntrinsic {
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
     // have as many elements, or are an f32 for all, which is a number of the type.
     kPackedMath,
+    // operands[0], `elements` neighbours of a float type in a tensor, at an address aligned to all of them,
+    // += operands[1], registers of the same type, each element atomically.
+    kAddVector,
   } kind;
   struct Operand {
     ir::BufferRef buffer;

@@ -13,7 +13,7 @@ using ir::Op;
 namespace {
 
 // Loops longer than this stay loops: their code would not fit the instruction cache.
-constexpr int64_t kMostUnrolled = 128;
+constexpr int64_t kLongestUnrolled = 128;
 
 }  // namespace
 
@@ -23,7 +23,10 @@ ExprRef digit_of(const ExprRef& number, const FragmentLayout::Digit& digit, int6
 }
 
 void TileLowering::unrolled(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body) {
-  if (count == 1) return body(int32(0));
+  if (count == 1) {
+    stays_loop_ = false;
+    return body(int32(0));
+  }
   scoped(name, count, body);
 }
 
@@ -32,7 +35,7 @@ void TileLowering::scoped(const std::string& name, int64_t count, const std::fun
   loop.var = make_local(name, DType::I64, ir::VarKind::kLoop);
   loop.begin = int64(0);
   loop.end = int64(count);
-  loop.unroll = count <= kMostUnrolled;
+  loop.unroll = count <= kLongestUnrolled && !std::exchange(stays_loop_, false);
   loop.apart = std::exchange(apart_, 0);
   out_.ranges.set(loop.var, {0, count - 1});
   loop.body = nested([&] { body(ir::make_cast({DType::I32, nullptr}, ir::make_var(loop.var))); });
@@ -147,6 +150,7 @@ class TileLowering::LayoutWalk {
     const Walk& walk = walks_[depth];
     const int64_t whole = whole_passes(walk);
     lower_.apart_ = depth == apart_at_ ? apart_ : 0;
+    lower_.stays_loop_ = options_.most_unrolled && iterations_within(depth) > options_.most_unrolled;
     in_bounds_[walk.axis] = in_bounds_[walk.axis] || whole;
     const auto one = [&](ExprRef value) { step(depth, std::move(value)); };
     const std::string name = name_of(walk.axis) + "_r";
@@ -154,6 +158,12 @@ class TileLowering::LayoutWalk {
     lower_.scoped(name, whole, one);
     in_bounds_[walk.axis] = false;
     step(depth, int32(whole));
+  }
+
+  int64_t iterations_within(size_t depth) const {
+    int64_t iterations = vector_;
+    for (; depth < walks_.size(); ++depth) iterations *= walks_[depth].radix;
+    return iterations;
   }
 
   // Of a digit that is the highest of a ragged axis, the values with which all of it is within the bounds; but one more

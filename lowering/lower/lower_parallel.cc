@@ -23,6 +23,9 @@ using ir::Op;
 namespace {
 
 constexpr double kLongIteration = 12;  // instructions
+// Of a thread where nothing demands it: iterations that are written out, and instructions of those but for loads.
+constexpr int64_t kLeastWrittenOut = 8, kMostWrittenOut = 64;
+constexpr double kMostInstructions = 512;
 
 std::string headline(const ir::ParallelStmt& region) {
   std::string text = "parallel";
@@ -61,6 +64,23 @@ bool reads_what_it_writes(const ir::ForwardedRegion& region) {
         found |= node->kind == ir::ExprKind::kLoad && node->buffer == guarded.store.buffer;
       });
   return found;
+}
+
+// The name of the first rounding of f32 to the 16-bit type that is stored, of those in a row; null: there is none.
+const ir::Var* rounding_of(const ir::ForwardedRegion& region, const ir::AssignStmt& store) {
+  const DType type = store.buffer->type.dtype;
+  if (type != DType::F16 && type != DType::BF16) return nullptr;
+  const ir::Var* rounding = nullptr;
+  for (ExprRef value = store.value; value->kind == ir::ExprKind::kVar;) {
+    const auto let = std::find_if(region.lets.begin(), region.lets.end(),
+                                  [&](const ir::LetStmt& one) { return one.var == value->var; });
+    if (let == region.lets.end() || let->value->kind != ir::ExprKind::kCast || let->value->cast_type.dtype != type ||
+        let->value->args[0]->type != DType::F32)
+      break;
+    rounding = let->var.get();
+    value = let->value->args[0];
+  }
+  return rounding;
 }
 
 std::vector<size_t> axes_of(const FragmentLayout& layout) {
@@ -146,8 +166,22 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   std::vector<Pending> pending(region.stores.size());
   bool ragged = false;
   for (size_t axis = 0; layout && axis < shape.size(); ++axis) ragged |= layout->ragged(axis);
+  if (layout && !unroll && !two_phases) {
+    const auto most = static_cast<int64_t>(kMostInstructions / std::max(instructions, 1.0));
+    region_written_out_ = std::clamp<int64_t>(most, kLeastWrittenOut, kMostWrittenOut);
+    if (layout->registers() <= region_written_out_) region_written_out_ = 0;
+  }
   const std::vector<RegionRead> reads =
       layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};
+  std::vector<WideStore> wide(region.stores.size());
+  if (layout && !two_phases) wide = wide_stores(region, indexes, *layout);
+  Behind behind;
+  for (const WideStore& store : wide) behind.width = std::max(behind.width, store.width);
+  if (behind.width > 1)
+    behind.body = [&](const Site& first, int64_t count) {
+      for (size_t i = 0; i < wide.size(); ++i)
+        if (wide[i].width > 1) store_neighbours(region.stores[i].store, wide[i], region.iters, first, count);
+    };
   const auto packed = layout ? packed_store(region, reads, indexes, *layout) : std::nullopt;
   if (packed)
     return each_with_reads(
@@ -155,14 +189,15 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
         [&](const Site& site, int64_t width, const auto& held) { store_packed(*packed, site, width, held); });
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
-    each_with_reads(reads, region.iters, *layout, names, [&](const Site& site) {
+    const auto by_owner = [&](const Site& site) {
       const bool all = planted(Planted::kWrongReplica) || planted(Planted::kReplicasCompute);
       if (!site.owner || to_registers || all) return body(site);
       // One thread of each set of replicas does it all.
       Site own = site;
       own.owner = nullptr;
       emit({LoopIf{site.owner, nested([&] { body(own); }), {}}});
-    });
+    };
+    each_with_reads(reads, region.iters, *layout, names, by_owner, nullptr, behind);
   };
   const int64_t rounds = layout     ? layout->registers()
                          : on_cpu() ? product(shape)
@@ -193,6 +228,13 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
       emit(std::move(body[0]));
   };
 
+  // What is rounded when it is written, two at a time, need not be before.
+  std::unordered_map<const ir::Var*, size_t> rounded_for;
+  for (size_t i = 0; i < wide.size(); ++i)
+    if (const ir::Var* rounded = wide[i].width > 1 ? rounding_of(region, region.stores[i].store) : nullptr)
+      rounded_for[rounded] = i;
+  std::vector<ExprRef> unrounded(wide.size());
+
   if (!two_phases) fused_ = std::move(next_copy_);
   walk(two_phases ? unroll_pending : unroll, [&](const Site& at_site) {
     Site site = at_site;
@@ -200,10 +242,17 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
     for (const ir::LetStmt& let : region.lets) {
       ExprRef value = scalar(let.value, &site);
       if (!ir::is_float(value->type)) out_.ranges.set(let.var, out_.ranges.of(value));
+      if (const auto store = rounded_for.find(let.var.get()); store != rounded_for.end())
+        value = ir::make_cast(value->cast_type, unrounded[store->second] = this->let("exact", value->args[0]));
       emit({LoopLet{let.var, value}});
     }
     for (size_t i = 0; i < region.stores.size(); ++i) {
       const ir::AssignStmt& store = region.stores[i].store;
+      if (wide[i].width > 1) {
+        const ExprRef value = unrounded[i] ? unrounded[i] : scalar(store.value, &site);
+        this->store(wide[i].made, site.neighbour, value, nullptr);
+        continue;
+      }
       const ExprRef& condition = region.stores[i].guard;
       std::vector<ExprRef> indices;
       for (const ExprRef& expr : store.indices) indices.push_back(index(expr, &site));
@@ -228,6 +277,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
     }
   });
   region_is_heavy_ = false;
+  region_written_out_ = 0;
   for (const ir::GuardedStore& guarded : region.stores) forwarded_.erase(guarded.store.buffer.get());
   if (!two_phases) return;
   walk(unroll_pending, [&](const Site& site) {

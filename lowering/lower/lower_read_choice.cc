@@ -6,7 +6,6 @@
 
 #include "ir/parallel.h"
 #include "ir/tunable_role.h"
-#include "lowering/loop_ir/index_groups.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
@@ -196,26 +195,12 @@ void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRe
     ir::visit(index, [&](const ExprRef& node) { plain &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node); });
     if (!plain) return;
   }
-  for (size_t axis = 0; axis < region.iters.size(); ++axis) {
-    const ir::VarRef stand_in = make_local(region.iters[axis].var->name, ir::DType::I64, ir::VarKind::kThread);
-    out_.ranges.set(stand_in, {0, region.layout.shape()[axis] - 1});
-    values_[region.iters[axis].var.get()] = ir::make_var(stand_in);
-  }
-  const ir::VarRef last = values_.at(region.iters.back().var.get())->var;
-  std::vector<ExprRef> indices;
-  for (const ExprRef& index : read->indices) indices.push_back(scalar(index, nullptr));
-  for (const ir::IterVar& iter : region.iters) values_.erase(iter.var.get());
-  const auto moves_together = [&](int64_t width) {
-    for (size_t i = 0; i < indices.size(); ++i)
-      if (in_group(indices[i], last, width, out_.ranges) !=
-          (i + 1 < indices.size() ? InGroup::kAlike : InGroup::kRises))
-        return false;
-    return true;
-  };
   const ir::BufferRef& tensor = read->load->buffer;
   const int64_t widest = vector_bytes(kernel_, fact_mask_, tensor) / (ir::bits(tensor->type.dtype) / 8);
   int64_t width = widest;  // a power of two
-  while (width > 1 && (region.layout.vector() % width || !moves_together(width))) width /= 2;
+  while (width > 1 && (region.layout.vector() % width ||
+                       !rise_together(read->indices, region.iters, region.layout.shape(), width)))
+    width /= 2;
   if (planted(Planted::kWideGroup)) width = std::min(region.layout.vector(), widest);
   read->width = width;
 }
@@ -257,7 +242,8 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   }
   const int64_t all = region->layout.registers(), held = part_of(read, region->layout).registers();
   const bool bytes_only = ir::bits(tensor->type.dtype) < 8, row = tile && region->operand;
-  read.once = (row || !tile) && held < all && held <= most_held(placements_);
+  read.once = (row || !tile) && held < all && held <= most_held(placements_) && is_unwritten(*tensor) &&
+              !region_written_out_;
   read.ahead = read.once && follows_loop && !own_names && !tile;
   read.unchanging = read.once && in_pipeline && !follows_loop && !own_names && !tile;
   if (guarded && !read.once) return true;

@@ -55,11 +55,12 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
 
 void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                                    const FragmentLayout& layout, const std::vector<std::string>& names,
-                                   const std::function<void(const Site&)>& body, const PackedBody& packed) {
+                                   const std::function<void(const Site&)>& body, const PackedBody& packed,
+                                   const Behind& behind) {
   const size_t rank = iters.size();
   std::vector<const RegionRead*> with_neighbours;
   std::unordered_map<const ir::Buffer*, ir::BufferRef> loaded;  // tile -> registers
-  int64_t width = 1;
+  int64_t width = behind.width;
   std::vector<std::function<void()>> afterwards;
   std::vector<HeldRead> words;
   for (const RegionRead& read : reads) {
@@ -92,6 +93,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
 
   // What follows fewer axes is loaded once for those of the others that are walked within.
   WalkOptions options;
+  options.most_unrolled = region_written_out_;
   for (const RegionRead* read : with_neighbours)
     if (read->axes.size() < rank && options.early.empty() && !ragged) options.early = read->axes;
   const auto along = [&](const RegionRead& read) {  // the axis of the vector, whichever index follows it
@@ -171,8 +173,10 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
           out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
           ExprRef& digit = site.digits.back().front();
           digit = ir::is_int(digit, 0) ? number : plus(digit, number);
+          site.neighbour = number;
           one(site, number);
         });
+        if (behind.body) behind.body(first, width);
       },
       options);
   fetched_.clear();

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "ir/numerics.h"
+#include "ir/parallel.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
 
@@ -179,7 +180,16 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
   };
 
   unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral_element(reduce.reduce, type), nullptr); });
-  each_in(layout, names, 1, [&](const Site& site) {
+  // What is read of tensors beside each other is loaded together.
+  ir::ForwardedRegion terms;
+  terms.iters = region.iters;
+  terms.iters.insert(terms.iters.end(), reduce.iters.begin(), reduce.iters.end());
+  terms.lets.push_back({make_local("term", type), reduce.args[0]});
+  std::vector<RegionRead> reads = layout.vector() > 1 ? reads_of(terms, {}, layout) : std::vector<RegionRead>{};
+  std::erase_if(reads, [](const RegionRead& read) {
+    return read.width == 1 || read.once || read.matrices || read.words || read.load->buffer->scope != ir::Scope::kGlobal;
+  });
+  each_with_reads(reads, terms.iters, layout, names, [&](const Site& site) {
     for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];
     for (size_t i = 0; i < reduce.iters.size(); ++i) values_[reduce.iters[i].var.get()] = site.coords[rank + i];
     ExprRef value = scalar(reduce.args[0], &site);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ir/print.h"
+#include "lowering/machine/machine.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
 
@@ -16,6 +17,8 @@ using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
 namespace {
+
+constexpr int64_t kWidest = 16;  // bytes of an access
 
 ExprRef or_pad(const ExprRef& value, const ExprRef& inside, const ExprRef& pad) {
   return pad && inside ? ir::make_typed(Op::kSelect, {inside, value, pad}) : value;
@@ -91,7 +94,9 @@ ExprRef TileLowering::vector_at(const Slice& slice, const Site& site, ExprRef* g
 bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, const Slice& src) {
   if (store_boxes(copy, dst)) return true;
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
-  if (on_cpu() || target_.generic || copy.atomic != ir::AtomicOp::kNone) return false;
+  if (on_cpu() || target_.generic) return false;
+  const bool adds = copy.atomic != ir::AtomicOp::kNone;
+  if (adds && (copy.atomic != ir::AtomicOp::kAdd || !in_registers(from))) return false;
   const ExprRef pad = padding(copy.src);
   if (pad && storage_type(from->type.dtype) != from->type.dtype) return false;
   const bool to_register = in_registers(to), from_register = in_registers(from);
@@ -139,13 +144,15 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     return true;
   }
 
-  if (from_register && (copy_quads(copy, dst) || copy_matrices(copy, dst))) return true;
+  if (from_register && !adds && (copy_quads(copy, dst) || copy_matrices(copy, dst))) return true;
   const ir::BufferRef& fragment = to_register ? to : from;
   const ir::BufferRef& memory = to_register ? from : to;
   const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
   int64_t width = std::min(layout.vector(), vector_width(to_register ? src : dst));
-  while (layout.vector() % width || width * ir::bits(memory->type.dtype) > 128) width /= 2;
+  const int64_t most = adds ? most_added_bytes(target_.architecture, memory->type.dtype) : kWidest;
+  while (layout.vector() % width || width * ir::bits(memory->type.dtype) / 8 > most) width /= 2;
   if (width < 2) return false;
+  out_.float_atomics |= adds;
   const bool pairs = !to_register && ir::bits(memory->type.dtype) == 16 && ir::is_float(memory->type.dtype) &&
                      fragment->type.dtype == DType::F32;
   const DType stored = storage_type(memory->type.dtype);
@@ -178,7 +185,8 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     }
     if (site.owner) guard = both(guard, site.owner);
     auto write = [&] {
-      move(Kind::kCopyVector, storage(memory), at, raw, converts ? raw_at(0) : slot, width, nullptr);
+      move(adds && !planted(Planted::kAtomicLost) ? Kind::kAddVector : Kind::kCopyVector, storage(memory), at, raw,
+           converts ? raw_at(0) : slot, width, nullptr);
     };
     if (!guard) return write();
     emit({LoopIf{guard, nested(write), {}}});

@@ -30,6 +30,8 @@ struct Site {
   std::vector<std::vector<ir::ExprRef>> digits;
   ir::ExprRef owner;
   ir::ExprRef inside;  // with WalkOptions::keeps_bounds, where it may be outside of the layout
+  // I32: which of the neighbours along the last axis it is that are worked on together; null where nobody asks.
+  ir::ExprRef neighbour;
 };
 
 // Of TileLowering::each_in().
@@ -37,6 +39,13 @@ struct WalkOptions {
   std::vector<size_t> early;               // axes, none of them ragged;
   std::function<void(const Site&)> enter;  // is called as soon as the coordinates along those are known
   bool keeps_bounds = false;               // what is outside of the layout is left to the body, by Site::inside
+  int64_t most_unrolled = 0;               // iterations, beyond which outer loops stay loops; 0: as many as there are
+};
+
+// What is done with `width` neighbours or more, a multiple, when all have been worked on, from the site of the first.
+struct Behind {
+  int64_t width = 1;
+  std::function<void(const Site& first, int64_t count)> body;
 };
 
 // A digit of a number that counts `extent` values: of a thread's, or of a register's.
@@ -295,7 +304,8 @@ class TileLowering {
   using PackedBody = std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&)>;
   void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                        const FragmentLayout& layout, const std::vector<std::string>& names,
-                       const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr);
+                       const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr,
+                       const Behind& behind = {});
   void note_nibbles(const ir::ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
                     std::vector<RegionRead>* reads);
   std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,
@@ -310,6 +320,20 @@ class TileLowering {
   ir::ExprRef register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const;
   // Returns whether the elements are inside of the tensor; null: they are, or nobody asks.
   ir::ExprRef fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
+
+  // lower_region_stores.cc: what neighbours of a region write beside each other, as one access.
+  struct WideStore {
+    int64_t width = 1;                  // elements; 1: each iteration writes its own
+    std::vector<ir::ExprRef> indices;   // without names of the region's
+    ir::ExprRef guard;                  // likewise, and without what bounds say anyway; null: true
+    ir::BufferRef made;                 // what the neighbours write
+  };
+  bool rise_together(const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& iters,
+                     const std::vector<int64_t>& shape, int64_t width);
+  std::vector<WideStore> wide_stores(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
+                                     const FragmentLayout& layout);
+  void store_neighbours(const ir::AssignStmt& store, const WideStore& wide, const std::vector<ir::IterVar>& iters,
+                        const Site& first, int64_t count);
 
   // lower_packed.cc: 16-bit floats made of 4-bit integers, two an instruction.
   struct PackedValue {
@@ -421,6 +445,10 @@ class TileLowering {
   std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
+  bool stays_loop_ = false;                  // the next loop of a layout is not unrolled
+  // The region at hand is long and touches no registers by number: so many iterations of a thread are written out, and
+  // go along loops; 0: all are.
+  int64_t region_written_out_ = 0;
   bool region_is_heavy_ = false;             // the region at hand has functions that are no instruction
   bool region_is_long_ = false;              // its iterations take many instructions, and none makes an operand
   int loop_depth_ = 0;                       // of `for`, `pipelined` and `if` of the program

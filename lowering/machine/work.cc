@@ -176,6 +176,9 @@ class Summary {
         access(operands[0].buffer, bytes(), true, runs, out);
         access(operands[1].buffer, bytes(), false, runs, out);
         break;
+      case Kind::kAddVector:
+        access(operands[0].buffer, bytes(), true, runs, out);
+        break;
       case Kind::kLoadShifted:
         break;
       case Kind::kCopyAsync:

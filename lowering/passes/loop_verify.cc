@@ -164,7 +164,7 @@ class Verifier {
                       node.kind == Kind::kBulkStoreWait;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3};
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2};
     const bool less = node.kind == Kind::kUnpack && node.operands.size() == 3;
     if (node.kind != Kind::kGroupWait && !less && node.operands.size() != arity[static_cast<int>(node.kind)])
       return fail("an intrinsic of wrong arity");
@@ -174,12 +174,14 @@ class Verifier {
         fail("every thread writes to " + operand.buffer->name);
     }
     const bool copy = node.kind == Kind::kCopyVector || node.kind == Kind::kCopyAsync;
-    if (copy && (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
+    if ((copy || node.kind == Kind::kAddVector) && (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
                  node.operands[0].elements != node.operands[1].elements))
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
     if ((node.kind == Kind::kBulkCopy) != (node.l2_policy != nullptr))
       fail("a policy of the L2 that no box asks for, or a box without");
     packed(node);
+    if (node.kind == Kind::kAddVector && (node.operands[0].buffer->scope != ir::Scope::kGlobal || !in_threads))
+      fail("a vector that is added to other than a tensor, or by every thread");
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
     if (node.guard && !copy && !shifted) fail("a guard on an intrinsic that takes none");

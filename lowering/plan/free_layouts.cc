@@ -37,8 +37,8 @@ int64_t largest_divisor(int64_t number, int64_t most) {
 
 }  // namespace
 
-FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes,
-                        const std::vector<int64_t>& shape) {
+FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes, const std::vector<int64_t>& shape,
+                        int64_t vector) {
   std::vector<FragmentLayout::Axis> made(shape.size());
   std::vector<bool> done(shape.size());
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -51,6 +51,11 @@ FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& a
   for (size_t axis = shape.size(); axis-- > 0;) {
     if (done[axis]) continue;
     int64_t left = shape[axis];
+    if (axis + 1 == shape.size() && vector > 1) {
+      made[axis].push_back({vector, false, reg});
+      reg *= vector;
+      left /= vector;
+    }
     for (FragmentLayout::Digit& digit : replicas) {
       const int64_t taken = largest_divisor(digit.radix, left);
       if (taken == 1) continue;
@@ -83,7 +88,7 @@ std::optional<FragmentLayout> by_results(const Space& sums,
   for (const Space::Use& use : sums.uses) {
     if (own_axes(use, own) != own || use.spanned() != own || use.pairs || use.extent) continue;
     const auto held = layouts.find(use.buffer.get());
-    if (held != layouts.end()) return extended(held->second, use.axes, sums.shape);
+    if (held != layouts.end()) return extended(held->second, use.axes, sums.shape, 1);
   }
   return std::nullopt;
 }

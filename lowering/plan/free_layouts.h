@@ -10,8 +10,9 @@
 namespace kachel::lowering {
 
 // The layout of a space of that shape, of which `part` lies along `axes`: what is left over of its other axes goes to
-// the part's replicas, then to registers.
-FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes, const std::vector<int64_t>& shape);
+// the part's replicas, then to registers; `vector` neighbours along the last one, a part of its extent, to a thread.
+FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& axes, const std::vector<int64_t>& shape,
+                        int64_t vector);
 
 // Sums of which the fragment is an operand that results beside each other share, as a filter's taps are; null: there
 // are none, or fewer results than threads. It follows the layout of the results: by its own, threads would share sums.

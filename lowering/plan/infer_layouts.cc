@@ -15,6 +15,7 @@
 #include "lowering/plan/block_threads.h"
 #include "lowering/plan/free_layouts.h"
 #include "lowering/plan/placement.h"
+#include "lowering/plan/region_vectors.h"
 #include "lowering/plan/spaces.h"
 #include "lowering/plan/tile_memory.h"
 #include "lowering/tile_ir/hoist_reductions.h"
@@ -282,8 +283,11 @@ class Inference {
     for (Space& space : spaces_) {
       if (space.layout) continue;
       if (space.uses.empty()) {
-        if (space.reduction || (space.region && scan_of(*space.region)))
-          space.layout = FragmentLayout::blocked(space.shape, 1, threads_);
+        const int64_t vector = vector_of(space);
+        if (space.reduction || (space.region && scan_of(*space.region)) || vector > 1)
+          space.layout = FragmentLayout::blocked(space.shape, vector, threads_);
+        else if (space.region && moves_between_tensors(*space.region))
+          space.layout = even_layout(space.shape);
         continue;
       }
       const Space::Use& use = *std::max_element(space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) {
@@ -292,20 +296,37 @@ class Inference {
       });
       const std::optional<FragmentLayout> held = held_in(use);
       if (!held) return false;
-      space.layout = extended(*held, use.axes, space.shape);
+      const bool spans_last = std::find(use.axes.begin(), use.axes.end(), space.shape.size() - 1) != use.axes.end();
+      space.layout = extended(*held, use.axes, space.shape, spans_last ? 1 : vector_of(space));
       if (!propagate()) return false;
     }
     return true;
   }
+  // Threads beside each other belong to neighbours; nothing where some thread would have less than others.
+  std::optional<FragmentLayout> even_layout(const std::vector<int64_t>& shape) const {
+    const FragmentLayout layout = FragmentLayout::blocked(shape, 1, threads_);
+    if (layout.registers() * threads_ != product(shape)) return std::nullopt;
+    return layout;
+  }
+  // Neighbours along the last axis of a region's space that a thread has, as far as none is left without.
+  int64_t vector_of(const Space& space) const {
+    if (!space.region || scan_of(*space.region)) return 1;
+    int64_t vector = region_vector(kernel_, target_, fact_mask_, *space.region);
+    while (vector > 1 && product(space.shape) / vector < threads_) vector /= 2;
+    return vector;
+  }
+
   // Elements of one access of at most so many bytes to the tensors or tiles that the fragment is copied to or from; 0:
-  // there are none. What is added to a tensor atomically goes element by element, and lanes beside each other are to
-  // meet in its sectors.
+  // there are none. What can be added to a tensor but element by element has lanes beside each other meet in sectors.
   int64_t accessed(const ir::Buffer* fragment, int64_t most_bytes) const {
     int64_t elements = 0;
     for (const auto& [other, atomic, written] : SpaceCollector::copies_of(kernel_, fragment)) {
-      if (atomic) return 1;
-      if (is_fragment(other)) continue;
       const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
+      const bool adds = atomic == ir::AtomicOp::kAdd;
+      if (atomic != ir::AtomicOp::kNone &&
+          !(adds && most_added_bytes(target_.architecture, other->type.dtype) > element))
+        return 1;
+      if (is_fragment(other)) continue;
       const int64_t bytes =
           other->scope == ir::Scope::kGlobal ? vector_bytes(kernel_, fact_mask_, other) : kVectorBytes;
       elements = std::max(elements, std::min(bytes, most_bytes) / element);

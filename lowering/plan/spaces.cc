@@ -35,9 +35,8 @@ std::vector<SpaceCollector::Copied> SpaceCollector::copies_of(const ir::Kernel& 
   std::function<void(const ir::Block&)> walk = [&](const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
-        const bool atomic = copy->atomic != ir::AtomicOp::kNone;
-        if (copy->dst.buffer.get() == tile) found.push_back({copy->src.buffer, atomic, false});
-        if (copy->src.buffer.get() == tile) found.push_back({copy->dst.buffer, atomic, true});
+        if (copy->dst.buffer.get() == tile) found.push_back({copy->src.buffer, copy->atomic, false});
+        if (copy->src.buffer.get() == tile) found.push_back({copy->dst.buffer, copy->atomic, true});
       } else if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
         walk(loop->body);
       } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {

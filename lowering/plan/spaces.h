@@ -42,7 +42,8 @@ class SpaceCollector {
   // The other side of a copy from or to a tile.
   struct Copied {
     ir::BufferRef other;
-    bool atomic, stored;  // stored: `other` is written
+    ir::AtomicOp atomic;
+    bool stored;  // `other` is written
   };
   static std::vector<Copied> copies_of(const ir::Kernel& kernel, const ir::Buffer* tile);
 

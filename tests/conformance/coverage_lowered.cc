@@ -40,6 +40,9 @@ class Features {
       case Kind::kCopyVector:
         vector(node);
         break;
+      case Kind::kAddVector:
+        names.insert(fmt::format("{} of {} added", node.operands[0].elements, ir::name(node.type)));
+        break;
       case Kind::kCopyAsync:
         names.insert("asynchronous copies");
         break;

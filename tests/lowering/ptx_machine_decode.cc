@@ -57,17 +57,25 @@ bool access(Parts parts, PtxInstruction* out) {
   return out->bytes != 0;
 }
 
-// red.global.op[.noftz].type
-bool reduction(const Parts& parts, PtxInstruction* out) {
+// red.global.op[.noftz][.vN].type, where additions of 16-bit floats may be of pairs
+bool reduction(Parts parts, PtxInstruction* out) {
   if (parts.size() < 4 || parts[1] != "global") return false;
-  const std::string& type = parts.back();
+  if (const std::string width = parts.end()[-2]; width == "v2" || width == "v4") {
+    out->results = width == "v2" ? 2 : 4;
+    parts.erase(parts.end() - 2);
+  }
+  std::string& type = parts.back();
+  const bool pair = type == "f16x2" || type == "bf16x2";
+  if (out->results > 1 && type != "f32" && !pair) return false;
+  if (pair) type.resize(type.size() - 2);
   const bool half = parts.size() == 5 && parts[3] == "noftz" && (type == "f16" || type == "bf16");
-  if (!half && parts.size() != 4) return false;
+  if (half == (parts.size() == 4) || (pair && !half)) return false;
   const auto found = ptx_functions().find(fmt::format("{}{}.{}", parts[2], half ? ".rn" : "", type));
   if (found == ptx_functions().end()) return false;
   out->kind = PtxKind::kReduce;
   out->function = found->second;
   out->bytes = bytes_of(type);
+  out->count = pair ? 2 : 1;
   return true;
 }
 

@@ -68,13 +68,18 @@ void PtxMachine::store(const PtxInstruction& code, Thread& thread) {
 }
 
 void PtxMachine::reduce(const PtxInstruction& code, Thread& thread) {
-  uint8_t* at = memory(code, thread, PtxSpace::kGlobal, code.words[0], code.offsets[0], code.bytes);
-  if (!at) return;
-  const int32_t both[] = {0, 1};
-  uint64_t operands[] = {0, thread.file[code.words[1]]};
-  std::memcpy(operands, at, static_cast<size_t>(code.bytes));
-  const uint64_t result = code.function({operands, both});
-  std::memcpy(at, &result, static_cast<size_t>(code.bytes));
+  const int64_t each = code.bytes * code.count;  // of a word, which may be a pair
+  uint8_t* at = memory(code, thread, PtxSpace::kGlobal, code.words[0], code.offsets[0], each * code.results);
+  const auto bytes = static_cast<size_t>(code.bytes);
+  for (size_t word = 0; at && word < code.results; ++word)
+    for (int64_t part = 0; part < code.count; ++part, at += bytes) {
+      const int32_t both[] = {0, 1};
+      uint64_t operands[] = {0, thread.file[code.words[word + 1]] >> (8 * bytes * static_cast<size_t>(part))};
+      operands[1] &= bytes == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * bytes)) - 1;
+      std::memcpy(operands, at, bytes);
+      const uint64_t result = code.function({operands, both});
+      std::memcpy(at, &result, bytes);
+    }
 }
 
 // atom.global.cas.b32 old, [at], expected, wanted

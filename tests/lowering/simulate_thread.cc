@@ -119,6 +119,9 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kCopy:
       copy_vector(stmt, thread);
       break;
+    case Kind::kAddVector:
+      add_vector(stmt, thread);
+      break;
     case Kind::kCopyAsync:
       copy_async(stmt, thread);
       break;
@@ -177,6 +180,22 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kShuffle:
       fail("a barrier or an operation of the warp inside a thread loop");
       break;
+  }
+}
+
+void Machine::add_vector(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  const DType type = type_of(to.buffer);
+  if (type_of(from.buffer) != type || stmt.type != type || !ir::is_float(type) || ir::bits(type) < 16)
+    return fail("a vector of other than floats of one type is added");
+  const int64_t bytes = to.elements * ir::bits(type) / 8;
+  if (bytes != 4 && bytes != 8 && bytes != 16) return fail(fmt::format("an addition of {} bytes", bytes));
+  uint8_t* sums = vector(to, eval(to.index, thread).i, bytes, thread, Access::kAtomic);
+  const uint8_t* values = vector(from, eval(from.index, thread).i, 4, thread, Access::kRead);
+  if (!sums || !values) return;
+  for (int64_t i = 0; i < to.elements; ++i) {
+    const Scalar both[] = {ir::load_element(type, sums, i), ir::load_element(type, values, i)};
+    ir::store_element(type, sums, i, ir::apply_op(Op::kAdd, both));
   }
 }
 

@@ -102,6 +102,7 @@ class Machine {
   ir::DType type_of(int number) const { return buffer(number).type; }
   uint8_t* element(int number, int64_t at, Thread& thread, Access kind);
   uint8_t* vector(const SimStmt::Operand& operand, int64_t at, int64_t alignment, Thread& thread, Access kind);
+  void add_vector(const SimStmt& stmt, Thread& thread);
   void convert_pair(const SimStmt& stmt, Thread& thread);
   void dot4(const SimStmt& stmt, Thread& thread);
   void unpack(const SimStmt& stmt, Thread& thread);

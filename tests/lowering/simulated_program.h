@@ -61,6 +61,7 @@ struct SimStmt {
     kStoreMatrix,
     kBulkStore,
     kBulkStoreWait,
+    kAddVector,
     kInOrder,
     kLoadShifted,
     kStoreShifted,

@@ -47,4 +47,14 @@ void Statements::statement(const LoopAtomic& atomic) {
              add && type == DType::I64 ? "u64" : number_type(type), place.text(), value.text);
 }
 
+void Statements::add_vector(const LoopIntrinsic& node) {
+  const int64_t words = bytes_of(node) / 4;
+  const std::string many = words > 1 ? fmt::format(".v{}", words) : "";
+  const std::string type = node.type == DType::F32   ? many + ".f32"
+                           : node.type == DType::F16 ? ".noftz" + many + ".f16x2"
+                                                     : ".noftz" + many + ".bf16x2";
+  const std::vector<std::string> values = memory_.words(at(node, 1), words);
+  code_.line("red.global.add{} {}, {};", type, at(node, 0).text(), words > 1 ? braced(values) : values[0]);
+}
+
 }  // namespace kachel::lowering::ptx

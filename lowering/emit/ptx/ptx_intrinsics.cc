@@ -10,6 +10,8 @@ void Statements::statement(const LoopIntrinsic& node) {
   switch (node.kind) {
     case Kind::kCopyVector:
       return copy_vector(node);
+    case Kind::kAddVector:
+      return add_vector(node);
     case Kind::kCopyAsync:
       return copy_async(node);
     case Kind::kAsyncCommit:

@@ -65,6 +65,7 @@ class Statements {
   void convert_pair(const LoopIntrinsic& node);
   void packed_math(const LoopIntrinsic& node);
   void bulk_copy(const LoopIntrinsic& node);
+  void add_vector(const LoopIntrinsic& node);
   void bulk_store(const LoopIntrinsic& node);
   void turn(const char* operation, const LoopIntrinsic& node);
   void phase_wait(const LoopIntrinsic& node);

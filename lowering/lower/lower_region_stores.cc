@@ -1,0 +1,145 @@
+// What neighbours along a region's last axis write to a tensor beside each other, as one access. Each iteration leaves
+// its value in registers, and behind the last one of a group all are written: the bounds of the first one are those of
+// all, since rows end and groups begin at multiples of the access. See tile_lowering.h.
+#include <algorithm>
+
+#include "ir/parallel.h"
+#include "ir/tunable_role.h"
+#include "lowering/loop_ir/index_groups.h"
+#include "lowering/lower/tile_lowering.h"
+#include "lowering/machine/machine.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+using Kind = LoopIntrinsic::Kind;
+
+namespace {
+
+bool is_half(DType type) {
+  return type == DType::F16 || type == DType::BF16;
+}
+
+// What is left of a condition without what an index is compared with in any case.
+ExprRef beyond_bounds(const ExprRef& condition, const ir::AssignStmt& store, const std::vector<ExprRef>& indices) {
+  if (!condition) return nullptr;
+  if (condition->kind == ExprKind::kApply && condition->op == Op::kAnd)
+    return both(beyond_bounds(condition->args[0], store, indices), beyond_bounds(condition->args[1], store, indices));
+  if (condition->kind == ExprKind::kApply && condition->op == Op::kLt)
+    for (size_t axis = 0; axis < indices.size(); ++axis)
+      if (ir::same(condition->args[0], indices[axis]) && ir::same(condition->args[1], store.buffer->shape[axis]))
+        return nullptr;
+  return condition;
+}
+
+// Of one access that adds, each element atomically; 1: there is none but for one element.
+int64_t most_added(const ir::AssignStmt& store, int architecture) {
+  const DType type = store.buffer->type.dtype;
+  return store.atomic == ir::AtomicOp::kAdd ? most_added_bytes(architecture, type) * 8 / ir::bits(type) : 1;
+}
+
+}  // namespace
+
+bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std::vector<ir::IterVar>& iters,
+                                 const std::vector<int64_t>& shape, int64_t width) {
+  for (size_t axis = 0; axis < iters.size(); ++axis) {
+    const ir::VarRef stand_in = make_local(iters[axis].var->name, DType::I64, ir::VarKind::kThread);
+    out_.ranges.set(stand_in, {0, shape[axis] - 1});
+    values_[iters[axis].var.get()] = ir::make_var(stand_in);
+  }
+  const ir::VarRef last = values_.at(iters.back().var.get())->var;
+  bool together = true;
+  for (size_t i = 0; together && i < indices.size(); ++i)
+    together = in_group(scalar(indices[i], nullptr), last, width, out_.ranges) ==
+               (i + 1 < indices.size() ? InGroup::kAlike : InGroup::kRises);
+  for (const ir::IterVar& iter : iters) values_.erase(iter.var.get());
+  return together;
+}
+
+std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& region,
+                                                               const RegionIndexes& indexes,
+                                                               const FragmentLayout& layout) {
+  std::vector<WideStore> wide(region.stores.size());
+  if (on_cpu() || target_.generic || layout.vector() == 1 || !layout.whole_vectors()) return wide;
+  const ir::VarRef last = region.iters.back().var;
+  const auto is_written = [&](const ir::BufferRef& buffer) {
+    return std::any_of(region.stores.begin(), region.stores.end(),
+                       [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == buffer; });
+  };
+  // It is evaluated behind the iterations of a group once more.
+  const auto is_settled = [&](const ExprRef& expr) {
+    bool settled = true;
+    ir::visit(expr, [&](const ExprRef& node) {
+      settled &= !ir::is_reduction(*node) && (node->kind != ExprKind::kLoad || !is_written(node->buffer));
+    });
+    return settled;
+  };
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const ir::AssignStmt& store = region.stores[i].store;
+    const DType type = store.buffer->type.dtype;
+    if (store.buffer->scope != ir::Scope::kGlobal || ir::bits(type) < 8 || type == DType::Bool) continue;
+    WideStore& one = wide[i];
+    for (const ExprRef& at : store.indices) one.indices.push_back(indexes.inlined(at));
+    if (region.stores[i].guard)
+      one.guard = beyond_bounds(indexes.inlined(region.stores[i].guard), store, one.indices);
+    if (one.guard && (ir::mentions(one.guard, last) || !is_settled(one.guard))) continue;
+    if (!std::all_of(one.indices.begin(), one.indices.end(), is_settled)) continue;
+    int64_t width = vector_bytes(kernel_, fact_mask_, store.buffer) * 8 / ir::bits(type);
+    if (store.atomic != ir::AtomicOp::kNone) width = std::min(width, most_added(store, target_.architecture));
+    while (width > 1 && (layout.vector() % width || !rise_together(one.indices, region.iters, layout.shape(), width)))
+      width /= 2;
+    one.width = width;
+  }
+  // In order, where one may write what another one does.
+  for (size_t i = 0; i < wide.size(); ++i)
+    for (size_t j = 0; j < wide.size(); ++j)
+      if (region.stores[i].store.buffer == region.stores[j].store.buffer && wide[i].width == 1) wide[j].width = 1;
+  for (size_t i = 0; i < wide.size(); ++i) {
+    if (wide[i].width == 1) continue;
+    const DType type = region.stores[i].store.buffer->type.dtype;
+    wide[i].made = temporary("made", is_half(type) ? DType::F32 : type, ir::Scope::kRegister, layout.vector());
+  }
+  return wide;
+}
+
+// Behind `count` neighbours from the site's on.
+void TileLowering::store_neighbours(const ir::AssignStmt& store, const WideStore& wide,
+                                    const std::vector<ir::IterVar>& iters, const Site& first, int64_t count) {
+  const ir::BufferRef& to = storage(store.buffer);
+  const DType type = store.buffer->type.dtype;
+  ir::BufferRef made = wide.made;
+  if (is_half(type)) {
+    made = temporary("rounded", type, ir::Scope::kRegister, count);
+    for (int64_t at = 0; at < count; at += 2) {
+      LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
+      pair.type = type;
+      pair.operands = {{made, int32(at), 2, true}, {wide.made, int32(at), 2, false}};
+      emit({std::move(pair)});
+    }
+  }
+  for (int64_t at = 0; at < count; at += wide.width) {
+    Site site = first;
+    if (at) site.coords.back() = let("at", plus(first.coords.back(), int64(at)));
+    for (size_t axis = 0; axis < iters.size(); ++axis) values_[iters[axis].var.get()] = site.coords[axis];
+    std::vector<ExprRef> indices;
+    for (const ExprRef& expr : wide.indices) indices.push_back(index(expr, &site));
+    const ExprRef guard = both(in_bounds(store.buffer, indices, wide.guard ? scalar(wide.guard, &site) : nullptr),
+                               planted(Planted::kWrongReplica) ? nullptr : site.owner);
+    const Kind kind = store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost) ? Kind::kCopyVector
+                                                                                            : Kind::kAddVector;
+    const ExprRef place = offset(store.buffer, indices, &site);
+    const ExprRef from = int32(planted(Planted::kWideStore) ? 0 : at);
+    const auto write = [&] { move(kind, to, place, made, from, wide.width, nullptr); };
+    if (kind == Kind::kAddVector) out_.float_atomics = true;
+    if (guard)
+      emit({LoopIf{guard, nested(write), {}}});
+    else
+      write();
+  }
+}
+
+}  // namespace kachel::lowering
