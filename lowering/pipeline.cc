@@ -61,6 +61,7 @@
 #include "lowering/machine/work.h"
 #include "lowering/passes/divide_by_invariants.h"
 #include "lowering/passes/drop_unused.h"
+#include "lowering/passes/early_loads.h"
 #include "lowering/passes/hoist_invariants.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
@@ -283,6 +284,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     narrow(&lowering.loops);
     hoist_invariants(&lowering.loops);
     wide_accesses(&lowering.loops);
+    early_loads(&lowering.loops);
     single_bounds(&lowering.loops);
     simplify(&lowering.loops);
   }

@@ -144,6 +144,7 @@ enum class Planted {
   kSingleBound,           // of two bounds the lower one is forgotten
   kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them
   kWideStore,             // all vectors that a thread's neighbours write hold the first one's elements
+  kEarlyLoad,             // what is loaded early is that of the first iteration
   kCount,
 };
 

@@ -1,0 +1,316 @@
+#include "lowering/passes/early_loads.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/simplify.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+using Kind = LoopIntrinsic::Kind;
+
+constexpr int64_t kMostRegisters = 48, kMostIterations = 64;
+
+bool is_input(const ir::BufferRef& buffer) {
+  return buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn;
+}
+bool is_countable(const LoopFor& loop) {
+  return loop.unroll && !loop.apart && ir::is_int(loop.begin, 0) && ir::is_const(loop.end) && loop.end->int_value > 1 &&
+         loop.end->int_value <= kMostIterations;
+}
+int64_t words_of(const ir::BufferRef& buffer, int64_t elements) {
+  return (elements * ir::bits(buffer->type.dtype) + 31) / 32;
+}
+
+// A load of an input, or one that its bounds guard.
+const ir::Expr* input_read(const ir::Expr& expr) {
+  if (expr.kind == ExprKind::kLoad) return is_input(expr.buffer) && ir::bits(expr.buffer->type.dtype) >= 8 ? &expr : nullptr;
+  if (expr.kind != ExprKind::kApply || expr.op != Op::kSelect || !ir::is_const(expr.args[2])) return nullptr;
+  return expr.args[1]->kind == ExprKind::kLoad ? input_read(*expr.args[1]) : nullptr;
+}
+
+// Perfectly nested unrolled loops, and what the innermost one does.
+struct Nest {
+  std::vector<const LoopFor*> loops;
+  int64_t iterations = 1;
+
+  explicit Nest(const LoopFor& outermost) {
+    for (const LoopFor* loop = &outermost; loop;) {
+      loops.push_back(loop);
+      iterations *= loop->end->int_value;
+      const LoopBlock& body = loop->body;
+      const bool only_names = std::all_of(body.begin(), body.end() - 1, [](const LoopStmt& stmt) {
+        return std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node);
+      });
+      const auto* inner = only_names ? std::get_if<LoopFor>(&body.back().node) : nullptr;
+      loop = inner && is_countable(*inner) ? inner : nullptr;
+    }
+  }
+  const LoopBlock& body() const { return loops.back()->body; }
+};
+
+struct Item {
+  const ir::Expr* read;         // an expression of a name's; or
+  const LoopIntrinsic* vector;  // a copy to registers
+  ir::BufferRef early;
+  int64_t width = 1;
+};
+
+// What of a nest's body can be loaded first.
+class Choice {
+ public:
+  Choice(const Nest& nest, const std::map<const ir::Buffer*, int>& uses) : nest_(nest) {
+    for (const LoopFor* loop : nest.loops) note_names(loop->body);
+    std::map<const ir::Buffer*, int> own;
+    for (const LoopStmt& stmt : nest.body())
+      for_each_statement(stmt, [&](const LoopStmt& inner) {
+        look_at(inner);
+        for_each_access(inner, [&](const ir::BufferRef& buffer, bool write) {
+          ++own[buffer.get()];
+          if (write) ++writes_[buffer.get()];
+          stores_ |= write && buffer->scope == ir::Scope::kGlobal;
+        });
+      });
+    if (!plain_ || !stores_) return;
+    for (const LoopStmt& stmt : nest.body()) {
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) note_reads(let->value);
+      const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+      if (!copy || copy->kind != Kind::kCopyVector || !is_input(copy->operands[1].buffer)) continue;
+      const LoopIntrinsic::Operand& to = copy->operands[0];
+      const bool alone = to.buffer->scope == ir::Scope::kRegister && ir::is_int(to.index, 0) &&
+                         writes_.at(to.buffer.get()) == 1 && own.at(to.buffer.get()) == uses.at(to.buffer.get());
+      if (alone && is_known(copy->operands[1].index) && (!copy->guard || is_known(copy->guard)))
+        items.push_back({nullptr, copy, nullptr, to.elements});
+    }
+  }
+
+  std::vector<Item> items;
+  int64_t words() const {
+    int64_t words = 0;
+    for (const Item& item : items) words += item.vector ? words_of(item.vector->operands[0].buffer, item.width) : 1;
+    return words;
+  }
+  // Of the innermost body, those that the items need.
+  LoopBlock names() const {
+    std::set<const ir::Var*> needed;
+    const auto need = [&](const auto& self, const ExprRef& expr) -> void {
+      ir::visit(expr, [&](const ExprRef& node) {
+        const auto it = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
+        if (it != names_.end() && needed.insert(node->var.get()).second) self(self, it->second);
+      });
+    };
+    for (const Item& item : items) {
+      if (item.read)
+        for (const ExprRef& arg : item.read->args) need(need, arg);
+      if (!item.vector) continue;
+      need(need, item.vector->operands[1].index);
+      if (item.vector->guard) need(need, item.vector->guard);
+    }
+    LoopBlock lets;
+    for (const LoopStmt& stmt : nest_.body())
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node); let && needed.count(let->var.get())) lets.push_back({*let});
+    return lets;
+  }
+
+ private:
+  void note_names(const LoopBlock& body) {
+    for (const LoopStmt& stmt : body)
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_[let->var.get()] = let->value;
+  }
+  void look_at(const LoopStmt& stmt) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    plain_ &= std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopStore>(stmt.node) ||
+              std::holds_alternative<LoopAtomic>(stmt.node) || std::holds_alternative<LoopIf>(stmt.node) ||
+              std::holds_alternative<LoopFor>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node) ||
+              (intrinsic && (intrinsic->kind == Kind::kCopyVector || intrinsic->kind == Kind::kAddVector ||
+                             intrinsic->kind == Kind::kConvertPair || intrinsic->kind == Kind::kUnpack ||
+                             intrinsic->kind == Kind::kPackedMath));
+  }
+  void note_reads(const ExprRef& expr) {
+    if (const ir::Expr* load = input_read(*expr)) {
+      const bool known = std::all_of(expr->args.begin(), expr->args.end(), [&](const ExprRef& arg) {
+        return arg.get() == load ? is_known(load->args[0]) : is_known(arg);
+      });
+      if (known) items.push_back({expr.get(), nullptr, nullptr});
+      return;
+    }
+    const bool lazy =
+        expr->kind == ExprKind::kApply && (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
+    for (size_t arg = 0; arg < (lazy ? 1 : expr->args.size()); ++arg) note_reads(expr->args[arg]);
+  }
+  // Whether it is the same in front of the stores.
+  bool is_known(const ExprRef& expr) const {
+    bool known = true;
+    ir::visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kLoad) known &= is_input(node->buffer) || !writes_.count(node->buffer.get());
+      const auto it = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
+      if (it != names_.end()) known = known && is_known(it->second);
+    });
+    return known;
+  }
+
+  const Nest& nest_;
+  std::map<const ir::Var*, ExprRef> names_;
+  std::map<const ir::Buffer*, int> writes_;
+  bool plain_ = true, stores_ = false;
+};
+
+class Parter {
+ public:
+  explicit Parter(LoopKernel* kernel) : kernel_(*kernel) {
+    for (const LoopBlock* body : {&kernel->body, &kernel->passed_over, &kernel->producer})
+      for_each_statement(*body, [&](const LoopStmt& stmt) {
+        for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++uses_[buffer.get()]; });
+      });
+  }
+
+  void block(LoopBlock* body) {
+    LoopBlock out;
+    for (LoopStmt& stmt : *body) {
+      if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+        if (is_countable(*loop) && part(*loop, &out)) continue;
+        block(&loop->body);
+      } else if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
+        block(&threads->body);
+      } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+        block(&branch->then_body);
+        block(&branch->else_body);
+      }
+      out.push_back(std::move(stmt));
+    }
+    *body = std::move(out);
+  }
+
+ private:
+  bool part(const LoopFor& loop, LoopBlock* out) {
+    const Nest nest(loop);
+    Choice choice(nest, uses_);
+    if (choice.items.empty()) return false;
+    const int64_t most = kMostRegisters / choice.words();
+    if (nest.iterations > most) return nest.loops.size() == 1 && in_turns(loop, most, out);
+    ExprRef number;  // of the iteration
+    for (const LoopFor* one : nest.loops) {
+      const ExprRef var = ir::make_cast({ir::DType::I32, nullptr}, ir::make_var(one->var));
+      number = number ? plus(times(number, one->end->int_value), var) : var;
+    }
+    LoopBlock loads = choice.names();
+    for (Item& item : choice.items) {
+      const ir::DType type = item.vector ? item.vector->operands[0].buffer->type.dtype : item.read->type;
+      item.early = std::make_shared<ir::Buffer>(
+          ir::Buffer{"early", ir::Scope::kRegister, ir::Direction::kInOut, {type, nullptr}, {}, {}});
+      kernel_.buffers.push_back({item.early, nest.iterations * item.width});
+      const ExprRef at = planted(Planted::kEarlyLoad) ? int32(0) : times(number, item.width);
+      if (item.read) {
+        loads.push_back({LoopStore{item.early, at, std::make_shared<ir::Expr>(*item.read)}});
+        continue;
+      }
+      LoopIntrinsic copy = *item.vector;
+      copy.operands[0] = {item.early, at, item.width, true};
+      loads.push_back({std::move(copy)});
+    }
+    const LoopBlock rest = without_reads(nest.body(), choice.items, number);
+    out->push_back(around(nest, 0, loads));
+    out->push_back(around(nest, 0, rest));
+    return true;
+  }
+
+  // The loops of the nest around another body, with counters of their own.
+  LoopStmt around(const Nest& nest, size_t depth, const LoopBlock& body) {
+    const LoopFor& of = *nest.loops[depth];
+    LoopFor loop{std::make_shared<ir::Var>(*of.var), of.begin, of.end, of.unroll, of.reassociate, {}, 0};
+    kernel_.ranges.set(loop.var, {0, of.end->int_value - 1});
+    LoopBlock inner;
+    if (depth + 1 == nest.loops.size()) {
+      inner = body;
+    } else {
+      for (const LoopStmt& stmt : of.body)
+        if (std::holds_alternative<LoopLet>(stmt.node)) inner.push_back(stmt);
+      inner.push_back(around(nest, depth + 1, body));
+    }
+    loop.body = substituted(inner, {{of.var.get(), ir::make_var(loop.var)}});
+    return {std::move(loop)};
+  }
+
+  // Several loops of at most so many iterations.
+  bool in_turns(const LoopFor& loop, int64_t most, LoopBlock* out) {
+    int64_t together = std::min(most, loop.end->int_value);
+    while (together > 1 && loop.end->int_value % together) --together;
+    if (together < 2) return false;
+    LoopFor outer{std::make_shared<ir::Var>(*loop.var), loop.begin,
+                  ir::make_int(loop.end->int_value / together, loop.end->type), loop.unroll, loop.reassociate, {}, 0};
+    LoopFor inner{std::make_shared<ir::Var>(*loop.var), loop.begin, ir::make_int(together, loop.end->type),
+                  loop.unroll, loop.reassociate, {}, 0};
+    kernel_.ranges.set(outer.var, {0, outer.end->int_value - 1});
+    kernel_.ranges.set(inner.var, {0, together - 1});
+    const ExprRef number = plus(times(ir::make_var(outer.var), together), ir::make_var(inner.var));
+    inner.body = substituted(loop.body, {{loop.var.get(), number}});
+    if (!part(inner, &outer.body)) return false;
+    out->push_back({std::move(outer)});
+    return true;
+  }
+
+  // The body, which finds in registers what has been loaded.
+  static LoopBlock without_reads(const LoopBlock& body, const std::vector<Item>& items, const ExprRef& number) {
+    LoopBlock out;
+    for (size_t i = 0; i < body.size(); ++i) {
+      const auto* copy = std::get_if<LoopIntrinsic>(&body[i].node);
+      if (std::any_of(items.begin(), items.end(), [&](const Item& item) { return copy && item.vector == copy; }))
+        continue;
+      LoopStmt stmt = body[i];
+      if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = with_reads(let->value, items, number);
+      for_each_statement(stmt, [&](LoopStmt& inner) { with_vectors(&inner, items, number); });
+      out.push_back(std::move(stmt));
+    }
+    return out;
+  }
+  // Of a name's value, from its root down: what is found is not looked into.
+  static ExprRef with_reads(const ExprRef& expr, const std::vector<Item>& items, const ExprRef& number) {
+    for (const Item& item : items)
+      if (item.read == expr.get()) return ir::make_load(item.early, {number});
+    auto copy = std::make_shared<ir::Expr>(*expr);
+    bool changed = false;
+    for (ExprRef& arg : copy->args) {
+      ExprRef replaced = with_reads(arg, items, number);
+      changed |= replaced != arg;
+      arg = std::move(replaced);
+    }
+    return changed ? copy : expr;
+  }
+  static void with_vectors(LoopStmt* stmt, const std::vector<Item>& items, const ExprRef& number) {
+    const auto of = [&](const ir::BufferRef& buffer) -> const Item* {
+      for (const Item& item : items)
+        if (item.vector && item.vector->operands[0].buffer == buffer) return &item;
+      return nullptr;
+    };
+    for_each_expr(*stmt, [&](ExprRef& expr) {
+      expr = ir::rewrite(expr, [&](const ExprRef& node) {
+        const Item* item = node->kind == ExprKind::kLoad ? of(node->buffer) : nullptr;
+        return item ? ir::make_load(item->early, {plus(times(number, item->width), node->args[0])}) : node;
+      });
+    });
+    auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt->node);
+    for (size_t i = 0; intrinsic && i < intrinsic->operands.size(); ++i) {
+      LoopIntrinsic::Operand& operand = intrinsic->operands[i];
+      const Item* item = of(operand.buffer);
+      if (item) operand.buffer = item->early, operand.index = plus(times(number, item->width), operand.index);
+    }
+  }
+
+  LoopKernel& kernel_;
+  std::map<const ir::Buffer*, int> uses_;
+};
+
+}  // namespace
+
+void early_loads(LoopKernel* kernel) {
+  Parter(kernel).block(&kernel->body);
+}
+
+}  // namespace kachel::lowering
