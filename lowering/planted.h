@@ -143,7 +143,7 @@ enum class Planted {
   kNarrowTile,            // a tile that regions write to, too, holds 16-bit floats
   kSingleBound,           // of two bounds the lower one is forgotten
   kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them
-  kWideStore,             // all vectors that a thread's neighbours write hold the first one's elements
+  kWideStore,             // neighbours that are written together change places
   kEarlyLoad,             // what is loaded early is that of the first iteration
   kCount,
 };

@@ -250,7 +250,9 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
       const ir::AssignStmt& store = region.stores[i].store;
       if (wide[i].width > 1) {
         const ExprRef value = unrounded[i] ? unrounded[i] : scalar(store.value, &site);
-        this->store(wide[i].made, site.neighbour, value, nullptr);
+        const ExprRef slot =
+            planted(Planted::kWideStore) ? ir::make_typed(Op::kBitXor, {site.neighbour, int32(1)}) : site.neighbour;
+        this->store(wide[i].made, slot, value, nullptr);
         continue;
       }
       const ExprRef& condition = region.stores[i].guard;

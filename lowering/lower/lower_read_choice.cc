@@ -198,8 +198,8 @@ void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRe
   const ir::BufferRef& tensor = read->load->buffer;
   const int64_t widest = vector_bytes(kernel_, fact_mask_, tensor) / (ir::bits(tensor->type.dtype) / 8);
   int64_t width = widest;  // a power of two
-  while (width > 1 && (region.layout.vector() % width ||
-                       !rise_together(read->indices, region.iters, region.layout.shape(), width)))
+  while (width > 1 &&
+         (region.layout.vector() % width || !rise_together(read->indices, region.iters, region.layout.shape(), width)))
     width /= 2;
   if (planted(Planted::kWideGroup)) width = std::min(region.layout.vector(), widest);
   read->width = width;
@@ -242,8 +242,8 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   }
   const int64_t all = region->layout.registers(), held = part_of(read, region->layout).registers();
   const bool bytes_only = ir::bits(tensor->type.dtype) < 8, row = tile && region->operand;
-  read.once = (row || !tile) && held < all && held <= most_held(placements_) && is_unwritten(*tensor) &&
-              !region_written_out_;
+  read.once =
+      (row || !tile) && held < all && held <= most_held(placements_) && is_unwritten(*tensor) && !region_written_out_;
   read.ahead = read.once && follows_loop && !own_names && !tile;
   read.unchanging = read.once && in_pipeline && !follows_loop && !own_names && !tile;
   if (guarded && !read.once) return true;

@@ -84,8 +84,7 @@ std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::Forward
     if (store.buffer->scope != ir::Scope::kGlobal || ir::bits(type) < 8 || type == DType::Bool) continue;
     WideStore& one = wide[i];
     for (const ExprRef& at : store.indices) one.indices.push_back(indexes.inlined(at));
-    if (region.stores[i].guard)
-      one.guard = beyond_bounds(indexes.inlined(region.stores[i].guard), store, one.indices);
+    if (region.stores[i].guard) one.guard = beyond_bounds(indexes.inlined(region.stores[i].guard), store, one.indices);
     if (one.guard && (ir::mentions(one.guard, last) || !is_settled(one.guard))) continue;
     if (!std::all_of(one.indices.begin(), one.indices.end(), is_settled)) continue;
     int64_t width = vector_bytes(kernel_, fact_mask_, store.buffer) * 8 / ir::bits(type);
@@ -129,10 +128,10 @@ void TileLowering::store_neighbours(const ir::AssignStmt& store, const WideStore
     for (const ExprRef& expr : wide.indices) indices.push_back(index(expr, &site));
     const ExprRef guard = both(in_bounds(store.buffer, indices, wide.guard ? scalar(wide.guard, &site) : nullptr),
                                planted(Planted::kWrongReplica) ? nullptr : site.owner);
-    const Kind kind = store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost) ? Kind::kCopyVector
-                                                                                            : Kind::kAddVector;
+    const Kind kind =
+        store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost) ? Kind::kCopyVector : Kind::kAddVector;
     const ExprRef place = offset(store.buffer, indices, &site);
-    const ExprRef from = int32(planted(Planted::kWideStore) ? 0 : at);
+    const ExprRef from = int32(at);
     const auto write = [&] { move(kind, to, place, made, from, wide.width, nullptr); };
     if (kind == Kind::kAddVector) out_.float_atomics = true;
     if (guard)

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "ir/print.h"
-#include "lowering/machine/machine.h"
 #include "lowering/lower/tile_lowering.h"
+#include "lowering/machine/machine.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {

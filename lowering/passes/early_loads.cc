@@ -31,7 +31,8 @@ int64_t words_of(const ir::BufferRef& buffer, int64_t elements) {
 
 // A load of an input, or one that its bounds guard.
 const ir::Expr* input_read(const ir::Expr& expr) {
-  if (expr.kind == ExprKind::kLoad) return is_input(expr.buffer) && ir::bits(expr.buffer->type.dtype) >= 8 ? &expr : nullptr;
+  if (expr.kind == ExprKind::kLoad)
+    return is_input(expr.buffer) && ir::bits(expr.buffer->type.dtype) >= 8 ? &expr : nullptr;
   if (expr.kind != ExprKind::kApply || expr.op != Op::kSelect || !ir::is_const(expr.args[2])) return nullptr;
   return expr.args[1]->kind == ExprKind::kLoad ? input_read(*expr.args[1]) : nullptr;
 }
@@ -115,7 +116,8 @@ class Choice {
     }
     LoopBlock lets;
     for (const LoopStmt& stmt : nest_.body())
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node); let && needed.count(let->var.get())) lets.push_back({*let});
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node); let && needed.count(let->var.get()))
+        lets.push_back({*let});
     return lets;
   }
 
@@ -243,10 +245,20 @@ class Parter {
     int64_t together = std::min(most, loop.end->int_value);
     while (together > 1 && loop.end->int_value % together) --together;
     if (together < 2) return false;
-    LoopFor outer{std::make_shared<ir::Var>(*loop.var), loop.begin,
-                  ir::make_int(loop.end->int_value / together, loop.end->type), loop.unroll, loop.reassociate, {}, 0};
-    LoopFor inner{std::make_shared<ir::Var>(*loop.var), loop.begin, ir::make_int(together, loop.end->type),
-                  loop.unroll, loop.reassociate, {}, 0};
+    LoopFor outer{std::make_shared<ir::Var>(*loop.var),
+                  loop.begin,
+                  ir::make_int(loop.end->int_value / together, loop.end->type),
+                  loop.unroll,
+                  loop.reassociate,
+                  {},
+                  0};
+    LoopFor inner{std::make_shared<ir::Var>(*loop.var),
+                  loop.begin,
+                  ir::make_int(together, loop.end->type),
+                  loop.unroll,
+                  loop.reassociate,
+                  {},
+                  0};
     kernel_.ranges.set(outer.var, {0, outer.end->int_value - 1});
     kernel_.ranges.set(inner.var, {0, together - 1});
     const ExprRef number = plus(times(ir::make_var(outer.var), together), ir::make_var(inner.var));

@@ -74,8 +74,8 @@ void GroupBatches::before(const LoopStmt& stmt, LoopBlock* out) {
   bool waits = false, stays = true;  // stays: in registers and in what is only read
   for_each_statement(stmt, [&](const LoopStmt& inner) {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&inner.node);
-    const bool adds = std::holds_alternative<LoopAtomic>(inner.node) ||
-                      (intrinsic && intrinsic->kind == Kind::kAddVector);
+    const bool adds =
+        std::holds_alternative<LoopAtomic>(inner.node) || (intrinsic && intrinsic->kind == Kind::kAddVector);
     stays &= !group_mma(inner) && !adds;
     for_each_buffer(inner, [&](const ir::Buffer* buffer) {
       waits |= touches(buffer);

@@ -37,9 +37,8 @@ class Accesses {
     const ExprRef guard = guarded.guard ? indexes_.inlined(guarded.guard) : nullptr;
     if (store.buffer->scope == ir::Scope::kGlobal && type != ir::DType::Bool && !is_parted(guard, store)) {
       width = width_of(store.buffer, store.indices);
-      const int64_t added = store.atomic == ir::AtomicOp::kAdd
-                                ? most_added_bytes(target_.architecture, type) / element
-                                : 1;
+      const int64_t added =
+          store.atomic == ir::AtomicOp::kAdd ? most_added_bytes(target_.architecture, type) / element : 1;
       if (store.atomic != ir::AtomicOp::kNone) width = std::min(width, added);
     }
     most_ = most_ ? std::min(most_, width) : width;

@@ -183,8 +183,7 @@ class Rewriter {
         made.iters.push_back(from.iters[iter]);
     std::unordered_map<const ir::Expr*, ExprRef> instead;
     for (const Load& one : turned) {
-      const ir::BufferRef tile =
-          tile_of(one.access, ir::Scope::kShared, one.load->buffer->type.dtype, from, loc);
+      const ir::BufferRef tile = tile_of(one.access, ir::Scope::kShared, one.load->buffer->type.dtype, from, loc);
       out->push_back({loc, ir::CopyStmt{whole_tile(tile), one.access.slice}});
       instead[one.load.get()] = ir::make_load(tile, indices_of(one.access, from));
     }

@@ -51,4 +51,15 @@ grid h < 1
 }
 )";
 
+// A region between tensors, of which a thread moves several vectors, and elements of rows that no vector suits.
+inline constexpr const char* kDirect = R"(tile 1
+kernel direct(X: f16[64, 128], S: f32[64, 65], Y: out f16[64, 128], Z: out f32[64, 65])
+grid h < 2
+{
+  parallel i < 32, j < 128 { Y[h*32 + i, j] = X[h*32 + i, j] * 0.5 + 1 }
+  parallel i < 32, j < 64 { Z[h*32 + i, j] = S[h*32 + i, j + 1] - 1 }
+  parallel i < 32 { Z[h*32 + i, 64] = S[h*32 + i, 0] }
+}
+)";
+
 }  // namespace kachel::lowering

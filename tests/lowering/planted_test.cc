@@ -177,6 +177,8 @@ constexpr Row kRows[] = {
     {Planted::kNarrowTile, "a computed tile is rounded to 16 bits", OnCpu::kNotThere},
     {Planted::kStagesAnew, "a loop begins with another one's stage", OnCpu::kNotThere},
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
+    {Planted::kWideStore, "neighbours written together change places", OnCpu::kNotThere},
+    {Planted::kEarlyLoad, "the first iteration's loads for all", OnCpu::kNotThere},
 };
 static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
@@ -227,6 +229,9 @@ class Suite {
     add_program("sliding", kSliding, 24, whole);
     conformance::Wishes block;
     block.threads = 128;
+    conformance::Wishes moved = block;
+    moved.aligned = {"X", "Y"};
+    add_program("direct", kDirect, 24, moved);
     add_program("scans", kScans, 24, block);
     add_program("largest", kLargest);
     add_program("grown", kGrown, 24, block);
