@@ -169,7 +169,8 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
   for (const auto& [copy, box] : placements.boxes)
     text += fmt::format("store {}: {}\n", ir::print(copy->dst),
                         box.columns
-                            ? fmt::format("by the copy engine, {} boxes of 16 x {} a warp", box.buffers, box.columns)
+                            ? fmt::format("{}by the copy engine, {} boxes of 16 x {} a warp",
+                                          copy->atomic == ir::AtomicOp::kNone ? "" : "added ", box.buffers, box.columns)
                             : fmt::format("by threads ({})", box.reason));
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
                       loops.workspace_bytes);

@@ -81,6 +81,8 @@ struct TensorMapRequest {
   const int64_t* strides = nullptr;  // in elements: the last is 1, the others whole multiples of 16 bytes
   const int32_t* box = nullptr;
   int32_t swizzle = 0;  // 32, 64 or 128
+  // What elements are where boxes are added to them; else nobody asks.
+  enum class Numbers : uint8_t { kOther, kF16, kBF16, kF32 } numbers = Numbers::kOther;
 };
 inline constexpr size_t kTensorMapWords = 16;  // of 8 bytes, at a multiple of 128 bytes
 

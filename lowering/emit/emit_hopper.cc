@@ -136,20 +136,26 @@ KACHEL_BULK_MULTICAST(kachel_bulk_multicast_3d, 3, KACHEL_LIST(int x, int y, int
 KACHEL_BULK_MULTICAST(kachel_bulk_multicast_4d, 4, KACHEL_LIST(int x, int y, int z, int u), "%5, %6, %7, %8", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
 KACHEL_BULK_MULTICAST(kachel_bulk_multicast_5d, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%5, %6, %7, %8, %9", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 // by the first lane, once the warp's writes can be seen by the copy engine
-#define KACHEL_BULK_STORE(name, rank, types, places, values) \
+#define KACHEL_PLAIN(word) ""
+#define KACHEL_ADDS(word) #word
+#define KACHEL_BULK_STORE(name, op, rank, types, places, values) \
   KACHEL_DEVICE void name(const kachel_map* map, const void* from, types) { \
     kachel_proxy_fence(); \
     __syncwarp(); \
     if ((threadIdx.x & 31) == 0) { \
-      asm volatile("cp.async.bulk.tensor." #rank "d.global.shared::cta.tile.bulk_group [%1, {" places "}], [%0];" \
+      asm volatile("cp." op(reduce.) "async.bulk.tensor." #rank "d.global.shared::cta." op(add.) "tile.bulk_group [%1, {" places "}], [%0];" \
                    :: "r"(kachel_shared_address(from)), "l"(map), values : "memory"); \
       asm volatile("cp.async.bulk.commit_group;" ::: "memory"); \
     } \
   }
-KACHEL_BULK_STORE(kachel_bulk_store_2d, 2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
-KACHEL_BULK_STORE(kachel_bulk_store_3d, 3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
-KACHEL_BULK_STORE(kachel_bulk_store_4d, 4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
-KACHEL_BULK_STORE(kachel_bulk_store_5d, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+KACHEL_BULK_STORE(kachel_bulk_store_2d, KACHEL_PLAIN, 2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_STORE(kachel_bulk_add_2d, KACHEL_ADDS, 2, KACHEL_LIST(int x, int y), "%2, %3", KACHEL_LIST("r"(x), "r"(y)))
+KACHEL_BULK_STORE(kachel_bulk_store_3d, KACHEL_PLAIN, 3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_STORE(kachel_bulk_add_3d, KACHEL_ADDS, 3, KACHEL_LIST(int x, int y, int z), "%2, %3, %4", KACHEL_LIST("r"(x), "r"(y), "r"(z)))
+KACHEL_BULK_STORE(kachel_bulk_store_4d, KACHEL_PLAIN, 4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_STORE(kachel_bulk_add_4d, KACHEL_ADDS, 4, KACHEL_LIST(int x, int y, int z, int u), "%2, %3, %4, %5", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u)))
+KACHEL_BULK_STORE(kachel_bulk_store_5d, KACHEL_PLAIN, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
+KACHEL_BULK_STORE(kachel_bulk_add_5d, KACHEL_ADDS, 5, KACHEL_LIST(int x, int y, int z, int u, int v), "%2, %3, %4, %5, %6", KACHEL_LIST("r"(x), "r"(y), "r"(z), "r"(u), "r"(v)))
 template <int kBoxes> KACHEL_DEVICE void kachel_bulk_store_wait() {
   if ((threadIdx.x & 31) == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kBoxes) : "memory");
   __syncwarp();

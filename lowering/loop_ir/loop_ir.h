@@ -52,6 +52,7 @@ struct LoopFor {
   bool reassociate = false;
   LoopBlock body;
   int64_t apart = 0;
+  bool disjoint = false;  // what different iterations write lies in different places, none of which they read
 };
 // The iterations [0, extent) dealt out to the block's threads: thread t runs index = slot * threads + t for
 // slot = 0, 1, ... while index < extent. Barriers cannot stand inside. `unroll`: slot is needed as a constant.
@@ -200,6 +201,7 @@ struct LoopIntrinsic {
   bool by_group = false;   // kPhaseArrive
   bool accumulate = true;  // kGroupMma
   bool widened = false;    // kMma: of 8-bit floats by way of f16, else as the tensor cores add them up
+  bool adds = false;       // kBulkStore: to what the tensor holds, each element atomically
   // Of mma, kDot4: of A and B; kUnpack: of results and sources; otherwise of the elements.
   ir::DType type = ir::DType::F32, type_b = ir::DType::F32;
   ir::Op op = ir::Op::kMul;   // kPackedMath: kAdd, kSub or kMul

@@ -79,6 +79,7 @@ class Printer {
     if (node.kind == LoopIntrinsic::Kind::kPackedMath) text += fmt::format(" {}", ir::info(node.op).spelling);
     if (group && !node.accumulate) text += " clear";
     if (node.widened) text += " widened";
+    if (node.adds) text += " adds";
     if (node.by_group) text += " by group";
     if (node.view_a.swizzle) text += " a" + print(node.view_a);
     if (node.view_b.swizzle) text += " b" + print(node.view_b);

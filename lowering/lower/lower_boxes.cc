@@ -1,5 +1,5 @@
-// Accumulators to a tensor of 16-bit elements by the copy engine, see box_stores.h and tile_lowering.h. A warp alone
-// fills its boxes and starts their copies, so that no other warp waits. Source of the swizzle: PTX ISA, "Swizzling
+// Accumulators to a tensor by the copy engine, see box_stores.h and tile_lowering.h. A warp alone fills its boxes and
+// starts their copies, so that no other warp waits. Source of the swizzle: PTX ISA, "Swizzling
 // modes".
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
@@ -35,6 +35,7 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   const ir::BufferRef boxes = temporary("boxes", type, ir::Scope::kShared, out_.teams * warps * buffers * elements);
   out_.buffers.back().of_warps = true;
   out_.buffers.back().alignment = 1024;  // eight rows of 128 bytes, as the swizzle counts them
+  out_.float_atomics |= copy.atomic != ir::AtomicOp::kNone;
   const bool converts = fragment->type.dtype != type;
   const ir::BufferRef packed =
       converts ? temporary("packed", type, ir::Scope::kRegister, groups * kNeighbours) : storage(fragment);
@@ -44,7 +45,8 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   const ExprRef half = let("half", apply(Op::kDiv, lane, kRows));
   // Of rows of 128, 64 or 32 bytes: bits 4 to 6 of the address, as many as tell the chunks apart, are exchanged with 7
   // to 9.
-  const ExprRef exchanged = let("exchanged", apply(Op::kMod, apply(Op::kDiv, row, 4 / groups), 2 * groups));
+  const int64_t chunks = width * ir::bits(type) / 128;  // of a row
+  const ExprRef exchanged = let("exchanged", apply(Op::kMod, apply(Op::kDiv, row, 8 / chunks), chunks));
   const ExprRef before = out_.team ? times(ir::make_var(out_.team), warps) : nullptr;
   const ExprRef warp = plus(before, apply(Op::kDiv, thread, kWarp));
   const ExprRef first_box = let("box", times(warp, buffers * elements));
@@ -80,7 +82,25 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   auto box_of = [&](const ExprRef& number) {
     return plus(first_box, times(apply(Op::kMod, number, buffers), elements));
   };
+  // Pairs as the lanes hold them: of each eight columns those of a row in four lanes, of that row and of the eighth one
+  // after it.
+  auto fill_wide = [&](const ExprRef& number) {
+    const ExprRef first = first_of(number), box = box_of(number);
+    in_threads(out_.threads, [&](const ExprRef& e) {
+      const ExprRef at = apply(Op::kMod, e, kWarp), own = let("row", apply(Op::kDiv, at, 4)), pair = apply(Op::kMod, at, 4);
+      for (int64_t part = 0; part < 2 * groups; ++part)
+        for (int64_t below = 0; below < 2; ++below) {
+          const ExprRef down = below ? plus(own, int32(kNeighbours)) : own;
+          const ExprRef turned = apply(Op::kMod, apply(Op::kDiv, down, 8 / chunks), chunks);
+          const ExprRef chunk = ir::make_typed(Op::kBitXor, {plus(int32(2 * part), apply(Op::kDiv, pair, 2)), turned});
+          const ExprRef column = plus(times(chunk, 4), times(apply(Op::kMod, pair, 2), 2));
+          move(Kind::kCopyVector, boxes, plus(plus(box, times(down, width)), column), storage(fragment),
+               plus(first, int32(4 * part + 2 * below)), 2, nullptr);
+        }
+    });
+  };
   auto fill = [&](const ExprRef& number) {
+    if (ir::bits(type) == 32) return fill_wide(number);
     const ExprRef first = first_of(number), box = box_of(number);
     for (int64_t pair = 0; converts && pair < groups * kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
@@ -102,6 +122,7 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
     const ExprRef first = first_of(number), box = box_of(number);
     LoopIntrinsic store{Kind::kBulkStore, {}, nullptr};
     store.immediate = map;
+    store.adds = copy.atomic != ir::AtomicOp::kNone && !planted(Planted::kAtomicLost);
     store.operands = {{storage(to), int32(0), elements, true}, {boxes, box, elements, false}};
     size_t axis = 0;
     std::vector<ExprRef> coordinates;

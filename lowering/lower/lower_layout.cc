@@ -37,6 +37,7 @@ void TileLowering::scoped(const std::string& name, int64_t count, const std::fun
   loop.end = int64(count);
   loop.unroll = count <= kLongestUnrolled && !std::exchange(stays_loop_, false);
   loop.apart = std::exchange(apart_, 0);
+  loop.disjoint = std::exchange(disjoint_, false);
   out_.ranges.set(loop.var, {0, count - 1});
   loop.body = nested([&] { body(ir::make_cast({DType::I32, nullptr}, ir::make_var(loop.var))); });
   emit({std::move(loop)});

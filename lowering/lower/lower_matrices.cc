@@ -86,7 +86,9 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
 
   const ir::BufferRef packed =
       converts ? temporary("packed", type, ir::Scope::kRegister, layout.registers()) : storage(fragment);
-  unrolled("matrices", layout.registers() / kNeighbours, [&](ExprRef number) {
+  const int64_t count = layout.registers() / kNeighbours;
+  disjoint_ = count > 1;
+  unrolled("matrices", count, [&](ExprRef number) {
     const ExprRef first = times(number, kNeighbours);
     for (int64_t pair = 0; converts && pair < kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};

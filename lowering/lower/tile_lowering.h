@@ -445,6 +445,7 @@ class TileLowering {
   std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
   int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
+  bool disjoint_ = false;                    // LoopFor::disjoint of the next loop
   bool stays_loop_ = false;                  // the next loop of a layout is not unrolled
   // The region at hand is long and touches no registers by number: so many iterations of a thread are written out, and
   // go along loops; 0: all are.

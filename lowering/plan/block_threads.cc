@@ -13,34 +13,14 @@ using Choices = std::map<const ir::GemmStmt*, GemmChoice>;
 
 // Of all sums of products of a thread.
 constexpr int64_t kMostSums = 160;
-// Of wgmma's accumulators, of which the instruction can hold 128 at once.
-constexpr int64_t kGroupAccumulators = 128;
+// Of wgmma's accumulators, of which the instruction can hold 128 at once, and of those of all products of a thread, which
+// has 255 registers, some of them for addresses.
+constexpr int64_t kGroupAccumulators = 128, kAllAccumulators = 224;
 
 bool can_share_groups(const Choices& choices, int64_t groups) {
   return std::all_of(choices.begin(), choices.end(), [&](const auto& entry) {
     return !entry.second.group || group_grid(*entry.first, groups, false).has_value();
   });
-}
-
-// A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
-// where registers allow it.
-int group_threads(const Choices& choices) {
-  int64_t groups = 0, registers = 0;
-  for (const auto& [gemm, choice] : choices) {
-    if (!choice.group) continue;
-    const std::vector<int64_t> shape = tile_shape(gemm->c.buffer);
-    const int64_t rows = shape[0] / kGroupRows;
-    groups = groups ? std::gcd(groups, rows) : rows;
-    registers = std::max(registers, product(shape) / kGroupThreads);
-  }
-  if (!groups) return 0;
-  int64_t used = groups;
-  for (int64_t fewer = groups - 1; fewer >= 1 && used > 3; --fewer)
-    if (groups % fewer == 0 && registers / fewer <= kGroupAccumulators) used = fewer;
-  while (used > 8) used /= 2;
-  // Columns are shared where there are too few rows.
-  if (registers / used > kGroupAccumulators && used <= 2 && can_share_groups(choices, 2 * used)) used *= 2;
-  return static_cast<int>(used * kGroupThreads);
 }
 
 struct Sums {
@@ -58,6 +38,28 @@ Sums sums_of(const Choices& choices, const Passes& passes) {
     sums.total += elements;
   }
   return sums;
+}
+
+// A warp group for each 64 rows of wgmma's C, of which a thread holds half a row; 0 without wgmma. Three groups at most
+// where registers allow it.
+int group_threads(const Choices& choices) {
+  int64_t groups = 0;
+  for (const auto& [gemm, choice] : choices) {
+    if (!choice.group) continue;
+    const int64_t rows = tile_shape(gemm->c.buffer)[0] / kGroupRows;
+    groups = groups ? std::gcd(groups, rows) : rows;
+  }
+  if (!groups) return 0;
+  const auto [largest, total] = sums_of(choices, [](const auto&, const auto& choice) { return choice.group; });
+  const int64_t registers = largest / kGroupThreads, all = total / kGroupThreads;
+  int64_t used = groups;
+  for (int64_t fewer = groups - 1; fewer >= 1 && used > 3; --fewer)
+    if (groups % fewer == 0 && registers / fewer <= kGroupAccumulators) used = fewer;
+  while (used > 8) used /= 2;
+  // Columns are shared where there are too few rows.
+  const bool crowded = registers / used > kGroupAccumulators || all / used > kAllAccumulators;
+  if (crowded && used <= 2 && can_share_groups(choices, 2 * used)) used *= 2;
+  return static_cast<int>(used * kGroupThreads);
 }
 
 // Sums of fma in a thread: as many as are wanted, and as there may be of all products.

@@ -13,21 +13,21 @@ namespace kachel::lowering {
 namespace {
 
 constexpr int64_t kRows = 16, kColumnStep = 16;  // of a box; what four matrices of stmatrix are
-constexpr int64_t kBytes = 2;                    // of an element
+constexpr int64_t kRowBytes = 128;               // of a box at most
 constexpr int64_t kReserved = 1024;              // for barriers of phases and what reductions exchange
 
-// Calls fn on each copy outside of loops.
+// Calls fn on each copy outside of loops, or on those within.
 template <class Fn>
-void for_each_copy(const ir::Stmt& stmt, const Fn& fn) {
-  const auto within = [&](const ir::Block& body) {
-    for (const ir::Stmt& inner : body) for_each_copy(inner, fn);
+void for_each_copy(const ir::Stmt& stmt, bool in_loops, const Fn& fn, bool inside = false) {
+  const auto within = [&](const ir::Block& body, bool looped) {
+    for (const ir::Stmt& inner : body) for_each_copy(inner, in_loops, fn, looped);
   };
-  if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) fn(*copy);
-  if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) within(branch->then_body), within(branch->else_body);
+  if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && inside == in_loops) fn(*copy);
+  if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+    within(branch->then_body, inside), within(branch->else_body, inside);
   // What is copied ahead of the rest of the body stands around it.
-  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
-      loop && loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1))
-    within(loop->body);
+  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node))
+    within(loop->body, inside || !(loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1)));
 }
 
 class Chooser {
@@ -37,11 +37,14 @@ class Chooser {
     note_multiples(kernel.body, &multiples_);
   }
 
-  // Whether it stores accumulators of 16-bit elements at all; then `columns` of a box, or why there are none.
+  // Whether it stores accumulators as 16-bit elements, or adds them to such or to f32; then `columns` of a box, or why
+  // there are none.
   bool choose(const ir::CopyStmt& copy, BoxStore* box) const {
     const ir::BufferRef &to = copy.dst.buffer, &fragment = copy.src.buffer;
-    if (to->scope != ir::Scope::kGlobal || ir::bits(to->type.dtype) != 8 * kBytes ||
-        copy.atomic != ir::AtomicOp::kNone || fragment->scope == ir::Scope::kGlobal || !is_whole(copy.src))
+    const bool adds = copy.atomic == ir::AtomicOp::kAdd;
+    const bool suits = adds ? most_added_bytes(90, to->type.dtype) * 8 > ir::bits(to->type.dtype)
+                            : copy.atomic == ir::AtomicOp::kNone && ir::bits(to->type.dtype) == 16;
+    if (to->scope != ir::Scope::kGlobal || !suits || fragment->scope == ir::Scope::kGlobal || !is_whole(copy.src))
       return false;
     const Placement& placement = placements_.at(fragment.get());
     if (placement.scope != ir::Scope::kRegister || !placement.fragment) return false;
@@ -55,7 +58,8 @@ class Chooser {
     const FragmentLayout::Axis& columns = rows->axes()[1];
     const bool several = columns.size() > 2 && !columns[2].in_thread && columns[2].stride == 8;
     const int64_t groups = several ? columns[2].radix : 1;
-    box->columns = kColumnStep * (groups % 4 == 0 ? 4 : groups % 2 == 0 ? 2 : 1);
+    const int64_t most = kRowBytes * 8 / ir::bits(to->type.dtype) / kColumnStep;
+    box->columns = kColumnStep * std::min<int64_t>(most, groups % 4 == 0 ? 4 : groups % 2 == 0 ? 2 : 1);
     return true;
   }
 
@@ -83,13 +87,15 @@ void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Place
   const Chooser chooser(kernel, *placements, fact_mask);
   const int64_t peak = peak_bytes(kernel, schedule, *placements, target) + kReserved;
   int64_t boxes = 0;
-  for (size_t at = 0; at < kernel.body.size(); ++at) {
+  const auto choose = [&](size_t at, bool in_loops) {
     // Where there is no next tile, boxes may lie where stages were.
-    const int64_t here = target.one_tile ? peak_bytes(kernel, schedule, *placements, target, at) + kReserved : peak;
-    for_each_copy(kernel.body[at], [&](const ir::CopyStmt& copy) {
+    const bool behind = target.one_tile && !in_loops;
+    const int64_t here = behind ? peak_bytes(kernel, schedule, *placements, target, at) + kReserved : peak;
+    for_each_copy(kernel.body[at], in_loops, [&](const ir::CopyStmt& copy) {
       BoxStore box;
-      if (!chooser.choose(copy, &box)) return;
-      const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns * kBytes;
+      if ((in_loops && copy.atomic == ir::AtomicOp::kNone) || !chooser.choose(copy, &box)) return;
+      const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns *
+                           ir::bits(copy.dst.buffer->type.dtype) / 8;
       const auto bytes = [&] { return std::max(peak, here + boxes + box.buffers * each); };
       // Two, so that one is filled while the other one is read.
       for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)
@@ -103,7 +109,10 @@ void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Place
       boxes += box.buffers * each;
       placements->boxes.emplace(&copy, std::move(box));
     });
-  }
+  };
+  // What every iteration adds comes first.
+  for (size_t at = 0; at < kernel.body.size(); ++at) choose(at, true);
+  for (size_t at = 0; at < kernel.body.size(); ++at) choose(at, false);
 }
 
 }  // namespace kachel::lowering

@@ -89,7 +89,7 @@ enum class CaptureStatus : int32_t { kNone = 0, kActive = 1, kInvalidated = 2 };
 // Of tensor maps. Extents and strides are innermost first, strides in bytes without the innermost.
 using TensorMapRef = struct TensorMapTag*;
 using MapExtent = unsigned long;
-enum class MapElements : int32_t { k8Bits = 0, k16Bits = 1, k32Bits = 2, k64Bits = 4 };
+enum class MapElements : int32_t { k8Bits = 0, k16Bits = 1, k32Bits = 2, k64Bits = 4, kF16 = 6, kF32 = 7, kBF16 = 9 };
 enum class MapInterleave : int32_t { kNone = 0 };
 enum class MapSwizzle : int32_t { kNone = 0, k32Bytes = 1, k64Bytes = 2, k128Bytes = 3 };
 enum class MapPromotion : int32_t { kNone = 0, k128Bytes = 2 };

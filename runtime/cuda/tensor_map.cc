@@ -10,6 +10,23 @@ namespace {
 constexpr int kMostAxes = 5;
 constexpr int64_t kStrideUnit = 16;
 
+MapElements elements_of(const TensorMapRequest& request) {
+  switch (request.numbers) {
+    case TensorMapRequest::Numbers::kF16:
+      return MapElements::kF16;
+    case TensorMapRequest::Numbers::kBF16:
+      return MapElements::kBF16;
+    case TensorMapRequest::Numbers::kF32:
+      return MapElements::kF32;
+    case TensorMapRequest::Numbers::kOther:
+      break;
+  }
+  return request.element_bits <= 8    ? MapElements::k8Bits
+         : request.element_bits == 16 ? MapElements::k16Bits
+         : request.element_bits == 32 ? MapElements::k32Bits
+                                      : MapElements::k64Bits;
+}
+
 }  // namespace
 
 // The driver wants some context to be current, whichever: most threads that launch have one.
@@ -42,10 +59,7 @@ Status CudaDevice::encode_map(const TensorMapRequest& request, uint64_t* words) 
     box[i] = static_cast<uint32_t>(request.box[axis]);
     steps[i] = 1;
   }
-  const auto elements = request.element_bits <= 8    ? MapElements::k8Bits
-                        : request.element_bits == 16 ? MapElements::k16Bits
-                        : request.element_bits == 32 ? MapElements::k32Bits
-                                                     : MapElements::k64Bits;
+  const MapElements elements = elements_of(request);
   const auto swizzle = request.swizzle == 128  ? MapSwizzle::k128Bytes
                        : request.swizzle == 64 ? MapSwizzle::k64Bytes
                                                : MapSwizzle::k32Bytes;

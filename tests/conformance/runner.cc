@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/engine/bind/tensor_maps.h"
 #include "runtime/engine/specialise/cpu_target.h"
 #include "tests/conformance/prepared.h"
 
@@ -61,7 +62,7 @@ class Run {
       const runtime::TensorMapRequest request{
           pointers[index],     ir::bits(tensor.type), static_cast<int32_t>(map.box.size()),
           tensor.shape.data(), tensor.strides.data(), map.box.data(),
-          map.swizzle};
+          map.swizzle,         runtime::map_numbers(tensor.type)};
       KACHEL_TRY(device_.encode_map(request, words));
       params->resize((params->size() + 15) / 16 * 16);
       params->insert(params->end(), words, words + runtime::kTensorMapWords);

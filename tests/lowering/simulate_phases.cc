@@ -187,7 +187,11 @@ void Machine::finish_stores(size_t warp, size_t left) {
     for_each_in_box(kernel_.maps[map], maps_[map], box.coordinates, memory_.shared_address(from, box.at),
                     [&](int64_t address, uint8_t* element) {
                       const uint8_t* source = memory_.untracked(from) - memory_.shared_address(from, 0) + address;
-                      if (element) std::memcpy(element, source, static_cast<size_t>(width));
+                      if (!element) return;
+                      if (!box.stmt->adds) return void(std::memcpy(element, source, static_cast<size_t>(width)));
+                      const ir::DType type = maps_[map].type;
+                      const ir::Scalar both[] = {ir::load_element(type, element, 0), ir::load_element(type, source, 0)};
+                      ir::store_element(type, element, 0, ir::apply_op(ir::Op::kAdd, both));
                     });
   }
 }

@@ -183,6 +183,7 @@ class Compiler {
     stmt.type_b = intrinsic.type_b;
     stmt.op = intrinsic.op;
     stmt.accumulate = intrinsic.accumulate;
+    stmt.adds = intrinsic.adds;
     stmt.widened = intrinsic.widened;
     stmt.peers = intrinsic.peers;
     stmt.by_group = intrinsic.by_group;

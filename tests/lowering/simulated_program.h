@@ -81,7 +81,7 @@ struct SimStmt {
   ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
   int64_t extent = 0, step = 1;                              // threads; for
   int64_t immediate = 0;                                     // wait: groups; load matrix: matrices; shuffle: the mask
-  bool transpose = false, accumulate = true, widened = false, by_group = false;
+  bool transpose = false, accumulate = true, widened = false, by_group = false, adds = false;
   uint64_t peers = 0;
   LoopIntrinsic::MatrixView view_a, view_b;
   bool stops = false;  // it waits for other threads, or something in it does

@@ -40,8 +40,9 @@ void Statements::bulk_store(const LoopIntrinsic& node) {
   const Value to = map(node.immediate), lane = first_of(32);
   code_.line("fence.proxy.async.shared::cta;");
   code_.line("bar.warp.sync -1;");
-  only_where(lane, fmt::format("cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group [{}, {}], {};",
-                               node.coordinates.size(), to.text, places, from.text()));
+  only_where(lane, fmt::format("cp.{}async.bulk.tensor.{}d.global.shared::cta.{}tile.bulk_group [{}, {}], {};",
+                               node.adds ? "reduce." : "", node.coordinates.size(), node.adds ? "add." : "", to.text,
+                               places, from.text()));
   only_where(lane, "cp.async.bulk.commit_group;");
 }
 

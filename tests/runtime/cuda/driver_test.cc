@@ -269,6 +269,18 @@ TEST_CASE("a tensor map counts in elements of the tensor's size, so that a box b
     CHECK(map.box == std::vector<uint32_t>{8, 1, 4});
     setup.fake->maps.clear();
   }
+  // What is added to them has to be known as numbers.
+  using Numbers = TensorMapRequest::Numbers;
+  const std::tuple<int, Numbers, MapElements> numbers[] = {{16, Numbers::kF16, MapElements::kF16},
+                                                           {16, Numbers::kBF16, MapElements::kBF16},
+                                                           {32, Numbers::kF32, MapElements::kF32}};
+  for (const auto& [bits, kind, elements] : numbers) {
+    const int64_t extents[] = {9, 32}, strides[] = {32, 1};
+    const int32_t box[] = {4, 8};
+    uint64_t words[kTensorMapWords] = {};
+    REQUIRE(device->encode_map({words, bits, 2, extents, strides, box, 32, kind}, words).ok());
+    CHECK(setup.fake->maps.back().elements == elements);
+  }
 }
 
 TEST_CASE("a device that is not there, a driver that does not start") {
