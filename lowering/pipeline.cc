@@ -182,10 +182,11 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
 // What is loaded ahead for regions, if all else stays as it is.
 enum class Fetches { kNothing, kRows, kTiles };
 
-// Whether pipelines overlap all the same; with tiles, whether the copy engine fills all, as many stages as are asked
-// for.
-bool has_room(const Schedule& schedule, Fetches fetches) {
+// Whether pipelines overlap all the same, those around others left out where these gave way to boxes; with tiles,
+// whether the copy engine fills all, as many stages as are asked for.
+bool has_room(const Schedule& schedule, Fetches fetches, bool gave_way) {
   return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), [&](const Pipeline& pipeline) {
+    if (gave_way && encloses_pipeline(pipeline.loop->body)) return true;
     const ir::ExprRef& stages = pipeline.loop->stages;
     if (fetches == Fetches::kRows)
       return pipeline.realisation != Pipeline::Realisation::kInOrder || !stages || stages->int_value < 2;
@@ -228,10 +229,11 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   if (shares && target.bulk_copies && has_group_mma(target.architecture))
     share_stages(kernel, &lowering.schedule, lowering.placements);
-  fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target);
+  const int64_t boxes = !plain && target.bulk_stores ? added_bytes(kernel, lowering.placements, target, fact_mask) : 0;
+  fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target, boxes);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   choose_alternating(kernel, &lowering.schedule, &lowering.placements, target);
-  if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches))
+  if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches, boxes > 0))
     return lower_to_loops(concrete, target, fact_mask, fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing,
                           shares);
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
@@ -280,7 +282,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing, shares);
   }
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
-  lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.backwards.empty();
+  lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.is_even();
   if (!plain) {
     narrow(&lowering.loops);
     hoist_invariants(&lowering.loops);
@@ -354,7 +356,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   // dealt out by the hardware.
   const Schedule& schedule = lowering.schedule;
   lowered.resident =
-      !loops.producer.empty() && !loops.one_tile && (schedule.backwards.empty() || tiles_by_length(schedule));
+      !loops.producer.empty() && !loops.one_tile && (schedule.is_even() || tiles_by_length(schedule));
   lowered.cluster = loops.cluster;
   lowered.one_tile = loops.one_tile;
   lowered.shared_bytes = loops.shared_bytes;

@@ -53,8 +53,8 @@ TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b)
 
 // Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where
 // the grid has an order of its own, all axes but the last make the rows, and `rest` is the row: columns go backwards
-// there because their tiles are of unequal length. Groups are even then, and every second one goes forwards, the last
-// one backwards, so that tiles near each other are of like length across groups too.
+// there because their tiles are of unequal length, the longest last (or forwards, if it is first). Groups are even then,
+// and every second one goes the other way, the last one as said, so that tiles near each other are of like length across groups too.
 std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, const std::vector<size_t>& order,
                                           ExprRef* rest) {
   const size_t x = order.back(), y = order[order.size() - 2];
@@ -99,7 +99,9 @@ std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, c
   const ExprRef groups_after =
       apply(Op::kDiv, apply(Op::kSub, all_rows, apply(Op::kAdd, first, place_number(1))), most);
   const ExprRef forwards = apply(Op::kEq, apply(Op::kMod, groups_after, place_number(2)), place_number(1));
-  places[x] = ir::make_typed(Op::kSelect, {forwards, column, from_end(extents[x], column)});
+  const ExprRef back = from_end(extents[x], column);
+  const bool falls = schedule_.forwards.count(x) != 0;
+  places[x] = ir::make_typed(Op::kSelect, {forwards, falls ? back : column, falls ? column : back});
   return places;
 }
 
@@ -142,7 +144,7 @@ void TileLowering::open_grid() {
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t axis = order[i];
     const bool in_raster = schedule_.raster > 1 && i + 2 >= order.size();
-    if (i == 0 && !in_raster && !schedule_.backwards.count(axis) && !counts_readers(axis) && !clusters_along(axis))
+    if (i == 0 && !in_raster && !schedule_.is_uneven(axis) && !counts_readers(axis) && !clusters_along(axis))
       continue;
     ir::VarRef extent = make_local(kernel_.grid[axis].var->name + "_extent", DType::I64, VarKind::kScalar);
     out_.ranges.set(extent, {1, kMaxDim});

@@ -32,7 +32,7 @@ int choose_teams(const ir::Kernel& kernel, const Schedule& schedule, const Place
                  const Target& target) {
   // Tiles of unequal length find their blocks otherwise.
   if (target.teams == 1 || target.one_tile || !has_bulk_copies(schedule) || !once_a_tile(kernel, schedule) ||
-      !schedule.backwards.empty())
+      !schedule.is_even())
     return 1;
   if (target.teams) return target.teams;
   if (target.threads || resident_by_shared(peak_bytes(kernel, schedule, placements, target), target.architecture) > 1)

@@ -30,6 +30,11 @@ void for_each_copy(const ir::Stmt& stmt, bool in_loops, const Fn& fn, bool insid
     within(loop->body, inside || !(loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1)));
 }
 
+// Of one box for each warp.
+int64_t box_bytes(const BoxStore& box, const ir::CopyStmt& copy, int64_t threads) {
+  return threads / 32 * kRows * box.columns * ir::bits(copy.dst.buffer->type.dtype) / 8;
+}
+
 class Chooser {
  public:
   Chooser(const ir::Kernel& kernel, const Placements& placements, uint64_t fact_mask)
@@ -81,6 +86,19 @@ class Chooser {
 
 }  // namespace
 
+int64_t added_bytes(const ir::Kernel& kernel, const Placements& placements, const Target& target, uint64_t fact_mask) {
+  if (!has_group_mma(target.architecture)) return 0;
+  const Chooser chooser(kernel, placements, fact_mask);
+  int64_t bytes = 0;
+  for (const ir::Stmt& stmt : kernel.body)
+    for_each_copy(stmt, true, [&](const ir::CopyStmt& copy) {
+      BoxStore box;
+      if (copy.atomic != ir::AtomicOp::kNone && chooser.choose(copy, &box))
+        bytes += 2 * box_bytes(box, copy, placements.threads);
+    });
+  return bytes ? bytes + kReserved : 0;
+}
+
 void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Placements* placements, const Target& target,
                        uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return;
@@ -94,8 +112,7 @@ void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Place
     for_each_copy(kernel.body[at], in_loops, [&](const ir::CopyStmt& copy) {
       BoxStore box;
       if ((in_loops && copy.atomic == ir::AtomicOp::kNone) || !chooser.choose(copy, &box)) return;
-      const int64_t each = schedule.teams * placements->threads / 32 * kRows * box.columns *
-                           ir::bits(copy.dst.buffer->type.dtype) / 8;
+      const int64_t each = box_bytes(box, copy, schedule.teams * placements->threads);
       const auto bytes = [&] { return std::max(peak, here + boxes + box.buffers * each); };
       // Two, so that one is filled while the other one is read.
       for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)

@@ -7,6 +7,9 @@
 
 namespace kachel::lowering {
 
+// Bytes that boxes of additions within loops take, two a warp, so that one is filled while the other one is read.
+int64_t added_bytes(const ir::Kernel& kernel, const Placements& placements, const Target& target, uint64_t fact_mask);
+
 // Fills Placements::boxes. A copy is chosen if the facts allow a map, nothing else in the kernel touches the tensor,
 // and there is room for a warp's boxes without fewer blocks fitting on a multiprocessor.
 void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Placements* placements, const Target& target,

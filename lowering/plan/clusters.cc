@@ -95,7 +95,7 @@ double copied_bytes(const std::vector<Fill>& fills, const ClusterShape& cluster)
 
 void choose_clusters(const ir::Kernel& kernel, const Target& target, Schedule* schedule) {
   const int blocks = target.cluster;
-  if (!has_bulk_copies(*schedule) || !schedule->backwards.empty() || kernel.grid.empty()) return;
+  if (!has_bulk_copies(*schedule) || !schedule->is_even() || kernel.grid.empty()) return;
   Fills fills(kernel, *schedule);
   fills.block(kernel.body);
   std::vector<size_t> walk = schedule->order;

@@ -35,12 +35,14 @@ class Slopes {
       }
     }
   }
-  bool rises() const { return rises_ && !falls_; }
+  bool rises() const { return rises_ && !falls_ && known_; }
+  bool falls() const { return falls_ && !rises_ && known_; }
 
  private:
   void note(std::optional<int> slope) {
+    known_ &= slope.has_value();
     rises_ |= slope == 1;
-    falls_ |= !slope || *slope < 0;
+    falls_ |= slope == -1;
   }
 
   // The sign of the change with the axis; nothing if it is not known to have one.
@@ -86,7 +88,7 @@ class Slopes {
 
   const ir::VarRef axis_;
   std::unordered_map<const ir::Var*, std::optional<int>> lets_;
-  bool rises_ = false, falls_ = false;
+  bool rises_ = false, falls_ = false, known_ = true;
 };
 
 // Which of the grid's axes decide what the copies in the innermost pipelined loops read.
@@ -141,12 +143,13 @@ class Readers {
   GridReads reads_;
 };
 
-// `value` for the last tile of an axis; null if it depends on more than that, dimensions and scalars.
-ExprRef at_last_tile(const ir::Kernel& kernel, const ExprRef& value, size_t axis) {
+// `value` for the longest tile along the fastest axis; null if it depends on more than that, dimensions and scalars.
+ExprRef at_longest(const ir::Kernel& kernel, const ExprRef& value, const Schedule& schedule) {
   if (!value) return nullptr;
-  const ir::IterVar& last = kernel.grid[axis];
+  const ir::IterVar& last = kernel.grid[schedule.order.back()];
   const ExprRef result = ir::rewrite(value, [&](const ExprRef& node) {
     if (node->kind != ExprKind::kVar || node->var != last.var) return node;
+    if (schedule.forwards.count(schedule.order.back())) return ir::make_int(0, node->type);
     return ir::make_cast({node->type, nullptr},
                          ir::make_typed(Op::kSub, {last.extent, ir::make_int(1, last.extent->type)}));
   });
@@ -168,29 +171,28 @@ void order_grid(const ir::Kernel& kernel, Schedule* schedule) {
   std::vector<size_t> order, shared;
   for (size_t i = 0; i < kernel.grid.size(); ++i) (readers.decided_by.count(i) ? order : shared).push_back(i);
   if (order.empty() || shared.empty()) return;
-  const bool backwards = schedule->backwards.count(shared.back());
+  const bool uneven = schedule->is_uneven(shared.back());
   order.insert(order.end(), shared.begin(), shared.end());
   schedule->order = std::move(order);
-  if (!backwards || schedule->order.size() < 2) return;
-  schedule->row_bytes = at_last_tile(kernel, readers.bytes, schedule->order.back());
+  if (!uneven || schedule->order.size() < 2) return;
+  schedule->row_bytes = at_longest(kernel, readers.bytes, *schedule);
   schedule->raster = schedule->row_bytes ? kShortRowsTogether : kRowsTogether;
 }
 
 bool tiles_by_length(const Schedule& schedule) {
-  const size_t axis = *schedule.backwards.begin();
-  if (schedule.backwards.size() > 1) return false;
+  if (schedule.backwards.size() + schedule.forwards.size() > 1) return false;
+  const size_t axis = schedule.forwards.empty() ? *schedule.backwards.begin() : *schedule.forwards.begin();
   if (schedule.order.empty()) return axis == 0;
   return schedule.raster > 1 ? schedule.order.back() == axis : schedule.order.front() == axis;
 }
 
-std::set<size_t> rising_axes(const ir::Kernel& kernel) {
-  std::set<size_t> axes;
+void note_uneven_axes(const ir::Kernel& kernel, Schedule* schedule) {
   for (size_t i = 0; i < kernel.grid.size(); ++i) {
     Slopes slopes(kernel.grid[i].var);
     slopes.block(kernel.body);
-    if (slopes.rises()) axes.insert(i);
+    if (slopes.rises()) schedule->backwards.insert(i);
+    if (slopes.falls()) schedule->forwards.insert(i);
   }
-  return axes;
 }
 
 }  // namespace kachel::lowering

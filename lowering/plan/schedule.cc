@@ -44,6 +44,7 @@ std::string Schedule::print() const {
     text += fmt::format("copy {}: in parts, for the blocks of a cluster along axis {}\n", copy->dst.buffer->name,
                         fmt::join(axes, ", "));
   for (size_t axis : backwards) text += fmt::format("grid axis {}: from its end, where loops are longer\n", axis);
+  for (size_t axis : forwards) text += fmt::format("grid axis {}: from its beginning, where loops are longer\n", axis);
   if (!order.empty()) text += fmt::format("grid: axis {} fastest, whose tiles read the same\n", order.back());
   if (raster > 1)
     text += fmt::format("grid: {} rows of tiles together{}\n", raster, row_bytes ? " at most, as the L2 holds" : "");

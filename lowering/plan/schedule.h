@@ -58,8 +58,11 @@ struct Schedule {
   std::map<const ir::CopyStmt*, std::vector<size_t>> shared;
   std::vector<Reread> reread;       // of the pipelines' copies by the copy engine, see l2_priority.h
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
-  // Grid axes that are walked from their end: loops run longer there, and what takes longest should begin first.
-  std::set<size_t> backwards;
+  // Grid axes along which loops run longer, which are walked from their end, since what takes longest should begin first;
+  // and those along which they run shorter.
+  std::set<size_t> backwards, forwards;
+  bool is_uneven(size_t axis) const { return backwards.count(axis) || forwards.count(axis); }
+  bool is_even() const { return backwards.empty() && forwards.empty(); }
   // The grid axes, the one that changes fastest last. Empty: as declared.
   std::vector<size_t> order;
   // Of the last two axes of the order: so many rows of tiles are walked together, column by column, so that blocks that
@@ -84,20 +87,23 @@ Schedule make_generic_schedule(const ir::Kernel& kernel, const Target& target);
 Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask);
 
 // Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops
-// follow each other: an axis on which no copy in such a loop depends becomes the fastest. Where it is walked from its
-// end, as many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
+// follow each other: an axis on which no copy in such a loop depends becomes the fastest. Where loops are not
+// equally long along it, as many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
 void order_grid(const ir::Kernel& kernel, Schedule* schedule);
 
-// REQUIRES: some axis goes backwards. Whether tiles that are near each other in the order are of like length: then
+// REQUIRES: some axis is uneven. Whether tiles that are near each other in the order are of like length: then
 // blocks that walk them in rounds, back and forth, have as much to do as each other.
 bool tiles_by_length(const Schedule& schedule);
 
-// The axes for Schedule::backwards: those along which no loop's bound falls and some loop's bound rises.
-std::set<size_t> rising_axes(const ir::Kernel& kernel);
+// The axes for Schedule::backwards and forwards: those along which some loop gets longer and none shorter, and the other
+// way round.
+void note_uneven_axes(const ir::Kernel& kernel, Schedule* schedule);
 
 struct Placements;
 // Lowers depths until shared memory suffices, and gives each tile its number of stages.
-void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);
+// Pipelines around others leave `reserved` bytes too, if that is enough.
+void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
+                   int64_t reserved);
 
 // Bytes of shared memory at the statement that needs most, of the body's from `from` on.
 int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Placements& placements,

@@ -236,7 +236,7 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
   Schedule schedule;
   schedule.roles.push_back({"all", 0, target.threads, 0});
   Scheduler(kernel, target, fact_mask).block(kernel.body, &schedule);
-  schedule.backwards = rising_axes(kernel);
+  note_uneven_axes(kernel, &schedule);
   order_grid(kernel, &schedule);
   return schedule;
 }
@@ -264,20 +264,25 @@ int64_t peak_bytes(const ir::Kernel& kernel, const Schedule& schedule, const Pla
   return most;
 }
 
-void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target) {
+void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
+                   int64_t reserved) {
   for (Role& role : schedule->roles) role.threads = placements->threads;
   auto apply = [&] {
     for (const Pipeline& pipeline : schedule->pipelines)
       for (const ir::BufferRef& buffer : pipeline.buffers) placements->tiles.at(buffer.get()).stages = pipeline.depth;
   };
   apply();
-  while (peak_bytes(kernel, *schedule, *placements, target) > target.shared_limit) {
+  while (peak_bytes(kernel, *schedule, *placements, target) > target.shared_limit - reserved) {
     // A pipeline around another one runs ahead less often.
     Pipeline* deepest = nullptr;
     for (Pipeline& pipeline : schedule->pipelines) {
       if (pipeline.depth == 1 || pipeline.stages_of >= 0) continue;
       if (deepest && encloses_pipeline(deepest->loop->body)) continue;
       if (!deepest || pipeline.depth > deepest->depth || encloses_pipeline(pipeline.loop->body)) deepest = &pipeline;
+    }
+    if (reserved && !(deepest && encloses_pipeline(deepest->loop->body))) {
+      reserved = 0;
+      continue;
     }
     if (!deepest) return;
     const auto number = deepest - schedule->pipelines.data();

@@ -172,7 +172,7 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
     if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline))
       run_in_order(&pipeline, placements);
   // Both operands of a product are read again by the tiles beside it.
-  if (has_bulk_copies(*schedule) && kernel.grid.size() >= 2 && schedule->backwards.empty() && schedule->order.empty())
+  if (has_bulk_copies(*schedule) && kernel.grid.size() >= 2 && schedule->is_even() && schedule->order.empty())
     schedule->raster = kRowsTogether;
 }
 
