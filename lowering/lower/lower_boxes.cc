@@ -87,7 +87,8 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   auto fill_wide = [&](const ExprRef& number) {
     const ExprRef first = first_of(number), box = box_of(number);
     in_threads(out_.threads, [&](const ExprRef& e) {
-      const ExprRef at = apply(Op::kMod, e, kWarp), own = let("row", apply(Op::kDiv, at, 4)), pair = apply(Op::kMod, at, 4);
+      const ExprRef at = apply(Op::kMod, e, kWarp), own = let("row", apply(Op::kDiv, at, 4)),
+                    pair = apply(Op::kMod, at, 4);
       for (int64_t part = 0; part < 2 * groups; ++part)
         for (int64_t below = 0; below < 2; ++below) {
           const ExprRef down = below ? plus(own, int32(kNeighbours)) : own;

@@ -53,8 +53,9 @@ TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b)
 
 // Groups of whole rows of tiles; within a group column by column. What is left of `rest` counts the axes before. Where
 // the grid has an order of its own, all axes but the last make the rows, and `rest` is the row: columns go backwards
-// there because their tiles are of unequal length, the longest last (or forwards, if it is first). Groups are even then,
-// and every second one goes the other way, the last one as said, so that tiles near each other are of like length across groups too.
+// there because their tiles are of unequal length, the longest last (or forwards, if it is first). Groups are even
+// then, and every second one goes the other way, the last one as said, so that tiles near each other are of like length
+// across groups too.
 std::vector<ExprRef> TileLowering::raster(const std::vector<ExprRef>& extents, const std::vector<size_t>& order,
                                           ExprRef* rest) {
   const size_t x = order.back(), y = order[order.size() - 2];
@@ -144,8 +145,7 @@ void TileLowering::open_grid() {
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t axis = order[i];
     const bool in_raster = schedule_.raster > 1 && i + 2 >= order.size();
-    if (i == 0 && !in_raster && !schedule_.is_uneven(axis) && !counts_readers(axis) && !clusters_along(axis))
-      continue;
+    if (i == 0 && !in_raster && !schedule_.is_uneven(axis) && !counts_readers(axis) && !clusters_along(axis)) continue;
     ir::VarRef extent = make_local(kernel_.grid[axis].var->name + "_extent", DType::I64, VarKind::kScalar);
     out_.ranges.set(extent, {1, kMaxDim});
     out_.params.push_back({{Slot::Kind::kGrid, static_cast<int>(axis), 0}, extent, nullptr});

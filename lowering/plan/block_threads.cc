@@ -13,8 +13,8 @@ using Choices = std::map<const ir::GemmStmt*, GemmChoice>;
 
 // Of all sums of products of a thread.
 constexpr int64_t kMostSums = 160;
-// Of wgmma's accumulators, of which the instruction can hold 128 at once, and of those of all products of a thread, which
-// has 255 registers, some of them for addresses.
+// Of wgmma's accumulators, of which the instruction can hold 128 at once, and of those of all products of a thread,
+// which has 255 registers, some of them for addresses.
 constexpr int64_t kGroupAccumulators = 128, kAllAccumulators = 224;
 
 bool can_share_groups(const Choices& choices, int64_t groups) {

@@ -1,7 +1,7 @@
 // Which accumulators the copy engine stores, or adds to what a tensor holds. A warp puts 16 rows of its part of a
-// fragment into shared memory, by stmatrix where elements have 16 bits, a box of 128 bytes a row at a time, and the copy
-// engine writes them to the tensor, whole lines at a time and without what lies outside of it, while the warp goes on.
-// Outside of loops; additions within, too.
+// fragment into shared memory, by stmatrix where elements have 16 bits, a box of 128 bytes a row at a time, and the
+// copy engine writes them to the tensor, whole lines at a time and without what lies outside of it, while the warp goes
+// on. Outside of loops; additions within, too.
 #pragma once
 #include "lowering/plan/placement.h"
 

@@ -58,8 +58,8 @@ struct Schedule {
   std::map<const ir::CopyStmt*, std::vector<size_t>> shared;
   std::vector<Reread> reread;       // of the pipelines' copies by the copy engine, see l2_priority.h
   std::vector<Pipeline> pipelines;  // one for each pipelined loop, outermost first, in program order
-  // Grid axes along which loops run longer, which are walked from their end, since what takes longest should begin first;
-  // and those along which they run shorter.
+  // Grid axes along which loops run longer, which are walked from their end, since what takes longest should begin
+  // first; and those along which they run shorter.
   std::set<size_t> backwards, forwards;
   bool is_uneven(size_t axis) const { return backwards.count(axis) || forwards.count(axis); }
   bool is_even() const { return backwards.empty() && forwards.empty(); }
@@ -88,15 +88,16 @@ Schedule make_async_schedule(const ir::Kernel& kernel, const Target& target, uin
 
 // Sets Schedule::order and, where it goes with the order, raster. Tiles that read the same in their pipelined loops
 // follow each other: an axis on which no copy in such a loop depends becomes the fastest. Where loops are not
-// equally long along it, as many rows of tiles as the L2 holds go together, so that what takes longest still begins first.
+// equally long along it, as many rows of tiles as the L2 holds go together, so that what takes longest still begins
+// first.
 void order_grid(const ir::Kernel& kernel, Schedule* schedule);
 
 // REQUIRES: some axis is uneven. Whether tiles that are near each other in the order are of like length: then
 // blocks that walk them in rounds, back and forth, have as much to do as each other.
 bool tiles_by_length(const Schedule& schedule);
 
-// The axes for Schedule::backwards and forwards: those along which some loop gets longer and none shorter, and the other
-// way round.
+// The axes for Schedule::backwards and forwards: those along which some loop gets longer and none shorter, and the
+// other way round.
 void note_uneven_axes(const ir::Kernel& kernel, Schedule* schedule);
 
 struct Placements;

@@ -59,10 +59,14 @@ class Run {
       ir::HostTensor tensor = (*tensors)[index].view();
       if (map.transposed) tensor = exchanged(std::move(tensor));
       alignas(128) uint64_t words[runtime::kTensorMapWords];
-      const runtime::TensorMapRequest request{
-          pointers[index],     ir::bits(tensor.type), static_cast<int32_t>(map.box.size()),
-          tensor.shape.data(), tensor.strides.data(), map.box.data(),
-          map.swizzle,         runtime::map_numbers(tensor.type)};
+      const runtime::TensorMapRequest request{pointers[index],
+                                              ir::bits(tensor.type),
+                                              static_cast<int32_t>(map.box.size()),
+                                              tensor.shape.data(),
+                                              tensor.strides.data(),
+                                              map.box.data(),
+                                              map.swizzle,
+                                              runtime::map_numbers(tensor.type)};
       KACHEL_TRY(device_.encode_map(request, words));
       params->resize((params->size() + 15) / 16 * 16);
       params->insert(params->end(), words, words + runtime::kTensorMapWords);

@@ -13,9 +13,8 @@ Status encode_maps(const Device& device, const std::vector<lowering::TensorMap>&
       std::swap(tensor.shape[rank - 1], tensor.shape[rank - 2]);
       std::swap(tensor.strides[rank - 1], tensor.strides[rank - 2]);
     }
-    const TensorMapRequest request{
-        tensor.data,    bits_of(tensor.dtype), rank,        tensor.shape,
-        tensor.strides, map.box.data(),        map.swizzle, map_numbers(tensor.dtype)};
+    const TensorMapRequest request{tensor.data,    bits_of(tensor.dtype), rank,        tensor.shape,
+                                   tensor.strides, map.box.data(),        map.swizzle, map_numbers(tensor.dtype)};
     KACHEL_TRY(device.encode_map(request, out));
     out += kTensorMapWords;
   }
