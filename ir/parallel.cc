@@ -158,6 +158,20 @@ ForwardedRegion forward_stores(const ParallelStmt& region) {
   return Forwarder().run(region);
 }
 
+const LetStmt* rounding_of(const ForwardedRegion& region, const AssignStmt& store) {
+  const LetStmt* rounding = nullptr;
+  for (ExprRef value = store.value; value->kind == ExprKind::kVar;) {
+    const auto let = std::find_if(region.lets.begin(), region.lets.end(),
+                                  [&](const LetStmt& one) { return one.var == value->var; });
+    if (let == region.lets.end() || let->value->kind != ExprKind::kCast ||
+        let->value->cast_type.dtype != store.buffer->type.dtype || let->value->args[0]->type != DType::F32)
+      break;
+    rounding = &*let;
+    value = let->value->args[0];
+  }
+  return rounding;
+}
+
 bool sets_all(const ParallelStmt& region, const AssignStmt& assign) {
   if (assign.op != AssignOp::kSet || assign.atomic != AtomicOp::kNone) return false;
   if (assign.indices.size() != 2 || region.iters.size() != 2) return false;

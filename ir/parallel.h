@@ -32,6 +32,10 @@ struct ForwardedRegion {
 // REQUIRES: from a concrete kernel (instantiate.h).
 ForwardedRegion forward_stores(const ParallelStmt& region);
 
+// The name of the first of the roundings, from f32 to the type of the tensor that is stored to, which are all that
+// becomes of a value before it is stored; null: there is none.
+const LetStmt* rounding_of(const ForwardedRegion& region, const AssignStmt& store);
+
 // Whether the region's iterations set every element of a matrix, each its own. REQUIRES: from a concrete kernel.
 bool sets_all(const ParallelStmt& region, const AssignStmt& assign);
 

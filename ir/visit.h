@@ -54,6 +54,11 @@ void for_each_expr(const Stmt& stmt, const Fn& fn) {
   }
 }
 
+// Whether operands but the first are evaluated only where their value is needed.
+inline bool is_lazy(const Expr& expr) {
+  return expr.kind == ExprKind::kApply && (expr.op == Op::kSelect || expr.op == Op::kAnd || expr.op == Op::kOr);
+}
+
 // Calls fn(const Stmt&) for every statement, outer ones first, in textual order.
 template <class Fn>
 void for_each_stmt(const Block& block, const Fn& fn) {

@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
+//            -> region results    of sums and of turned tensors, that regions write to tensors themselves
 //            -> split branches    in pipelined loops: what they copy, and what they do
 //            -> split slices      of tiles of which products use matrices
 //            -> loop tiles        of tiles that several loops fill
@@ -39,12 +40,12 @@
 //            -> teams             of consumers, which compute tiles in turn
 //            -> clusters          blocks that copy for each other
 //            -> L2 priorities     which of what the copy engine reads is to leave the L2 first, and last
-//            -> box stores        accumulators that it writes to tensors
+//            -> box stores        accumulators that it writes to tensors, or adds to them
 //            -> TileLowering      loop IR with guarded accesses
 //   loop IR  -> simplify -> memory plan -> synchronise (emits waits and barriers, and parts roles)
 //            -> spare tiles       what those must not store that fill a cluster up
 //            -> narrow
-//            -> hoist invariants -> wide accesses -> single bounds -> simplify
+//            -> hoist invariants -> wide accesses -> early loads -> single bounds -> simplify
 //            -> divide by invariants   on the CPU
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //   text     -> CUDA C++ or LLVM IR

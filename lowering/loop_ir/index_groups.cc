@@ -49,4 +49,11 @@ InGroup in_group(const ExprRef& expr, const ir::VarRef& var, int64_t width, cons
   }
 }
 
+bool are_neighbours(const std::vector<ExprRef>& indices, const ir::VarRef& var, int64_t width, const Ranges& ranges) {
+  for (size_t i = 0; i < indices.size(); ++i)
+    if (in_group(indices[i], var, width, ranges) != (i + 1 < indices.size() ? InGroup::kAlike : InGroup::kRises))
+      return false;
+  return true;
+}
+
 }  // namespace kachel::lowering

@@ -13,5 +13,8 @@ enum class InGroup : uint8_t {
 };
 // Looks at no loads. REQUIRES: `ranges` knows the variables of the expression.
 InGroup in_group(const ir::ExprRef& expr, const ir::VarRef& var, int64_t width, const Ranges& ranges);
+// Whether the elements that the indices name are neighbours in each group: the last index rises, others are alike.
+bool are_neighbours(const std::vector<ir::ExprRef>& indices, const ir::VarRef& var, int64_t width,
+                    const Ranges& ranges);
 
 }  // namespace kachel::lowering

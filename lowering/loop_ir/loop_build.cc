@@ -1,5 +1,7 @@
 #include "lowering/loop_ir/loop_build.h"
 
+#include <algorithm>
+
 namespace kachel::lowering {
 
 using ir::ExprRef;
@@ -29,6 +31,20 @@ LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate) {
   LoopIntrinsic intrinsic{kind, {}, nullptr};
   intrinsic.immediate = immediate;
   return {std::move(intrinsic)};
+}
+
+ir::BufferRef add_registers(LoopKernel* kernel, const char* name, ir::DType type, int64_t elements) {
+  auto registers = std::make_shared<ir::Buffer>(
+      ir::Buffer{name, ir::Scope::kRegister, ir::Direction::kInOut, {type, nullptr}, {}, {}});
+  kernel->buffers.push_back({registers, elements});
+  return registers;
+}
+LoopFor without_body(const LoopFor& loop) {
+  return {loop.var, loop.begin, loop.end, loop.unroll, loop.reassociate, {}, loop.apart, loop.disjoint};
+}
+int64_t unrolled_trips(const LoopFor& loop) {
+  const bool counts = loop.unroll && ir::is_int(loop.begin, 0) && ir::is_const(loop.end);
+  return counts ? std::max<int64_t>(loop.end->int_value, 0) : 0;
 }
 
 }  // namespace kachel::lowering

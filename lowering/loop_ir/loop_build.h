@@ -17,6 +17,21 @@ ir::ExprRef named(const char* name, const ir::ExprRef& value, LoopBlock* out);
 // An intrinsic without operands.
 LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate = 0);
 
+// An array of the thread, which the kernel gets.
+ir::BufferRef add_registers(LoopKernel* kernel, const char* name, ir::DType type, int64_t elements);
+// The same loop, with everything but its body.
+LoopFor without_body(const LoopFor& loop);
+// How often a loop runs that is to be unrolled and counts from 0 to a literal; 0: it is none.
+int64_t unrolled_trips(const LoopFor& loop);
+
+// Calls fn(block) on the blocks of a statement of control flow, but for pipelines, which are expanded by then.
+template <class Fn>
+void for_each_block(LoopStmt* stmt, const Fn& fn) {
+  if (auto* loop = std::get_if<LoopFor>(&stmt->node)) fn(&loop->body);
+  if (auto* threads = std::get_if<LoopThreads>(&stmt->node)) fn(&threads->body);
+  if (auto* branch = std::get_if<LoopIf>(&stmt->node)) fn(&branch->then_body), fn(&branch->else_body);
+}
+
 // Calls fn(statement) on each statement, those of nested blocks included.
 template <class Stmt, class Fn>
 requires std::same_as<std::remove_const_t<Stmt>, LoopStmt>

@@ -76,6 +76,18 @@ std::optional<PairIndex> pair_index(const ExprRef& index) {
   return std::nullopt;
 }
 
+ExprRef beyond_bounds(const ExprRef& condition, const ir::Buffer& tensor, const std::vector<ExprRef>& indices) {
+  if (!condition || condition->kind != ExprKind::kApply) return condition;
+  if (condition->op == ir::Op::kAnd) {
+    const ExprRef first = beyond_bounds(condition->args[0], tensor, indices);
+    const ExprRef second = beyond_bounds(condition->args[1], tensor, indices);
+    return first && second ? apply(ir::Op::kAnd, first, second) : first ? first : second;
+  }
+  for (size_t axis = 0; condition->op == ir::Op::kLt && axis < indices.size(); ++axis)
+    if (ir::same(condition->args[0], indices[axis]) && ir::same(condition->args[1], tensor.shape[axis])) return nullptr;
+  return condition;
+}
+
 ExprRef padded_load(const ir::Expr& expr) {
   if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSelect) return nullptr;
   ExprRef load = expr.args[1];

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ir/kernel.h"
+#include "ir/visit.h"
 
 namespace kachel::lowering {
 
@@ -24,6 +24,9 @@ struct ScaledIndex {
   // Whether it is that of elements of which an access can serve several iterations: scale is 1, 2 or 4.
   bool is_dense() const { return scale == 1 || scale == 2 || scale == 4; }
 };
+
+// Of an element that is loaded as a part of a window, from the iteration's own one.
+inline constexpr int64_t kFarthestRead = 64;
 
 // 2 * var + part of an axis whose neighbours are taken in pairs; part is 0 or 1.
 struct PairIndex {
@@ -54,6 +57,11 @@ class RegionIndexes {
   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets_;
 };
 
+// What is left of a condition once it is known that indices into a tensor are below its extents: what those say is left
+// out. Both without names of the region's; null: nothing is left, or there was nothing.
+ir::ExprRef beyond_bounds(const ir::ExprRef& condition, const ir::Buffer& tensor,
+                          const std::vector<ir::ExprRef>& indices);
+
 // The load in `inside ? load : pad`, converted or not, whose condition says that the load's indices are inside of what
 // it loads from, each between 0 and its axis's extent, and nothing else; otherwise null.
 ir::ExprRef padded_load(const ir::Expr& expr);
@@ -63,9 +71,7 @@ template <class Fn>
 void for_each_certain_load(const ir::ExprRef& expr, const Fn& fn) {
   if (expr->kind == ir::ExprKind::kReduce) return;
   if (expr->kind == ir::ExprKind::kLoad) fn(expr);
-  const bool lazy = expr->kind == ir::ExprKind::kApply &&
-                    (expr->op == ir::Op::kSelect || expr->op == ir::Op::kAnd || expr->op == ir::Op::kOr);
-  for (size_t i = 0; i < (lazy ? 1 : expr->args.size()); ++i) for_each_certain_load(expr->args[i], fn);
+  for (size_t i = 0; i < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++i) for_each_certain_load(expr->args[i], fn);
   if (const ir::ExprRef load = padded_load(*expr)) fn(load);
 }
 

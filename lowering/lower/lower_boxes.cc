@@ -46,7 +46,8 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
   // Of rows of 128, 64 or 32 bytes: bits 4 to 6 of the address, as many as tell the chunks apart, are exchanged with 7
   // to 9.
   const int64_t chunks = width * ir::bits(type) / 128;  // of a row
-  const ExprRef exchanged = let("exchanged", apply(Op::kMod, apply(Op::kDiv, row, 8 / chunks), chunks));
+  const auto turn_of = [chunks](const ExprRef& at) { return apply(Op::kMod, apply(Op::kDiv, at, 8 / chunks), chunks); };
+  const ExprRef exchanged = let("exchanged", turn_of(row));
   const ExprRef before = out_.team ? times(ir::make_var(out_.team), warps) : nullptr;
   const ExprRef warp = plus(before, apply(Op::kDiv, thread, kWarp));
   const ExprRef first_box = let("box", times(warp, buffers * elements));
@@ -92,8 +93,8 @@ bool TileLowering::store_boxes(const ir::CopyStmt& copy, const Slice& dst) {
       for (int64_t part = 0; part < 2 * groups; ++part)
         for (int64_t below = 0; below < 2; ++below) {
           const ExprRef down = below ? plus(own, int32(kNeighbours)) : own;
-          const ExprRef turned = apply(Op::kMod, apply(Op::kDiv, down, 8 / chunks), chunks);
-          const ExprRef chunk = ir::make_typed(Op::kBitXor, {plus(int32(2 * part), apply(Op::kDiv, pair, 2)), turned});
+          const ExprRef of_row = plus(int32(2 * part), apply(Op::kDiv, pair, 2));
+          const ExprRef chunk = ir::make_typed(Op::kBitXor, {of_row, turn_of(down)});
           const ExprRef column = plus(times(chunk, 4), times(apply(Op::kMod, pair, 2), 2));
           move(Kind::kCopyVector, boxes, plus(plus(box, times(down, width)), column), storage(fragment),
                plus(first, int32(4 * part + 2 * below)), 2, nullptr);

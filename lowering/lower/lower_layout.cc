@@ -22,22 +22,21 @@ ExprRef digit_of(const ExprRef& number, const FragmentLayout::Digit& digit, int6
   return digit.stride * digit.radix == extent ? value : ir::make_typed(Op::kMod, {value, int32(digit.radix)});
 }
 
-void TileLowering::unrolled(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body) {
-  if (count == 1) {
-    stays_loop_ = false;
-    return body(int32(0));
-  }
-  scoped(name, count, body);
+void TileLowering::unrolled(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body,
+                            const LoopForm& form) {
+  if (count == 1) return body(int32(0));
+  scoped(name, count, body, form);
 }
 
-void TileLowering::scoped(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body) {
+void TileLowering::scoped(const std::string& name, int64_t count, const std::function<void(ExprRef)>& body,
+                          const LoopForm& form) {
   LoopFor loop;
   loop.var = make_local(name, DType::I64, ir::VarKind::kLoop);
   loop.begin = int64(0);
   loop.end = int64(count);
-  loop.unroll = count <= kLongestUnrolled && !std::exchange(stays_loop_, false);
-  loop.apart = std::exchange(apart_, 0);
-  loop.disjoint = std::exchange(disjoint_, false);
+  loop.unroll = form.written_out && count <= kLongestUnrolled;
+  loop.apart = form.apart;
+  loop.disjoint = form.disjoint;
   out_.ranges.set(loop.var, {0, count - 1});
   loop.body = nested([&] { body(ir::make_cast({DType::I32, nullptr}, ir::make_var(loop.var))); });
   emit({std::move(loop)});
@@ -55,7 +54,6 @@ class TileLowering::LayoutWalk {
   }
 
   void run(const ExprRef& thread) {
-    const int64_t together = std::exchange(lower_.apart_, 0);
     place_digits(thread);
     for (const FragmentLayout::Digit& digit : layout_.replicas())
       site_.owner = both(site_.owner, ir::make_typed(Op::kEq, {digit_of(thread, digit, layout_.threads()), int32(0)}));
@@ -65,7 +63,7 @@ class TileLowering::LayoutWalk {
     while (early_walks_ > 0 && !is_early(walks_[early_walks_ - 1].axis)) --early_walks_;
     // The loop whose iterations, as many as stay together, are that number of innermost ones or fewer.
     apart_at_ = walks_.size();
-    apart_ = together;
+    apart_ = options_.apart;
     while (apart_ > 0 && apart_at_-- > 1 && walks_[apart_at_].radix < apart_) apart_ /= walks_[apart_at_].radix;
     for (size_t axis = 0; axis < rank_; ++axis) bounded_.push_back(bounded_from(axis));
     nest(0);
@@ -150,13 +148,13 @@ class TileLowering::LayoutWalk {
     if (depth == walks_.size()) return innermost();
     const Walk& walk = walks_[depth];
     const int64_t whole = whole_passes(walk);
-    lower_.apart_ = depth == apart_at_ ? apart_ : 0;
-    lower_.stays_loop_ = options_.most_unrolled && iterations_within(depth) > options_.most_unrolled;
+    const LoopForm form{!options_.most_unrolled || iterations_within(depth) <= options_.most_unrolled,
+                        depth == apart_at_ ? apart_ : 0, false};
     in_bounds_[walk.axis] = in_bounds_[walk.axis] || whole;
     const auto one = [&](ExprRef value) { step(depth, std::move(value)); };
     const std::string name = name_of(walk.axis) + "_r";
-    if (!whole) return lower_.unrolled(name, walk.radix, one);
-    lower_.scoped(name, whole, one);
+    if (!whole) return lower_.unrolled(name, walk.radix, one, form);
+    lower_.scoped(name, whole, one, form);
     in_bounds_[walk.axis] = false;
     step(depth, int32(whole));
   }

@@ -86,9 +86,7 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
 
   const ir::BufferRef packed =
       converts ? temporary("packed", type, ir::Scope::kRegister, layout.registers()) : storage(fragment);
-  const int64_t count = layout.registers() / kNeighbours;
-  disjoint_ = count > 1;
-  unrolled("matrices", count, [&](ExprRef number) {
+  const auto store_four = [&](const ExprRef& number) {
     const ExprRef first = times(number, kNeighbours);
     for (int64_t pair = 0; converts && pair < kNeighbours; pair += 2) {
       LoopIntrinsic two{Kind::kConvertPair, {}, nullptr};
@@ -104,7 +102,8 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
     write.operands = {{storage(to), vector_at(dst, matrix_row(layout, *rows, first), &guard), kNeighbours, true},
                       {packed, first, kNeighbours, false}};
     emit({std::move(write)});
-  });
+  };
+  unrolled("matrices", layout.registers() / kNeighbours, store_four, {.disjoint = true});
   return true;
 }
 

@@ -27,10 +27,6 @@ constexpr int kLeastArchitecture = 80;  // has fma of pairs of bf16
 constexpr int64_t kMostUnpacked = 8;    // integers of one kUnpack
 constexpr int64_t kQuad = 4;            // lanes that share a word
 
-bool is_16_bit(DType type) {
-  return type == DType::F16 || type == DType::BF16;
-}
-
 // Up to here all integers are numbers of the type.
 int64_t integers_of(DType type) {
   return type == DType::F16 ? 1 << 11 : 1 << 8;
@@ -176,7 +172,7 @@ std::optional<TileLowering::PackedStore> TileLowering::packed_store(const ir::Fo
   if (on_cpu() || target_.architecture < kLeastArchitecture || region.stores.size() != 1) return std::nullopt;
   const ir::GuardedStore& only = region.stores[0];
   const ir::BufferRef& tile = only.store.buffer;
-  if (only.guard || only.store.atomic != ir::AtomicOp::kNone || !is_16_bit(tile->type.dtype) || !in_registers(tile))
+  if (only.guard || only.store.atomic != ir::AtomicOp::kNone || !is_half(tile->type.dtype) || !in_registers(tile))
     return std::nullopt;
   bool own = only.store.indices.size() == region.iters.size() && !layout.ragged(region.iters.size() - 1);
   for (size_t axis = 0; own && axis < region.iters.size(); ++axis) {

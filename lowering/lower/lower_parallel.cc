@@ -66,23 +66,6 @@ bool reads_what_it_writes(const ir::ForwardedRegion& region) {
   return found;
 }
 
-// The name of the first rounding of f32 to the 16-bit type that is stored, of those in a row; null: there is none.
-const ir::Var* rounding_of(const ir::ForwardedRegion& region, const ir::AssignStmt& store) {
-  const DType type = store.buffer->type.dtype;
-  if (type != DType::F16 && type != DType::BF16) return nullptr;
-  const ir::Var* rounding = nullptr;
-  for (ExprRef value = store.value; value->kind == ir::ExprKind::kVar;) {
-    const auto let = std::find_if(region.lets.begin(), region.lets.end(),
-                                  [&](const ir::LetStmt& one) { return one.var == value->var; });
-    if (let == region.lets.end() || let->value->kind != ir::ExprKind::kCast || let->value->cast_type.dtype != type ||
-        let->value->args[0]->type != DType::F32)
-      break;
-    rounding = let->var.get();
-    value = let->value->args[0];
-  }
-  return rounding;
-}
-
 std::vector<size_t> axes_of(const FragmentLayout& layout) {
   std::vector<size_t> axes(layout.shape().size());
   std::iota(axes.begin(), axes.end(), size_t{0});
@@ -231,8 +214,9 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   // What is rounded when it is written, two at a time, need not be before.
   std::unordered_map<const ir::Var*, size_t> rounded_for;
   for (size_t i = 0; i < wide.size(); ++i)
-    if (const ir::Var* rounded = wide[i].width > 1 ? rounding_of(region, region.stores[i].store) : nullptr)
-      rounded_for[rounded] = i;
+    if (wide[i].width > 1 && is_half(region.stores[i].store.buffer->type.dtype))
+      if (const ir::LetStmt* rounded = ir::rounding_of(region, region.stores[i].store))
+        rounded_for[rounded->var.get()] = i;
   std::vector<ExprRef> unrounded(wide.size());
 
   if (!two_phases) fused_ = std::move(next_copy_);

@@ -22,11 +22,10 @@ namespace {
 // Registers that the parts which are loaded in front of a region may take, each: with few fragments, and where these
 // take more registers than `kFewRegisters`.
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16;
-constexpr int64_t kFarthest = 64;  // of a window, from the iteration's own element
 
 // Elements of one access to a row of a tile.
 int64_t row_vector(const Layout& layout, int64_t bytes) {
-  int64_t width = kWidestRead / bytes;
+  int64_t width = kWidestAccess / bytes;
   for (size_t axis = 0; axis + 1 < layout.shape().size(); ++axis)
     while (layout.axis_stride(axis) % width) width /= 2;
   while (layout.shape().back() % width) width /= 2;
@@ -42,9 +41,8 @@ template <class Fn>
 void for_each_guarded_load(const ExprRef& expr, const Fn& fn, bool guarded = false) {
   if (expr->kind == ExprKind::kReduce) return;
   if (expr->kind == ExprKind::kLoad && guarded) fn(expr);
-  const bool lazy =
-      expr->kind == ExprKind::kApply && (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
-  for (size_t i = 0; i < expr->args.size(); ++i) for_each_guarded_load(expr->args[i], fn, guarded || (lazy && i > 0));
+  for (size_t i = 0; i < expr->args.size(); ++i)
+    for_each_guarded_load(expr->args[i], fn, guarded || (i > 0 && ir::is_lazy(*expr)));
 }
 
 // Whether it is the same wherever it is evaluated.
@@ -168,14 +166,14 @@ void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* rea
   if (row->axis != last || !row->is_dense()) return;
   const FragmentLayout part = part_of(*read, region.layout);
   const bool windows = rebuilt && !tile && part.registers() == region.layout.registers();
-  if (!windows || std::abs(row->constant) > kFarthest) {
+  if (!windows || std::abs(row->constant) > kFarthestRead) {
     if (row->scale != 1) return;
     if (row->constant) row->base = plus(row->base, int64(std::exchange(row->constant, 0)));
   }
   const int64_t neighbours = std::gcd(region.layout.vector(), part.vector());
   const int64_t multiple = row->base ? out_.ranges.multiple_of(scalar(row->base, nullptr)) : 0;
-  const int64_t widest = std::min(kWidestRead / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
-                                                            : vector_bytes(kernel_, fact_mask_, tensor) / bytes);
+  const int64_t widest = std::min(kWidestAccess / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
+                                                              : vector_bytes(kernel_, fact_mask_, tensor) / bytes);
   int64_t width = std::min(neighbours, widest / row->scale);
   while (width && (neighbours % width || multiple % (width * row->scale))) --width;
   if (width * row->scale <= 1) return;

@@ -88,12 +88,11 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   }
   bool ragged = false;
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
-  if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFewRegisters)
-    apart_ = width > 1 ? loads_together(with_neighbours, width) : region_is_long_ ? kFewLong : 0;
-
-  // What follows fewer axes is loaded once for those of the others that are walked within.
   WalkOptions options;
   options.most_unrolled = region_written_out_;
+  if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFewRegisters)
+    options.apart = width > 1 ? loads_together(with_neighbours, width) : region_is_long_ ? kFewLong : 0;
+  // What follows fewer axes is loaded once for those of the others that are walked within.
   for (const RegionRead* read : with_neighbours)
     if (read->axes.size() < rank && options.early.empty() && !ragged) options.early = read->axes;
   const auto along = [&](const RegionRead& read) {  // the axis of the vector, whichever index follows it

@@ -15,34 +15,7 @@ namespace kachel::lowering {
 using ir::DType;
 using ir::ExprKind;
 using ir::ExprRef;
-using ir::Op;
 using Kind = LoopIntrinsic::Kind;
-
-namespace {
-
-bool is_half(DType type) {
-  return type == DType::F16 || type == DType::BF16;
-}
-
-// What is left of a condition without what an index is compared with in any case.
-ExprRef beyond_bounds(const ExprRef& condition, const ir::AssignStmt& store, const std::vector<ExprRef>& indices) {
-  if (!condition) return nullptr;
-  if (condition->kind == ExprKind::kApply && condition->op == Op::kAnd)
-    return both(beyond_bounds(condition->args[0], store, indices), beyond_bounds(condition->args[1], store, indices));
-  if (condition->kind == ExprKind::kApply && condition->op == Op::kLt)
-    for (size_t axis = 0; axis < indices.size(); ++axis)
-      if (ir::same(condition->args[0], indices[axis]) && ir::same(condition->args[1], store.buffer->shape[axis]))
-        return nullptr;
-  return condition;
-}
-
-// Of one access that adds, each element atomically; 1: there is none but for one element.
-int64_t most_added(const ir::AssignStmt& store, int architecture) {
-  const DType type = store.buffer->type.dtype;
-  return store.atomic == ir::AtomicOp::kAdd ? most_added_bytes(architecture, type) * 8 / ir::bits(type) : 1;
-}
-
-}  // namespace
 
 bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std::vector<ir::IterVar>& iters,
                                  const std::vector<int64_t>& shape, int64_t width) {
@@ -52,12 +25,10 @@ bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std:
     values_[iters[axis].var.get()] = ir::make_var(stand_in);
   }
   const ir::VarRef last = values_.at(iters.back().var.get())->var;
-  bool together = true;
-  for (size_t i = 0; together && i < indices.size(); ++i)
-    together = in_group(scalar(indices[i], nullptr), last, width, out_.ranges) ==
-               (i + 1 < indices.size() ? InGroup::kAlike : InGroup::kRises);
+  std::vector<ExprRef> scalars;
+  for (const ExprRef& at : indices) scalars.push_back(scalar(at, nullptr));
   for (const ir::IterVar& iter : iters) values_.erase(iter.var.get());
-  return together;
+  return are_neighbours(scalars, last, width, out_.ranges);
 }
 
 std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& region,
@@ -84,11 +55,12 @@ std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::Forward
     if (store.buffer->scope != ir::Scope::kGlobal || ir::bits(type) < 8 || type == DType::Bool) continue;
     WideStore& one = wide[i];
     for (const ExprRef& at : store.indices) one.indices.push_back(indexes.inlined(at));
-    if (region.stores[i].guard) one.guard = beyond_bounds(indexes.inlined(region.stores[i].guard), store, one.indices);
+    if (region.stores[i].guard)
+      one.guard = beyond_bounds(indexes.inlined(region.stores[i].guard), *store.buffer, one.indices);
     if (one.guard && (ir::mentions(one.guard, last) || !is_settled(one.guard))) continue;
     if (!std::all_of(one.indices.begin(), one.indices.end(), is_settled)) continue;
-    int64_t width = vector_bytes(kernel_, fact_mask_, store.buffer) * 8 / ir::bits(type);
-    if (store.atomic != ir::AtomicOp::kNone) width = std::min(width, most_added(store, target_.architecture));
+    int64_t width = std::min<int64_t>(vector_bytes(kernel_, fact_mask_, store.buffer) * 8 / ir::bits(type),
+                                      most_stored(store.atomic, type, target_.architecture));
     while (width > 1 && (layout.vector() % width || !rise_together(one.indices, region.iters, layout.shape(), width)))
       width /= 2;
     one.width = width;
@@ -131,8 +103,7 @@ void TileLowering::store_neighbours(const ir::AssignStmt& store, const WideStore
     const Kind kind =
         store.atomic == ir::AtomicOp::kNone || planted(Planted::kAtomicLost) ? Kind::kCopyVector : Kind::kAddVector;
     const ExprRef place = offset(store.buffer, indices, &site);
-    const ExprRef from = int32(at);
-    const auto write = [&] { move(kind, to, place, made, from, wide.width, nullptr); };
+    const auto write = [&] { move(kind, to, place, made, int32(at), wide.width, nullptr); };
     if (kind == Kind::kAddVector) out_.float_atomics = true;
     if (guard)
       emit({LoopIf{guard, nested(write), {}}});

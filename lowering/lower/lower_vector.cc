@@ -18,8 +18,6 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
-constexpr int64_t kWidest = 16;  // bytes of an access
-
 ExprRef or_pad(const ExprRef& value, const ExprRef& inside, const ExprRef& pad) {
   return pad && inside ? ir::make_typed(Op::kSelect, {inside, value, pad}) : value;
 }
@@ -96,7 +94,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
   if (on_cpu() || target_.generic) return false;
   const bool adds = copy.atomic != ir::AtomicOp::kNone;
-  if (adds && (copy.atomic != ir::AtomicOp::kAdd || !in_registers(from))) return false;
+  if (adds && !in_registers(from)) return false;
   const ExprRef pad = padding(copy.src);
   if (pad && storage_type(from->type.dtype) != from->type.dtype) return false;
   const bool to_register = in_registers(to), from_register = in_registers(from);
@@ -149,8 +147,8 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
   const ir::BufferRef& memory = to_register ? from : to;
   const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
   int64_t width = std::min(layout.vector(), vector_width(to_register ? src : dst));
-  const int64_t most = adds ? most_added_bytes(target_.architecture, memory->type.dtype) : kWidest;
-  while (layout.vector() % width || width * ir::bits(memory->type.dtype) / 8 > most) width /= 2;
+  const int64_t most = most_stored(copy.atomic, memory->type.dtype, target_.architecture);
+  while (layout.vector() % width || width > most) width /= 2;
   if (width < 2) return false;
   out_.float_atomics |= adds;
   const bool pairs = !to_register && ir::bits(memory->type.dtype) == 16 && ir::is_float(memory->type.dtype) &&

@@ -8,8 +8,8 @@
 
 namespace kachel::lowering {
 
-// Of one access, and of the registers that fragments take, beyond which a region holds less in front of it.
-inline constexpr int64_t kWidestRead = 16, kFewRegisters = 96;
+// Bytes of one access; and of the registers that fragments take, beyond which a region holds less in front of it.
+inline constexpr int64_t kWidestAccess = 16, kFewRegisters = 96;
 inline constexpr int64_t kNibbles = 8;  // 4-bit integers that are loaded together
 
 struct RegionRead {

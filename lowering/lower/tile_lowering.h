@@ -10,6 +10,7 @@
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/lower/region_read.h"
+#include "lowering/lower/walk.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -19,37 +20,6 @@ struct ForwardedRegion;
 }
 
 namespace kachel::lowering {
-
-// The iteration that an element access happens in.
-struct Site {
-  std::vector<ir::ExprRef> coords;  // I64, one a dimension of the iteration space
-  ir::ExprRef slot;                 // I32 register slot of the cyclic order; null elsewhere
-  // Of iterations dealt out by a layout: it, the values of its register digits by axis (null where a digit is the
-  // thread's) and whether this thread is the first of its replicas (null: there are none).
-  const FragmentLayout* layout = nullptr;
-  std::vector<std::vector<ir::ExprRef>> digits;
-  ir::ExprRef owner;
-  ir::ExprRef inside;  // with WalkOptions::keeps_bounds, where it may be outside of the layout
-  // I32: which of the neighbours along the last axis it is that are worked on together; null where nobody asks.
-  ir::ExprRef neighbour;
-};
-
-// Of TileLowering::each_in().
-struct WalkOptions {
-  std::vector<size_t> early;               // axes, none of them ragged;
-  std::function<void(const Site&)> enter;  // is called as soon as the coordinates along those are known
-  bool keeps_bounds = false;               // what is outside of the layout is left to the body, by Site::inside
-  int64_t most_unrolled = 0;               // iterations, beyond which outer loops stay loops; 0: as many as there are
-};
-
-// What is done with `width` neighbours or more, a multiple, when all have been worked on, from the site of the first.
-struct Behind {
-  int64_t width = 1;
-  std::function<void(const Site& first, int64_t count)> body;
-};
-
-// A digit of a number that counts `extent` values: of a thread's, or of a register's.
-ir::ExprRef digit_of(const ir::ExprRef& number, const FragmentLayout::Digit& digit, int64_t extent);
 
 class TileLowering {
  public:
@@ -123,9 +93,11 @@ class TileLowering {
   ir::ExprRef register_of(const FragmentLayout& fragment, const std::vector<size_t>& axes, const Site& site) const;
   ir::ExprRef register_of(const ir::BufferRef& fragment, const std::vector<ir::ExprRef>& indices, const Site& site);
   // Runs `body` once, or `count` times with the register number, in every thread.
-  void unrolled(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body);
+  void unrolled(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body,
+                const LoopForm& form = {});
   // The same, as a block of its own if it is once, too: `body` may run again behind it.
-  void scoped(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body);
+  void scoped(const std::string& name, int64_t count, const std::function<void(ir::ExprRef)>& body,
+              const LoopForm& form = {});
   // One thread walks [0, extent) in order.
   void serial(const std::string& name, ir::ExprRef extent, bool reassociate,
               const std::function<void(ir::ExprRef)>& body);
@@ -323,10 +295,10 @@ class TileLowering {
 
   // lower_region_stores.cc: what neighbours of a region write beside each other, as one access.
   struct WideStore {
-    int64_t width = 1;                  // elements; 1: each iteration writes its own
-    std::vector<ir::ExprRef> indices;   // without names of the region's
-    ir::ExprRef guard;                  // likewise, and without what bounds say anyway; null: true
-    ir::BufferRef made;                 // what the neighbours write
+    int64_t width = 1;                 // elements; 1: each iteration writes its own
+    std::vector<ir::ExprRef> indices;  // without names of the region's
+    ir::ExprRef guard;                 // likewise, and without what bounds say anyway; null: true
+    ir::BufferRef made;                // what the neighbours write
   };
   bool rise_together(const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& iters,
                      const std::vector<int64_t>& shape, int64_t width);
@@ -444,9 +416,6 @@ class TileLowering {
   std::unordered_map<const ir::Expr*, ir::ExprRef> inside_;  // of loads with padding that are fetched; null: always
   std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
-  int64_t apart_ = 0;                        // LoopFor::apart of the innermost iterations of the next each_in()
-  bool disjoint_ = false;                    // LoopFor::disjoint of the next loop
-  bool stays_loop_ = false;                  // the next loop of a layout is not unrolled
   // The region at hand is long and touches no registers by number: so many iterations of a thread are written out, and
   // go along loops; 0: all are.
   int64_t region_written_out_ = 0;
@@ -458,6 +427,10 @@ class TileLowering {
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
+// Two of which one conversion makes of f32.
+constexpr bool is_half(ir::DType type) {
+  return type == ir::DType::F16 || type == ir::DType::BF16;
+}
 // Some twenty instructions and more.
 bool is_heavy(const ir::Expr& expr);
 ir::VarRef make_local(const std::string& name, ir::DType type, ir::VarKind kind = ir::VarKind::kLet);

@@ -64,11 +64,12 @@ constexpr bool has_float8_mma(int architecture) {
   return architecture == 89 || architecture >= 120;
 }
 
-// Of neighbours that one instruction adds to memory, each atomically; those of one element where there is no such
-// instruction. Source: PTX ISA, "red": vectors from sm_90 on.
-constexpr int64_t most_added_bytes(int architecture, ir::DType type) {
-  const bool known = type == ir::DType::F32 || type == ir::DType::F16 || type == ir::DType::BF16;
-  return architecture >= 90 && known ? 16 : ir::bits(type) / 8;
+// Neighbours of whole bytes that one instruction stores or, each atomically, combines with memory at most. Source: PTX
+// ISA, "red": vectors of additions from sm_90 on.
+constexpr int64_t most_stored(ir::AtomicOp op, ir::DType type, int architecture) {
+  const bool adds = op == ir::AtomicOp::kAdd && architecture >= 90 &&
+                    (type == ir::DType::F32 || type == ir::DType::F16 || type == ir::DType::BF16);
+  return op == ir::AtomicOp::kNone || adds ? 128 / ir::bits(type) : 1;
 }
 
 // Whether a warp stores fragments to shared memory as matrices (stmatrix).

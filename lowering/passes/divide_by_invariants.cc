@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/planted.h"
 
@@ -83,10 +84,8 @@ class Rewriter {
     const auto quotients = [&](auto&& self, const ExprRef& expr) -> ExprRef {
       bool changed = false;
       std::vector<ExprRef> args;
-      const bool lazy =
-          expr->kind == ExprKind::kApply && (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
       for (const ExprRef& arg : expr->args) {
-        args.push_back(lazy && !args.empty() ? arg : self(self, arg));
+        args.push_back(ir::is_lazy(*expr) && !args.empty() ? arg : self(self, arg));
         changed |= args.back() != arg;
       }
       ExprRef node = expr;

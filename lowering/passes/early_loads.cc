@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
@@ -21,9 +22,8 @@ constexpr int64_t kMostRegisters = 48, kMostIterations = 64;
 bool is_input(const ir::BufferRef& buffer) {
   return buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn;
 }
-bool is_countable(const LoopFor& loop) {
-  return loop.unroll && !loop.apart && ir::is_int(loop.begin, 0) && ir::is_const(loop.end) && loop.end->int_value > 1 &&
-         loop.end->int_value <= kMostIterations;
+bool is_short(const LoopFor& loop) {
+  return !loop.apart && unrolled_trips(loop) > 1 && unrolled_trips(loop) <= kMostIterations;
 }
 int64_t words_of(const ir::BufferRef& buffer, int64_t elements) {
   return (elements * ir::bits(buffer->type.dtype) + 31) / 32;
@@ -51,7 +51,7 @@ struct Nest {
         return std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node);
       });
       const auto* inner = only_names ? std::get_if<LoopFor>(&body.back().node) : nullptr;
-      loop = inner && is_countable(*inner) ? inner : nullptr;
+      loop = inner && is_short(*inner) ? inner : nullptr;
     }
   }
   const LoopBlock& body() const { return loops.back()->body; }
@@ -143,9 +143,7 @@ class Choice {
       if (known) items.push_back({expr.get(), nullptr, nullptr});
       return;
     }
-    const bool lazy =
-        expr->kind == ExprKind::kApply && (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
-    for (size_t arg = 0; arg < (lazy ? 1 : expr->args.size()); ++arg) note_reads(expr->args[arg]);
+    for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) note_reads(expr->args[arg]);
   }
   // Whether it is the same in front of the stores.
   bool is_known(const ExprRef& expr) const {
@@ -176,15 +174,9 @@ class Parter {
   void block(LoopBlock* body) {
     LoopBlock out;
     for (LoopStmt& stmt : *body) {
-      if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
-        if (is_countable(*loop) && part(*loop, &out)) continue;
-        block(&loop->body);
-      } else if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
-        block(&threads->body);
-      } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-        block(&branch->then_body);
-        block(&branch->else_body);
-      }
+      const auto* loop = std::get_if<LoopFor>(&stmt.node);
+      if (loop && is_short(*loop) && part(*loop, &out)) continue;
+      for_each_block(&stmt, [this](LoopBlock* inner) { block(inner); });
       out.push_back(std::move(stmt));
     }
     *body = std::move(out);
@@ -205,9 +197,7 @@ class Parter {
     LoopBlock loads = choice.names();
     for (Item& item : choice.items) {
       const ir::DType type = item.vector ? item.vector->operands[0].buffer->type.dtype : item.read->type;
-      item.early = std::make_shared<ir::Buffer>(
-          ir::Buffer{"early", ir::Scope::kRegister, ir::Direction::kInOut, {type, nullptr}, {}, {}});
-      kernel_.buffers.push_back({item.early, nest.iterations * item.width});
+      item.early = add_registers(&kernel_, "early", type, nest.iterations * item.width);
       const ExprRef at = planted(Planted::kEarlyLoad) ? int32(0) : times(number, item.width);
       if (item.read) {
         loads.push_back({LoopStore{item.early, at, std::make_shared<ir::Expr>(*item.read)}});
@@ -226,8 +216,7 @@ class Parter {
   // The loops of the nest around another body, with counters of their own.
   LoopStmt around(const Nest& nest, size_t depth, const LoopBlock& body) {
     const LoopFor& of = *nest.loops[depth];
-    LoopFor loop{std::make_shared<ir::Var>(*of.var), of.begin, of.end, of.unroll, of.reassociate, {}, 0};
-    kernel_.ranges.set(loop.var, {0, of.end->int_value - 1});
+    LoopFor loop = counted(of, of.end->int_value);
     LoopBlock inner;
     if (depth + 1 == nest.loops.size()) {
       inner = body;
@@ -240,27 +229,21 @@ class Parter {
     return {std::move(loop)};
   }
 
+  // A loop like the other one of so many iterations, with a counter of its own and no body.
+  LoopFor counted(const LoopFor& like, int64_t iterations) {
+    LoopFor loop = without_body(like);
+    loop.var = std::make_shared<ir::Var>(*like.var);
+    loop.end = ir::make_int(iterations, like.end->type);
+    kernel_.ranges.set(loop.var, {0, iterations - 1});
+    return loop;
+  }
+
   // Several loops of at most so many iterations.
   bool in_turns(const LoopFor& loop, int64_t most, LoopBlock* out) {
     int64_t together = std::min(most, loop.end->int_value);
     while (together > 1 && loop.end->int_value % together) --together;
     if (together < 2) return false;
-    LoopFor outer{std::make_shared<ir::Var>(*loop.var),
-                  loop.begin,
-                  ir::make_int(loop.end->int_value / together, loop.end->type),
-                  loop.unroll,
-                  loop.reassociate,
-                  {},
-                  0};
-    LoopFor inner{std::make_shared<ir::Var>(*loop.var),
-                  loop.begin,
-                  ir::make_int(together, loop.end->type),
-                  loop.unroll,
-                  loop.reassociate,
-                  {},
-                  0};
-    kernel_.ranges.set(outer.var, {0, outer.end->int_value - 1});
-    kernel_.ranges.set(inner.var, {0, together - 1});
+    LoopFor outer = counted(loop, loop.end->int_value / together), inner = counted(loop, together);
     const ExprRef number = plus(times(ir::make_var(outer.var), together), ir::make_var(inner.var));
     inner.body = substituted(loop.body, {{loop.var.get(), number}});
     if (!part(inner, &outer.body)) return false;

@@ -73,10 +73,7 @@ void GroupBatches::before(const LoopStmt& stmt, LoopBlock* out) {
                      std::holds_alternative<LoopIntrinsic>(stmt.node) || std::holds_alternative<LoopThreads>(stmt.node);
   bool waits = false, stays = true;  // stays: in registers and in what is only read
   for_each_statement(stmt, [&](const LoopStmt& inner) {
-    const auto* intrinsic = std::get_if<LoopIntrinsic>(&inner.node);
-    const bool adds =
-        std::holds_alternative<LoopAtomic>(inner.node) || (intrinsic && intrinsic->kind == Kind::kAddVector);
-    stays &= !group_mma(inner) && !adds;
+    stays &= !group_mma(inner) && !std::holds_alternative<LoopAtomic>(inner.node);
     for_each_buffer(inner, [&](const ir::Buffer* buffer) {
       waits |= touches(buffer);
       stays &= buffer->scope == ir::Scope::kRegister ||

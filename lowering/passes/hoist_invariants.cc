@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
@@ -109,11 +110,8 @@ class Hoister {
       if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
         block(&loop->body);
         hoist(loop, &out);
-      } else if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
-        block(&threads->body);
-      } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-        block(&branch->then_body);
-        block(&branch->else_body);
+      } else {
+        for_each_block(&stmt, [this](LoopBlock* inner) { block(inner); });
       }
       out.push_back(std::move(stmt));
     }
@@ -153,8 +151,7 @@ class Hoister {
         return loaded.back().second;
       }
       // What the first operand guards is not loaded where the guard is not known.
-      const bool guards = expr->kind == ExprKind::kApply && !planted(Planted::kGuardLeftBehind) &&
-                          (expr->op == Op::kSelect || expr->op == Op::kAnd || expr->op == Op::kOr);
+      const bool guards = ir::is_lazy(*expr) && !planted(Planted::kGuardLeftBehind);
       bool changed = false;
       std::vector<ExprRef> args;
       for (const ExprRef& arg : expr->args) {

@@ -174,8 +174,9 @@ class Verifier {
         fail("every thread writes to " + operand.buffer->name);
     }
     const bool copy = node.kind == Kind::kCopyVector || node.kind == Kind::kCopyAsync;
-    if ((copy || node.kind == Kind::kAddVector) && (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
-                 node.operands[0].elements != node.operands[1].elements))
+    if ((copy || node.kind == Kind::kAddVector) &&
+        (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
+         node.operands[0].elements != node.operands[1].elements))
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
     if ((node.kind == Kind::kBulkCopy) != (node.l2_policy != nullptr))
       fail("a policy of the L2 that no box asks for, or a box without");

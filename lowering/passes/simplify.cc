@@ -64,8 +64,9 @@ class Simplifier {
     out->push_back({LoopAtomic{atomic.buffer, expr(atomic.index), atomic.op, expr(atomic.value)}});
   }
   void statement(const LoopFor& loop, LoopBlock* out) {
-    LoopFor copy{loop.var, expr(loop.begin), expr(loop.end), loop.unroll, loop.reassociate, {}, loop.apart,
-                 loop.disjoint};
+    LoopFor copy = without_body(loop);
+    copy.begin = expr(loop.begin);
+    copy.end = expr(loop.end);
     if (ir::is_const(copy.begin) && ir::is_const(copy.end) && copy.begin->int_value >= copy.end->int_value) return;
     if (!loop.unroll && ir::is_const(copy.begin) && ir::is_const(copy.end) &&
         copy.begin->int_value + 1 == copy.end->int_value) {

@@ -177,7 +177,7 @@ class Synchroniser {
   Accesses loop(const LoopFor& loop, Accesses entry, LoopBlock* out) {
     entry = before_loop(loop.body, std::move(entry), out);
     if (!loop.disjoint) entry = around(loop.body, std::move(entry));
-    LoopFor copy{loop.var, loop.begin, loop.end, loop.unroll, loop.reassociate, {}, loop.apart, loop.disjoint};
+    LoopFor copy = without_body(loop);
     Accesses exit = nested(loop.body, entry, out ? &copy.body : nullptr);
     if (out) out->push_back({std::move(copy)});
     exit.add(entry);  // no iteration at all

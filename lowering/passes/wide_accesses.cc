@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ir/visit.h"
 #include "lowering/loop_ir/index_groups.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/simplify.h"
@@ -18,21 +19,16 @@ using ir::Op;
 constexpr int64_t kWidest = 16, kWord = 4;  // bytes of an access
 constexpr int64_t kMostIterations = 128;    // whose parts stay unrolled
 
-bool guards_operands(const ir::Expr& expr) {
-  return expr.kind == ExprKind::kApply && (expr.op == Op::kSelect || expr.op == Op::kAnd || expr.op == Op::kOr);
-}
-
 // Calls fn on each load that is evaluated wherever the expression is.
 template <class Fn>
 void for_each_certain_load(const ExprRef& expr, const Fn& fn) {
   if (expr->kind == ExprKind::kLoad) fn(expr);
-  const size_t certain = guards_operands(*expr) ? 1 : expr->args.size();
+  const size_t certain = ir::is_lazy(*expr) ? 1 : expr->args.size();
   for (size_t arg = 0; arg < certain; ++arg) for_each_certain_load(expr->args[arg], fn);
 }
 
-bool is_countable(const LoopFor& loop) {
-  return loop.unroll && ir::is_int(loop.begin, 0) && ir::is_const(loop.end) && loop.end->int_value > 1 &&
-         loop.end->int_value <= kMostIterations;
+bool is_short(const LoopFor& loop) {
+  return unrolled_trips(loop) > 1 && unrolled_trips(loop) <= kMostIterations;
 }
 
 // Of a loop in whose body there is nothing but what each thread does for itself, in order.
@@ -119,11 +115,8 @@ class Widener {
         block(&loop->body);
         for (LoopStmt& part : widened(std::move(*loop))) out.push_back(std::move(part));
         continue;
-      } else if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
-        block(&threads->body);
-      } else if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-        block(&branch->then_body);
-        block(&branch->else_body);
+      } else {
+        for_each_block(&stmt, [this](LoopBlock* inner) { block(inner); });
       }
       out.push_back(std::move(stmt));
     }
@@ -180,7 +173,7 @@ class Widener {
       block.push_back({std::move(same)});
       return block;
     };
-    if (!is_countable(loop)) return alone(std::move(loop));
+    if (!is_short(loop)) return alone(std::move(loop));
     const Body body(loop.body);
     std::vector<Access> accesses = body.plain() ? accesses_of(loop, body) : std::vector<Access>{};
     if (accesses.empty()) return alone(std::move(loop));
@@ -193,13 +186,7 @@ class Widener {
 
     LoopBlock whole, behind;
     for (Access& access : accesses) {
-      access.wide = std::make_shared<ir::Buffer>(ir::Buffer{access.write ? "made" : "wide",
-                                                            ir::Scope::kRegister,
-                                                            ir::Direction::kInOut,
-                                                            {access.buffer->type.dtype, nullptr},
-                                                            {},
-                                                            {}});
-      kernel_.buffers.push_back({access.wide, together});
+      access.wide = add_registers(&kernel_, access.write ? "made" : "wide", access.buffer->type.dtype, together);
       for (int64_t at = 0; at < together; at += access.width)
         move(access, loop.var, first, at, access.write ? &behind : &whole);
     }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kRows = 16, kColumnStep = 16;  // of a box; what four matrices of stmatrix are
 constexpr int64_t kRowBytes = 128;               // of a box at most
+constexpr int64_t kBoxes = 2;                    // a warp, so that one is filled while the other one is read
 constexpr int64_t kReserved = 1024;              // for barriers of phases and what reductions exchange
 
 // Calls fn on each copy outside of loops, or on those within.
@@ -37,8 +38,8 @@ int64_t box_bytes(const BoxStore& box, const ir::CopyStmt& copy, int64_t threads
 
 class Chooser {
  public:
-  Chooser(const ir::Kernel& kernel, const Placements& placements, uint64_t fact_mask)
-      : kernel_(kernel), placements_(placements), fact_mask_(fact_mask) {
+  Chooser(const ir::Kernel& kernel, const Placements& placements, const Target& target, uint64_t fact_mask)
+      : kernel_(kernel), placements_(placements), target_(target), fact_mask_(fact_mask) {
     note_multiples(kernel.body, &multiples_);
   }
 
@@ -46,9 +47,9 @@ class Chooser {
   // there are none.
   bool choose(const ir::CopyStmt& copy, BoxStore* box) const {
     const ir::BufferRef &to = copy.dst.buffer, &fragment = copy.src.buffer;
-    const bool adds = copy.atomic == ir::AtomicOp::kAdd;
-    const bool suits = adds ? most_added_bytes(90, to->type.dtype) * 8 > ir::bits(to->type.dtype)
-                            : copy.atomic == ir::AtomicOp::kNone && ir::bits(to->type.dtype) == 16;
+    const bool adds = copy.atomic != ir::AtomicOp::kNone;
+    const bool suits =
+        adds ? most_stored(copy.atomic, to->type.dtype, target_.architecture) > 1 : ir::bits(to->type.dtype) == 16;
     if (to->scope != ir::Scope::kGlobal || !suits || fragment->scope == ir::Scope::kGlobal || !is_whole(copy.src))
       return false;
     const Placement& placement = placements_.at(fragment.get());
@@ -80,6 +81,7 @@ class Chooser {
 
   const ir::Kernel& kernel_;
   const Placements& placements_;
+  const Target& target_;
   const uint64_t fact_mask_;
   Ranges multiples_;
 };
@@ -88,13 +90,13 @@ class Chooser {
 
 int64_t added_bytes(const ir::Kernel& kernel, const Placements& placements, const Target& target, uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return 0;
-  const Chooser chooser(kernel, placements, fact_mask);
+  const Chooser chooser(kernel, placements, target, fact_mask);
   int64_t bytes = 0;
   for (const ir::Stmt& stmt : kernel.body)
     for_each_copy(stmt, true, [&](const ir::CopyStmt& copy) {
       BoxStore box;
       if (copy.atomic != ir::AtomicOp::kNone && chooser.choose(copy, &box))
-        bytes += 2 * box_bytes(box, copy, placements.threads);
+        bytes += kBoxes * box_bytes(box, copy, placements.threads);
     });
   return bytes ? bytes + kReserved : 0;
 }
@@ -102,7 +104,7 @@ int64_t added_bytes(const ir::Kernel& kernel, const Placements& placements, cons
 void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Placements* placements, const Target& target,
                        uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return;
-  const Chooser chooser(kernel, *placements, fact_mask);
+  const Chooser chooser(kernel, *placements, target, fact_mask);
   const int64_t peak = peak_bytes(kernel, schedule, *placements, target) + kReserved;
   int64_t boxes = 0;
   const auto choose = [&](size_t at, bool in_loops) {
@@ -114,8 +116,7 @@ void choose_box_stores(const ir::Kernel& kernel, const Schedule& schedule, Place
       if ((in_loops && copy.atomic == ir::AtomicOp::kNone) || !chooser.choose(copy, &box)) return;
       const int64_t each = box_bytes(box, copy, schedule.teams * placements->threads);
       const auto bytes = [&] { return std::max(peak, here + boxes + box.buffers * each); };
-      // Two, so that one is filled while the other one is read.
-      for (box.buffers = box.columns ? 2 : 0; box.buffers > 0; --box.buffers)
+      for (box.buffers = box.columns ? kBoxes : 0; box.buffers > 0; --box.buffers)
         if (bytes() <= target.shared_limit && resident_by_shared(bytes(), target.architecture) >=
                                                   resident_by_shared(std::max(peak, here + boxes), target.architecture))
           break;

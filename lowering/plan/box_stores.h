@@ -7,7 +7,7 @@
 
 namespace kachel::lowering {
 
-// Bytes that boxes of additions within loops take, two a warp, so that one is filled while the other one is read.
+// Bytes that boxes of additions within loops take, as many a warp as are wanted.
 int64_t added_bytes(const ir::Kernel& kernel, const Placements& placements, const Target& target, uint64_t fact_mask);
 
 // Fills Placements::boxes. A copy is chosen if the facts allow a map, nothing else in the kernel touches the tensor,

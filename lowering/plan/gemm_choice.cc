@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/numerics.h"
 
 namespace kachel::lowering {
@@ -42,6 +44,14 @@ int64_t fragment_registers(const Placements& placements) {
       registers += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
   for (const auto& [gemm, choice] : placements.gemms) registers += run_registers(*gemm, choice);
   return registers;
+}
+
+int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture) {
+  constexpr int kManyGroups = 4 * kGroupThreads, kProducer = 32;
+  constexpr int64_t kBesideAccumulators = 26;
+  const bool group = std::any_of(gemms.begin(), gemms.end(), [](const auto& one) { return one.second.group; });
+  if (!group || threads < kManyGroups) return kFragmentRegisters;
+  return std::min(kFragmentRegisters, most_registers(threads + kProducer, architecture) - kBesideAccumulators);
 }
 
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {

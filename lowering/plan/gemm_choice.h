@@ -34,6 +34,9 @@ int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice);
 // that do.
 int64_t fragment_registers(const Placements& placements);
 inline constexpr int64_t kFragmentRegisters = 216;  // of 255; the rest is for operands and addresses
+// The latter for a block of so many threads that compute. Of four warp groups and more, whose registers are not parted
+// anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
+int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture);
 
 // N of the wgmma for `columns` columns of a warp group: as wide as can be; 0 if they cannot be cut.
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns);

@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "lowering/plan/block_threads.h"
+#include "lowering/plan/copied_widths.h"
 #include "lowering/plan/free_layouts.h"
+#include "lowering/plan/gemm_layouts.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/region_vectors.h"
 #include "lowering/plan/spaces.h"
@@ -168,46 +170,29 @@ class Inference {
       if (!choice.mma) {
         if (is_fragment(gemm->a.buffer)) return demote(gemm->a.buffer, "it is a gemm operand");
         if (is_fragment(gemm->c.buffer) && !layouts_.count(gemm->c.buffer.get()))
-          layouts_[gemm->c.buffer.get()] = fma_layout(*gemm, shape);
+          layouts_[gemm->c.buffer.get()] = fma_layout(*gemm, shape, threads_);
         continue;
       }
       choice.warps_m = grid->m;
       choice.warps_n = grid->n;
       choice.warps_k = grid->k;
-      if (!assign(gemm->c.buffer, accumulator(choice.group, shape, *grid), "two gemms want it in different layouts"))
+      if (!assign(gemm->c.buffer, accumulator_layout(choice.group, shape, *grid),
+                  "two gemms want it in different layouts"))
         return false;
-      if (grid->k > 1 && !assign(sums_.at(gemm->c.buffer.get()), accumulator(false, shape, {1, grid->k, 1}),
+      if (grid->k > 1 && !assign(sums_.at(gemm->c.buffer.get()), accumulator_layout(false, shape, {1, grid->k, 1}),
                                  "two products have their sums in it"))
         return false;
-      if (choice.b_in_registers &&
-          !assign(gemm->b.buffer, right_operand(*gemm, grid->n), "it is made in another layout than its gemm reads"))
+      if (choice.b_in_registers && !assign(gemm->b.buffer, right_operand_layout(*gemm, grid->n),
+                                           "it is made in another layout than its gemm reads"))
         return false;
       if (!is_fragment(gemm->a.buffer)) continue;
       const int64_t sharers = threads_ / (choice.group ? kGroupThreads : 32);
       const WarpGrid parts = grid->k > 1 ? WarpGrid{1, sharers, 1} : WarpGrid{sharers, 1, 1};
-      if (!assign(gemm->a.buffer, accumulator(choice.group, tile_shape(gemm->a.buffer), parts),
+      if (!assign(gemm->a.buffer, accumulator_layout(choice.group, tile_shape(gemm->a.buffer), parts),
                   "it is made in another layout than its gemm reads"))
         return false;
     }
     return true;
-  }
-
-  static FragmentLayout right_operand(const ir::GemmStmt& gemm, int64_t warps) {
-    const std::vector<int64_t> shape = tile_shape(gemm.b.buffer);
-    if (gemm.transpose_b) return FragmentLayout::right_operand(shape[0], shape[1], warps);
-    return FragmentLayout::right_operand(shape[1], shape[0], warps).keep({1, 0});
-  }
-  static FragmentLayout accumulator(bool group, const std::vector<int64_t>& shape, const WarpGrid& grid) {
-    return group ? FragmentLayout::group_accumulator(shape[0], shape[1], grid.m, grid.n)
-                 : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n).replicated(grid.k);
-  }
-
-  // Neighbours of an axis in one thread where an operand has them beside each other. Where rows of k are loaded
-  // neighbours are those of other threads: eight rows lie in different banks.
-  FragmentLayout fma_layout(const ir::GemmStmt& gemm, const std::vector<int64_t>& shape) const {
-    auto strip = [](bool k_down, int64_t extent) { return k_down && extent % 4 == 0 ? 4 : 1; };
-    return FragmentLayout::outer_product(shape[0], shape[1], strip(gemm.transpose_a, shape[0]),
-                                         strip(!gemm.transpose_b, shape[1]), threads_);
   }
 
   // The layout of what a use takes as one element. Nothing, and inference starts over, if a pair is parted.
@@ -283,11 +268,7 @@ class Inference {
     for (Space& space : spaces_) {
       if (space.layout) continue;
       if (space.uses.empty()) {
-        const int64_t vector = vector_of(space);
-        if (space.reduction || (space.region && scan_of(*space.region)) || vector > 1)
-          space.layout = FragmentLayout::blocked(space.shape, vector, threads_);
-        else if (space.region && moves_between_tensors(*space.region))
-          space.layout = even_layout(space.shape);
+        space.layout = layout_of_tensors(kernel_, target_, fact_mask_, space, threads_);
         continue;
       }
       const Space::Use& use = *std::max_element(space.uses.begin(), space.uses.end(), [](const auto& a, const auto& b) {
@@ -297,57 +278,15 @@ class Inference {
       const std::optional<FragmentLayout> held = held_in(use);
       if (!held) return false;
       const bool spans_last = std::find(use.axes.begin(), use.axes.end(), space.shape.size() - 1) != use.axes.end();
-      space.layout = extended(*held, use.axes, space.shape, spans_last ? 1 : vector_of(space));
+      const int64_t vector = spans_last ? 1 : region_vector(kernel_, target_, fact_mask_, space, threads_);
+      space.layout = extended(*held, use.axes, space.shape, vector);
       if (!propagate()) return false;
     }
     return true;
   }
-  // Threads beside each other belong to neighbours; nothing where some thread would have less than others.
-  std::optional<FragmentLayout> even_layout(const std::vector<int64_t>& shape) const {
-    const FragmentLayout layout = FragmentLayout::blocked(shape, 1, threads_);
-    if (layout.registers() * threads_ != product(shape)) return std::nullopt;
-    return layout;
-  }
-  // Neighbours along the last axis of a region's space that a thread has, as far as none is left without.
-  int64_t vector_of(const Space& space) const {
-    if (!space.region || scan_of(*space.region)) return 1;
-    int64_t vector = region_vector(kernel_, target_, fact_mask_, *space.region);
-    while (vector > 1 && product(space.shape) / vector < threads_) vector /= 2;
-    return vector;
-  }
-
-  // Elements of one access of at most so many bytes to the tensors or tiles that the fragment is copied to or from; 0:
-  // there are none. What can be added to a tensor but element by element has lanes beside each other meet in sectors.
-  int64_t accessed(const ir::Buffer* fragment, int64_t most_bytes) const {
-    int64_t elements = 0;
-    for (const auto& [other, atomic, written] : SpaceCollector::copies_of(kernel_, fragment)) {
-      const int64_t element = std::max(1, ir::bits(other->type.dtype) / 8);
-      const bool adds = atomic == ir::AtomicOp::kAdd;
-      if (atomic != ir::AtomicOp::kNone &&
-          !(adds && most_added_bytes(target_.architecture, other->type.dtype) > element))
-        return 1;
-      if (is_fragment(other)) continue;
-      const int64_t bytes =
-          other->scope == ir::Scope::kGlobal ? vector_bytes(kernel_, fact_mask_, other) : kVectorBytes;
-      elements = std::max(elements, std::min(bytes, most_bytes) / element);
-    }
-    return elements;
-  }
-
-  // Elements of 16 bytes of the widest type that the fragment is stored as; 0: it is not stored.
-  int64_t stored(const ir::Buffer* fragment) const {
-    int64_t elements = 0;
-    for (const SpaceCollector::Copied& copy : SpaceCollector::copies_of(kernel_, fragment)) {
-      if (!copy.stored || copy.other->scope != ir::Scope::kGlobal) continue;
-      const int64_t one = kVectorBytes / std::max(1, ir::bits(copy.other->type.dtype) / 8);
-      elements = elements ? std::min(elements, one) : one;
-    }
-    return elements;
-  }
-
   FragmentLayout free_layout(const ir::BufferRef& fragment) const {
-    const auto by = [this](const ir::Buffer* other, int64_t most_bytes) { return accessed(other, most_bytes); };
-    const auto stored_as = [this](const ir::Buffer* other) { return stored(other); };
+    const Accessed by = accessed_by_copies(kernel_, target_, fact_mask_, memory_);
+    const Stored stored_as = stored_by_copies(kernel_);
     if (const auto axis = scanned_axis(*fragment, spaces_))
       return scanned_layout(*fragment, *axis, spaces_, by, threads_);
     const int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
@@ -356,17 +295,6 @@ class Inference {
     const FragmentLayout blocked = FragmentLayout::blocked(tile_shape(fragment), vector, threads_);
     const auto sliding = sliding_axis(*fragment, spaces_);
     return sliding ? with_neighbours(blocked, *sliding) : blocked;
-  }
-
-  // Registers of 32 bits that fragments may take of a thread's. Of four warp groups and more, whose registers are not
-  // parted anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
-  int64_t fragment_room() const {
-    constexpr int kManyGroups = 4 * kGroupThreads, kProducer = 32;
-    constexpr int64_t kBesideAccumulators = 26;
-    const bool group = std::any_of(choices_.begin(), choices_.end(), [](const auto& one) { return one.second.group; });
-    if (!group || threads_ < kManyGroups) return kFragmentRegisters;
-    return std::min(kFragmentRegisters,
-                    most_registers(threads_ + kProducer, target_.architecture) - kBesideAccumulators);
   }
 
   // Without its accumulator or its left operand in registers a product has no tensor cores.
@@ -389,7 +317,8 @@ class Inference {
       if (registers > most) most = registers, largest = decl->buffer;
       if (registers > most_spared && !is_of_mma(decl->buffer)) most_spared = registers, spared = decl->buffer;
     }
-    const int64_t room = fragment_room(), total = live_registers(kernel_, registers_of);
+    const int64_t room = fragment_room(choices_, threads_, target_.architecture),
+                  total = live_registers(kernel_, registers_of);
     if (total <= room) {
       for (const auto& [gemm, choice] : choices_)
         if (total + run_registers(*gemm, choice) > room) return !without_runs_.insert(gemm).second;

@@ -6,7 +6,9 @@
 #include "ir/tunable_role.h"
 #include "lowering/loop_ir/index_groups.h"
 #include "lowering/loop_ir/region_index.h"
+#include "lowering/plan/free_layouts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -14,9 +16,6 @@ namespace {
 
 using ir::ExprKind;
 using ir::ExprRef;
-
-constexpr int64_t kWidest = 16;    // bytes of an access
-constexpr int64_t kFarthest = 64;  // of a window that is loaded with its neighbours, as lower_read_choice.cc has it
 
 class Accesses {
  public:
@@ -32,15 +31,9 @@ class Accesses {
   void writes(const ir::GuardedStore& guarded) {
     const ir::AssignStmt& store = guarded.store;
     const ir::DType type = store.buffer->type.dtype;
-    const int64_t element = std::max(1, ir::bits(type) / 8);
     int64_t width = 1;
-    const ExprRef guard = guarded.guard ? indexes_.inlined(guarded.guard) : nullptr;
-    if (store.buffer->scope == ir::Scope::kGlobal && type != ir::DType::Bool && !is_parted(guard, store)) {
-      width = width_of(store.buffer, store.indices);
-      const int64_t added =
-          store.atomic == ir::AtomicOp::kAdd ? most_added_bytes(target_.architecture, type) / element : 1;
-      if (store.atomic != ir::AtomicOp::kNone) width = std::min(width, added);
-    }
+    if (store.buffer->scope == ir::Scope::kGlobal && type != ir::DType::Bool && !parts_neighbours(guarded))
+      width = std::min(width_of(store.buffer, store.indices), most_stored(store.atomic, type, target_.architecture));
     most_ = most_ ? std::min(most_, width) : width;
     note(width, store.indices);
   }
@@ -63,47 +56,43 @@ class Accesses {
   int64_t widest(const ir::BufferRef& tensor) const {
     if (tensor->type.dtype == ir::DType::Bool || ir::bits(tensor->type.dtype) < 8) return 1;
     const bool global = tensor->scope == ir::Scope::kGlobal;
-    const int64_t bytes = global ? vector_bytes(kernel_, fact_mask_, tensor) : kWidest;
+    const int64_t bytes = global ? vector_bytes(kernel_, fact_mask_, tensor) : kVectorBytes;
     return std::max<int64_t>(1, bytes * 8 / ir::bits(tensor->type.dtype));
   }
 
-  // Whether a condition parts neighbours, but for what an index is compared with in any case.
-  bool is_parted(const ExprRef& guard, const ir::AssignStmt& store) const {
-    if (!guard || !ir::mentions(guard, iters_.back().var)) return false;
-    if (guard->kind != ExprKind::kApply) return true;
-    if (guard->op == ir::Op::kAnd) return is_parted(guard->args[0], store) || is_parted(guard->args[1], store);
-    for (size_t axis = 0; guard->op == ir::Op::kLt && axis < store.indices.size(); ++axis)
-      if (ir::same(guard->args[0], indexes_.inlined(store.indices[axis])) &&
-          ir::same(guard->args[1], store.buffer->shape[axis]))
-        return false;
-    return true;
+  std::vector<ExprRef> inlined(const std::vector<ExprRef>& indices) const {
+    std::vector<ExprRef> out;
+    for (const ExprRef& at : indices) out.push_back(indexes_.inlined(at));
+    return out;
+  }
+  bool follows_last(const ExprRef& expr) const { return ir::mentions(indexes_.inlined(expr), iters_.back().var); }
+
+  // Whether a store's condition does, but for what its indices are compared with in any case.
+  bool parts_neighbours(const ir::GuardedStore& guarded) const {
+    if (!guarded.guard) return false;
+    const ir::AssignStmt& store = guarded.store;
+    const ExprRef rest = beyond_bounds(indexes_.inlined(guarded.guard), *store.buffer, inlined(store.indices));
+    return rest && follows_last(rest);
   }
 
   int64_t width_of(const ir::BufferRef& tensor, const std::vector<ExprRef>& indices) const {
-    const auto rise = [&](int64_t width) {
-      for (size_t i = 0; i < indices.size(); ++i)
-        if (in_group(indexes_.inlined(indices[i]), iters_.back().var, width, ranges_) !=
-            (i + 1 < indices.size() ? InGroup::kAlike : InGroup::kRises))
-          return false;
-      return true;
-    };
+    const std::vector<ExprRef> places = inlined(indices);
     int64_t width = widest(tensor);
-    while (width > 1 && !rise(width)) width /= 2;
+    while (width > 1 && !are_neighbours(places, iters_.back().var, width, ranges_)) width /= 2;
     return width;
   }
 
   // x[i, j + 1] and x[i, 2 j]: whole accesses are loaded, which neighbours share.
   bool window(const ir::Expr& load) const {
     for (size_t i = 0; i + 1 < load.args.size(); ++i)
-      if (ir::mentions(indexes_.inlined(load.args[i]), iters_.back().var)) return false;
+      if (follows_last(load.args[i])) return false;
     const auto row = indexes_.scaled(indexes_.inlined(load.args.back()));
-    return row && row->axis + 1 == iters_.size() && row->is_dense() && std::abs(row->constant) <= kFarthest &&
+    return row && row->axis + 1 == iters_.size() && row->is_dense() && std::abs(row->constant) <= kFarthestRead &&
            (!row->base || ranges_.multiple_of(row->base) % widest(load.buffer) == 0);
   }
 
   void note(int64_t width, const std::vector<ExprRef>& indices) {
-    if (std::none_of(indices.begin(), indices.end(),
-                     [&](const ExprRef& at) { return ir::mentions(indexes_.inlined(at), iters_.back().var); }))
+    if (std::none_of(indices.begin(), indices.end(), [this](const ExprRef& at) { return follows_last(at); }))
       return;  // all neighbours read the same
     ++(width > 1 ? together_ : alone_);
     width_ = std::max(width_, width);
@@ -120,8 +109,7 @@ class Accesses {
   int alone_ = 0, together_ = 0;  // accesses
 };
 
-}  // namespace
-
+// Whether all that a region does is to read tensors that nothing writes and to write tensors.
 bool moves_between_tensors(const ir::ParallelStmt& region) {
   bool all = true;
   for_each_node(region.body, [&](const ExprRef& node) {
@@ -134,7 +122,7 @@ bool moves_between_tensors(const ir::ParallelStmt& region) {
   return all;
 }
 
-int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+int64_t widest_access(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
                       const ir::ParallelStmt& region) {
   if (const ir::Expr* reduction = reduction_of(region)) {
     std::vector<ir::IterVar> iters = region.iters;
@@ -151,6 +139,26 @@ int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t f
   }
   for (const ir::GuardedStore& store : forwarded.stores) accesses.writes(store);
   return accesses.vector();
+}
+
+}  // namespace
+
+int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space,
+                      int64_t threads) {
+  if (!space.region || scan_of(*space.region)) return 1;
+  int64_t vector = widest_access(kernel, target, fact_mask, *space.region);
+  while (vector > 1 && product(space.shape) / vector < threads) vector /= 2;
+  return vector;
+}
+
+std::optional<FragmentLayout> layout_of_tensors(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                                                const Space& space, int64_t threads) {
+  if (!space.region) return std::nullopt;
+  const int64_t vector = region_vector(kernel, target, fact_mask, space, threads);
+  const FragmentLayout layout = FragmentLayout::blocked(space.shape, vector, threads);
+  const bool even = layout.registers() * threads == product(space.shape);
+  const bool dealt = space.reduction || scan_of(*space.region) || vector > 1;
+  return dealt || (even && moves_between_tensors(*space.region)) ? std::optional(layout) : std::nullopt;
 }
 
 }  // namespace kachel::lowering

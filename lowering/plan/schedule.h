@@ -101,8 +101,8 @@ bool tiles_by_length(const Schedule& schedule);
 void note_uneven_axes(const ir::Kernel& kernel, Schedule* schedule);
 
 struct Placements;
-// Lowers depths until shared memory suffices, and gives each tile its number of stages.
-// Pipelines around others leave `reserved` bytes too, if that is enough.
+// Lowers depths until shared memory suffices, and gives each tile its number of stages. Pipelines around others leave
+// `reserved` bytes too, if nothing else has to.
 void fit_pipelines(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target,
                    int64_t reserved);
 

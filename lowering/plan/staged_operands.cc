@@ -51,11 +51,7 @@ class Stager {
     }
     return out;
   }
-  ir::Block declarations() const {
-    ir::Block out;
-    for (const BufferRef& part : made_) out.push_back({part->loc, ir::DeclStmt{part, nullptr}});
-    return out;
-  }
+  const std::vector<BufferRef>& made() const { return made_; }
 
  private:
   // Lets the region write fragments instead; the operands that are to be filled with them.
@@ -114,11 +110,8 @@ ir::Kernel staged_operands(const ir::Kernel& kernel) {
   std::set<const ir::Buffer*> operands;
   collect(kernel.body, &operands);
   Stager stager(std::move(operands));
-  ir::Kernel out = kernel;
-  const ir::Block body = stager.block(kernel.body);
-  out.body = stager.declarations();
-  out.body.insert(out.body.end(), body.begin(), body.end());
-  return out;
+  ir::Block body = stager.block(kernel.body);
+  return with_declared(kernel, stager.made(), std::move(body));
 }
 
 }  // namespace kachel::lowering

@@ -20,13 +20,8 @@ bool uses(const ExprRef& expr, const ir::VarRef& var) {
 }  // namespace
 
 ir::Kernel RegionHoister::run(const ir::Kernel& kernel) {
-  ir::Kernel out = kernel;
-  out.body.clear();
   ir::Block rest = block(kernel.body);
-  // Declarations stand first.
-  for (ir::BufferRef& buffer : made_) out.body.push_back({{}, ir::DeclStmt{buffer, nullptr}});
-  for (ir::Stmt& stmt : rest) out.body.push_back(std::move(stmt));
-  return out;
+  return with_declared(kernel, made_, std::move(rest));
 }
 
 ir::Block RegionHoister::block(const ir::Block& in) {

@@ -33,7 +33,12 @@ class Region {
   Region(const Region&) = delete;
 
   const ir::ForwardedRegion& forwarded() const { return forwarded_; }
-  ExprRef inlined(const ExprRef& expr) const { return indexes_.inlined(expr); }
+  // Whether the store's condition says nothing but that it is inside of its tensor, as a copy asks anyway.
+  bool is_bounded(const ir::GuardedStore& guarded) const {
+    std::vector<ExprRef> indices;
+    for (const ExprRef& at : guarded.store.indices) indices.push_back(indexes_.inlined(at));
+    return !guarded.guard || !beyond_bounds(indexes_.inlined(guarded.guard), *guarded.store.buffer, indices);
+  }
 
   // Each axis of the tensor is a place that they share, or begins at one and follows an iteration of its own.
   std::optional<Access> access(const ir::BufferRef& tensor, const std::vector<ExprRef>& indices) const {
@@ -60,32 +65,6 @@ class Region {
     for (size_t i = 0; i < followed.size(); ++i)
       if (!followed[i] && !ir::is_int(forwarded_.iters[i].extent, 1)) return std::nullopt;
     return found.iters.empty() ? std::nullopt : std::optional(std::move(found));
-  }
-
-  // Whether a condition says nothing but that the store is inside of its tensor, as a copy asks anyway.
-  bool is_bound(const ExprRef& condition, const ir::AssignStmt& store) const {
-    if (condition->kind != ExprKind::kApply) return false;
-    if (condition->op == ir::Op::kAnd)
-      return is_bound(condition->args[0], store) && is_bound(condition->args[1], store);
-    for (size_t axis = 0; condition->op == ir::Op::kLt && axis < store.indices.size(); ++axis)
-      if (ir::same(condition->args[0], indexes_.inlined(store.indices[axis])) &&
-          ir::same(condition->args[1], store.buffer->shape[axis]))
-        return true;
-    return false;
-  }
-
-  // The value before it was rounded to the tensor's type, as the copy rounds it.
-  ExprRef unrounded(const ir::AssignStmt& store) const {
-    ExprRef value = store.value;
-    while (value->kind == ExprKind::kVar) {
-      const auto let = std::find_if(forwarded_.lets.begin(), forwarded_.lets.end(),
-                                    [&](const ir::LetStmt& one) { return one.var == value->var; });
-      if (let == forwarded_.lets.end() || let->value->kind != ExprKind::kCast ||
-          let->value->cast_type.dtype != store.buffer->type.dtype || let->value->args[0]->type != ir::DType::F32)
-        break;
-      value = let->value->args[0];
-    }
-    return value;
   }
 
  private:
@@ -118,11 +97,7 @@ class Rewriter {
     }
     return out;
   }
-  ir::Block declarations() const {
-    ir::Block out;
-    for (const ir::BufferRef& tile : made_) out.push_back({tile->loc, ir::DeclStmt{tile, nullptr}});
-    return out;
-  }
+  const std::vector<ir::BufferRef>& made() const { return made_; }
 
  private:
   struct Load {
@@ -162,7 +137,7 @@ class Rewriter {
     std::vector<Access> results;
     for (const ir::GuardedStore& guarded : from.stores) {
       std::optional<Access> access = region.access(guarded.store.buffer, guarded.store.indices);
-      if (!access || (guarded.guard && !region.is_bound(region.inlined(guarded.guard), guarded.store))) return false;
+      if (!access || !region.is_bounded(guarded)) return false;
       if (!results.empty() && access->iters != results[0].iters) return false;
       results.push_back(std::move(*access));
     }
@@ -203,7 +178,8 @@ class Rewriter {
       const ir::BufferRef tile =
           tile_of(results[i], ir::Scope::kFragment, rounds ? ir::compute_type(type) : type, from, loc);
       ir::AssignStmt assign{tile, indices_of(results[i], from)};
-      assign.value = rounds ? region.unrounded(store) : store.value;
+      const ir::LetStmt* rounding = rounds ? ir::rounding_of(from, store) : nullptr;
+      assign.value = rounding ? rounding->value->args[0] : store.value;
       made.body.push_back({loc, std::move(assign)});
       ir::CopyStmt copy{results[i].slice, whole_tile(tile)};
       copy.atomic = store.atomic;
@@ -244,11 +220,8 @@ class Rewriter {
 
 ir::Kernel region_results(const ir::Kernel& kernel) {
   Rewriter rewriter(kernel);
-  ir::Kernel out = kernel;
-  const ir::Block body = rewriter.block(kernel.body);
-  out.body = rewriter.declarations();
-  out.body.insert(out.body.end(), body.begin(), body.end());
-  return out;
+  ir::Block body = rewriter.block(kernel.body);
+  return with_declared(kernel, rewriter.made(), std::move(body));
 }
 
 }  // namespace kachel::lowering

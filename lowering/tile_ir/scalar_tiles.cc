@@ -89,11 +89,7 @@ class Rewriter {
     }
     return out;
   }
-  ir::Block declarations() const {
-    ir::Block out;
-    for (const ir::BufferRef& tile : made_) out.push_back({tile->loc, ir::DeclStmt{tile, nullptr}});
-    return out;
-  }
+  const std::vector<ir::BufferRef>& made() const { return made_; }
 
  private:
   ir::ParallelStmt region_of(const ir::LetStmt& let) {
@@ -139,11 +135,8 @@ ir::Kernel scalar_tiles(const ir::Kernel& kernel) {
   const Choice choice(kernel.body);
   if (choice.chosen().empty()) return kernel;
   Rewriter rewriter(choice.chosen());
-  ir::Kernel out = kernel;
-  const ir::Block body = rewriter.block(kernel.body);
-  out.body = rewriter.declarations();
-  out.body.insert(out.body.end(), body.begin(), body.end());
-  return out;
+  ir::Block body = rewriter.block(kernel.body);
+  return with_declared(kernel, rewriter.made(), std::move(body));
 }
 
 }  // namespace kachel::lowering

@@ -193,6 +193,14 @@ int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {
   return uses;
 }
 
+ir::Kernel with_declared(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tiles, ir::Block body) {
+  ir::Kernel out = kernel;
+  out.body.clear();
+  for (const ir::BufferRef& tile : tiles) out.body.push_back({tile->loc, ir::DeclStmt{tile, nullptr}});
+  for (ir::Stmt& stmt : body) out.body.push_back(std::move(stmt));
+  return out;
+}
+
 bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters) {
   if (expr->kind != ir::ExprKind::kLoad || expr->args.size() != iters.size()) return false;
   for (size_t i = 0; i < expr->args.size(); ++i)

@@ -72,6 +72,9 @@ std::vector<size_t> kept_axes(const ir::TileRef& slice);
 
 // Statements that use the buffer, of which loops and branches are none.
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body);
+// The kernel with another body, in front of which these tiles are declared.
+ir::Kernel with_declared(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tiles, ir::Block body);
+
 // Whether it is `tile[i, ...]` with these variables in their order.
 bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters);
 
