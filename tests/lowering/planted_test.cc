@@ -16,12 +16,13 @@
 #include <sstream>
 
 #include "ir/parse.h"
-#include "lowering/planted.h"
 #include "tests/conformance/examples.h"
 #include "tests/conformance/generator.h"
 #include "tests/lowering/cpu_device.h"
+#include "tests/lowering/planted_groups.h"
 #include "tests/lowering/planted_programs.h"
 #include "tests/lowering/planted_reads.h"
+#include "tests/lowering/planted_rows.h"
 #include "tests/lowering/planted_scans.h"
 #include "tests/lowering/planted_sums.h"
 #include "tests/lowering/simulated_case.h"
@@ -32,155 +33,6 @@ namespace {
 using conformance::Case;
 using conformance::Prepared;
 using conformance::Report;
-
-enum class OnCpu { kNotThere, kSafe, kUnsafe, kOnly };
-struct Row {
-  Planted bug;
-  const char* what;
-  OnCpu cpu;  // kNotThere: the CPU has no barriers, rounds or registers; kOnly: the GPU has no panels and micro-kernels
-};
-constexpr Row kRows[] = {
-    {Planted::kNoLowerBound, "negative indices are not guarded", OnCpu::kUnsafe},
-    {Planted::kNoUpperBound, "indices past the end are not guarded", OnCpu::kUnsafe},
-    {Planted::kBoundOffByOne, "index <= extent", OnCpu::kUnsafe},
-    {Planted::kSwappedStrides, "rows and columns exchanged", OnCpu::kUnsafe},
-    {Planted::kWrongTilePitch, "a tile's rows overlap", OnCpu::kSafe},
-    {Planted::kWrongPadding, "loads outside give 1", OnCpu::kSafe},
-    {Planted::kWrongConversion, "conversions go through i8", OnCpu::kSafe},
-    {Planted::kDroppedBarrier, "no barrier before a read", OnCpu::kNotThere},
-    {Planted::kDroppedLoopBarrier, "no barrier around a back edge", OnCpu::kNotThere},
-    {Planted::kWrongLayout, "registers addressed in reverse", OnCpu::kNotThere},
-    {Planted::kSkippedTail, "the incomplete round is skipped", OnCpu::kNotThere},
-    {Planted::kGemmNoAccumulate, "= instead of += in a gemm", OnCpu::kSafe},
-    {Planted::kGemmShortK, "the last k of a gemm left out", OnCpu::kSafe},
-    {Planted::kTransposedOperand, "a transpose is ignored", OnCpu::kSafe},
-    {Planted::kReduceInit, "max starts from 0", OnCpu::kSafe},
-    {Planted::kReduceSkipsFirst, "a reduction skips its first", OnCpu::kSafe},
-    {Planted::kSnapshotBroken, "a region writes before it has read", OnCpu::kSafe},
-    {Planted::kWithinIgnored, "`within` is not applied", OnCpu::kSafe},
-    {Planted::kPaddingIgnored, "`pad` is taken as 0", OnCpu::kSafe},
-    {Planted::kGridOrder, "grid axes in the wrong order", OnCpu::kUnsafe},
-    {Planted::kAtomicLost, "an atomic becomes a plain store", OnCpu::kSafe},
-    {Planted::kNibbleOrder, "the elements of a byte exchanged", OnCpu::kSafe},
-    {Planted::kShortWait, "a pipeline waits for one group too few", OnCpu::kNotThere},
-    {Planted::kWrongStage, "copies go to the stage being read", OnCpu::kNotThere},
-    {Planted::kSwappedFragment, "rows and k of an A fragment exchanged", OnCpu::kNotThere},
-    {Planted::kWrongSwizzle, "one bit of the swizzle left out", OnCpu::kNotThere},
-    {Planted::kDroppedShuffle, "one exchange of a row reduction left out", OnCpu::kNotThere},
-    {Planted::kWrongReplica, "every replica stores", OnCpu::kNotThere},
-    {Planted::kPanelTail, "the last panel is not filled", OnCpu::kOnly},
-    {Planted::kPanelPitch, "panels overlap", OnCpu::kOnly},
-    {Planted::kMicroShortK, "a micro-kernel leaves out the last k", OnCpu::kOnly},
-    {Planted::kMicroTail, "rows and columns at the edge left out", OnCpu::kOnly},
-    {Planted::kMicroAccumulates, "+= instead of = in a micro-kernel", OnCpu::kOnly},
-    {Planted::kPairTail, "an odd last k of integers is lost", OnCpu::kOnly},
-    {Planted::kStripTail, "a region leaves out its last strip", OnCpu::kOnly},
-    {Planted::kTransposeTail, "a transposing copy leaves out its tail", OnCpu::kOnly},
-    {Planted::kLanesTail, "a reduction leaves out its tail", OnCpu::kOnly},
-    {Planted::kFragmentMap, "registers of an accumulator exchanged", OnCpu::kNotThere},
-    {Planted::kWarpRow, "warps take each other's rows", OnCpu::kNotThere},
-    {Planted::kMatrixNotTransposed, "ldmatrix without .trans", OnCpu::kNotThere},
-    {Planted::kDroppedMma, "the last columns get no products", OnCpu::kNotThere},
-    {Planted::kRegisterOperand, "wrong part of A in registers", OnCpu::kNotThere},
-    {Planted::kSwappedPair, "a converted pair exchanged", OnCpu::kNotThere},
-    {Planted::kCopySwizzle, "copies leave out a bit of the swizzle", OnCpu::kNotThere},
-    {Planted::kVectorGuard, "a wide copy reads outside", OnCpu::kNotThere},
-    {Planted::kNoZeroFill, "no zeros where nothing is read", OnCpu::kNotThere},
-    {Planted::kStageStride, "stages overlap", OnCpu::kNotThere},
-    {Planted::kShortPrologue, "a stage too few filled at first", OnCpu::kNotThere},
-    {Planted::kDroppedCommit, "copies belong to no group", OnCpu::kNotThere},
-    {Planted::kEarlyBarrier, "barrier before the wait", OnCpu::kNotThere},
-    {Planted::kRaggedLayout, "places past a ragged layout's end", OnCpu::kNotThere},
-    {Planted::kReplicasCompute, "replicas read what one writes", OnCpu::kNotThere},
-    {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
-    {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
-    {Planted::kArgLast, "the last of the largest is found", OnCpu::kSafe},
-    {Planted::kGrownReduced, "padding of an axis is reduced", OnCpu::kNotThere},
-    {Planted::kGrownStored, "padding of an axis is stored", OnCpu::kNotThere},
-    {Planted::kFirstMatrix, "all matrices are the first", OnCpu::kNotThere},
-    {Planted::kGuardedBytes, "a stage waits for what is left out", OnCpu::kNotThere},
-    {Planted::kGuardTurned, "copies of the other case", OnCpu::kNotThere},
-    {Planted::kCarriedOn, "sums go on from the last run", OnCpu::kNotThere},
-    {Planted::kScanLanes, "one exchange of a prefix reduction left out", OnCpu::kNotThere},
-    {Planted::kScanWarps, "a prefix reduction miscounts warps", OnCpu::kNotThere},
-    {Planted::kReducedAxis, "a reduction over the other axis", OnCpu::kNotThere},
-    {Planted::kNarrowConstant, "a narrowed constant cut to 8 bits", OnCpu::kNotThere},
-    {Planted::kGroupRows, "the warps of a group exchange rows", OnCpu::kNotThere},
-    {Planted::kGroupStep, "wgmma reads the first k again", OnCpu::kNotThere},
-    {Planted::kGroupSlab, "slabs of an operand overlap", OnCpu::kNotThere},
-    {Planted::kRunRestarts, "a run of sums keeps its last step only", OnCpu::kNotThere},
-    {Planted::kRunsCollide, "a run overwrites the one before it", OnCpu::kNotThere},
-    {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
-    {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
-    {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
-    {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
-    {Planted::kBulkColumn, "boxes begin at any column", OnCpu::kNotThere},
-    {Planted::kRightOperand, "steps of a right operand exchanged", OnCpu::kNotThere},
-    {Planted::kGuardLeftBehind, "a load leaves its guard behind", OnCpu::kNotThere},
-    {Planted::kPhaseParity, "nobody waits until a stage is empty", OnCpu::kNotThere},
-    {Planted::kPhaseEarlyRelease, "a stage is released while it is read", OnCpu::kNotThere},
-    {Planted::kShortLife, "memory is given away too early", OnCpu::kNotThere},
-    {Planted::kUnorderedLives, "no barrier between lives", OnCpu::kNotThere},
-    {Planted::kMatrixRow, "matrices stored at each other's rows", OnCpu::kNotThere},
-    {Planted::kReleaseNotFenced, "a stage is released without a fence", OnCpu::kNotThere},
-    {Planted::kCopiesNotAwaited, "a stage counts as full before copies", OnCpu::kNotThere},
-    {Planted::kOperandNotRounded, "a part of an operand is not rounded", OnCpu::kNotThere},
-    {Planted::kCopiesNotFenced, "wgmma reads copies without a fence", OnCpu::kNotThere},
-    {Planted::kStoredNotFenced, "wgmma reads what is stored without a fence", OnCpu::kNotThere},
-    {Planted::kShiftedEnd, "a row that begins anywhere has no end", OnCpu::kNotThere},
-    {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
-    {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
-    {Planted::kMaskTooLate, "masks begin an element too late", OnCpu::kNotThere},
-    {Planted::kMaskEndsEarly, "masks end an element too early", OnCpu::kNotThere},
-    {Planted::kSumRepeated, "a sum is carried on in every lane", OnCpu::kNotThere},
-    {Planted::kSameDepth, "warps multiply the same part of k", OnCpu::kNotThere},
-    {Planted::kPartsForgotten, "one warp's sums for all", OnCpu::kNotThere},
-    {Planted::kTurnNotPassed, "a warp group keeps its turn", OnCpu::kNotThere},
-    {Planted::kTurnNotTaken, "nor does the next one wait for it", OnCpu::kNotThere},
-    {Planted::kSameHalf, "an operand is made where products still read", OnCpu::kNotThere},
-    {Planted::kJoinedEnd, "rows of few elements have no end", OnCpu::kNotThere},
-    {Planted::kWideGroup, "calculated neighbours that are none", OnCpu::kNotThere},
-    {Planted::kDirectPlace, "a tensor is read at a tile's place", OnCpu::kNotThere},
-    {Planted::kWindowEnd, "a window without its last element", OnCpu::kNotThere},
-    {Planted::kStridedPart, "an element read for its neighbour", OnCpu::kNotThere},
-    {Planted::kSameAgain, "the next iteration's is this one's", OnCpu::kNotThere},
-    {Planted::kFirstOfQuad, "a quad unpacks its first pair", OnCpu::kNotThere},
-    {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
-    {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},
-    {Planted::kReadOnce, "one element read for all columns", OnCpu::kNotThere},
-    {Planted::kFetchedPlace, "a fetched tile begins too early", OnCpu::kNotThere},
-    {Planted::kNotPassedOver, "a team forgets another one's stages", OnCpu::kNotThere},
-    {Planted::kBlockStrip, "a thread repeats its first columns", OnCpu::kNotThere},
-    {Planted::kBlockStep, "k of an operand in blocks repeated", OnCpu::kNotThere},
-    {Planted::kBlockEdge, "rows past a block's edge are loaded", OnCpu::kNotThere},
-    {Planted::kDotSign, "dp4a takes signed for unsigned", OnCpu::kNotThere},
-    {Planted::kRestOfRounds, "a loop leaves out its last iterations", OnCpu::kNotThere},
-    {Planted::kSameGroup, "every group of columns is the first", OnCpu::kNotThere},
-    {Planted::kPartOfOperand, "parts of an operand are its first", OnCpu::kNotThere},
-    {Planted::kEqualParts, "every part of an axis is its first", OnCpu::kNotThere},
-    {Planted::kSplitPart, "parts are copied from one place", OnCpu::kNotThere},
-    {Planted::kMovedEarly, "sums move before they are made", OnCpu::kNotThere},
-    {Planted::kMovedPart, "parts of sums are the first one", OnCpu::kNotThere},
-    {Planted::kConvertedRest, "half of a converted vector", OnCpu::kNotThere},
-    {Planted::kPairPart, "a pair's second is its first", OnCpu::kNotThere},
-    {Planted::kTransposedIndex, "a transposed tile is read as it was", OnCpu::kNotThere},
-    {Planted::kTransposedStrides, "strides of a transposed tensor kept", OnCpu::kNotThere},
-    {Planted::kClusterPart, "all blocks copy the same part", OnCpu::kNotThere},
-    {Planted::kClusterPeers, "a part is copied to one block", OnCpu::kNotThere},
-    {Planted::kClusterNotTold, "a neighbour is not told of a release", OnCpu::kNotThere},
-    {Planted::kSpareTileStored, "what fills a cluster up is stored", OnCpu::kNotThere},
-    {Planted::kSpareTileFar, "it reads beyond the edge", OnCpu::kNotThere},
-    {Planted::kPlaceNotAwaited, "a tile's place is not there yet", OnCpu::kNotThere},
-    {Planted::kPlaceTakenEarly, "and is overwritten before it is read", OnCpu::kNotThere},
-    {Planted::kWideRead, "elements loaded together come in reverse", OnCpu::kNotThere},
-    {Planted::kWideWrite, "elements stored together go in reverse", OnCpu::kNotThere},
-    {Planted::kNarrowTile, "a computed tile is rounded to 16 bits", OnCpu::kNotThere},
-    {Planted::kStagesAnew, "a loop begins with another one's stage", OnCpu::kNotThere},
-    {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
-    {Planted::kWideStore, "neighbours written together change places", OnCpu::kNotThere},
-    {Planted::kEarlyLoad, "the first iteration's loads for all", OnCpu::kNotThere},
-};
-static_assert(std::size(kRows) + 1 == static_cast<size_t>(Planted::kCount));
 
 constexpr const char* kChildVariable = "KACHEL_PLANTED_BUG";
 
@@ -434,7 +286,7 @@ TEST_CASE("without a bug no case fails, and each planted bug makes one fail" *
   suite.remember();
 
   std::printf("%zu cases pass without a bug\n%-36s %-72s %s\n", suite.size(), "planted bug", "simulated GPU", "CPU");
-  for (const Row& row : kRows) {
+  for (const PlantedRow& row : kPlantedRows) {
     Finding simulated{true, "-"}, cpu{true, "-"};
     {
       Planting planting(row.bug);
