@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
+//            -> join loops        that follow each other over tiles of one kind
 //            -> region results    of sums and of turned tensors, that regions write to tensors themselves
 //            -> split branches    in pipelined loops: what they copy, and what they do
 //            -> split slices      of tiles of which products use matrices
@@ -95,6 +96,7 @@
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
+#include "lowering/tile_ir/join_loops.h"
 #include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
@@ -206,7 +208,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(region_results(lowering.kernel)))));
+    const ir::Kernel joined = region_results(join_loops(lowering.kernel));
+    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(joined))));
     const ir::Kernel padded = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =

@@ -145,6 +145,7 @@ enum class Planted {
   kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them
   kWideStore,             // neighbours that are written together change places
   kEarlyLoad,             // what is loaded early is that of the first iteration
+  kLoopsExchanged,        // of joined loops, each does what the other one does
   kCount,
 };
 

@@ -26,9 +26,17 @@ bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std:
   }
   const ir::VarRef last = values_.at(iters.back().var.get())->var;
   std::vector<ExprRef> scalars;
-  for (const ExprRef& at : indices) scalars.push_back(scalar(at, nullptr));
+  bool known = true;
+  for (const ExprRef& at : indices) {
+    const ExprRef named = ir::rewrite(at, [&](const ExprRef& node) {
+      if (node->kind != ExprKind::kLoad) return node;
+      known &= !ir::mentions(node, iters.back().var);
+      return ir::make_var(make_local("loaded", node->type, ir::VarKind::kThread));
+    });
+    scalars.push_back(scalar(named, nullptr));
+  }
   for (const ir::IterVar& iter : iters) values_.erase(iter.var.get());
-  return are_neighbours(scalars, last, width, out_.ranges);
+  return known && are_neighbours(scalars, last, width, out_.ranges);
 }
 
 std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& region,

@@ -75,6 +75,32 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
 )",
                      name, further, type, fragments, work, operand, end);
 }
+// Keys without a mask, and then those with one.
+inline constexpr const char* kTwoMasks = R"(tile 1
+kernel two_masks(Q: f16[S, 64], K: f16[S, 64], V: f16[S, 16], O: out f32[S, 16])
+grid i < ceildiv(S, 64)
+{
+  shared   q: f16[64, 64], k: f16[32, 64], v: f16[32, 16]
+  fragment x: f32[64, 32], p: f16[64, 32], acc: f32[64, 16] = 0
+  q = Q[i*64 +: 64, :]
+  pipelined t < i*2, 2 {
+    k = K[t*32 +: 32, :]
+    v = V[t*32 +: 32, :]
+    x = q @ k^T
+    p = x
+    acc += p @ v
+  }
+  pipelined t in i*2 .. ceildiv(min(i*64 + 64, S), 32), 2 {
+    k = K[t*32 +: 32, :]
+    v = V[t*32 +: 32, :]
+    x = q @ k^T
+    parallel r < 64, c < 32 { x[r, c] = t*32 + c <= i*64 + r ? x[r, c] : 0 }
+    p = x
+    acc += p @ v
+  }
+  O[i*64 +: 64, :] = acc
+}
+)";
 // Tiles that two teams compute in turn, with something to do behind the products.
 inline const std::string kTeams = product_of_blocks(
     "teams", ", D: f16[N], R: f16[M, N]", "f16",

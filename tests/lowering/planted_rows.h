@@ -152,6 +152,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
     {Planted::kWideStore, "neighbours written together change places", OnCpu::kNotThere},
     {Planted::kEarlyLoad, "the first iteration's loads for all", OnCpu::kNotThere},
+    {Planted::kLoopsExchanged, "joined loops exchange their work", OnCpu::kNotThere},
 };
 static_assert(std::size(kPlantedRows) + 1 == static_cast<size_t>(Planted::kCount));
 

@@ -121,6 +121,7 @@ class Suite {
     add_program("right", kRight, 24, groups);
     add_program("moved", kMoved, 24, groups);
     add_program("in turn", kInTurn, 24, groups);
+    add_program("two masks", kTwoMasks, 24, groups);
     add_program("fold", kFold, 24, groups);
     add_program("groups of columns", kGroupsOfColumns, 24, groups);
     add_program("guarded", kGuarded, 24, groups);
