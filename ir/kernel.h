@@ -16,6 +16,9 @@ struct AxisSpec {
   ExprRef start;                    // kIndex: the index; kRange: the first element
   ExprRef extent;                   // kRange: compile-time
   std::shared_ptr<TileRef> gather;  // kGather: an integer slice with exactly one range axis; its elements are indices
+  // kGather, made by lowering: `index` is named in place of `element`, which the slice holds, also where it is padded.
+  VarRef element = {};
+  ExprRef index = {};
 };
 
 // A buffer with one AxisSpec an axis (never empty: a bare name is all kWhole). Its tile shape is the list of its range,

@@ -35,7 +35,7 @@ void for_each_expr(const Stmt& stmt, const Fn& fn) {
     if (expr) fn(expr);
   };
   for_each_tile(stmt, [&](const TileRef& tile, bool) {
-    for (const AxisSpec& axis : tile.axes) one(axis.start);
+    for (const AxisSpec& axis : tile.axes) one(axis.start), one(axis.index);
     one(tile.within_first);
     one(tile.within_length);
     one(tile.pad);

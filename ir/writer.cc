@@ -182,6 +182,9 @@ void Writer::axis(const AxisSpec& axis) {
       return;
     case AxisSpec::Kind::kGather:
       tile(*axis.gather);
+      if (!axis.index) return;
+      text += fmt::format(" as {}: ", axis.element->name);
+      expr(axis.index);
       return;
     case AxisSpec::Kind::kIndex:
       expr(axis.start);

@@ -8,6 +8,8 @@
 //            -> split branches    in pipelined loops: what they copy, and what they do
 //            -> split slices      of tiles of which products use matrices
 //            -> loop tiles        of tiles that several loops fill
+//            -> padded reads      of tiles that pipelined loops copy with another padding than zero
+//            -> named rows        that pipelined loops copy by numbers in tiles
 //            -> hoist scans       each a region of its own
 //            -> parted operands   of which products read columns
 //            -> turned operands   that regions make with k down their rows, where tensor cores read along k
@@ -98,6 +100,8 @@
 #include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/join_loops.h"
 #include "lowering/tile_ir/loop_tiles.h"
+#include "lowering/tile_ir/named_rows.h"
+#include "lowering/tile_ir/padded_reads.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
 #include "lowering/tile_ir/region_results.h"
@@ -208,8 +212,9 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel joined = region_results(join_loops(lowering.kernel));
-    const ir::Kernel scanned = hoist_scans(loop_tiles(split_slices(split_branches(joined))));
+    const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
+    const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
+    const ir::Kernel scanned = hoist_scans(ahead);
     const ir::Kernel padded = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =

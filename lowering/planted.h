@@ -64,6 +64,7 @@ enum class Planted {
   kArgLast,               // argmax finds the last of the largest elements
   kGrownReduced,          // a reduction takes in what an axis has been padded with
   kGrownStored,           // and a store writes it
+  kGrownDepth,            // and a product adds it up
   kFirstMatrix,           // every matrix of a tile is copied from the first one's place
   kGuardedBytes,          // a stage waits for what a condition leaves out, too
   kGuardTurned,           // copies under a condition are those of its other case
@@ -145,6 +146,7 @@ enum class Planted {
   kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them
   kWideStore,             // neighbours that are written together change places
   kEarlyLoad,             // what is loaded early is that of the first iteration
+  kNumberItself,          // what an index is made of is taken for it
   kLoopsExchanged,        // of joined loops, each does what the other one does
   kCount,
 };

@@ -63,13 +63,20 @@ std::vector<ExprRef> TileLowering::element(const Slice& slice, const Site& site,
         at = site.coords[next];
         break;
       case AxisSpec::Kind::kGather: {
-        // An index outside of the index tensor's bounds reads as -1, which is outside of any tensor.
+        // An index outside of the index tensor's bounds reads as -1, which is outside of any tensor; what an index is
+        // made of reads there as it does elsewhere.
         Site inner{{site.coords[next]}, nullptr};
         inner.inside = site.inside;
         ExprRef inside = site.inside;
         std::vector<ExprRef> where = element(*slice.gathers[i], inner, &inside);
         const ir::BufferRef& from = slice.gathers[i]->ref->buffer;
-        ExprRef row = load(from, where, &site, inside, ir::make_int(-1, ir::compute_type(from->type.dtype)));
+        ExprRef row = load(from, where, &site, inside,
+                           axis.index ? padding(*axis.gather) : ir::make_int(-1, ir::compute_type(from->type.dtype)));
+        if (axis.index) {
+          values_[axis.element.get()] = let("named", row);
+          row = scalar(axis.index, &site);
+          values_.erase(axis.element.get());
+        }
         if (row->type != DType::I64) row = ir::make_cast({DType::I64, nullptr}, row);
         at = let("row", row);
         break;

@@ -51,7 +51,7 @@ GridAxes GridReads::of(const ir::TileRef& slice) const {
   GridAxes axes = of(slice.within_first);
   axes.merge(of(slice.within_length));
   for (const ir::AxisSpec& axis : slice.axes) {
-    axes.merge(of(axis.start));
+    axes.merge(of(axis.start)), axes.merge(of(axis.index));
     if (axis.gather) axes.merge(of(*axis.gather));
   }
   return axes;

@@ -176,9 +176,10 @@ class Inference {
       choice.warps_m = grid->m;
       choice.warps_n = grid->n;
       choice.warps_k = grid->k;
-      if (!assign(gemm->c.buffer, accumulator_layout(choice.group, shape, *grid),
-                  "two gemms want it in different layouts"))
-        return false;
+      const FragmentLayout layout = accumulator_layout(choice.group, shape, *grid);
+      if (const ir::BufferRef operand = parting_operand(*gemm, layout))
+        return demote(operand, "its product shares sums with one of another layout");
+      if (!assign(gemm->c.buffer, layout, "two gemms want it in different layouts")) return false;
       if (grid->k > 1 && !assign(sums_.at(gemm->c.buffer.get()), accumulator_layout(false, shape, {1, grid->k, 1}),
                                  "two products have their sums in it"))
         return false;
@@ -193,6 +194,16 @@ class Inference {
         return false;
     }
     return true;
+  }
+
+  // Where two products want the sums that they share in different layouts: a right operand that one of them has in
+  // registers, without which they may agree.
+  ir::BufferRef parting_operand(const ir::GemmStmt& gemm, const FragmentLayout& layout) const {
+    const auto other = layouts_.find(gemm.c.buffer.get());
+    if (other == layouts_.end() || other->second == layout) return nullptr;
+    for (const ir::GemmStmt* one : gemms_)
+      if (one->c.buffer == gemm.c.buffer && choices_.at(one).b_in_registers) return one->b.buffer;
+    return nullptr;
   }
 
   // The layout of what a use takes as one element. Nothing, and inference starts over, if a pair is parted.

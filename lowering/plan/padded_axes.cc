@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,24 +24,41 @@ using ir::ExprRef;
 // Fewer rows are a vector's, whose product is bound by what it reads of the other operand.
 constexpr int64_t kFewestGrown = 3;
 
+// Bytes of k that every instruction of tensor cores takes.
+constexpr int64_t kDepthBytes = 32;
+
 bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;
   const char* reason = "";
   const MmaShape* mma =
       find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
-  if (!mma || (!mma->load_transposed && (gemm.transpose_a || !gemm.transpose_b))) return false;
-  return a->shape[gemm.transpose_a ? 0 : 1]->int_value % mma->k == 0;
+  return mma && (mma->load_transposed || (!gemm.transpose_a && gemm.transpose_b));
 }
 
 class Padder {
  public:
-  Padder(const ir::Kernel& kernel, const Target& target) : kernel_(kernel), classes_(kernel) {
+  Padder(const ir::Kernel& kernel, const Target& target)
+      : kernel_(kernel), classes_(kernel, AxisClasses::Depth::kJoined) {
     ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
-      if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node); gemm && may_take_mma(*gemm, target)) want(*gemm);
+      if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) gemms_.push_back(gemm);
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) copies_.push_back(copy);
     });
+    for (const ir::GemmStmt* gemm : gemms_)
+      if (may_take_mma(*gemm, target)) want(*gemm);
     for (const ir::CopyStmt* copy : copies_) check(*copy);
+    // What stays may be what another one needed to be cleared for.
+    for (bool changed = true; std::exchange(changed, false);) {
+      cleared_.clear();
+      for (const ir::GemmStmt* gemm : gemms_)
+        for (const auto& [operand, axis] : sides_of(*gemm))
+          if (grown(operand->buffer.get(), axis)) cleared_[operand->buffer.get()].insert(axis);
+      ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+        for (const auto& [tile, axes] : cleared_)
+          for (const size_t axis : axes)
+            if (!clears(stmt, *tile, axis)) changed |= grown_.erase(classes_.of(tile, axis)) != 0;
+      });
+    }
   }
 
   ir::Kernel run() {
@@ -62,16 +80,60 @@ class Padder {
   }
   std::optional<int64_t> grown(const ir::Buffer* tile, size_t axis) { return grown(classes_.of(tile, axis)); }
 
+  using Side = std::pair<const ir::TileRef*, size_t>;  // an operand and its axis along k
+  static std::vector<Side> sides_of(const ir::GemmStmt& gemm) {
+    return {{&gemm.a, gemm.transpose_a ? 0 : 1}, {&gemm.b, gemm.transpose_b ? 1 : 0}};
+  }
+
   void want(const ir::GemmStmt& gemm) {
     std::vector<std::pair<int, int64_t>> wanted;
-    for (const size_t axis : {size_t{0}, size_t{1}}) {
-      const int64_t extent = gemm.c.buffer->shape[axis]->int_value, unit = axis == 0 ? kMmaRows : kMmaColumns;
-      if (extent % unit == 0) continue;
-      const int number = classes_.of(gemm.c.buffer.get(), axis);
-      if (extent < kFewestGrown || !classes_.may_grow(number)) return;
+    const auto wants = [&](const ir::Buffer& tile, size_t axis, int64_t unit) {
+      const int64_t extent = tile.shape[axis]->int_value;
+      if (extent % unit == 0) return true;
+      const int number = classes_.of(&tile, axis);
       wanted.emplace_back(number, (extent + unit - 1) / unit * unit);
-    }
+      return extent >= kFewestGrown && classes_.may_grow(number);
+    };
+    const auto [a, depth] = sides_of(gemm)[0];
+    const int64_t unit = 8 * kDepthBytes / std::max(8, ir::bits(a->buffer->type.dtype));
+    if (!wants(*gemm.c.buffer, 0, kMmaRows) || !wants(*gemm.c.buffer, 1, kMmaColumns) ||
+        !wants(*a->buffer, depth, unit))
+      return;
     for (const auto& [number, extent] : wanted) grown_[number] = std::max(grown_[number], extent);
+  }
+
+  // Whether elements behind the last one are zeros after the statement, or can be made so, if it writes the tile.
+  static bool clears(const ir::Stmt& stmt, const ir::Buffer& tile, size_t axis) {
+    if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
+      return decl->buffer.get() != &tile || !decl->init || ir::is_zero_constant(decl->init);
+    if (const auto* fill = std::get_if<ir::FillStmt>(&stmt.node))
+      return fill->dst.buffer.get() != &tile || ir::is_zero_constant(fill->value);
+    if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) return gemm->c.buffer.get() != &tile;
+    if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
+      return std::all_of(region->body.begin(), region->body.end(), [&](const ir::Stmt& inner) {
+        const auto* assign = std::get_if<ir::AssignStmt>(&inner.node);
+        BufferSet written;
+        note_writes(inner, &written);
+        return !written.count(&tile) || (assign && assign->op == ir::AssignOp::kSet);
+      });
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (!copy || copy->dst.buffer.get() != &tile) return true;
+    if (copy->src.buffer->scope != ir::Scope::kGlobal) return is_whole(copy->dst) && is_whole(copy->src);
+    const std::vector<size_t> own = kept_axes(copy->dst), others = kept_axes(copy->src);
+    const size_t at = static_cast<size_t>(std::find(own.begin(), own.end(), axis) - own.begin());
+    return at < others.size() && !copy->src.pad && bound(copy->src, others[at], *tile.shape[axis]) == Bound::kByTensor;
+  }
+  static bool is_whole(const ir::TileRef& tile) { return has_whole_axes(tile) && !tile.within_first && !tile.pad; }
+
+  // What a tile's element at these places is, or zero behind the last one along k.
+  ExprRef cleared(const ir::Buffer& tile, const std::vector<ExprRef>& places, ExprRef value) const {
+    const auto found = cleared_.find(&tile);
+    if (found == cleared_.end() || planted(Planted::kGrownDepth)) return value;
+    const ExprRef zero = ir::is_float(value->type) ? ir::make_float(0) : ir::make_int(0, value->type);
+    for (const size_t axis : found->second)
+      value =
+          ir::make_typed(ir::Op::kSelect, {ir::make_typed(ir::Op::kLt, {places[axis], tile.shape[axis]}), value, zero});
+    return value;
   }
 
   // Stores have to be bounded, and of packed elements nothing more is read.
@@ -148,6 +210,14 @@ class Padder {
       if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) {
         for (ir::IterVar& iter : region->iters) iter = iteration(iter);
         rewrite_region(&region->body, [this](const ExprRef& expr) { return value(expr); });
+        for (ir::Stmt& inner : region->body)
+          if (auto* assign = std::get_if<ir::AssignStmt>(&inner.node))
+            assign->value = cleared(*assign->buffer, assign->indices, assign->value);
+      }
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+          copy && cleared_.count(copy->dst.buffer.get()) && copy->src.buffer->scope != ir::Scope::kGlobal) {
+        out.push_back({stmt.loc, cleared_copy(*copy)});
+        continue;
       }
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
         const ir::CopyStmt before = *copy;
@@ -162,6 +232,23 @@ class Padder {
       out.push_back(std::move(stmt));
     }
     return out;
+  }
+  // Of one tile to another, both whole.
+  ir::ParallelStmt cleared_copy(const ir::CopyStmt& copy) {
+    ir::ParallelStmt region;
+    std::vector<ExprRef> places;
+    const ir::Buffer& tile = *copy.dst.buffer;
+    for (size_t axis = 0; axis < tile.shape.size(); ++axis) {
+      const auto var = std::make_shared<ir::Var>(
+          ir::Var{ir::VarKind::kParallel, axis == 0 ? "i" : "j", {ir::DType::I64, nullptr}, {}});
+      const auto extent = grown(&tile, axis);
+      region.iters.push_back({var, extent ? ir::make_int(*extent, ir::DType::I64) : tile.shape[axis]});
+      places.push_back(ir::make_var(var));
+    }
+    ir::AssignStmt assign{copy.dst.buffer, places};
+    assign.value = cleared(tile, places, ir::make_load(copy.src.buffer, places));
+    region.body.push_back({copy.dst.loc, std::move(assign)});
+    return region;
   }
   // Of an axis that grows there is all or an element.
   void whole(ir::TileRef* tile) {
@@ -184,6 +271,8 @@ class Padder {
   AxisClasses classes_;
   std::map<int, int64_t> grown_;
   std::vector<const ir::CopyStmt*> copies_;
+  std::vector<const ir::GemmStmt*> gemms_;
+  std::map<const ir::Buffer*, std::set<size_t>> cleared_;  // operands of which k grows, and their axes along it
   std::map<BufferRef, BufferRef> made_;
 };
 

@@ -7,7 +7,8 @@
 //     ...
 //
 // The further elements hold what the tensor has there, or zeros; none of them reaches another element, since reductions
-// along such an axis leave them out and stores are bounded.
+// along such an axis leave them out and stores are bounded. Where k of a product grows, as of operands that are computed
+// for a head of 72, they are made zeros in both operands.
 #pragma once
 #include "ir/kernel.h"
 #include "lowering/lower.h"

@@ -126,9 +126,10 @@ class Padder {
   static bool reaches_end(const ir::CopyStmt& copy, size_t axis) {
     const ir::TileRef& src = copy.src;
     if (!is_plain(copy.dst) || src.buffer->scope != ir::Scope::kGlobal || copy.atomic != ir::AtomicOp::kNone ||
-        src.pad || src.within_first || src.buffer->packed)
+        src.pad || src.buffer->packed)
       return false;
     const std::optional<size_t> at = axis_of_slice(src, axis, copy.dst.buffer->shape.size());
+    if (at && src.within_first && *at == kept_axes(src)[0]) return false;
     if (!at || !ir::is_int(src.buffer->shape[*at], copy.dst.buffer->shape[axis]->int_value)) return false;
     const AxisSpec& spec = src.axes[*at];
     return spec.kind == AxisSpec::Kind::kWhole || ir::is_int(spec.start, 0);

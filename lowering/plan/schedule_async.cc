@@ -185,7 +185,7 @@ class Scheduler {
   bool tile_known_ahead(const ir::TileRef& ref, const std::set<const ir::Var*>& inner) const {
     bool known = known_ahead(ref.within_first, inner) && known_ahead(ref.within_length, inner);
     for (const ir::AxisSpec& axis : ref.axes) {
-      known &= known_ahead(axis.start, inner);
+      known &= known_ahead(axis.start, inner) && known_ahead(axis.index, inner);
       if (axis.gather) known &= is_unwritten(*axis.gather->buffer) && tile_known_ahead(*axis.gather, inner);
     }
     return known;

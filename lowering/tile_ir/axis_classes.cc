@@ -29,7 +29,7 @@ bool is_all(const ir::TileRef& tile, size_t axis) {
 
 }  // namespace
 
-AxisClasses::AxisClasses(const ir::Kernel& kernel) {
+AxisClasses::AxisClasses(const ir::Kernel& kernel, Depth depth) : depth_(depth) {
   block(kernel.body);
   for (const int mark : marks_) fixed_.insert(root(mark));
 }
@@ -95,7 +95,6 @@ void AxisClasses::copy(const ir::CopyStmt& copy) {
   }
 }
 
-// Along k elements are added up.
 void AxisClasses::gemm(const ir::GemmStmt& gemm) {
   std::vector<std::vector<Axis>> sides;
   for (const ir::TileRef* tile : {&gemm.c, &gemm.a, &gemm.b}) {
@@ -109,15 +108,21 @@ void AxisClasses::gemm(const ir::GemmStmt& gemm) {
     join(node(x), node(y), extent_of(*x.first, x.second), extent_of(*y.first, y.second));
   };
   meet(c[0], a[row]), meet(c[1], b[column]);
-  fix(node(a[1 - row])), fix(node(b[1 - column]));
+  const Axis &left = a[1 - row], &right = b[1 - column];
+  if (depth_ == Depth::kJoined)
+    meet(left, right);
+  else
+    fix(node(left)), fix(node(right));
 }
 
 void AxisClasses::reads(const ExprRef& expr, std::vector<ir::IterVar>* inner) {
   if (expr->kind == ExprKind::kLoad) element(*expr->buffer, expr->args, *inner);
-  if (expr->kind == ExprKind::kScan)
-    ir::visit(expr, [this](const ExprRef& part) {
+  if (expr->kind == ExprKind::kScan) {
+    for (const ir::IterVar& iter : expr->iters) fix(node(iter.var.get()));
+    ir::visit(expr->args[1], [this](const ExprRef& part) {
       if (part->kind == ExprKind::kVar) fix(node(part->var.get()));
     });
+  }
   inner->insert(inner->end(), expr->iters.begin(), expr->iters.end());
   for (const ExprRef& arg : expr->args) reads(arg, inner);
   inner->resize(inner->size() - expr->iters.size());

@@ -15,15 +15,18 @@ class AxisClasses {
  public:
   using Axis = std::pair<const ir::Buffer*, size_t>;
 
+  // What products add up along k: with kJoined it runs along the same thing in both operands, and its elements behind
+  // the last one have to be made zeros by whoever lets it grow; with kFixed it may not grow.
+  enum class Depth { kFixed, kJoined };
   // REQUIRES: a concrete kernel.
-  explicit AxisClasses(const ir::Kernel& kernel);
+  explicit AxisClasses(const ir::Kernel& kernel, Depth depth = Depth::kFixed);
 
   // Numbers of classes. Of a variable that no tile is indexed by: its own.
   int of(const ir::Buffer* tile, size_t axis) { return root(node({tile, axis})); }
   int of(const ir::Var* var) { return root(node(var)); }
   // Whether elements behind the last one of such an axis may be computed as well, because no other element depends on
-  // them but by reductions over a variable of the class, and nothing outside of tiles is written from them but by
-  // copies.
+  // them but by reductions over a variable of the class, or along k, and nothing outside of tiles is written from them
+  // but by copies.
   bool may_grow(int number) const { return !fixed_.count(number); }
 
  private:
@@ -42,6 +45,7 @@ class AxisClasses {
   void reads(const ir::ExprRef& expr, std::vector<ir::IterVar>* inner);
   void element(const ir::Buffer& tile, const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& inner);
 
+  const Depth depth_;
   std::map<Axis, int> axes_;
   std::map<const ir::Var*, int> vars_;
   std::vector<int> parents_;

@@ -47,7 +47,7 @@ class Copier {
   }
   void tile(ir::TileRef* ref) {
     for (ir::AxisSpec& axis : ref->axes) {
-      expr(&axis.start);
+      expr(&axis.start), expr(&axis.index);
       if (!axis.gather) continue;
       axis.gather = std::make_shared<ir::TileRef>(*axis.gather);
       tile(axis.gather.get());

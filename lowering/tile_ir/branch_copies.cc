@@ -42,7 +42,7 @@ ir::TileRef inlined(ir::TileRef slice, const Names& names) {
   slice.within_first = inlined(slice.within_first, names);
   slice.within_length = inlined(slice.within_length, names);
   for (ir::AxisSpec& axis : slice.axes) {
-    axis.start = inlined(axis.start, names);
+    axis.start = inlined(axis.start, names), axis.index = inlined(axis.index, names);
     if (axis.gather) axis.gather = std::make_shared<ir::TileRef>(inlined(*axis.gather, names));
   }
   return slice;
@@ -83,7 +83,7 @@ class Splitter {
   bool is_known(const ir::TileRef& slice) const {
     bool known = is_unwritten(*slice.buffer) && is_known(slice.within_first) && is_known(slice.within_length);
     for (const ir::AxisSpec& axis : slice.axes)
-      known &= is_known(axis.start) && (!axis.gather || is_known(*axis.gather));
+      known &= is_known(axis.start) && is_known(axis.index) && (!axis.gather || is_known(*axis.gather));
     return known;
   }
 

@@ -58,8 +58,9 @@ bool SameWork::same(const ir::TileRef& first, const ir::TileRef& second) {
          same(first.within_length, second.within_length) && same(first.pad, second.pad) &&
          std::equal(first.axes.begin(), first.axes.end(), second.axes.begin(), second.axes.end(),
                     [&](const ir::AxisSpec& a, const ir::AxisSpec& b) {
-                      return a.kind == b.kind && same(a.start, b.start) && same(a.extent, b.extent) &&
-                             !a.gather == !b.gather && (!a.gather || same(*a.gather, *b.gather));
+                      return a.kind == b.kind && !a.index && !b.index && same(a.start, b.start) &&
+                             same(a.extent, b.extent) && !a.gather == !b.gather &&
+                             (!a.gather || same(*a.gather, *b.gather));
                     });
 }
 

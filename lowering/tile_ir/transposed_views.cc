@@ -124,7 +124,7 @@ class Exchange {
     if (exchanged_.contains(tile.buffer.get())) swap_last(tile.axes);
     tile.buffer = buffer(tile.buffer);
     for (AxisSpec& axis : tile.axes) {
-      expr(axis.start);
+      expr(axis.start), expr(axis.index);
       if (!axis.gather) continue;
       ir::TileRef rows = *axis.gather;
       this->tile(rows);

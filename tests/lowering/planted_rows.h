@@ -70,6 +70,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kArgLast, "the last of the largest is found", OnCpu::kSafe},
     {Planted::kGrownReduced, "padding of an axis is reduced", OnCpu::kNotThere},
     {Planted::kGrownStored, "padding of an axis is stored", OnCpu::kNotThere},
+    {Planted::kGrownDepth, "padding of an axis is added up", OnCpu::kNotThere},
     {Planted::kFirstMatrix, "all matrices are the first", OnCpu::kNotThere},
     {Planted::kGuardedBytes, "a stage waits for what is left out", OnCpu::kNotThere},
     {Planted::kGuardTurned, "copies of the other case", OnCpu::kNotThere},
@@ -152,6 +153,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
     {Planted::kWideStore, "neighbours written together change places", OnCpu::kNotThere},
     {Planted::kEarlyLoad, "the first iteration's loads for all", OnCpu::kNotThere},
+    {Planted::kNumberItself, "what an index is made of for it", OnCpu::kNotThere},
     {Planted::kLoopsExchanged, "joined loops exchange their work", OnCpu::kNotThere},
 };
 static_assert(std::size(kPlantedRows) + 1 == static_cast<size_t>(Planted::kCount));

@@ -150,6 +150,22 @@ grid g < G
 }
 )";
 
+// Operands that are computed, of which k grows: where they end there is something else than zero.
+inline constexpr const char* kDeeper = R"(tile 1
+kernel deeper(A: f16[M, 20], B: f16[16, 20], C: out f32[M, 16])
+grid m < ceildiv(M, 16)
+{
+  shared   a: f16[16, 20], b: f16[16, 20], x: f16[16, 20], y: f16[16, 20]
+  fragment c: f32[16, 16]
+  a = A[m*16 +: 16, :]
+  b = B
+  parallel i < 16, j < 20 { x[i, j] = a[i, j] + 1 }
+  parallel i < 16, j < 20 { y[i, j] = b[i, j] * 2 + 1 }
+  c = x @ y^T
+  C[m*16 +: 16, :] = c
+}
+)";
+
 // Matrices that tiles of three axes hold.
 inline constexpr const char* kMatrices = R"(tile 1
 kernel matrices(A: f16[M, 2, 32], B: f16[2, 16, 32], C: out f32[2, 16, 16])

@@ -87,6 +87,7 @@ class Suite {
     add_program("scans", kScans, 24, block);
     add_program("largest", kLargest);
     add_program("grown", kGrown, 24, block);
+    add_program("deeper", kDeeper, 24, block);
     add_program("matrices", kMatrices, 24, block);
     // Larger than the tiles and no multiples of them, so that every tail holds elements.
     conformance::Wishes tails;

@@ -19,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMost = 512;  // configurations that are looked at, where there is time
+constexpr size_t kLeast = 16;  // and on a machine that has none, lest what comes first is taken for the best
 constexpr unsigned kMostWorkers = 16;
 constexpr auto kTime = std::chrono::milliseconds(30);      // a tenth of a compilation
 constexpr auto kLowered = std::chrono::microseconds(200);  // a prediction that takes longer had to lower
@@ -70,7 +71,7 @@ Guess guess(PlanBuilder& plans, Device& device, const KernelModel& model, const 
   const bool known = Clock::now() - start < kLowered;
   if (!workers) workers = std::min(std::max(std::thread::hardware_concurrency(), 1u), kMostWorkers);
   on_threads(known ? 1 : std::min<size_t>(workers, count), [&] {
-    for (size_t at = next++; at < count && Clock::now() - start < kTime; at = next++) one(at);
+    for (size_t at = next++; at < count && (at < kLeast || Clock::now() - start < kTime); at = next++) one(at);
   });
 
   // Those that are known, in order.

@@ -1,0 +1,17 @@
+// Rows that a pipelined loop copies by numbers in a tile, which holds what a tensor says or something made of that,
+// element by element, as tokens are of the slots of an expert,
+//
+//   slot = ids[m*64 +: 64]   parallel i < 64 { token[i] = slot[i] / topk }
+//   pipelined k < n { x = X[token, k*BK +: BK]; ... }
+//     ->   x = X[ids[m*64 +: 64] as slot: slot / topk, k*BK +: BK]
+//
+// so that whoever copies ahead knows them without the tile.
+#pragma once
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+// REQUIRES: concrete.
+ir::Kernel named_rows(const ir::Kernel& kernel);
+
+}  // namespace kachel::lowering
