@@ -35,24 +35,37 @@ std::string headline(const ir::ParallelStmt& region) {
 }
 
 // Some iteration may read an element that another one writes, so all reads must be done before the first write: a
-// buffer is both read and written, and not always at the place that the iteration itself writes, and no other.
+// buffer is both read and written, and not always at a place that the iteration itself writes, and no other. Where two
+// assignments of different iterations meet what is left is undefined, so that one that is always made keeps all others
+// from its element.
 bool reads_what_others_write(const ir::ForwardedRegion& region, const RegionIndexes& indexes) {
+  const auto is_alone = [&](const ir::AssignStmt& store) {
+    return store.atomic == ir::AtomicOp::kNone &&
+           std::all_of(region.iters.begin(), region.iters.end(), [&](const ir::IterVar& iter) {
+             return ir::is_int(iter.extent, 1) ||
+                    std::any_of(store.indices.begin(), store.indices.end(),
+                                [&](const ExprRef& at) { return ir::mentions(indexes.inlined(at), iter.var); });
+           });
+  };
   bool found = false;
-  for (const ir::GuardedStore& guarded : region.stores) {
-    const ir::AssignStmt& store = guarded.store;
-    const bool alone = std::all_of(region.iters.begin(), region.iters.end(), [&](const ir::IterVar& iter) {
-      return ir::is_int(iter.extent, 1) ||
-             std::any_of(store.indices.begin(), store.indices.end(),
-                         [&](const ExprRef& at) { return ir::mentions(indexes.inlined(at), iter.var); });
+  for (const ir::LetStmt& let : region.lets)
+    ir::visit(let.value, [&](const ExprRef& node) {
+      if (node->kind != ir::ExprKind::kLoad) return;
+      size_t stores = 0;
+      bool own = false, own_always = false, atomic = false;
+      for (const ir::GuardedStore& guarded : region.stores) {
+        const ir::AssignStmt& store = guarded.store;
+        if (store.buffer != node->buffer) continue;
+        ++stores;
+        atomic |= store.atomic != ir::AtomicOp::kNone;
+        if (!std::equal(node->args.begin(), node->args.end(), store.indices.begin(), store.indices.end(), ir::same) ||
+            !is_alone(store))
+          continue;
+        own = true;
+        own_always |= !guarded.guard;
+      }
+      found |= stores > 0 && (atomic || !(stores == 1 ? own : own_always));
     });
-    for (const ir::LetStmt& let : region.lets)
-      ir::visit(let.value, [&](const ExprRef& node) {
-        if (node->kind != ir::ExprKind::kLoad || node->buffer != store.buffer) return;
-        bool own = alone && store.atomic == ir::AtomicOp::kNone;
-        for (size_t i = 0; i < store.indices.size(); ++i) own &= ir::same(node->args[i], store.indices[i]);
-        found |= !own;
-      });
-  }
   return found;
 }
 

@@ -111,7 +111,9 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
       const bool shared = tensor->scope == ir::Scope::kShared && !in_registers(tensor);
       const bool row = shared && found.operand && !written && tensor->shape.size() == 1;
       const bool tile = row || (shared && !found.operand && layout.quad_rows());
-      if ((tile || is_unwritten(*tensor)) && tensor->type.dtype != ir::DType::Bool && !note_read(load, true, &found))
+      // Of a tensor that the region writes an iteration reads what it writes itself: neighbours may be loaded before.
+      const bool global = tensor->scope == ir::Scope::kGlobal;
+      if ((tile || global) && tensor->type.dtype != ir::DType::Bool && !note_read(load, true, &found))
         note_read(load, false, &found);
     });
     // What follows fewer axes is loaded whether the condition holds or not: in front of all iterations it is few.

@@ -395,7 +395,9 @@ TEST_CASE("operands whose k is no multiple of the instruction's reach past the e
   CHECK(has(notes(":", ""), "layout [64, 32]"));
   CHECK(has(notes("8 +: 24", ""), "gemm c: fma"));  // beyond it is more of A
   CHECK(has(notes(":", "  parallel r < 64, s < 64 { c[r, s] += a[r, s % 24] }\n"), "gemm c: mma"));
-  CHECK(has(notes(":", "  parallel r < 64 { a[r, 0] = 0 }\n"), "gemm c: fma"));  // padding is not the program's
+  // What regions write ends where it ended.
+  CHECK(has(notes(":", "  parallel r < 64, s < 24 { a[r, s] = b[r, s] + 1 }\n"), "gemm c: mma"));
+  CHECK(has(notes(":", "  parallel r < 64 { a[r, r % 24] = 0 }\n"), "gemm c: fma"));
 }
 
 TEST_CASE("a quotient of numbers that are not negative has no signs") {

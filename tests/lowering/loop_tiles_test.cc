@@ -9,7 +9,7 @@ std::string notes(const std::string& first, const std::string& second, const std
   return lowered({"tile 1\nkernel k(A: f16[M, K], B: f16[N, K], C: out f16[M, 64])\ngrid i < ceildiv(M, 64)\n{\n"
                   "  shared a: f16[64, 64], b: f16[64, 64]\n  fragment c: f32[64, 64] = 0, d: f32[64, 64]\n"
                   "  pipelined k < M, 2 {\n    " +
-                  first + "\n" + loop + "  pipelined k in M .. N, 2 {\n    " + second + "\n" + loop + behind +
+                  first + "\n" + loop + "  pipelined k in M + 3 .. N, 2 {\n    " + second + "\n" + loop + behind +
                   "  C[i*64 +: 64, :] = c\n}\n"})
       .notes;
 }

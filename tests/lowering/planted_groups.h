@@ -159,6 +159,23 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// Rows by numbers that are made of what a tensor says.
+inline constexpr const char* kNumbered = R"(tile 1
+kernel numbered(A: f16[R, K], slots: i32[M], B: f16[N, K], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 64], b: f16[32, 64]
+  fragment slot: i32[64], row: i32[64], c: f32[64, 32] = 0
+  slot = slots[i*64 +: 64]
+  parallel r < 64 { row[r] = abs(slot[r] / 2) % R }
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[row, k*64 +: 64]
+    b = B[j*32 +: 32, k*64 +: 64]
+    c += a @ b^T
+  }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // For rows that begin anywhere.
 inline const std::string kAnywhere = product_of_blocks("anywhere", "", "f32", "");
 // What a region reads beside sums, of 32 bits: with its neighbours, not fetched ahead.

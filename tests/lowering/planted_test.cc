@@ -150,6 +150,7 @@ class Suite {
     empty.values = {{"M", 500}, {"N", 72}, {"K", 0}};  // nothing keeps the producer from running ahead
     add_program("no sums", kPairs, 24, empty);
     add_program("gathered", kGathered, 24, groups);
+    add_program("numbered", kNumbered, 24, groups);
     add_program("made in part", kMadeInPart, 24, groups);
     add_program("residual", kResidual, 24, groups);
     groups.values = {{"M", 70}, {"N", 40}, {"K", 203}};

@@ -174,7 +174,8 @@ void Machine::bulk_store(const SimStmt& stmt, Warp warp) {
   StoredBox box{&stmt, eval(from.index, warp[0]).i, {}};
   for (int coordinate : stmt.coordinates) box.coordinates.push_back(eval(coordinate, warp[0]).i);
   if (!is_box(stmt, from.elements, box.coordinates)) return;
-  if (!memory_.vector(from.buffer, box.at, from.elements, 128, {warp[0].number, nullptr, true}, Access::kRead)) return;
+  if (!memory_.vector(from.buffer, box.at, from.elements, 128, {warp[0].number, nullptr, true, true}, Access::kRead))
+    return;
   stores_[static_cast<size_t>(warp[0].number) / kLanes].push_back(std::move(box));
 }
 

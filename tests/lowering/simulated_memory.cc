@@ -158,6 +158,12 @@ void SimMemory::check(const SimBuffer& buffer, Region* region, int64_t at, int64
 void SimMemory::note(Shadow& shadow, const Agent& agent, Access kind, const char** conflict, int32_t* other) const {
   const int32_t thread = agent.warp ? kMany : agent.thread;
   const bool written = shadow.written_at == barrier_, read = shadow.read_at == barrier_;
+  if (agent.met) {
+    if (!written || shadow.writer == kMany || shadow.writer / 32 == agent.thread / 32) return;
+    *conflict = "written";
+    *other = shadow.writer;
+    return;
+  }
   const bool both_atomic = kind == Access::kAtomic && shadow.writer == kAtomic;
   if (written && shadow.writer != thread && !both_atomic) {
     *conflict = "written";

@@ -17,6 +17,7 @@ class SimMemory {
     int32_t thread = 0;
     uint8_t* registers = nullptr;
     bool warp = false;
+    bool met = false;  // the warp's lanes have waited for each other, and will again before they write there
   };
 
   SimMemory(const LoopKernel& kernel, const SimProgram& program, const std::vector<int64_t>& params,
