@@ -65,13 +65,15 @@ std::string Generator::index(const Extent& axis, const Site& site) {
         return name;
     }
   }
-  if (way < 94) {  // follows the data
-    Site inner = site;
-    inner.exact = true;
-    inner.reductions = 0;
-    return expr(choose(kIntegers), 1, inner).text;
-  }
+  if (way < 94) return index_of_data(site);
   return fmt::format("{}", below(std::max<int64_t>(axis.value, 1)));
+}
+
+std::string Generator::index_of_data(const Site& site) {
+  Site inner = site;
+  inner.exact = true;
+  inner.reductions = 0;
+  return expr(choose(kIntegers), 1, inner).text;
 }
 
 std::string Generator::uniform_index() {

@@ -114,6 +114,7 @@ class Generator {
   Term cast(ir::DType type, int depth, const Site& site);
   std::optional<Term> load(ir::DType type, const Site& site);
   std::string index(const Extent& axis, const Site& site);
+  std::string index_of_data(const Site& site);
   std::string uniform_index();  // an exact integer that is the same in the whole block
   Term value_for(const TypeName& type, int depth, const Site& site);  // what may be stored to an element of `type`
   static std::string safe_for_integers(const Term& value);

@@ -197,7 +197,9 @@ void Generator::atomic_element(const Site& site) {
   std::vector<std::string> indices;
   for (int64_t rank = 1 + below(3); rank > 0; --rank) {
     shape.push_back(chance(50) ? choose(extents_) : axis_extent(1 + below(12)));
-    indices.push_back(index(shape.back(), site));
+    const int64_t extent = std::max<int64_t>(shape.back().value, 1);
+    indices.push_back(chance(25) ? fmt::format("abs({}) % {}", index_of_data(site), extent)
+                                 : index(shape.back(), site));
   }
   const std::string name = fresh("C");
   add_param(name, "inout ", held, shape);
