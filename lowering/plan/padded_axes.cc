@@ -9,6 +9,7 @@
 
 #include "ir/visit.h"
 #include "lowering/machine/machine.h"
+#include "lowering/plan/cleared_depth.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/axis_classes.h"
 #include "lowering/tile_ir/reduce_ops.h"
@@ -56,7 +57,7 @@ class Padder {
       ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
         for (const auto& [tile, axes] : cleared_)
           for (const size_t axis : axes)
-            if (!clears(stmt, *tile, axis)) changed |= grown_.erase(classes_.of(tile, axis)) != 0;
+            if (!may_be_cleared(stmt, *tile, axis)) changed |= grown_.erase(classes_.of(tile, axis)) != 0;
       });
     }
   }
@@ -102,29 +103,6 @@ class Padder {
     for (const auto& [number, extent] : wanted) grown_[number] = std::max(grown_[number], extent);
   }
 
-  // Whether elements behind the last one are zeros after the statement, or can be made so, if it writes the tile.
-  static bool clears(const ir::Stmt& stmt, const ir::Buffer& tile, size_t axis) {
-    if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
-      return decl->buffer.get() != &tile || !decl->init || ir::is_zero_constant(decl->init);
-    if (const auto* fill = std::get_if<ir::FillStmt>(&stmt.node))
-      return fill->dst.buffer.get() != &tile || ir::is_zero_constant(fill->value);
-    if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) return gemm->c.buffer.get() != &tile;
-    if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
-      return std::all_of(region->body.begin(), region->body.end(), [&](const ir::Stmt& inner) {
-        const auto* assign = std::get_if<ir::AssignStmt>(&inner.node);
-        BufferSet written;
-        note_writes(inner, &written);
-        return !written.count(&tile) || (assign && assign->op == ir::AssignOp::kSet);
-      });
-    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-    if (!copy || copy->dst.buffer.get() != &tile) return true;
-    if (copy->src.buffer->scope != ir::Scope::kGlobal) return is_whole(copy->dst) && is_whole(copy->src);
-    const std::vector<size_t> own = kept_axes(copy->dst), others = kept_axes(copy->src);
-    const size_t at = static_cast<size_t>(std::find(own.begin(), own.end(), axis) - own.begin());
-    return at < others.size() && !copy->src.pad && bound(copy->src, others[at], *tile.shape[axis]) == Bound::kByTensor;
-  }
-  static bool is_whole(const ir::TileRef& tile) { return has_whole_axes(tile) && !tile.within_first && !tile.pad; }
-
   // What a tile's element at these places is, or zero behind the last one along k.
   ExprRef cleared(const ir::Buffer& tile, const std::vector<ExprRef>& places, ExprRef value) const {
     const auto found = cleared_.find(&tile);
@@ -158,8 +136,7 @@ class Padder {
   // What keeps elements behind the last one from being stored; none if nothing does.
   static std::optional<Bound> bound(const ir::TileRef& tensor, size_t axis, const ir::Expr& extent) {
     const AxisSpec& spec = tensor.axes[axis];
-    const bool ends = ir::is_int(tensor.buffer->shape[axis], extent.int_value);
-    if (ends && (spec.kind == AxisSpec::Kind::kWhole || ir::is_int(spec.start, 0))) return Bound::kByTensor;
+    if (ends_with_tensor(tensor, axis, extent.int_value)) return Bound::kByTensor;
     if (spec.kind != AxisSpec::Kind::kRange || kept_axes(tensor)[0] != axis || tensor.within_first) return std::nullopt;
     return Bound::kWithin;
   }

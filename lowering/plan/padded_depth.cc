@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/visit.h"
+#include "lowering/plan/cleared_depth.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -130,9 +131,7 @@ class Padder {
       return false;
     const std::optional<size_t> at = axis_of_slice(src, axis, copy.dst.buffer->shape.size());
     if (at && src.within_first && *at == kept_axes(src)[0]) return false;
-    if (!at || !ir::is_int(src.buffer->shape[*at], copy.dst.buffer->shape[axis]->int_value)) return false;
-    const AxisSpec& spec = src.axes[*at];
-    return spec.kind == AxisSpec::Kind::kWhole || ir::is_int(spec.start, 0);
+    return at && ends_with_tensor(src, *at, copy.dst.buffer->shape[axis]->int_value);
   }
 
   ir::Block block(const ir::Block& body) const {
