@@ -37,11 +37,11 @@ TEST_CASE("rows whose numbers somebody else decides, or another element, are not
 }
 
 // A row in pieces that are padded with `pad`, and what is done with them.
-std::string padded_by(const std::string& pad, const std::string& work) {
+std::string padded_by(const std::string& pad, const std::string& work, const std::string& at = "n*128") {
   return lowered({"tile 1\nkernel k(X: f32[M, N], Y: out f32[M, N])\ngrid m < M\n{\n  shared x: f32[128]\n"
                   "  fragment y: f32[128], s: f32[128] = 0\n  pipelined n < ceildiv(N, 128), 2 {\n"
-                  "    x = X[m, n*128 +: 128] pad " +
-                  pad + "\n    " + work + "\n    Y[m, n*128 +: 128] = y\n  }\n}\n"})
+                  "    x = X[m, " +
+                  at + " +: 128] pad " + pad + "\n    " + work + "\n    Y[m, n*128 +: 128] = y\n  }\n}\n"})
       .notes;
 }
 
@@ -53,6 +53,7 @@ TEST_CASE("tiles that regions read are copied ahead whatever they are padded wit
   CHECK(has(padded_by("-inf", "parallel j < 128 { y[j] = x[j] - max[i < 128](x[i]) }"), in_order));  // 128 times each
   CHECK(has(padded_by("-inf", "parallel j < 128 { y[j] = x[j + 1] }"), in_order));  // past the tile there is zero
   CHECK(has(padded_by("-inf", "y = x"), in_order));
+  CHECK(has(padded_by("-inf", exp, "n*128 + i64(s[0])"), in_order));  // which may be another place by then
   CHECK(has(padded_by("-inf", exp + "  parallel j < 128 { x[j] = 2 }"), in_order));
 }
 
