@@ -59,14 +59,16 @@ void Interpreter::assign(const Node& node, bool maybe) {
   const LoadInfo& element = program_.elements[static_cast<size_t>(node.element)];
   const Memory& memory = memories_[static_cast<size_t>(node.memory)];
   Cell value = convert_cell(at(node.value.slot), compute_type(memory.type()), memory.type());
+  // A product that the iteration reads back may be fused with what is added to it: it is not rounded in between.
+  const Cell seen = memory.type() == DType::F32 ? at(node.value.slot) : value;
   if (node.forward >= 0) {
     auto number = static_cast<size_t>(node.forward);
     Cell& visible = at(program_.forwards[number].slot);
     if (maybe) {
       Cell old = forward_set_[number] ? visible : load_memory(element);
-      visible = is_float(memory.type()) ? hull(old, value) : hull_integer(old, value);
+      visible = is_float(memory.type()) ? hull(old, seen) : hull_integer(old, seen);
     } else {
-      visible = value;
+      visible = seen;
     }
     forward_set_[number] = 1;
   }

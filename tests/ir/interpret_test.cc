@@ -78,9 +78,10 @@ TEST_CASE("a prefix reduction is over what stands before an iteration, and itsel
 
 TEST_CASE("numbers are preferred to NaN in a prefix, and what there is before all elements is a number") {
   const auto numbers = [](const char* value) {
-    return integers(run_region("i32", std::string("fragment f: f32[8]\n  parallel j < 8 { f[j] = j < 2 ? nan : f32(x[j]) }\n"
-                                                  "  parallel j < 8 { f[j] = ") +
-                                          value + " }\n  parallel j < 8 { x[j] = f[j] == f[j] ? 1 : 0 }"));
+    return integers(
+        run_region("i32", std::string("fragment f: f32[8]\n  parallel j < 8 { f[j] = j < 2 ? nan : f32(x[j]) }\n"
+                                      "  parallel j < 8 { f[j] = ") +
+                              value + " }\n  parallel j < 8 { x[j] = f[j] == f[j] ? 1 : 0 }"));
   };
   CHECK(numbers("max[k <= j](f[k])") == Integers{0, 0, 1, 1, 1, 1, 1, 1});
   CHECK(numbers("max[k < j](f[k])") == Integers{1, 1, 1, 1, 1, 1, 1, 1});
@@ -337,6 +338,36 @@ grid b < 1
   CHECK(values(outputs[1]) == Doubles{1, 1 + 0x1p-10, kInf, round_float(DType::F16, static_cast<float>(-300.7))});
   CHECK(values(outputs[2]) == Doubles{1, 1, 448, -288});
   CHECK(integers(outputs[3]) == Integers{1, 1, 127, -128});
+}
+
+TEST_CASE("a product that an iteration assigns may be fused with what it adds to it") {
+  const char* text = R"(tile 1
+kernel k(X: f32[500], Y: out f32[500])
+grid b < 1
+{
+  fragment x: f32[500]
+  x = X
+  parallel i < 500 {
+    x[i] *= 13
+    x[i] += 1.5
+  }
+  Y = x
+}
+)";
+  // Where the sum of the rounded product is exact.
+  TestTensor X(DType::F32, {500});
+  X.random(7, -0.15, -0.06);
+  const auto outputs = interpreted(concrete_kernel(text), {X, TestTensor(DType::F32, {500})});
+  int64_t apart = 0;
+  for (int64_t at = 0; at < X.size(); ++at) {
+    const Expected& y = outputs[1][static_cast<size_t>(at)];
+    const auto x = static_cast<float>(X.get(at));
+    const float product = x * 13, once = std::fma(x, 13.0F, 1.5F), twice = product + 1.5F;
+    apart += once != twice;
+    CHECK(std::abs(y.value - once) <= y.bound);
+    CHECK(std::abs(y.value - twice) <= y.bound);
+  }
+  CHECK(apart > 0);
 }
 
 }  // namespace
