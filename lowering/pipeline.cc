@@ -15,6 +15,7 @@
 //            -> turned operands   that regions make with k down their rows, where tensor cores read along k
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> padded axes       of products whose rows or columns are none
+//            -> shared results    of products, by way of fragments
 //            -> part regions      over groups of columns
 //            -> equal parts       of axes that other regions access in parts
 //            -> split tiles       of which regions access equal parts together
@@ -89,6 +90,7 @@
 #include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
+#include "lowering/plan/shared_results.h"
 #include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/tile_ir/arg_reductions.h"
@@ -215,7 +217,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
     const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
     const ir::Kernel scanned = hoist_scans(ahead);
-    const ir::Kernel padded = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
+    const ir::Kernel grown = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
+    const ir::Kernel padded = shared_results(grown, target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));
