@@ -25,9 +25,6 @@ using ir::ExprRef;
 // Fewer rows are a vector's, whose product is bound by what it reads of the other operand.
 constexpr int64_t kFewestGrown = 3;
 
-// Bytes of k that every instruction of tensor cores takes.
-constexpr int64_t kDepthBytes = 32;
-
 bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;

@@ -17,9 +17,6 @@ namespace {
 using ir::AxisSpec;
 using ir::BufferRef;
 
-// Bytes of k that every instruction of tensor cores takes.
-constexpr int64_t kDepthBytes = 32;
-
 bool is_plain(const ir::TileRef& tile) {
   return !tile.within_first && !tile.pad && has_whole_axes(tile);
 }

@@ -21,15 +21,6 @@ bool is_copied_ahead(const ir::CopyStmt& copy) {
          copy.atomic == ir::AtomicOp::kNone;
 }
 
-// Whether it reads nothing that changes.
-bool is_fixed(const ir::ExprRef& value) {
-  bool fixed = true;
-  ir::visit(value, [&](const ir::ExprRef& node) {
-    fixed &= !ir::is_reduction(*node) && (node->kind != ir::ExprKind::kLoad || is_unwritten(*node->buffer));
-  });
-  return fixed;
-}
-
 ir::ExprRef inlined(const ir::ExprRef& value, const Names& names) {
   if (!value) return nullptr;
   return ir::rewrite(value, [&](const ir::ExprRef& node) {
@@ -74,7 +65,7 @@ class Splitter {
   // Whether it can stand in front of the branch: short, and of nothing that changes there.
   bool is_known(const ir::ExprRef& value) const {
     if (!value) return true;
-    bool known = is_fixed(value) && expansion_.size(value) <= kMostInlined;
+    bool known = is_unchanging(value) && expansion_.size(value) <= kMostInlined;
     ir::visit(value, [&](const ir::ExprRef& node) {
       known &= node->kind != ir::ExprKind::kVar || !opaque_.count(node->var.get());
     });

@@ -140,7 +140,7 @@ class Rewriter {
     if (at == 0) return false;
     const auto* first = std::get_if<ir::ForStmt>(&(*out)[at - 1].node);
     if (!first || !first->pipelined || !second.pipelined || !ir::same(first->stages, second.stages)) return false;
-    if (!is_known(first->end) || !is_known(second.begin) || !is_known(second.end)) return false;
+    if (!is_unchanging(first->end) || !is_unchanging(second.begin) || !is_unchanging(second.end)) return false;
     // Iteration t is the second loop's iteration t - before.
     ir::PolyContext polys;
     const ExprRef var = ir::make_var(first->var);
@@ -164,17 +164,9 @@ class Rewriter {
     return true;
   }
 
-  static bool is_known(const ExprRef& value) {
-    bool known = true;
-    ir::visit(value, [&](const ExprRef& node) {
-      known &= node->kind != ir::ExprKind::kLoad || is_unwritten(*node->buffer);
-      known &= !ir::is_reduction(*node);
-    });
-    return known;
-  }
   static bool is_name(const ir::Stmt& stmt) {
     const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
-    return let && is_known(let->value);
+    return let && is_unchanging(let->value);
   }
   bool at_least(const ExprRef& value, const ExprRef& least) const {
     return ranges_.of(value).lo >= ranges_.of(least).hi;

@@ -86,11 +86,7 @@ class Rewriter {
     if (src.buffer->scope != ir::Scope::kGlobal || !is_unwritten(*src.buffer) || !is_integer(*src.buffer)) return;
     bool plain = !src.within_first;
     for (const ir::AxisSpec& axis : src.axes) {
-      plain &= !axis.gather;
-      if (axis.start)
-        ir::visit(axis.start, [&](const ExprRef& node) {
-          plain &= !ir::is_reduction(*node) && (node->kind != ExprKind::kLoad || is_unwritten(*node->buffer));
-        });
+      plain &= !axis.gather && is_unchanging(axis.start);
     }
     if (!plain || kept_axes(src).size() != 1) return;
     auto element = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, tile.name, {}, {}});

@@ -96,14 +96,6 @@ class Rewriter {
     ranges_.set(loop.var, {begin.lo, std::max(ranges_.of(loop.end).hi, begin.lo + 1) - 1});
   }
 
-  static bool is_settled(const ExprRef& start) {
-    bool settled = true;
-    ir::visit(start, [&](const ExprRef& node) {
-      settled &= !ir::is_reduction(*node) && (node->kind != ExprKind::kLoad || is_unwritten(*node->buffer));
-    });
-    return settled;
-  }
-
   // Whether nothing but regions of this block, behind the copy, uses the tile.
   bool is_padded_by_reads(const ir::CopyStmt& copy, const ir::Block& body, size_t at) {
     const ir::BufferRef &tile = copy.dst.buffer, &tensor = copy.src.buffer;
@@ -115,7 +107,7 @@ class Rewriter {
       return false;
     // Where the copy begins is asked once more behind it.
     for (const AxisSpec& axis : copy.src.axes)
-      if (axis.gather || (axis.start && !is_settled(axis.start))) return false;
+      if (axis.gather || (axis.start && !is_unchanging(axis.start))) return false;
     int64_t regions = 0;
     bool fits = true;
     const ir::Block behind(body.begin() + static_cast<std::ptrdiff_t>(at) + 1, body.end());

@@ -153,6 +153,14 @@ bool is_unwritten(const ir::Buffer& buffer) {
   return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
 }
 
+bool is_unchanging(const ir::ExprRef& value) {
+  bool unchanging = true;
+  ir::visit(value, [&](const ir::ExprRef& node) {
+    unchanging &= !ir::is_reduction(*node) && (node->kind != ir::ExprKind::kLoad || is_unwritten(*node->buffer));
+  });
+  return unchanging;
+}
+
 void note_writes(const ir::Stmt& stmt, BufferSet* buffers) {
   ir::for_each_tile(stmt, [&](const ir::TileRef& tile, bool written) {
     if (written) buffers->insert(tile.buffer.get());

@@ -60,6 +60,9 @@ void replace_blocks(ir::Stmt* stmt, const Fn& fn) {
 
 // Whether the kernel only reads it.
 bool is_unwritten(const ir::Buffer& buffer);
+// Whether the value is the same wherever in its block it is evaluated: of names, and of tensors that the kernel only
+// reads.
+bool is_unchanging(const ir::ExprRef& value);
 // REQUIRES: constant extents.
 int64_t elements_of(const ir::Buffer& tile);
 

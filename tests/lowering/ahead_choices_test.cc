@@ -1,5 +1,7 @@
 // What pipelined loops copy ahead by numbers in tiles and with paddings (named_rows.h, padded_reads.h), and operands
-// that are computed along a k that grows (padded_axes.h), as printed.
+// that are computed along a k that grows (padded_axes.h), and what products have in registers, as printed.
+#include <fmt/format.h>
+
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -97,6 +99,19 @@ kernel k(Q: f16[M, 64], K: f16[M, 64], V: f16[M, 32], O: out f16[M, 32])
   CAPTURE(notes);
   CHECK(!has(notes, "gemm o: fma"));
   CHECK(has(notes, "gemm o: wgmma"));
+}
+
+TEST_CASE("products whose results are shared tiles take tensor cores, by way of fragments") {
+  auto notes = [](const std::string& product, int rows) {
+    return lowered({fmt::format("tile 1\nkernel k(X: f16[B, {0}, 64], Y: out f32[B, {0}, {0}])\ngrid b < B\n{{\n"
+                                "  shared x: f16[{0}, 64], z: f32[{0}, {0}] = 0\n  x = X[b, :, :]\n  {1}\n"
+                                "  parallel i < {0}, j < {0} {{ Y[b, i, j] = z[j, {0} - 1 - i] }}\n}}\n",
+                                rows, product)})
+        .notes;
+  };
+  CHECK(has(notes("z = x @ x^T", 32), "gemm z_sums: mma"));
+  CHECK(has(notes("z = x @ x^T", 27), "gemm z: fma"));
+  CHECK(has(notes("z += x @ x^T", 32), "gemm z: fma"));
 }
 
 }  // namespace

@@ -400,19 +400,6 @@ TEST_CASE("operands whose k is no multiple of the instruction's reach past the e
   CHECK(has(notes(":", "  parallel r < 64 { a[r, r % 24] = 0 }\n"), "gemm c: fma"));
 }
 
-TEST_CASE("products whose results are shared tiles take tensor cores, by way of fragments") {
-  auto notes = [](const std::string& product, int rows) {
-    return lowered({fmt::format("tile 1\nkernel k(X: f16[B, {0}, 64], Y: out f32[B, {0}, {0}])\ngrid b < B\n{{\n"
-                                "  shared x: f16[{0}, 64], z: f32[{0}, {0}] = 0\n  x = X[b, :, :]\n  {1}\n"
-                                "  parallel i < {0}, j < {0} {{ Y[b, i, j] = z[j, {0} - 1 - i] }}\n}}\n",
-                                rows, product)})
-        .notes;
-  };
-  CHECK(has(notes("z = x @ x^T", 32), "gemm z_sums: mma"));
-  CHECK(has(notes("z = x @ x^T", 27), "gemm z: fma"));
-  CHECK(has(notes("z += x @ x^T", 32), "gemm z: fma"));
-}
-
 TEST_CASE("a quotient of numbers that are not negative has no signs") {
   auto quotient = [](const std::string& index, const std::string& divisor) {
     return lowered(
