@@ -51,6 +51,7 @@
 //            -> narrow
 //            -> hoist invariants -> wide accesses -> early loads -> single bounds -> simplify
 //            -> divide by invariants   on the CPU
+//            -> loads ahead       of serial loops
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
@@ -68,6 +69,7 @@
 #include "lowering/passes/drop_unused.h"
 #include "lowering/passes/early_loads.h"
 #include "lowering/passes/hoist_invariants.h"
+#include "lowering/passes/loads_ahead.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
 #include "lowering/passes/pass_places.h"
@@ -300,6 +302,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     hoist_invariants(&lowering.loops);
     wide_accesses(&lowering.loops);
     early_loads(&lowering.loops);
+    if (target.kind == Target::Kind::kCuda) choose_loads_ahead(&lowering.loops);
     single_bounds(&lowering.loops);
     simplify(&lowering.loops);
   }
@@ -316,7 +319,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const ir::Kernel kernel = plain ? concrete : transposed_views(concrete, &facts);
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
-  // Behind the profile, for which a tile's place is a matter of its number.
+  // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program says.
+  if (!plain && target.kind == Target::Kind::kCuda) loads_ahead(&lowering.loops), simplify(&lowering.loops);
   if (!plain) pass_places(&lowering.loops, target);
   drop_unused(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())

@@ -207,13 +207,15 @@ class Emitter {
   void statement(const LoopStore& store, int depth) {
     const DType type = store.buffer->type.dtype;
     std::string value = expr(store.value, false);
-    const bool moves = store.value->kind == ir::ExprKind::kLoad && store.value->buffer->type.dtype == type;
-    if (is_narrow_float(type) && moves)
-      value = fmt::format("{}[{}]", name(store.value->buffer), expr(store.value->args[0], true));
-    else if (is_narrow_float(type))
+    if (const ir::Expr* moved = moved_element(store)) {
+      value = fmt::format("{}[{}]", name(moved->buffer), expr(moved->args[0], true));
+      if (moved != store.value.get())
+        value = fmt::format("{} ? {} : kachel_to_{}(0.0f)", expr(store.value->args[0], false), value, ir::name(type));
+    } else if (is_narrow_float(type)) {
       value = fmt::format("kachel_to_{}({})", ir::name(type), value);
-    else if (value_type(type) != std::string_view(memory_type(type)))
+    } else if (value_type(type) != std::string_view(memory_type(type))) {
       value = fmt::format("({}){}", memory_type(type), value);
+    }
     line(depth, "{}[{}] = {};", name(store.buffer), expr(store.index, true), value);
   }
   void statement(const LoopAtomic& atomic, int depth) {

@@ -1,6 +1,7 @@
 #include "lowering/loop_ir/loop_build.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kachel::lowering {
 
@@ -39,8 +40,20 @@ ir::BufferRef add_registers(LoopKernel* kernel, const char* name, ir::DType type
   kernel->buffers.push_back({registers, elements});
   return registers;
 }
+const ir::Expr* moved_element(const LoopStore& store) {
+  const ir::DType type = store.buffer->type.dtype;
+  const ir::Expr* value = store.value.get();
+  if (value->kind == ir::ExprKind::kApply && value->op == ir::Op::kSelect) {
+    const ExprRef& other = value->args[2];
+    if (other->kind != ir::ExprKind::kFloat || other->float_value != 0 || std::signbit(other->float_value))
+      return nullptr;
+    value = value->args[1].get();
+  }
+  const bool moves = value->kind == ir::ExprKind::kLoad && value->buffer->type.dtype == type;
+  return moves && ir::is_float(type) && ir::bits(type) < 32 ? value : nullptr;
+}
 LoopFor without_body(const LoopFor& loop) {
-  return {loop.var, loop.begin, loop.end, loop.unroll, loop.reassociate, {}, loop.apart, loop.disjoint};
+  return {loop.var, loop.begin, loop.end, loop.unroll, loop.reassociate, {}, loop.apart, loop.ahead, loop.disjoint};
 }
 int64_t unrolled_trips(const LoopFor& loop) {
   const bool counts = loop.unroll && ir::is_int(loop.begin, 0) && ir::is_const(loop.end);

@@ -19,6 +19,9 @@ LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate = 0);
 
 // An array of the thread, which the kernel gets.
 ir::BufferRef add_registers(LoopKernel* kernel, const char* name, ir::DType type, int64_t elements);
+// The load whose element, a narrow float, a store moves as it is, or 0 where the first operand of its value, a
+// selection, does not hold; null: it stores something else.
+const ir::Expr* moved_element(const LoopStore& store);
 // The same loop, with everything but its body.
 LoopFor without_body(const LoopFor& loop);
 // How often a loop runs that is to be unrolled and counts from 0 to a literal; 0: it is none.

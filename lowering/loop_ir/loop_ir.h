@@ -52,7 +52,8 @@ struct LoopFor {
   bool reassociate = false;
   LoopBlock body;
   int64_t apart = 0;
-  bool disjoint = false;  // what different iterations write lies in different places, none of which they read
+  int64_t ahead = 0;  // serial loops: what it reads of inputs is to be loaded so many iterations before (loads_ahead.h)
+  std::vector<ir::BufferRef> disjoint;  // of which no iteration touches an element that another one touches
 };
 // The iterations [0, extent) dealt out to the block's threads: thread t runs index = slot * threads + t for
 // slot = 0, 1, ... while index < extent. Barriers cannot stand inside. `unroll`: slot is needed as a constant.
@@ -281,6 +282,7 @@ struct LoopBuffer {
   int64_t byte_offset = 0;  // into the arena or the block's slice of the workspace
   bool spilled = false;     // a kShared buffer that plan_memory() moved to the workspace
   bool zeroed = false;      // a kRegister buffer that is 0 when the kernel begins
+  bool raw = false;         // a kRegister buffer of narrow floats, each in a register of its own, as it was loaded
   bool of_warps = false;    // a kShared buffer of which each warp has a part of its own, and touches no other
 };
 

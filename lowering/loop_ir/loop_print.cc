@@ -16,7 +16,7 @@ const char* name_of(LoopIntrinsic::Kind kind) {
       "copy_vector",     "copy_async",   "async_commit", "async_wait",    "load_matrix", "mma",          "convert_pair",
       "group_mma",       "group_fence",  "group_commit", "group_wait",    "proxy_fence", "bulk_copy",    "phase_expect",
       "phase_wait",      "phase_arrive", "phase_copied", "quad_exchange", "dot4",        "store_matrix", "bulk_store",
-      "bulk_store_wait", "in_order",     "load_shifted", "store_shifted", "unpack",      "packed",        "add_vector"};
+      "bulk_store_wait", "in_order",     "load_shifted", "store_shifted", "unpack",      "packed",       "add_vector"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -48,9 +48,10 @@ class Printer {
          ir::print(atomic.index), ir::print(atomic.value));
   }
   void statement(const LoopFor& loop, int depth) {
-    line("for {} in {} .. {}{}{}{} {{", loop.var->name, ir::print(loop.begin), ir::print(loop.end),
+    line("for {} in {} .. {}{}{}{}{} {{", loop.var->name, ir::print(loop.begin), ir::print(loop.end),
          loop.unroll ? " unroll" : "", loop.reassociate ? " reassociate" : "",
-         loop.apart ? fmt::format(" apart by {}", loop.apart) : "");
+         loop.apart ? fmt::format(" apart by {}", loop.apart) : "",
+         loop.ahead ? fmt::format(" loads {} ahead", loop.ahead) : "");
     block(loop.body, depth + 1);
     close(depth);
   }

@@ -149,7 +149,7 @@ class TileLowering::LayoutWalk {
     const Walk& walk = walks_[depth];
     const int64_t whole = whole_passes(walk);
     const LoopForm form{!options_.most_unrolled || iterations_within(depth) <= options_.most_unrolled,
-                        depth == apart_at_ ? apart_ : 0, false};
+                        depth == apart_at_ ? apart_ : 0};
     in_bounds_[walk.axis] = in_bounds_[walk.axis] || whole;
     const auto one = [&](ExprRef value) { step(depth, std::move(value)); };
     const std::string name = name_of(walk.axis) + "_r";

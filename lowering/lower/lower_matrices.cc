@@ -103,7 +103,7 @@ bool TileLowering::copy_matrices(const ir::CopyStmt& copy, const Slice& dst) {
                       {packed, first, kNeighbours, false}};
     emit({std::move(write)});
   };
-  unrolled("matrices", layout.registers() / kNeighbours, store_four, {.disjoint = true});
+  unrolled("matrices", layout.registers() / kNeighbours, store_four, {.disjoint = {storage(to)}});
   return true;
 }
 

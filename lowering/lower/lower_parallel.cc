@@ -69,12 +69,14 @@ bool reads_what_others_write(const ir::ForwardedRegion& region, const RegionInde
   return found;
 }
 
-bool reads_what_it_writes(const ir::ForwardedRegion& region) {
+// `in_memory(buffer)`: threads share it.
+template <class Fn>
+bool reads_what_it_writes(const ir::ForwardedRegion& region, const Fn& in_memory) {
   bool found = false;
   for (const ir::GuardedStore& guarded : region.stores)
     for (const ir::LetStmt& let : region.lets)
       ir::visit(let.value, [&](const ExprRef& node) {
-        found |= node->kind == ir::ExprKind::kLoad && node->buffer == guarded.store.buffer;
+        found |= node->kind == ir::ExprKind::kLoad && node->buffer == guarded.store.buffer && in_memory(node->buffer);
       });
   return found;
 }
@@ -154,8 +156,9 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   bool to_registers = false;
   for (const ir::GuardedStore& guarded : region.stores) to_registers |= in_registers(guarded.store.buffer);
   // Replicas compute what they keep in registers each for itself: all must have read before one of them writes.
+  const auto in_memory = [this](const ir::BufferRef& buffer) { return !in_registers(buffer); };
   const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() &&
-                          to_registers && reads_what_it_writes(region);
+                          to_registers && reads_what_it_writes(region, in_memory);
   const RegionIndexes indexes(region.iters, lets);
   const bool two_phases =
       (reads_what_others_write(region, indexes) || replicated) && !planted(Planted::kSnapshotBroken);

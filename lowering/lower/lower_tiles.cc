@@ -8,6 +8,7 @@
 #include "lowering/plan/shared_stages.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/branch_copies.h"
+#include "lowering/tile_ir/own_elements.h"
 
 namespace kachel::lowering {
 
@@ -277,6 +278,12 @@ void TileLowering::loop(const ir::ForStmt& stmt) {
   ++loop_depth_;
   if (const int64_t together = side_by_side(stmt); together > 1) loop_side_by_side(stmt, together, &loop);
   loop.body = nested([&] { block(stmt.body); });
+  for (const ir::Buffer* buffer : own_elements(stmt)) {
+    const ir::BufferRef& kept = storage_.at(buffer);
+    const auto names =
+        std::count_if(storage_.begin(), storage_.end(), [&](const auto& one) { return one.second == kept; });
+    if (kept->scope != ir::Scope::kRegister && names == 1) loop.disjoint.push_back(kept);
+  }
   --loop_depth_;
   emit({std::move(loop)});
 }

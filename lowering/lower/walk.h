@@ -35,7 +35,7 @@ struct WalkOptions {
 struct LoopForm {
   bool written_out = true;  // LoopFor::unroll, where it is not too long
   int64_t apart = 0;        // and its others
-  bool disjoint = false;
+  std::vector<ir::BufferRef> disjoint;
 };
 
 // What is done with `width` neighbours or more, a multiple, when all have been worked on, from the site of the first.

@@ -122,6 +122,7 @@ class Summary {
       inside.rounds /= static_cast<double>(std::max<int64_t>(loop.end->int_value - loop.begin->int_value, 1));
     else
       waits_ = false;
+    if (loop.ahead) inside.rounds /= static_cast<double>(loop.ahead);
     WorkNode node;
     node.kind = WorkNode::Kind::kLoop;
     node.var = loop.var;

@@ -6,6 +6,7 @@
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/input_loads.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
 
@@ -19,24 +20,9 @@ using Kind = LoopIntrinsic::Kind;
 
 constexpr int64_t kMostRegisters = 48, kMostIterations = 64;
 
-bool is_input(const ir::BufferRef& buffer) {
-  return buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn;
-}
 bool is_short(const LoopFor& loop) {
   return !loop.apart && unrolled_trips(loop) > 1 && unrolled_trips(loop) <= kMostIterations;
 }
-int64_t words_of(const ir::BufferRef& buffer, int64_t elements) {
-  return (elements * ir::bits(buffer->type.dtype) + 31) / 32;
-}
-
-// A load of an input, or one that its bounds guard.
-const ir::Expr* input_read(const ir::Expr& expr) {
-  if (expr.kind == ExprKind::kLoad)
-    return is_input(expr.buffer) && ir::bits(expr.buffer->type.dtype) >= 8 ? &expr : nullptr;
-  if (expr.kind != ExprKind::kApply || expr.op != Op::kSelect || !ir::is_const(expr.args[2])) return nullptr;
-  return expr.args[1]->kind == ExprKind::kLoad ? input_read(*expr.args[1]) : nullptr;
-}
-
 // Perfectly nested unrolled loops, and what the innermost one does.
 struct Nest {
   std::vector<const LoopFor*> loops;
@@ -55,13 +41,6 @@ struct Nest {
     }
   }
   const LoopBlock& body() const { return loops.back()->body; }
-};
-
-struct Item {
-  const ir::Expr* read;         // an expression of a name's; or
-  const LoopIntrinsic* vector;  // a copy to registers
-  ir::BufferRef early;
-  int64_t width = 1;
 };
 
 // What of a nest's body can be loaded first.
@@ -83,19 +62,18 @@ class Choice {
     for (const LoopStmt& stmt : nest.body()) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) note_reads(let->value);
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
-      if (!copy || copy->kind != Kind::kCopyVector || !is_input(copy->operands[1].buffer)) continue;
+      if (!copy || !copies_input(*copy)) continue;
       const LoopIntrinsic::Operand& to = copy->operands[0];
-      const bool alone = to.buffer->scope == ir::Scope::kRegister && ir::is_int(to.index, 0) &&
-                         writes_.at(to.buffer.get()) == 1 && own.at(to.buffer.get()) == uses.at(to.buffer.get());
+      const bool alone = writes_.at(to.buffer.get()) == 1 && own.at(to.buffer.get()) == uses.at(to.buffer.get());
       if (alone && is_known(copy->operands[1].index) && (!copy->guard || is_known(copy->guard)))
-        items.push_back({nullptr, copy, nullptr, to.elements});
+        items.push_back({nullptr, copy, to.elements});
     }
   }
 
-  std::vector<Item> items;
+  std::vector<InputLoad> items;
   int64_t words() const {
     int64_t words = 0;
-    for (const Item& item : items) words += item.vector ? words_of(item.vector->operands[0].buffer, item.width) : 1;
+    for (const InputLoad& item : items) words += item.words();
     return words;
   }
   // Of the innermost body, those that the items need.
@@ -107,7 +85,7 @@ class Choice {
         if (it != names_.end() && needed.insert(node->var.get()).second) self(self, it->second);
       });
     };
-    for (const Item& item : items) {
+    for (const InputLoad& item : items) {
       if (item.read)
         for (const ExprRef& arg : item.read->args) need(need, arg);
       if (!item.vector) continue;
@@ -140,7 +118,7 @@ class Choice {
       const bool known = std::all_of(expr->args.begin(), expr->args.end(), [&](const ExprRef& arg) {
         return arg.get() == load ? is_known(load->args[0]) : is_known(arg);
       });
-      if (known) items.push_back({expr.get(), nullptr, nullptr});
+      if (known) items.push_back({expr.get()});
       return;
     }
     for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) note_reads(expr->args[arg]);
@@ -195,17 +173,9 @@ class Parter {
       number = number ? plus(times(number, one->end->int_value), var) : var;
     }
     LoopBlock loads = choice.names();
-    for (Item& item : choice.items) {
-      const ir::DType type = item.vector ? item.vector->operands[0].buffer->type.dtype : item.read->type;
-      item.early = add_registers(&kernel_, "early", type, nest.iterations * item.width);
-      const ExprRef at = planted(Planted::kEarlyLoad) ? int32(0) : times(number, item.width);
-      if (item.read) {
-        loads.push_back({LoopStore{item.early, at, std::make_shared<ir::Expr>(*item.read)}});
-        continue;
-      }
-      LoopIntrinsic copy = *item.vector;
-      copy.operands[0] = {item.early, at, item.width, true};
-      loads.push_back({std::move(copy)});
+    for (InputLoad& item : choice.items) {
+      item.registers = add_registers(&kernel_, "early", item.type(), nest.iterations * item.width);
+      loads.push_back(load_early(item, planted(Planted::kEarlyLoad) ? int32(0) : number));
     }
     const LoopBlock rest = without_reads(nest.body(), choice.items, number);
     out->push_back(around(nest, 0, loads));
@@ -252,23 +222,26 @@ class Parter {
   }
 
   // The body, which finds in registers what has been loaded.
-  static LoopBlock without_reads(const LoopBlock& body, const std::vector<Item>& items, const ExprRef& number) {
+  static LoopBlock without_reads(const LoopBlock& body, const std::vector<InputLoad>& items, const ExprRef& number) {
     LoopBlock out;
     for (size_t i = 0; i < body.size(); ++i) {
       const auto* copy = std::get_if<LoopIntrinsic>(&body[i].node);
-      if (std::any_of(items.begin(), items.end(), [&](const Item& item) { return copy && item.vector == copy; }))
+      if (std::any_of(items.begin(), items.end(), [&](const InputLoad& item) { return copy && item.vector == copy; }))
         continue;
       LoopStmt stmt = body[i];
       if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = with_reads(let->value, items, number);
-      for_each_statement(stmt, [&](LoopStmt& inner) { with_vectors(&inner, items, number); });
+      for_each_statement(stmt, [&](LoopStmt& inner) {
+        for (const InputLoad& item : items)
+          if (item.vector) use_vector(item, number, &inner);
+      });
       out.push_back(std::move(stmt));
     }
     return out;
   }
   // Of a name's value, from its root down: what is found is not looked into.
-  static ExprRef with_reads(const ExprRef& expr, const std::vector<Item>& items, const ExprRef& number) {
-    for (const Item& item : items)
-      if (item.read == expr.get()) return ir::make_load(item.early, {number});
+  static ExprRef with_reads(const ExprRef& expr, const std::vector<InputLoad>& items, const ExprRef& number) {
+    for (const InputLoad& item : items)
+      if (item.read == expr.get()) return loaded(item, number);
     auto copy = std::make_shared<ir::Expr>(*expr);
     bool changed = false;
     for (ExprRef& arg : copy->args) {
@@ -277,25 +250,6 @@ class Parter {
       arg = std::move(replaced);
     }
     return changed ? copy : expr;
-  }
-  static void with_vectors(LoopStmt* stmt, const std::vector<Item>& items, const ExprRef& number) {
-    const auto of = [&](const ir::BufferRef& buffer) -> const Item* {
-      for (const Item& item : items)
-        if (item.vector && item.vector->operands[0].buffer == buffer) return &item;
-      return nullptr;
-    };
-    for_each_expr(*stmt, [&](ExprRef& expr) {
-      expr = ir::rewrite(expr, [&](const ExprRef& node) {
-        const Item* item = node->kind == ExprKind::kLoad ? of(node->buffer) : nullptr;
-        return item ? ir::make_load(item->early, {plus(times(number, item->width), node->args[0])}) : node;
-      });
-    });
-    auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt->node);
-    for (size_t i = 0; intrinsic && i < intrinsic->operands.size(); ++i) {
-      LoopIntrinsic::Operand& operand = intrinsic->operands[i];
-      const Item* item = of(operand.buffer);
-      if (item) operand.buffer = item->early, operand.index = plus(times(number, item->width), operand.index);
-    }
   }
 
   LoopKernel& kernel_;

@@ -98,14 +98,24 @@ class Synchroniser {
   }
 
   // The state at the head of a loop: with what its end may leave.
-  Accesses around(const LoopBlock& body, Accesses entry) {
+  Accesses around(const LoopBlock& body, Accesses entry, const std::set<const ir::Buffer*>& apart = {}) {
     while (!planted(Planted::kDroppedLoopBarrier)) {
-      Accesses wider = entry;
-      wider.add(block(body, entry, nullptr));
+      Accesses wider = entry, left = block(body, entry, nullptr);
+      for (auto* buffers : {&left.reads, &left.writes})
+        std::erase_if(*buffers, [&](const ir::Buffer* buffer) { return apart.count(buffer) != 0; });
+      wider.add(left);
       if (wider == entry) break;
       entry = std::move(wider);
     }
     return entry;
+  }
+
+  // Of what iterations touch apart from each other, the end of one leaves nothing to the next.
+  Accesses around(const LoopFor& loop, Accesses entry) {
+    std::set<const ir::Buffer*> apart;
+    for (const ir::BufferRef& buffer : loop.disjoint)
+      if (!neighbours_.count(buffer.get())) apart.insert(buffer.get());
+    return around(loop.body, std::move(entry), apart);
   }
 
   // A block that leaves nothing under way that was issued in it.
@@ -176,7 +186,7 @@ class Synchroniser {
 
   Accesses loop(const LoopFor& loop, Accesses entry, LoopBlock* out) {
     entry = before_loop(loop.body, std::move(entry), out);
-    if (!loop.disjoint) entry = around(loop.body, std::move(entry));
+    entry = around(loop, std::move(entry));
     LoopFor copy = without_body(loop);
     Accesses exit = nested(loop.body, entry, out ? &copy.body : nullptr);
     if (out) out->push_back({std::move(copy)});

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lowering/plan/block_threads.h"
+#include "lowering/plan/carried_state.h"
 #include "lowering/plan/copied_widths.h"
 #include "lowering/plan/free_layouts.h"
 #include "lowering/plan/gemm_layouts.h"
@@ -300,6 +301,7 @@ class Inference {
     const Stored stored_as = stored_by_copies(kernel_);
     if (const auto axis = scanned_axis(*fragment, spaces_))
       return scanned_layout(*fragment, *axis, spaces_, by, threads_);
+    if (auto state = state_layout(kernel_, *fragment, spaces_, threads_)) return *state;
     const int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
     if (const auto axis = turned_axis(*fragment, spaces_))
       if (auto turned = turned_layout(*fragment, *axis, vector, threads_)) return *turned;

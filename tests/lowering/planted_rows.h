@@ -153,6 +153,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
     {Planted::kWideStore, "neighbours written together change places", OnCpu::kNotThere},
     {Planted::kEarlyLoad, "the first iteration's loads for all", OnCpu::kNotThere},
+    {Planted::kOthersElements, "iterations take other ones' elements for theirs", OnCpu::kNotThere},
+    {Planted::kAheadLoad, "what is loaded ahead is loaded at once", OnCpu::kNotThere},
     {Planted::kNumberItself, "what an index is made of for it", OnCpu::kNotThere},
     {Planted::kLoopsExchanged, "joined loops exchange their work", OnCpu::kNotThere},
 };

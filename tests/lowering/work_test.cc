@@ -172,7 +172,7 @@ TEST_CASE("a reduction of rows: every element once, one store a row, functions c
     CHECK(at.all.read_bytes == std::vector<double>{elements * 4, 0});
     CHECK(at.all.written_bytes == std::vector<double>{0, static_cast<double>(rows) * 4});
     CHECK(at.all.fills == 0);
-    CHECK(at.all.rounds >= 4);
+    CHECK(at.all.rounds >= 1);
     CHECK(at.all.scalar_operations >= 1.25 * elements / 32);  // an addition each, a load for four
     const double longer = work_at(lowered, {64, 2048}, {64 / rows}, 1).all.scalar_operations;
     const double longest = work_at(lowered, {64, 3072}, {64 / rows}, 1).all.scalar_operations;

@@ -32,8 +32,8 @@ bool is_signed_narrow(DType type) {
 }  // namespace
 
 void Memory::declare_registers(const LoopBuffer& buffer) {
-  Buffer made{Space::kRegister, buffer.buffer->type.dtype, {}, {}};
-  const int64_t each = packed(made.type);
+  Buffer made{Space::kRegister, buffer.buffer->type.dtype, {}, {}, buffer.raw};
+  const int64_t each = buffer.raw ? 1 : packed(made.type);
   for (int64_t i = 0; i < (buffer.elements + each - 1) / each; ++i) {
     made.registers.push_back(code_.variable(class_of(made.type)));
     if (buffer.zeroed)
@@ -80,7 +80,8 @@ Value Memory::load_bits(const Place& place) {
   const DType type = place.type;
   const int bits = std::max(ir::bits(type), 8);
   if (place.in_registers())
-    return bits >= 32 ? place.buffer->registers[place.element] : part_of_word(place, is_signed_narrow(type));
+    return bits >= 32 || place.buffer->raw ? place.buffer->registers[place.element]
+                                           : part_of_word(place, is_signed_narrow(type));
   const Value made = code_.loaded(class_of(type));
   const char* kind = bits == 64               ? "b64"
                      : bits == 32             ? "b32"
@@ -96,7 +97,7 @@ void Memory::store_bits(const Place& place, const Value& value) {
   if (!place.in_registers())
     return code_.say(fmt::format("st.{}.b{} {}, {};", space_name(place.buffer->space), bits, place.text(), value.text),
                      true);
-  if (bits < 32) return fill_word(place, value);
+  if (bits < 32 && !place.buffer->raw) return fill_word(place, value);
   code_.assign(place.buffer->registers[place.element], value, false);
 }
 
@@ -114,7 +115,7 @@ Value Memory::widened(const Value& bits, const std::function<Value(const Value&)
 
 Value Memory::load(const Place& place) {
   const DType type = place.type;
-  const bool in_word = place.in_registers() && ir::bits(type) == 16;
+  const bool in_word = place.in_registers() && !place.buffer->raw && ir::bits(type) == 16;
   switch (type) {
     case DType::BF16:
       if (in_word) {
@@ -150,6 +151,8 @@ void Memory::store(const Place& place, const Value& value, bool only_use) {
       const Value half = code_.pure(Class::kB16, type == DType::F16 ? "cvt.rn.f16.f32" : "cvt.rn.bf16.f32", {value});
       if (!place.in_registers()) {
         store_bits(place, half);
+      } else if (place.buffer->raw) {
+        store_bits(place, code_.pure(Class::kB32, "cvt.u32.u16", {half}));
       } else {
         const Value& word = place.buffer->registers[place.element / 2];
         const auto [low, high] = halves(word.text);

@@ -16,6 +16,7 @@ struct Buffer {
   ir::DType type = ir::DType::F32;
   Value base;                    // of memory: the address of the first element; shared memory's has 32 bits
   std::vector<Value> registers;  // of kRegister
+  bool raw = false;              // one to an element, whose bits are the lowest
 };
 
 // Where an access goes: base + offset bytes; or, in registers, the element. `type`: what is accessed, the buffer's

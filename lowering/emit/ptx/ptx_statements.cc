@@ -82,11 +82,14 @@ bool Statements::ends_here(const ir::ExprRef& value, const Value& made) {
 }
 
 void Statements::statement(const LoopStore& store) {
-  const DType type = store.buffer->type.dtype;
-  const bool moves = store.value->kind == ExprKind::kLoad && store.value->buffer->type.dtype == type &&
-                     ir::is_float(type) && type != DType::F32;
-  if (moves) {
-    const Value bits = memory_.load_bits(expressions_.place(store.value->buffer, store.value->args[0]));
+  if (const ir::Expr* moved = moved_element(store)) {
+    const Value there = condition(moved == store.value.get() ? nullptr : store.value->args[0]);
+    Value bits = Code::integer(0, 32);
+    if (!there.is(0)) {
+      const Code::Guard guard(&code_, there);
+      bits = memory_.load_bits(expressions_.place(moved->buffer, moved->args[0]));
+    }
+    if (!there.is(1)) bits = code_.select(there, bits, Code::integer(0, 32));
     return memory_.store_bits(expressions_.place(store.buffer, store.index), bits);
   }
   // The place first: what computes the value is then the last instruction.

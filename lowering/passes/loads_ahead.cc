@@ -1,0 +1,210 @@
+#include "lowering/passes/loads_ahead.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ir/visit.h"
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/loop_loads.h"
+#include "lowering/passes/simplify.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::DType;
+using ir::ExprRef;
+using ir::Op;
+
+// Iterations: a load of global memory takes some 600 clocks, a short iteration 40.
+constexpr int64_t kFarthest = 16;
+// Words of a ring; of a thread, what the loop computes with has to fit beside it.
+constexpr int64_t kMostRegisters = 32, kRegisterFile = 65536, kMostOfThread = 255, kOthers = 48;
+// Nodes of expressions in all copies of a body.
+constexpr int64_t kMostNodes = 6000;
+
+// One loop as loops of `turns` iterations. REQUIRES: there are some.
+class Rounds {
+ public:
+  Rounds(LoopKernel* kernel, const LoopFor& loop, const LoopLoads& body, ExprRef begin, ExprRef end, int64_t turns)
+      : kernel_(*kernel), loop_(loop), body_(body), begin_(std::move(begin)), end_(std::move(end)), turns_(turns) {}
+
+  LoopBlock loops() {
+    LoopBlock out;
+    const ExprRef many = apply(Op::kSub, end_, begin_);
+    const ExprRef last = named("last", apply(Op::kSub, many, number(1)), &out);
+    out.push_back(each(turns_, [&](const ExprRef& turn, const ExprRef& place, LoopBlock* to) {
+      loads(plus(begin_, apply(Op::kMin, turn, last)), place, to);
+    }));
+    const ExprRef rounds = named("rounds", apply(Op::kDiv, many, number(turns_)), &out);
+    const ExprRef near = named("near", apply(Op::kSub, end_, number(turns_ + 1)), &out);
+    LoopFor round = without_body(loop_);
+    round.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "round", {end_->type, nullptr}, {}});
+    round.begin = number(0), round.end = rounds;
+    kernel_.ranges.set(round.var, {0, std::max<int64_t>(kernel_.ranges.of(rounds).hi, 1) - 1});
+    kernel_.ranges.set_limit(round.var, rounds);
+    const ExprRef first = plus(begin_, times(ir::make_var(round.var), turns_));
+    round.body.push_back(each(turns_, [&](const ExprRef& turn, const ExprRef& place, LoopBlock* to) {
+      const ExprRef at = named("at", plus(first, turn), to);
+      iteration(at, place, to);
+      loads(planted(Planted::kAheadLoad) ? at : plus(apply(Op::kMin, at, near), number(turns_)), place, to);
+    }));
+    out.push_back({std::move(round)});
+    left_over(rounds, &out);
+    return out;
+  }
+
+ private:
+  ExprRef number(int64_t value) const { return ir::make_int(value, end_->type); }
+
+  void left_over(const ExprRef& rounds, LoopBlock* out) {
+    const bool counted = ir::is_const(begin_) && ir::is_const(end_);
+    const int64_t most = counted ? (end_->int_value - begin_->int_value) % turns_ : turns_ - 1;
+    if (most == 0) return;
+    const ExprRef begun = named("begun", plus(begin_, times(rounds, turns_)), out);
+    const ExprRef left = named("left", apply(Op::kSub, end_, begun), out);
+    out->push_back(each(most, [&](const ExprRef& turn, const ExprRef& place, LoopBlock* to) {
+      if (counted) return iteration(plus(begun, turn), place, to);
+      LoopIf some{apply(Op::kLt, turn, left), {}, {}};
+      iteration(plus(begun, turn), place, &some.then_body);
+      to->push_back({std::move(some)});
+    }));
+  }
+
+  // fn(turn, its place in the ring, body), written out.
+  template <class Fn>
+  LoopStmt each(int64_t count, const Fn& fn) {
+    LoopFor turn = without_body(loop_);
+    turn.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "turn", {end_->type, nullptr}, {}});
+    turn.begin = number(0), turn.end = number(count), turn.unroll = true;
+    kernel_.ranges.set(turn.var, {0, count - 1});
+    const ExprRef var = ir::make_var(turn.var);
+    fn(var, ir::make_cast({DType::I32, nullptr}, var), &turn.body);
+    return {std::move(turn)};
+  }
+  void iteration(const ExprRef& at, const ExprRef& place, LoopBlock* to) {
+    to->push_back({LoopLet{loop_.var, at}});
+    const LoopBlock rest = body_.rest_of(loop_.body, place);
+    to->insert(to->end(), rest.begin(), rest.end());
+  }
+  void loads(const ExprRef& at, const ExprRef& place, LoopBlock* to) {
+    const auto ahead = std::make_shared<ir::Var>(*loop_.var);
+    kernel_.ranges.set(ahead, kernel_.ranges.of(ir::make_var(loop_.var)));
+    kernel_.ranges.set_limit(ahead, loop_.end);
+    to->push_back({LoopLet{ahead, at}});
+    std::unordered_map<const ir::Var*, ExprRef> names{{loop_.var.get(), ir::make_var(ahead)}};
+    LoopBlock loads = body_.loads_of(loop_.body, place);
+    for (LoopStmt& stmt : loads) {  // beside the body's own
+      auto* let = std::get_if<LoopLet>(&stmt.node);
+      if (!let) continue;
+      const auto name = std::make_shared<ir::Var>(*let->var);
+      if (!ir::is_float(let->value->type)) kernel_.ranges.set(name, kernel_.ranges.of(ir::make_var(let->var)));
+      names[let->var.get()] = ir::make_var(name);
+      let->var = name;
+    }
+    loads = substituted(loads, std::move(names));
+    to->insert(to->end(), loads.begin(), loads.end());
+  }
+
+  LoopKernel& kernel_;
+  const LoopFor& loop_;
+  const LoopLoads& body_;
+  const ExprRef begin_, end_;
+  const int64_t turns_;
+};
+
+class Former {
+ public:
+  explicit Former(LoopKernel* kernel) : kernel_(*kernel) {
+    for_each_statement(kernel->body, [&](const LoopStmt& stmt) {
+      for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++uses_[buffer.get()]; });
+    });
+    for (const LoopBuffer& buffer : kernel->buffers)
+      if (buffer.buffer->scope == ir::Scope::kRegister)
+        registers_ += (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
+  }
+
+  void choose(LoopBlock* body) {
+    each_serial(body, [this](LoopFor* loop) {
+      const LoopLoads found(*loop, kernel_, uses_);
+      if (found.all.empty()) return false;
+      int64_t ahead = std::min({kFarthest, room() / found.words(), kMostNodes / found.nodes});
+      if (ir::is_const(loop->begin) && ir::is_const(loop->end))
+        ahead = std::min(ahead, loop->end->int_value - loop->begin->int_value);
+      if (ahead < 2) return false;
+      loop->ahead = ahead;
+      registers_ += ahead * found.words();
+      return true;
+    });
+  }
+  void form(LoopBlock* body) {
+    LoopBlock out;
+    for (LoopStmt& stmt : *body) {
+      for_each_block(&stmt, [this](LoopBlock* inner) { form(inner); });
+      const auto* loop = std::get_if<LoopFor>(&stmt.node);
+      if (loop && loop->ahead)
+        form(*loop, &out);
+      else
+        out.push_back(std::move(stmt));
+    }
+    *body = std::move(out);
+  }
+
+ private:
+  int64_t room() const {
+    const int64_t threads = kernel_.teams * kernel_.threads + kernel_.producer_threads;
+    const int64_t of_thread = kernel_.registers ? kernel_.registers : std::min(kRegisterFile / threads, kMostOfThread);
+    return std::min(of_thread - registers_ - kOthers, kMostRegisters);
+  }
+
+  // Those of the whole block, but for what threads do by themselves, inner ones first, of which none may have been
+  // chosen: what is around it has time. Whether one was.
+  template <class Fn>
+  bool each_serial(LoopBlock* body, const Fn& choose) {
+    bool chosen = false;
+    for (LoopStmt& stmt : *body) {
+      if (std::holds_alternative<LoopThreads>(stmt.node)) continue;
+      bool inside = false;
+      for_each_block(&stmt, [&](LoopBlock* inner) { inside |= each_serial(inner, choose); });
+      auto* loop = std::get_if<LoopFor>(&stmt.node);
+      chosen |= inside || (loop && !loop->unroll && !loop->apart && choose(loop));
+    }
+    return chosen;
+  }
+
+  void form(LoopFor loop, LoopBlock* out) {
+    const int64_t turns = std::exchange(loop.ahead, 0);
+    LoopLoads body(loop, kernel_, uses_);
+    for (AheadLoad& ahead : body.all) {
+      const DType in_memory = ahead.load.read ? input_read(*ahead.load.read)->buffer->type.dtype : DType::F32;
+      const DType type = is_raw(in_memory) ? in_memory : ahead.load.type();
+      ahead.load.registers = add_registers(&kernel_, "ahead", type, turns * ahead.runs * ahead.load.width);
+      kernel_.buffers.back().raw = is_raw(in_memory);
+    }
+    const ExprRef begin = kept("begin", loop.begin, out), end = kept("end", loop.end, out);
+    out->push_back({LoopIf{apply(Op::kLt, begin, end), Rounds(&kernel_, loop, body, begin, end, turns).loops(), {}}});
+  }
+
+  // A bound, which what the loop does is not to change.
+  ExprRef kept(const char* name, const ExprRef& bound, LoopBlock* out) {
+    if (ir::is_const(bound)) return bound;
+    const ExprRef var = named(name, bound, out);
+    kernel_.ranges.set(var->var, kernel_.ranges.of(bound));
+    return var;
+  }
+
+  LoopKernel& kernel_;
+  BufferCounts uses_;
+  int64_t registers_ = 0;  // of a thread
+};
+
+}  // namespace
+
+void choose_loads_ahead(LoopKernel* kernel) {
+  Former(kernel).choose(&kernel->body);
+}
+void loads_ahead(LoopKernel* kernel) {
+  Former(kernel).form(&kernel->body);
+}
+
+}  // namespace kachel::lowering

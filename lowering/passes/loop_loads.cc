@@ -1,0 +1,199 @@
+#include "lowering/passes/loop_loads.h"
+
+#include <algorithm>
+
+#include "ir/visit.h"
+#include "lowering/loop_ir/loop_build.h"
+
+namespace kachel::lowering {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using Kind = LoopIntrinsic::Kind;
+
+namespace {
+
+int64_t rounds_of(const LoopThreads& threads, const LoopKernel& kernel) {
+  return (threads.extent + kernel.threads - 1) / kernel.threads;
+}
+
+}  // namespace
+
+bool is_raw(DType type) {
+  return ir::is_float(type) && ir::bits(type) < 32;
+}
+
+ExprRef AheadLoad::number(const ExprRef& turn) const {
+  return plus(times(turn, runs), run);
+}
+bool AheadLoad::is(const ExprRef& expr, const LoopBlock& of) const {
+  if (!load.read || block != &of || load.read->kind != expr->kind) return false;
+  return load.read == expr.get() || ir::same(std::make_shared<ir::Expr>(*load.read), expr);
+}
+
+// The statement with fn(block) in the place of each of its blocks. Thread loops whose slots name registers are
+// written out.
+template <class Fn>
+LoopStmt LoopLoads::mapped(const LoopStmt& stmt, const Fn& fn) const {
+  LoopStmt copy = stmt;
+  if (auto* loop = std::get_if<LoopFor>(&copy.node)) loop->body = fn(std::get<LoopFor>(stmt.node).body);
+  if (auto* threads = std::get_if<LoopThreads>(&copy.node)) {
+    threads->body = fn(std::get<LoopThreads>(stmt.node).body);
+    threads->unroll |= holds_.count(&std::get<LoopThreads>(stmt.node).body) != 0;
+  }
+  if (auto* branch = std::get_if<LoopIf>(&copy.node)) {
+    branch->then_body = fn(std::get<LoopIf>(stmt.node).then_body);
+    branch->else_body = fn(std::get<LoopIf>(stmt.node).else_body);
+  }
+  return copy;
+}
+
+LoopLoads::LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const BufferCounts& uses)
+    : kernel_(kernel), uses_(uses) {
+  for_each_statement(loop.body, [this](const LoopStmt& stmt) { look_at(stmt); });
+  if (plain_) block(loop.body, int32(0), 1);
+}
+
+int64_t LoopLoads::words() const {
+  int64_t words = 0;
+  for (const AheadLoad& ahead : all) words += ahead.runs * ahead.load.words();
+  return words;
+}
+
+LoopBlock LoopLoads::loads_of(const LoopBlock& body, const ExprRef& turn) const {
+  LoopBlock out;
+  bool any = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    if (const auto* let = std::get_if<LoopLet>(&body[i].node); let && is_known(let->value)) out.push_back(body[i]);
+    for (const AheadLoad& ahead : all) {
+      if (ahead.block != &body || ahead.at != i) continue;
+      out.push_back(load_early(ahead.load, ahead.number(turn)));
+      any = true;
+    }
+    LoopStmt nested = mapped(body[i], [&](const LoopBlock& inner) { return loads_of(inner, turn); });
+    bool holds = false;
+    for_each_block(&nested, [&](const LoopBlock* inner) { holds |= !inner->empty(); });
+    if (holds) out.push_back(std::move(nested)), any = true;
+  }
+  return any ? out : LoopBlock{};
+}
+
+LoopBlock LoopLoads::rest_of(const LoopBlock& body, const ExprRef& turn) const {
+  LoopBlock out;
+  for (const LoopStmt& stmt : body) {
+    const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
+    if (std::any_of(all.begin(), all.end(), [&](const AheadLoad& a) { return copy && a.load.vector == copy; }))
+      continue;
+    LoopStmt rest = mapped(stmt, [&](const LoopBlock& inner) { return rest_of(inner, turn); });
+    for_each_expr(rest, [&](ExprRef& expr) { expr = with_loads(expr, body, turn); });
+    for (const AheadLoad& ahead : all)
+      if (ahead.load.vector) use_vector(ahead.load, ahead.number(turn), &rest);
+    out.push_back(std::move(rest));
+  }
+  return out;
+}
+
+void LoopLoads::look_at(const LoopStmt& stmt) {
+  if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_[let->var.get()] = let->value;
+  if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) changing_.insert(shuffle->var.get());
+  const auto* loop = std::get_if<LoopFor>(&stmt.node);
+  if (loop && !unrolled_trips(*loop)) changing_.insert(loop->var.get());
+  const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+  plain_ &= !std::holds_alternative<LoopPipeline>(stmt.node);
+  plain_ &= !intrinsic || intrinsic->kind == Kind::kCopyVector || intrinsic->kind == Kind::kAddVector ||
+            intrinsic->kind == Kind::kConvertPair || intrinsic->kind == Kind::kUnpack ||
+            intrinsic->kind == Kind::kPackedMath || intrinsic->kind == Kind::kDot4;
+  for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { writes_[buffer.get()] += write; });
+}
+
+void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
+  const size_t before = all.size();
+  for (size_t i = 0; i < body.size(); ++i) {
+    for_each_expr(body[i], [&](const ExprRef& expr) {
+      ir::visit(expr, [&](const ExprRef&) { nodes += runs; });
+      reads(expr, {{}, &body, i, run, runs});
+    });
+    if (const auto* copy = std::get_if<LoopIntrinsic>(&body[i].node)) vector(*copy, {{}, &body, i, run, runs});
+    if (const auto* threads = std::get_if<LoopThreads>(&body[i].node)) {
+      const int64_t rounds = rounds_of(*threads, kernel_);
+      block(threads->body, plus(times(run, rounds), ir::make_var(threads->slot)), runs * rounds);
+    } else if (const auto* loop = std::get_if<LoopFor>(&body[i].node); loop && unrolled_trips(*loop)) {
+      const int64_t trips = unrolled_trips(*loop);
+      const ExprRef number = ir::make_cast({DType::I32, nullptr}, ir::make_var(loop->var));
+      block(loop->body, plus(times(run, trips), number), runs * trips);
+    } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node); branch && is_known(branch->condition)) {
+      block(branch->then_body, run, runs);
+      block(branch->else_body, run, runs);
+    } else {
+      LoopStmt other = body[i];
+      for_each_block(&other, [&](const LoopBlock* inner) { count(*inner, runs); });
+    }
+  }
+  if (all.size() > before) holds_.insert(&body);
+}
+
+void LoopLoads::count(const LoopBlock& body, int64_t runs) {
+  for_each_statement(body, [&](const LoopStmt& stmt) {
+    for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, [&](const ExprRef&) { nodes += runs; }); });
+  });
+}
+
+// Operands that are evaluated only where they are needed stay where they are.
+void LoopLoads::reads(const ExprRef& expr, AheadLoad ahead) {
+  const ir::Expr* load = input_read(*expr);
+  if (!load) {
+    for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) reads(expr->args[arg], ahead);
+    return;
+  }
+  const DType type = load->buffer->type.dtype;
+  if (type == DType::Bool || (is_raw(type) && load != expr.get() && !ir::is_zero_constant(expr->args[2]))) return;
+  const bool known = std::all_of(expr->args.begin(), expr->args.end(),
+                                 [&](const ExprRef& arg) { return is_known(arg.get() == load ? load->args[0] : arg); });
+  if (!known || std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); }))
+    return;
+  ahead.load.read = expr.get();
+  all.push_back(std::move(ahead));
+}
+
+void LoopLoads::vector(const LoopIntrinsic& copy, AheadLoad ahead) {
+  if (!copies_input(copy)) return;
+  const ir::Buffer* to = copy.operands[0].buffer.get();
+  BufferCounts own;
+  for_each_statement(*ahead.block, [&](const LoopStmt& stmt) {
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++own[buffer.get()]; });
+  });
+  if (writes_.at(to) != 1 || own.at(to) != uses_.at(to) || !is_known(copy.operands[1].index) ||
+      (copy.guard && !is_known(copy.guard)))
+    return;
+  ahead.load.vector = &copy;
+  ahead.load.width = copy.operands[0].elements;
+  all.push_back(std::move(ahead));
+}
+
+bool LoopLoads::is_known(const ExprRef& expr) const {
+  bool known = true;
+  ir::visit(expr, [&](const ExprRef& node) {
+    if (node->kind == ExprKind::kLoad)
+      known &= node->buffer->scope != ir::Scope::kGlobal && !writes_.at(node->buffer.get());
+    if (node->kind != ExprKind::kVar || !known) return;
+    const auto let = names_.find(node->var.get());
+    known &= !changing_.count(node->var.get()) && (let == names_.end() || is_known(let->second));
+  });
+  return known;
+}
+
+ExprRef LoopLoads::with_loads(const ExprRef& expr, const LoopBlock& body, const ExprRef& turn) const {
+  for (const AheadLoad& ahead : all)
+    if (ahead.is(expr, body)) return loaded(ahead.load, ahead.number(turn));
+  auto copy = std::make_shared<ir::Expr>(*expr);
+  bool changed = false;
+  for (ExprRef& arg : copy->args) {
+    ExprRef replaced = with_loads(arg, body, turn);
+    changed |= replaced != arg;
+    arg = std::move(replaced);
+  }
+  return changed ? copy : expr;
+}
+
+}  // namespace kachel::lowering

@@ -1,0 +1,67 @@
+// What a serial loop can load ahead (loads_ahead.h).
+#pragma once
+#include <map>
+#include <set>
+#include <vector>
+
+#include "lowering/passes/input_loads.h"
+
+namespace kachel::lowering {
+
+using BufferCounts = std::map<const ir::Buffer*, int>;
+
+// Whether registers are to hold its elements as they are in memory: to convert one is to wait for it.
+bool is_raw(ir::DType type);
+
+// A load, which a block of the body makes `runs` times an iteration; `run` is the number of one.
+struct AheadLoad {
+  InputLoad load;
+  const LoopBlock* block = nullptr;
+  size_t at = 0;  // the statement
+  ir::ExprRef run;
+  int64_t runs = 1;
+
+  // Of an iteration that is the `turn`th of those whose loads are under way.
+  ir::ExprRef number(const ir::ExprRef& turn) const;
+  // Whether it loads this, of the same block.
+  bool is(const ir::ExprRef& expr, const LoopBlock& of) const;
+};
+
+// What stands in blocks that run equally often in each iteration, under conditions and at places that are known without
+// loads.
+class LoopLoads {
+ public:
+  // `uses`: accesses in all of the kernel. All outlive this.
+  LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const BufferCounts& uses);
+
+  std::vector<AheadLoad> all;
+  int64_t nodes = 0;      // of expressions, that an iteration evaluates
+  int64_t words() const;  // of registers, an iteration
+
+  // Of a block of the loop's, nothing but the loads. REQUIRES: they have registers.
+  LoopBlock loads_of(const LoopBlock& body, const ir::ExprRef& turn) const;
+  // The block, which finds in registers what has been loaded.
+  LoopBlock rest_of(const LoopBlock& body, const ir::ExprRef& turn) const;
+
+ private:
+  void look_at(const LoopStmt& stmt);
+  void block(const LoopBlock& body, const ir::ExprRef& run, int64_t runs);
+  void count(const LoopBlock& body, int64_t runs);
+  void reads(const ir::ExprRef& expr, AheadLoad ahead);
+  void vector(const LoopIntrinsic& copy, AheadLoad ahead);
+  // Whether it can be told from the loop's counter and what no iteration changes, without waiting for memory.
+  bool is_known(const ir::ExprRef& expr) const;
+  ir::ExprRef with_loads(const ir::ExprRef& expr, const LoopBlock& body, const ir::ExprRef& turn) const;
+  template <class Fn>
+  LoopStmt mapped(const LoopStmt& stmt, const Fn& fn) const;
+
+  const LoopKernel& kernel_;
+  const BufferCounts& uses_;
+  std::map<const ir::Var*, ir::ExprRef> names_;
+  std::set<const ir::Var*> changing_;  // that no name stands for
+  std::set<const LoopBlock*> holds_;   // loads
+  BufferCounts writes_;                // of all that is accessed
+  bool plain_ = true;
+};
+
+}  // namespace kachel::lowering
