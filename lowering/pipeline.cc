@@ -14,8 +14,7 @@
 //            -> parted operands   of which products read columns
 //            -> turned operands   that regions make with k down their rows, where tensor cores read along k
 //            -> padded depth      of products whose k is no multiple of the instruction's
-//            -> padded axes       of products whose rows or columns are none
-//            -> shared results    of products, by way of fragments
+//            -> shared results    of products, by way of fragments; padded axes, of those whose rows or columns are none
 //            -> part regions      over groups of columns
 //            -> equal parts       of axes that other regions access in parts
 //            -> split tiles       of which regions access equal parts together
@@ -88,7 +87,6 @@
 #include "lowering/plan/narrow_tiles.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
-#include "lowering/plan/padded_axes.h"
 #include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
@@ -219,8 +217,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
     const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
     const ir::Kernel scanned = hoist_scans(ahead);
-    const ir::Kernel grown = padded_axes(padded_depth(turned_operands(parted_operands(scanned))), target);
-    const ir::Kernel padded = shared_results(grown, target);
+    const ir::Kernel padded = shared_results(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));

@@ -25,19 +25,10 @@ using ir::ExprRef;
 // Fewer rows are a vector's, whose product is bound by what it reads of the other operand.
 constexpr int64_t kFewestGrown = 3;
 
-bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
-  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
-  if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;
-  const char* reason = "";
-  const MmaShape* mma =
-      find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
-  return mma && (mma->load_transposed || (!gemm.transpose_a && gemm.transpose_b));
-}
-
 class Padder {
  public:
-  Padder(const ir::Kernel& kernel, const Target& target)
-      : kernel_(kernel), classes_(kernel, AxisClasses::Depth::kJoined) {
+  Padder(const ir::Kernel& kernel, const Target& target, const BufferSet& results)
+      : kernel_(kernel), results_(results), classes_(kernel, AxisClasses::Depth::kJoined, results) {
     ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) gemms_.push_back(gemm);
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) copies_.push_back(copy);
@@ -193,6 +184,11 @@ class Padder {
         out.push_back({stmt.loc, cleared_copy(*copy)});
         continue;
       }
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+          copy && results_.count(copy->src.buffer.get()) && is_grown(*copy->src.buffer)) {
+        out.push_back({stmt.loc, bounded_copy(*copy)});
+        continue;
+      }
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
         const ir::CopyStmt before = *copy;
         each_pair(before, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef&, size_t other) {
@@ -207,21 +203,49 @@ class Padder {
     }
     return out;
   }
-  // Of one tile to another, both whole.
-  ir::ParallelStmt cleared_copy(const ir::CopyStmt& copy) {
+  bool is_grown(const ir::Buffer& tile) {
+    for (size_t axis = 0; axis < tile.shape.size(); ++axis)
+      if (grown(&tile, axis)) return true;
+    return false;
+  }
+  // A region over all elements of a tile as it is now, and their places.
+  ir::ParallelStmt over(const ir::Buffer& tile, std::vector<ExprRef>* places) {
     ir::ParallelStmt region;
-    std::vector<ExprRef> places;
-    const ir::Buffer& tile = *copy.dst.buffer;
     for (size_t axis = 0; axis < tile.shape.size(); ++axis) {
       const auto var = std::make_shared<ir::Var>(
           ir::Var{ir::VarKind::kParallel, axis == 0 ? "i" : "j", {ir::DType::I64, nullptr}, {}});
       const auto extent = grown(&tile, axis);
       region.iters.push_back({var, extent ? ir::make_int(*extent, ir::DType::I64) : tile.shape[axis]});
-      places.push_back(ir::make_var(var));
+      places->push_back(ir::make_var(var));
+    }
+    return region;
+  }
+  // Of one tile to another, both whole.
+  ir::ParallelStmt cleared_copy(const ir::CopyStmt& copy) {
+    std::vector<ExprRef> places;
+    ir::ParallelStmt region = over(*copy.dst.buffer, &places);
+    ir::AssignStmt assign{copy.dst.buffer, places};
+    assign.value = cleared(*copy.dst.buffer, places, ir::make_load(copy.src.buffer, places));
+    region.body.push_back({copy.dst.loc, std::move(assign)});
+    return region;
+  }
+  // The same to a tile that has not grown as far.
+  ir::ParallelStmt bounded_copy(const ir::CopyStmt& copy) {
+    const ir::Buffer &from = *copy.src.buffer, &to = *copy.dst.buffer;
+    std::vector<ExprRef> places;
+    ir::ParallelStmt region = over(from, &places);
+    ir::IfStmt inside;
+    for (size_t axis = 0; axis < places.size(); ++axis) {
+      const int64_t there = grown(&to, axis).value_or(to.shape[axis]->int_value);
+      if (there >= region.iters[axis].extent->int_value || planted(Planted::kGrownStored)) continue;
+      const ExprRef below = ir::make_typed(ir::Op::kLt, {places[axis], ir::make_int(there, ir::DType::I64)});
+      inside.condition = inside.condition ? ir::make_typed(ir::Op::kAnd, {inside.condition, below}) : below;
     }
     ir::AssignStmt assign{copy.dst.buffer, places};
-    assign.value = cleared(tile, places, ir::make_load(copy.src.buffer, places));
-    region.body.push_back({copy.dst.loc, std::move(assign)});
+    assign.value = ir::make_load(copy.src.buffer, places);
+    ir::Block& body = inside.condition ? inside.then_body : region.body;
+    body.push_back({copy.dst.loc, std::move(assign)});
+    if (inside.condition) region.body.push_back({copy.dst.loc, std::move(inside)});
     return region;
   }
   // Of an axis that grows there is all or an element.
@@ -242,6 +266,7 @@ class Padder {
   }
 
   const ir::Kernel& kernel_;
+  const BufferSet& results_;
   AxisClasses classes_;
   std::map<int, int64_t> grown_;
   std::vector<const ir::CopyStmt*> copies_;
@@ -252,8 +277,17 @@ class Padder {
 
 }  // namespace
 
-ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target) {
-  return Padder(kernel, target).run();
+bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
+  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
+  if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;
+  const char* reason = "";
+  const MmaShape* mma =
+      find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
+  return mma && (mma->load_transposed || (!gemm.transpose_a && gemm.transpose_b));
+}
+
+ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target, const BufferSet& results) {
+  return Padder(kernel, target, results).run();
 }
 
 }  // namespace kachel::lowering

@@ -1,9 +1,9 @@
 #include "lowering/tile_ir/axis_classes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/visit.h"
-#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
@@ -29,7 +29,8 @@ bool is_all(const ir::TileRef& tile, size_t axis) {
 
 }  // namespace
 
-AxisClasses::AxisClasses(const ir::Kernel& kernel, Depth depth) : depth_(depth) {
+AxisClasses::AxisClasses(const ir::Kernel& kernel, Depth depth, BufferSet parted)
+    : depth_(depth), parted_(std::move(parted)) {
   block(kernel.body);
   for (const int mark : marks_) fixed_.insert(root(mark));
 }
@@ -88,7 +89,7 @@ void AxisClasses::copy(const ir::CopyStmt& copy) {
   for (size_t i = 0; i < std::min(to.size(), from.size()); ++i) {
     const ir::Buffer *dst = copy.dst.buffer.get(), *src = copy.src.buffer.get();
     const bool gathers = copy.dst.axes[to[i]].gather || copy.src.axes[from[i]].gather;
-    if (is_tile(*dst) && is_tile(*src))
+    if (is_tile(*dst) && is_tile(*src) && !parted_.count(src))
       join(node({dst, to[i]}), node({src, from[i]}), extent_of(*dst, to[i]), extent_of(*src, from[i]));
     for (const auto& [tile, axis] : {Axis{dst, to[i]}, Axis{src, from[i]}})
       if (is_tile(*tile) && gathers) fix(node({tile, axis}));

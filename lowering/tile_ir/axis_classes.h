@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/kernel.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 
@@ -18,8 +18,8 @@ class AxisClasses {
   // What products add up along k: with kJoined it runs along the same thing in both operands, and its elements behind
   // the last one have to be made zeros by whoever lets it grow; with kFixed it may not grow.
   enum class Depth { kFixed, kJoined };
-  // REQUIRES: a concrete kernel.
-  explicit AxisClasses(const ir::Kernel& kernel, Depth depth = Depth::kFixed);
+  // Of what is copied from tiles in `parted` to others, a part may be left out. REQUIRES: a concrete kernel.
+  explicit AxisClasses(const ir::Kernel& kernel, Depth depth = Depth::kFixed, BufferSet parted = {});
 
   // Numbers of classes. Of a variable that no tile is indexed by: its own.
   int of(const ir::Buffer* tile, size_t axis) { return root(node({tile, axis})); }
@@ -46,6 +46,7 @@ class AxisClasses {
   void element(const ir::Buffer& tile, const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& inner);
 
   const Depth depth_;
+  const BufferSet parted_;
   std::map<Axis, int> axes_;
   std::map<const ir::Var*, int> vars_;
   std::vector<int> parents_;

@@ -110,8 +110,12 @@ TEST_CASE("products whose results are shared tiles take tensor cores, by way of 
         .notes;
   };
   CHECK(has(notes("z = x @ x^T", 32), "gemm z_sums: mma"));
-  CHECK(has(notes("z = x @ x^T", 27), "gemm z: fma"));
-  CHECK(has(notes("z += x @ x^T", 32), "gemm z: fma"));
+  CHECK(has(notes("z += x @ x^T", 32), "gemm z_sums: mma"));
+  const std::string grown = notes("z = x @ x^T", 27);
+  CHECK(has(grown, "gemm z_sums: mma"));
+  CHECK(has(grown, "tile z: f32 in memory of the block, layout [27, 27]"));
+  CHECK(has(notes("z = x @ x^T", 2), "gemm z: fma"));
+  CHECK(has(notes("parallel i < 27, j < 64 { x[26 - i, j] = 1 }  z = x @ x^T", 27), "gemm z: fma"));  // rows that stay
 }
 
 }  // namespace

@@ -51,6 +51,23 @@ grid h < 1
 }
 )";
 
+// A loop that reads the row which its next iteration writes.
+inline constexpr const char* kNextRow = R"(tile 1
+kernel next_row(X: f32[64], Y: out f32[64])
+grid b < 1
+{
+  shared   y: f32[17, 64]
+  fragment h: f32[64]
+  h = X
+  y = 1
+  for t < 16 {
+    parallel i < 64 { y[t, i] = h[i] }
+    parallel i < 64 { h[i] = h[i] * 0.5 + y[t + 1, 63 - i] }
+  }
+  Y = h
+}
+)";
+
 // A region between tensors, of which a thread moves several vectors, and elements of rows that no vector suits.
 inline constexpr const char* kDirect = R"(tile 1
 kernel direct(X: f16[64, 128], S: f32[64, 65], Y: out f16[64, 128], Z: out f32[64, 65])
