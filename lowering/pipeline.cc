@@ -146,7 +146,8 @@ const char* sums_of(const GemmChoice& choice) {
 
 std::string sharers_of(const GemmChoice& choice) {
   if (choice.warps_k > 1) return fmt::format("k shared by {}", choice.warps_k);
-  return fmt::format("{} x {}", choice.warps_m, choice.warps_n);
+  const std::string copies = choice.copies > 1 ? fmt::format("{} times ", choice.copies) : "";
+  return fmt::format("{}{} x {}", copies, choice.warps_m, choice.warps_n);
 }
 
 std::string instruction_of(const GemmChoice& choice) {

@@ -1,6 +1,7 @@
 #include "lowering/loop_ir/range.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <numeric>
 
@@ -114,14 +115,18 @@ Interval Ranges::of(const ExprRef& expr) const {
     case Op::kCeilDiv: {
       Interval a = of(args[0]), b = of(args[1]);
       if (a.lo >= 0 && b.lo == 0) return {0, a.hi};  // by zero gives 0
-      if (b.lo < 1) break;
+      if (b.lo < 1) {
+        if (a.lo == range_of_type(type).lo) break;  // by -1
+        const int64_t most = std::max(std::abs(a.lo), std::abs(a.hi));
+        return {-most, most};
+      }
       // Quotients of negative numbers are cut towards zero either way.
       auto up = [&](int64_t x, int64_t y) { return x / y + (expr->op == Op::kCeilDiv && x > 0 && x % y != 0); };
       return {up(a.lo, a.lo < 0 ? b.lo : b.hi), up(a.hi, a.hi < 0 ? b.hi : b.lo)};
     }
     case Op::kMod: {
       Interval a = of(args[0]), b = of(args[1]);
-      if (a.lo < 0 || b.lo < 0) break;
+      if (a.lo < 0 || b.lo < 0) return {std::min<int64_t>(a.lo, 0), std::max<int64_t>(a.hi, 0)};
       return {0, std::max<int64_t>(std::min(a.hi, b.hi - 1), 0)};  // by zero gives 0
     }
     case Op::kMin: {
@@ -143,8 +148,20 @@ Interval Ranges::of(const ExprRef& expr) const {
     }
     case Op::kShr: {
       Interval a = of(args[0]);
-      if (a.lo >= 0) return {0, a.hi};
-      break;
+      return {std::min<int64_t>(a.lo, 0), std::max<int64_t>(a.hi, 0)};
+    }
+    case Op::kShl: {
+      const ExprRef& amount = args[1];
+      if (amount->kind != ExprKind::kInt || amount->int_value < 0 || amount->int_value > 31) break;
+      const int64_t factor = int64_t{1} << amount->int_value;
+      return clip(multiply(of(args[0]), {factor, factor}), type, &wrapped);
+    }
+    case Op::kBitOr:
+    case Op::kBitXor: {
+      Interval a = of(args[0]), b = of(args[1]);
+      if (a.lo < 0 || b.lo < 0) break;
+      const uint64_t bits = std::bit_ceil(static_cast<uint64_t>(std::max(a.hi, b.hi)) + 1) - 1;
+      return {0, static_cast<int64_t>(bits)};
     }
     case Op::kPopcount:
       return {0, 64};

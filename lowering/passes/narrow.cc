@@ -53,7 +53,15 @@ class Narrower {
       case Op::kNeg:
       case Op::kCeilDiv:
       case Op::kSelect:
+      case Op::kBitAnd:
+      case Op::kBitOr:
+      case Op::kBitXor:
         break;
+      case Op::kShl:
+      case Op::kShr: {  // by an amount of any type
+        ExprRef shifted = as_i32(in->args[0]);
+        return shifted ? ir::make_typed(in->op, {std::move(shifted), index(in->args[1])}) : nullptr;
+      }
       default:
         return nullptr;
     }
@@ -90,8 +98,10 @@ class Narrower {
     }
     bool changed = false;
     std::vector<ExprRef> args;
+    const bool shifts = in->kind == ExprKind::kApply && (in->op == Op::kShl || in->op == Op::kShr);
     for (const ExprRef& arg : in->args) {
-      ExprRef made = in->kind == ExprKind::kLoad ? index(arg) : rewrite(arg);
+      const bool may_change = in->kind == ExprKind::kLoad || (shifts && &arg != &in->args[0]);
+      ExprRef made = may_change ? index(arg) : rewrite(arg);
       changed |= made != arg;
       args.push_back(std::move(made));
     }

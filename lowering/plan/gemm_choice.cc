@@ -20,6 +20,17 @@ std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, 
   return best;
 }
 
+std::optional<WarpGrid> copied_grid(int64_t rows, int64_t columns, int64_t warps) {
+  for (int64_t copies = 2; copies <= warps; ++copies) {
+    if (warps % copies) continue;
+    if (auto grid = warp_grid(rows, columns, warps / copies, Sharing::kBoth)) {
+      grid->copies = copies;
+      return grid;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<WarpGrid> depth_grid(const ir::GemmStmt& gemm, const MmaShape& mma, int64_t warps) {
   constexpr int64_t kMostBytes = 32 * 1024;  // of all parts, where they are added up
   const std::vector<int64_t> c = tile_shape(gemm.c.buffer);

@@ -9,6 +9,7 @@ namespace kachel::lowering {
 
 struct WarpGrid {
   int64_t m = 1, n = 1, k = 1;
+  int64_t copies = 1;  // of the grid, each with all of C
 };
 // Along which axes warps share a product.
 enum class Sharing : uint8_t { kBoth, kRows, kColumns, kDepth };
@@ -16,6 +17,10 @@ enum class Sharing : uint8_t { kBoth, kRows, kColumns, kDepth };
 // How `warps` warps share a rows x columns tile of mma.m16n8 with the least reading of operands. Nothing if the tile
 // does not divide. REQUIRES: not kDepth.
 std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing);
+
+// The same with as few copies as do, where the tile does not divide among all warps: to multiply twice by tensor cores
+// takes less than once without. Nothing if it is no multiple of the instruction's.
+std::optional<WarpGrid> copied_grid(int64_t rows, int64_t columns, int64_t warps);
 
 // How they share k, each with all of C. Nothing if k does not divide, or if they could not share the sum's columns
 // afterwards.

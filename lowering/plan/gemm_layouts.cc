@@ -4,7 +4,7 @@ namespace kachel::lowering {
 
 FragmentLayout accumulator_layout(bool group, const std::vector<int64_t>& shape, const WarpGrid& grid) {
   return group ? FragmentLayout::group_accumulator(shape[0], shape[1], grid.m, grid.n)
-               : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n).replicated(grid.k);
+               : FragmentLayout::accumulator(shape[0], shape[1], grid.m, grid.n).replicated(grid.k * grid.copies);
 }
 
 FragmentLayout right_operand_layout(const ir::GemmStmt& gemm, int64_t warps) {

@@ -163,6 +163,7 @@ class Inference {
       if (choice.mma && !grid && is_fragment(gemm->a.buffer))
         return demote(gemm->a.buffer, "the warps cannot share the rows of its product");
       if (choice.mma && !grid) grid = warp_grid(shape[0], shape[1], threads_ / 32, Sharing::kBoth);
+      if (choice.mma && !grid) grid = copied_grid(shape[0], shape[1], threads_ / 32);
       if (choice.mma && !grid) {
         choice.mma = nullptr;
         choice.crowded_out = true;
@@ -177,6 +178,7 @@ class Inference {
       choice.warps_m = grid->m;
       choice.warps_n = grid->n;
       choice.warps_k = grid->k;
+      choice.copies = grid->copies;
       const FragmentLayout layout = accumulator_layout(choice.group, shape, *grid);
       if (const ir::BufferRef operand = parting_operand(*gemm, layout))
         return demote(operand, "its product shares sums with one of another layout");

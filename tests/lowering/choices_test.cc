@@ -414,6 +414,63 @@ TEST_CASE("a quotient of numbers that are not negative has no signs") {
   CHECK(!has(quotient("i*64 + r", "i64(by)"), "/ u32("));
 }
 
+TEST_CASE("what fits 32 bits is worked out in 32") {
+  auto narrowed = [](const std::string& index) {
+    return lowered({"tile 1\nkernel k(X: f32[M, 64], S: f32[N], by: i32, Y: out f32[M, 64])\n"
+                    "grid i < ceildiv(M, 64)\n{\n  fragment x: f32[64, 64]\n  x = X[i*64 +: 64, :]\n"
+                    "  parallel r < 64, c < 64 { let at = " +
+                    index + "  x[r, c] += S[at] }\n  Y[i*64 +: 64, :] = x\n}\n"})
+        .loop_ir;
+  };
+  CHECK(has(narrowed("(i*64 + r) / i64(by)"), "let at: i32"));  // no more than the dividend, whatever divides it
+  CHECK(has(narrowed("(i*64 + r) % i64(by)"), "let at: i32"));
+  CHECK(has(narrowed("(r & 1) * 4 + (c % 8 >> 1) + (c << 3) | 64"), "let at: i32"));
+  CHECK(has(narrowed("(c ^ r) >> i64(by)"), "let at: i32"));
+  CHECK(has(narrowed("i64(by) / i64(by)"), "let at: i64"));  // the least number, by -1
+  CHECK(has(narrowed("i64(by) << 1"), "let at: i64"));
+}
+
+TEST_CASE("intervals of quotients, remainders and bits") {
+  auto var = [](Interval interval, Ranges* ranges) {
+    auto made = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}});
+    ranges->set(made, interval);
+    return ir::make_var(made);
+  };
+  auto of = [&](ir::Op op, Interval a, Interval b) {
+    Ranges ranges;
+    return ranges.of(ir::make_typed(op, {var(a, &ranges), var(b, &ranges)}));
+  };
+  const Interval any;
+  CHECK(of(ir::Op::kDiv, {-7, 5}, any) == Interval{-7, 7});
+  CHECK(of(ir::Op::kCeilDiv, {3, 5}, {-2, 9}) == Interval{-5, 5});
+  CHECK(of(ir::Op::kDiv, any, any).full());
+  CHECK(of(ir::Op::kMod, {-7, 5}, any) == Interval{-7, 5});
+  CHECK(of(ir::Op::kMod, {0, 50}, {0, 9}) == Interval{0, 8});
+  CHECK(of(ir::Op::kShr, {-7, 5}, any) == Interval{-7, 5});
+  CHECK(of(ir::Op::kBitXor, {0, 5}, {3, 9}) == Interval{0, 15});
+  CHECK(of(ir::Op::kBitOr, {0, 5}, {-1, 9}).full());
+  Ranges ranges;
+  CHECK(ranges.of(ir::make_typed(ir::Op::kShl, {var({-3, 5}, &ranges), ir::make_int(4)})) == Interval{-48, 80});
+  CHECK(ranges.of(ir::make_typed(ir::Op::kShl, {var(any, &ranges), ir::make_int(4)})).full());
+}
+
+TEST_CASE("warps that cannot share a product all multiply") {
+  auto notes = [](int64_t columns, int threads) {
+    Request request{
+        fmt::format("tile 1\nkernel k(A: f16[16, K], B: f16[{0}, K], C: out f32[16, {0}])\ngrid g < 1\n{{\n"
+                    "  shared a: f16[16, 64], b: f16[{0}, 64]\n  fragment c: f32[16, {0}] = 0\n"
+                    "  for k < ceildiv(K, 64) {{\n    a = A[0 +: 16, k*64 +: 64]\n"
+                    "    b = B[0 +: {0}, k*64 +: 64]\n    c += a @ b^T\n  }}\n  C = c\n}}\n",
+                    columns)};
+    request.target.threads = threads;
+    return lowered(request).notes;
+  };
+  CHECK(has(notes(32, 128), "m16n8k16, 1 x 4 warps"));
+  CHECK(has(notes(16, 128), "m16n8k16, 2 times 1 x 2 warps"));
+  CHECK(has(notes(24, 128), "m16n8k16, 4 times 1 x 1 warps"));
+  CHECK(has(notes(24, 96), "m16n8k16, 1 x 3 warps"));
+}
+
 TEST_CASE("what is known of a variable does not outlive it") {
   auto make = [] { return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}}); };
   Ranges ranges;
