@@ -318,7 +318,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program says.
-  if (!plain && target.kind == Target::Kind::kCuda) loads_ahead(&lowering.loops), simplify(&lowering.loops);
+  if (!plain && target.kind == Target::Kind::kCuda) loads_ahead(&lowering.loops);
   if (!plain) pass_places(&lowering.loops, target);
   drop_unused(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())

@@ -278,14 +278,20 @@ void TileLowering::loop(const ir::ForStmt& stmt) {
   ++loop_depth_;
   if (const int64_t together = side_by_side(stmt); together > 1) loop_side_by_side(stmt, together, &loop);
   loop.body = nested([&] { block(stmt.body); });
-  for (const ir::Buffer* buffer : own_elements(stmt)) {
-    const ir::BufferRef& kept = storage_.at(buffer);
-    const auto names =
-        std::count_if(storage_.begin(), storage_.end(), [&](const auto& one) { return one.second == kept; });
-    if (kept->scope != ir::Scope::kRegister && names == 1) loop.disjoint.push_back(kept);
-  }
+  if (!on_cpu() && !target_.generic) loop.disjoint = apart_in(stmt);
   --loop_depth_;
   emit({std::move(loop)});
+}
+
+// Not of those whose memory has another name.
+std::vector<ir::BufferRef> TileLowering::apart_in(const ir::ForStmt& loop) const {
+  std::vector<ir::BufferRef> apart;
+  for (const ir::Buffer* buffer : own_elements(loop)) {
+    const ir::BufferRef& kept = storage_.at(buffer);
+    const auto has_it = [&](const auto& name) { return name.second == kept; };
+    if (std::count_if(storage_.begin(), storage_.end(), has_it) == 1) apart.push_back(kept);
+  }
+  return apart;
 }
 
 void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {

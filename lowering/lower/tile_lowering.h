@@ -66,6 +66,7 @@ class TileLowering {
   void pipeline(const ir::ForStmt& loop, const Pipeline& pipeline);
   // lower_side_by_side.cc: how many iterations of a loop stand side by side, and those of them that come first.
   int64_t side_by_side(const ir::ForStmt& loop) const;
+  std::vector<ir::BufferRef> apart_in(const ir::ForStmt& loop) const;  // LoopFor::disjoint
   void loop_side_by_side(const ir::ForStmt& stmt, int64_t together, LoopFor* loop);
 
   // Emission into the current block.

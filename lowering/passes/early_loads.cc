@@ -1,7 +1,6 @@
 #include "lowering/passes/early_loads.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "ir/visit.h"
@@ -16,13 +15,13 @@ namespace {
 using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
-using Kind = LoopIntrinsic::Kind;
 
 constexpr int64_t kMostRegisters = 48, kMostIterations = 64;
 
 bool is_short(const LoopFor& loop) {
   return !loop.apart && unrolled_trips(loop) > 1 && unrolled_trips(loop) <= kMostIterations;
 }
+
 // Perfectly nested unrolled loops, and what the innermost one does.
 struct Nest {
   std::vector<const LoopFor*> loops;
@@ -46,9 +45,9 @@ struct Nest {
 // What of a nest's body can be loaded first.
 class Choice {
  public:
-  Choice(const Nest& nest, const std::map<const ir::Buffer*, int>& uses) : nest_(nest) {
+  Choice(const Nest& nest, const BufferCounts& uses) : nest_(nest) {
     for (const LoopFor* loop : nest.loops) note_names(loop->body);
-    std::map<const ir::Buffer*, int> own;
+    BufferCounts own;
     for (const LoopStmt& stmt : nest.body())
       for_each_statement(stmt, [&](const LoopStmt& inner) {
         look_at(inner);
@@ -65,7 +64,7 @@ class Choice {
       if (!copy || !copies_input(*copy)) continue;
       const LoopIntrinsic::Operand& to = copy->operands[0];
       const bool alone = writes_.at(to.buffer.get()) == 1 && own.at(to.buffer.get()) == uses.at(to.buffer.get());
-      if (alone && is_known(copy->operands[1].index) && (!copy->guard || is_known(copy->guard)))
+      if (alone && names_.is_known(copy->operands[1].index) && (!copy->guard || names_.is_known(copy->guard)))
         items.push_back({nullptr, copy, to.elements});
     }
   }
@@ -81,8 +80,8 @@ class Choice {
     std::set<const ir::Var*> needed;
     const auto need = [&](const auto& self, const ExprRef& expr) -> void {
       ir::visit(expr, [&](const ExprRef& node) {
-        const auto it = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
-        if (it != names_.end() && needed.insert(node->var.get()).second) self(self, it->second);
+        const ExprRef* value = node->kind == ExprKind::kVar ? names_.value_of(node->var.get()) : nullptr;
+        if (value && needed.insert(node->var.get()).second) self(self, *value);
       });
     };
     for (const InputLoad& item : items) {
@@ -102,52 +101,37 @@ class Choice {
  private:
   void note_names(const LoopBlock& body) {
     for (const LoopStmt& stmt : body)
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_[let->var.get()] = let->value;
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_.add(*let);
   }
   void look_at(const LoopStmt& stmt) {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
     plain_ &= std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopStore>(stmt.node) ||
               std::holds_alternative<LoopAtomic>(stmt.node) || std::holds_alternative<LoopIf>(stmt.node) ||
               std::holds_alternative<LoopFor>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node) ||
-              (intrinsic && (intrinsic->kind == Kind::kCopyVector || intrinsic->kind == Kind::kAddVector ||
-                             intrinsic->kind == Kind::kConvertPair || intrinsic->kind == Kind::kUnpack ||
-                             intrinsic->kind == Kind::kPackedMath));
+              (intrinsic && is_own_work(*intrinsic));
   }
   void note_reads(const ExprRef& expr) {
     if (const ir::Expr* load = input_read(*expr)) {
       const bool known = std::all_of(expr->args.begin(), expr->args.end(), [&](const ExprRef& arg) {
-        return arg.get() == load ? is_known(load->args[0]) : is_known(arg);
+        return names_.is_known(arg.get() == load ? load->args[0] : arg);
       });
       if (known) items.push_back({expr.get()});
       return;
     }
     for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) note_reads(expr->args[arg]);
   }
-  // Whether it is the same in front of the stores.
-  bool is_known(const ExprRef& expr) const {
-    bool known = true;
-    ir::visit(expr, [&](const ExprRef& node) {
-      if (node->kind == ExprKind::kLoad) known &= is_input(node->buffer) || !writes_.count(node->buffer.get());
-      const auto it = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
-      if (it != names_.end()) known = known && is_known(it->second);
-    });
-    return known;
-  }
-
   const Nest& nest_;
-  std::map<const ir::Var*, ExprRef> names_;
-  std::map<const ir::Buffer*, int> writes_;
+  BufferCounts writes_;
+  // As far as the stores go.
+  EarlyNames names_{[this](const ir::Expr& leaf) {
+    return leaf.kind != ExprKind::kLoad || is_input(leaf.buffer) || !writes_.count(leaf.buffer.get());
+  }};
   bool plain_ = true, stores_ = false;
 };
 
 class Parter {
  public:
-  explicit Parter(LoopKernel* kernel) : kernel_(*kernel) {
-    for (const LoopBlock* body : {&kernel->body, &kernel->passed_over, &kernel->producer})
-      for_each_statement(*body, [&](const LoopStmt& stmt) {
-        for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++uses_[buffer.get()]; });
-      });
-  }
+  explicit Parter(LoopKernel* kernel) : kernel_(*kernel), uses_(accesses_of(*kernel)) {}
 
   void block(LoopBlock* body) {
     LoopBlock out;
@@ -238,22 +222,16 @@ class Parter {
     }
     return out;
   }
-  // Of a name's value, from its root down: what is found is not looked into.
   static ExprRef with_reads(const ExprRef& expr, const std::vector<InputLoad>& items, const ExprRef& number) {
-    for (const InputLoad& item : items)
-      if (item.read == expr.get()) return loaded(item, number);
-    auto copy = std::make_shared<ir::Expr>(*expr);
-    bool changed = false;
-    for (ExprRef& arg : copy->args) {
-      ExprRef replaced = with_reads(arg, items, number);
-      changed |= replaced != arg;
-      arg = std::move(replaced);
-    }
-    return changed ? copy : expr;
+    return replaced(expr, [&](const ExprRef& node) -> ExprRef {
+      for (const InputLoad& item : items)
+        if (item.read == node.get()) return loaded(item, number);
+      return nullptr;
+    });
   }
 
   LoopKernel& kernel_;
-  std::map<const ir::Buffer*, int> uses_;
+  const BufferCounts uses_;
 };
 
 }  // namespace

@@ -7,6 +7,41 @@ namespace kachel::lowering {
 
 using ir::ExprKind;
 using ir::ExprRef;
+using Kind = LoopIntrinsic::Kind;
+
+BufferCounts accesses_of(const LoopKernel& kernel) {
+  BufferCounts counts;
+  for (const LoopBlock* body : {&kernel.body, &kernel.passed_over, &kernel.producer})
+    for_each_statement(*body, [&](const LoopStmt& stmt) {
+      for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++counts[buffer.get()]; });
+    });
+  return counts;
+}
+
+const ExprRef* EarlyNames::value_of(const ir::Var* name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &found->second;
+}
+bool EarlyNames::is_known(const ExprRef& expr) const {
+  bool known = true;
+  ir::visit(expr, [&](const ExprRef& node) {
+    if (!known || (node->kind != ExprKind::kLoad && node->kind != ExprKind::kVar)) return;
+    const ExprRef* value = node->kind == ExprKind::kVar ? value_of(node->var.get()) : nullptr;
+    if (!value) {
+      known = leaf_(*node);
+      return;
+    }
+    const auto settled = settled_.find(node->var.get());
+    known = settled != settled_.end() ? settled->second : is_known(*value);
+    if (settled == settled_.end()) settled_[node->var.get()] = known;
+  });
+  return known;
+}
+
+bool is_own_work(const LoopIntrinsic& intrinsic) {
+  return intrinsic.kind == Kind::kCopyVector || intrinsic.kind == Kind::kAddVector ||
+         intrinsic.kind == Kind::kConvertPair || intrinsic.kind == Kind::kUnpack || intrinsic.kind == Kind::kPackedMath;
+}
 
 int64_t InputLoad::words() const {
   return vector ? (width * ir::bits(type()) + 31) / 32 : 1;
@@ -22,7 +57,7 @@ const ir::Expr* input_read(const ir::Expr& expr) {
   return expr.args[1]->kind == ExprKind::kLoad ? input_read(*expr.args[1]) : nullptr;
 }
 bool copies_input(const LoopIntrinsic& intrinsic) {
-  return intrinsic.kind == LoopIntrinsic::Kind::kCopyVector && is_input(intrinsic.operands[1].buffer) &&
+  return intrinsic.kind == Kind::kCopyVector && is_input(intrinsic.operands[1].buffer) &&
          intrinsic.operands[0].buffer->scope == ir::Scope::kRegister && ir::is_int(intrinsic.operands[0].index, 0);
 }
 

@@ -115,10 +115,7 @@ class Rounds {
 
 class Former {
  public:
-  explicit Former(LoopKernel* kernel) : kernel_(*kernel) {
-    for_each_statement(kernel->body, [&](const LoopStmt& stmt) {
-      for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++uses_[buffer.get()]; });
-    });
+  explicit Former(LoopKernel* kernel) : kernel_(*kernel), uses_(accesses_of(*kernel)) {
     for (const LoopBuffer& buffer : kernel->buffers)
       if (buffer.buffer->scope == ir::Scope::kRegister)
         registers_ += (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
@@ -137,17 +134,20 @@ class Former {
       return true;
     });
   }
-  void form(LoopBlock* body) {
+  // Whether there was one.
+  bool form(LoopBlock* body) {
     LoopBlock out;
+    bool any = false;
     for (LoopStmt& stmt : *body) {
-      for_each_block(&stmt, [this](LoopBlock* inner) { form(inner); });
+      for_each_block(&stmt, [&](LoopBlock* inner) { any |= form(inner); });
       const auto* loop = std::get_if<LoopFor>(&stmt.node);
       if (loop && loop->ahead)
-        form(*loop, &out);
+        form(*loop, &out), any = true;
       else
         out.push_back(std::move(stmt));
     }
     *body = std::move(out);
+    return any;
   }
 
  private:
@@ -194,7 +194,7 @@ class Former {
   }
 
   LoopKernel& kernel_;
-  BufferCounts uses_;
+  const BufferCounts uses_;
   int64_t registers_ = 0;  // of a thread
 };
 
@@ -204,7 +204,7 @@ void choose_loads_ahead(LoopKernel* kernel) {
   Former(kernel).choose(&kernel->body);
 }
 void loads_ahead(LoopKernel* kernel) {
-  Former(kernel).form(&kernel->body);
+  if (Former(kernel).form(&kernel->body)) simplify(kernel);
 }
 
 }  // namespace kachel::lowering

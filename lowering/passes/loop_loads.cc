@@ -8,9 +8,7 @@
 namespace kachel::lowering {
 
 using ir::DType;
-using ir::ExprKind;
 using ir::ExprRef;
-using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
@@ -65,7 +63,8 @@ LoopBlock LoopLoads::loads_of(const LoopBlock& body, const ExprRef& turn) const 
   LoopBlock out;
   bool any = false;
   for (size_t i = 0; i < body.size(); ++i) {
-    if (const auto* let = std::get_if<LoopLet>(&body[i].node); let && is_known(let->value)) out.push_back(body[i]);
+    if (const auto* let = std::get_if<LoopLet>(&body[i].node); let && names_.is_known(let->value))
+      out.push_back(body[i]);
     for (const AheadLoad& ahead : all) {
       if (ahead.block != &body || ahead.at != i) continue;
       out.push_back(load_early(ahead.load, ahead.number(turn)));
@@ -95,15 +94,13 @@ LoopBlock LoopLoads::rest_of(const LoopBlock& body, const ExprRef& turn) const {
 }
 
 void LoopLoads::look_at(const LoopStmt& stmt) {
-  if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_[let->var.get()] = let->value;
+  if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_.add(*let);
   if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) changing_.insert(shuffle->var.get());
   const auto* loop = std::get_if<LoopFor>(&stmt.node);
   if (loop && !unrolled_trips(*loop)) changing_.insert(loop->var.get());
   const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
   plain_ &= !std::holds_alternative<LoopPipeline>(stmt.node);
-  plain_ &= !intrinsic || intrinsic->kind == Kind::kCopyVector || intrinsic->kind == Kind::kAddVector ||
-            intrinsic->kind == Kind::kConvertPair || intrinsic->kind == Kind::kUnpack ||
-            intrinsic->kind == Kind::kPackedMath || intrinsic->kind == Kind::kDot4;
+  plain_ &= !intrinsic || is_own_work(*intrinsic) || intrinsic->kind == LoopIntrinsic::Kind::kDot4;
   for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { writes_[buffer.get()] += write; });
 }
 
@@ -122,7 +119,7 @@ void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
       const int64_t trips = unrolled_trips(*loop);
       const ExprRef number = ir::make_cast({DType::I32, nullptr}, ir::make_var(loop->var));
       block(loop->body, plus(times(run, trips), number), runs * trips);
-    } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node); branch && is_known(branch->condition)) {
+    } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node); branch && names_.is_known(branch->condition)) {
       block(branch->then_body, run, runs);
       block(branch->else_body, run, runs);
     } else {
@@ -148,8 +145,9 @@ void LoopLoads::reads(const ExprRef& expr, AheadLoad ahead) {
   }
   const DType type = load->buffer->type.dtype;
   if (type == DType::Bool || (is_raw(type) && load != expr.get() && !ir::is_zero_constant(expr->args[2]))) return;
-  const bool known = std::all_of(expr->args.begin(), expr->args.end(),
-                                 [&](const ExprRef& arg) { return is_known(arg.get() == load ? load->args[0] : arg); });
+  const bool known = std::all_of(expr->args.begin(), expr->args.end(), [&](const ExprRef& arg) {
+    return names_.is_known(arg.get() == load ? load->args[0] : arg);
+  });
   if (!known || std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); }))
     return;
   ahead.load.read = expr.get();
@@ -163,37 +161,20 @@ void LoopLoads::vector(const LoopIntrinsic& copy, AheadLoad ahead) {
   for_each_statement(*ahead.block, [&](const LoopStmt& stmt) {
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { ++own[buffer.get()]; });
   });
-  if (writes_.at(to) != 1 || own.at(to) != uses_.at(to) || !is_known(copy.operands[1].index) ||
-      (copy.guard && !is_known(copy.guard)))
+  if (writes_.at(to) != 1 || own.at(to) != uses_.at(to) || !names_.is_known(copy.operands[1].index) ||
+      (copy.guard && !names_.is_known(copy.guard)))
     return;
   ahead.load.vector = &copy;
   ahead.load.width = copy.operands[0].elements;
   all.push_back(std::move(ahead));
 }
 
-bool LoopLoads::is_known(const ExprRef& expr) const {
-  bool known = true;
-  ir::visit(expr, [&](const ExprRef& node) {
-    if (node->kind == ExprKind::kLoad)
-      known &= node->buffer->scope != ir::Scope::kGlobal && !writes_.at(node->buffer.get());
-    if (node->kind != ExprKind::kVar || !known) return;
-    const auto let = names_.find(node->var.get());
-    known &= !changing_.count(node->var.get()) && (let == names_.end() || is_known(let->second));
-  });
-  return known;
-}
-
 ExprRef LoopLoads::with_loads(const ExprRef& expr, const LoopBlock& body, const ExprRef& turn) const {
-  for (const AheadLoad& ahead : all)
-    if (ahead.is(expr, body)) return loaded(ahead.load, ahead.number(turn));
-  auto copy = std::make_shared<ir::Expr>(*expr);
-  bool changed = false;
-  for (ExprRef& arg : copy->args) {
-    ExprRef replaced = with_loads(arg, body, turn);
-    changed |= replaced != arg;
-    arg = std::move(replaced);
-  }
-  return changed ? copy : expr;
+  return replaced(expr, [&](const ExprRef& node) -> ExprRef {
+    for (const AheadLoad& ahead : all)
+      if (ahead.is(node, body)) return loaded(ahead.load, ahead.number(turn));
+    return nullptr;
+  });
 }
 
 }  // namespace kachel::lowering

@@ -1,14 +1,11 @@
 // What a serial loop can load ahead (loads_ahead.h).
 #pragma once
-#include <map>
 #include <set>
 #include <vector>
 
 #include "lowering/passes/input_loads.h"
 
 namespace kachel::lowering {
-
-using BufferCounts = std::map<const ir::Buffer*, int>;
 
 // Whether registers are to hold its elements as they are in memory: to convert one is to wait for it.
 bool is_raw(ir::DType type);
@@ -49,18 +46,20 @@ class LoopLoads {
   void count(const LoopBlock& body, int64_t runs);
   void reads(const ir::ExprRef& expr, AheadLoad ahead);
   void vector(const LoopIntrinsic& copy, AheadLoad ahead);
-  // Whether it can be told from the loop's counter and what no iteration changes, without waiting for memory.
-  bool is_known(const ir::ExprRef& expr) const;
   ir::ExprRef with_loads(const ir::ExprRef& expr, const LoopBlock& body, const ir::ExprRef& turn) const;
   template <class Fn>
   LoopStmt mapped(const LoopStmt& stmt, const Fn& fn) const;
 
   const LoopKernel& kernel_;
   const BufferCounts& uses_;
-  std::map<const ir::Var*, ir::ExprRef> names_;
   std::set<const ir::Var*> changing_;  // that no name stands for
   std::set<const LoopBlock*> holds_;   // loads
   BufferCounts writes_;                // of all that is accessed
+  // As far as the loop's counter tells, and what no iteration changes, without waiting for memory.
+  EarlyNames names_{[this](const ir::Expr& leaf) {
+    return leaf.kind == ir::ExprKind::kVar ? !changing_.count(leaf.var.get())
+                                           : leaf.buffer->scope != ir::Scope::kGlobal && !writes_.at(leaf.buffer.get());
+  }};
   bool plain_ = true;
 };
 

@@ -25,6 +25,11 @@ struct Accesses {
     reads.insert(other.reads.begin(), other.reads.end());
     writes.insert(other.writes.begin(), other.writes.end());
   }
+  template <class Fn>
+  void leave_out(const Fn& fn) {
+    std::erase_if(reads, fn);
+    std::erase_if(writes, fn);
+  }
   bool operator==(const Accesses&) const = default;
 };
 
@@ -91,8 +96,7 @@ class Synchroniser {
     do {
       entry = wider;
       wider.add(block(body, entry, nullptr));
-      for (auto* buffers : {&wider.reads, &wider.writes})
-        std::erase_if(*buffers, [](const ir::Buffer* buffer) { return buffer->scope == ir::Scope::kGlobal; });
+      wider.leave_out([](const ir::Buffer* buffer) { return buffer->scope == ir::Scope::kGlobal; });
     } while (!(wider == entry) && !planted(Planted::kDroppedLoopBarrier));
     return entry;
   }
@@ -101,8 +105,7 @@ class Synchroniser {
   Accesses around(const LoopBlock& body, Accesses entry, const std::set<const ir::Buffer*>& apart = {}) {
     while (!planted(Planted::kDroppedLoopBarrier)) {
       Accesses wider = entry, left = block(body, entry, nullptr);
-      for (auto* buffers : {&left.reads, &left.writes})
-        std::erase_if(*buffers, [&](const ir::Buffer* buffer) { return apart.count(buffer) != 0; });
+      left.leave_out([&](const ir::Buffer* buffer) { return apart.count(buffer) != 0; });
       wider.add(left);
       if (wider == entry) break;
       entry = std::move(wider);

@@ -129,6 +129,15 @@ void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice)
     choice->reason = fmt::format("`precision fast` would {}", choice->group ? "leave out the runs" : "not widen");
 }
 
+bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
+  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
+  if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;
+  const char* reason = "";
+  const MmaShape* mma =
+      find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
+  return mma && (mma->load_transposed || (!gemm.transpose_a && gemm.transpose_b));
+}
+
 bool takes_dot4(const ir::GemmStmt& gemm, int architecture) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer;
   return !gemm.transpose_a && gemm.transpose_b && is_whole(gemm.a) && is_whole(gemm.b) && a->shape.size() == 2 &&

@@ -59,6 +59,9 @@ struct GemmPlaces {
 // in registers where that is asked for and an instruction takes it from there.
 GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const GemmPlaces& places);
 
+// Whether tensor cores multiply such types so, whatever the extents.
+bool may_take_mma(const ir::GemmStmt& gemm, const Target& target);
+
 // Whether dp4a multiplies a gemm that has no mma: both operands with k along their rows, in whole words.
 bool takes_dot4(const ir::GemmStmt& gemm, int architecture);
 

@@ -10,6 +10,7 @@
 #include "ir/visit.h"
 #include "lowering/machine/machine.h"
 #include "lowering/plan/cleared_depth.h"
+#include "lowering/plan/gemm_choice.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/axis_classes.h"
 #include "lowering/tile_ir/reduce_ops.h"
@@ -102,8 +103,12 @@ class Padder {
     return value;
   }
 
-  // Stores have to be bounded, and of packed elements nothing more is read.
+  // Stores have to be bounded, of packed elements nothing more is read, and no tile grows beyond the results that it
+  // gets.
   void check(const ir::CopyStmt& copy) {
+    const ir::Buffer &dst = *copy.dst.buffer, &src = *copy.src.buffer;
+    for (size_t axis = 0; results_.count(&src) && axis < dst.shape.size(); ++axis)
+      if (grown(&dst, axis) && grown(&dst, axis) != grown(&src, axis)) grown_.erase(classes_.of(&dst, axis));
     each_pair(copy, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef& tensor, size_t other) {
       if (!grown(tile.buffer.get(), axis)) return;
       const bool stores = &tile == &copy.src;
@@ -276,15 +281,6 @@ class Padder {
 };
 
 }  // namespace
-
-bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
-  const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
-  if (a->shape.size() != 2 || b->shape.size() != 2 || c->shape.size() != 2) return false;
-  const char* reason = "";
-  const MmaShape* mma =
-      find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
-  return mma && (mma->load_transposed || (!gemm.transpose_a && gemm.transpose_b));
-}
 
 ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target, const BufferSet& results) {
   return Padder(kernel, target, results).run();

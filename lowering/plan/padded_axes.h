@@ -19,7 +19,5 @@ namespace kachel::lowering {
 // Of what is copied from tiles in `results`, whole ones to whole ones, as much is as the other tile holds. REQUIRES: a
 // concrete kernel. The result shares variables and all other buffers with `kernel`.
 ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target, const BufferSet& results);
-// Whether tensor cores multiply such types so, whatever the extents.
-bool may_take_mma(const ir::GemmStmt& gemm, const Target& target);
 
 }  // namespace kachel::lowering

@@ -47,7 +47,7 @@ struct GemmChoice {
   // in registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
   bool in_runs = false, widened = false;
   int64_t warps_m = 1, warps_n = 1;  // of mma: how the block's warps, or warp groups, share C
-  int64_t copies = 1;   // of such warps, each with all of C
+  int64_t copies = 1;                // of such warps, each with all of C
   int64_t warps_k = 1;  // or k, all of them having all of C, to which each adds its part; see parted_sums.h
   // Without mma: four products of 8-bit integers at once, and the rows and columns of C that a thread has; 0: C is in
   // memory.

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "lowering/loop_ir/range.h"
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -369,18 +368,6 @@ TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64")
   CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));
 }
 
-TEST_CASE("what is as large as an axis of a tensor has 32 bits where dimensions have") {
-  const auto loops = [](const std::string& extent) {
-    return lowered({"tile 1\nkernel k(X: f32[M, N], Y: out f32[" + extent +
-                    "])\ngrid i < ceildiv(M * (N / 4), 128)\n{\n  fragment y: f32[128]\n  let quarter = N / 4\n"
-                    "  parallel j < 128 { let p = i*128 + j y[j] = X[p / quarter, p % quarter] }\n"
-                    "  Y[i*128 +: 128] = y\n}\n"})
-        .loop_ir;
-  };
-  CHECK(!has(loops("M * (N / 4)"), "i64 = i * 128"));
-  CHECK(has(loops("128"), "i64 = i * 128"));
-}
-
 TEST_CASE("operands whose k is no multiple of the instruction's reach past the end of their tensors") {
   auto notes = [](const std::string& slice, const std::string& more) {
     return lowered({"tile 1\nkernel k(A: f16[M, 24], B: f16[N, 24], C: out f16[M, N])\n"
@@ -400,60 +387,6 @@ TEST_CASE("operands whose k is no multiple of the instruction's reach past the e
   CHECK(has(notes(":", "  parallel r < 64 { a[r, r % 24] = 0 }\n"), "gemm c: fma"));
 }
 
-TEST_CASE("a quotient of numbers that are not negative has no signs") {
-  auto quotient = [](const std::string& index, const std::string& divisor) {
-    return lowered(
-               {"tile 1\nkernel k(X: f32[M, 64], S: f32[N], by: i32, Y: out f32[M, 64])\ngrid i < ceildiv(M, 64)\n{\n"
-                "  fragment x: f32[64, 64]\n  x = X[i*64 +: 64, :]\n"
-                "  parallel r < 64, c < 64 { x[r, c] += S[(" +
-                index + ") / " + divisor + "] }\n  Y[i*64 +: 64, :] = x\n}\n"})
-        .loop_ir;
-  };
-  CHECK(has(quotient("i*64 + r", "N"), "/ u32("));
-  CHECK(!has(quotient("i*64 + r - 1", "N"), "/ u32("));
-  CHECK(!has(quotient("i*64 + r", "i64(by)"), "/ u32("));
-}
-
-TEST_CASE("what fits 32 bits is worked out in 32") {
-  auto narrowed = [](const std::string& index) {
-    return lowered({"tile 1\nkernel k(X: f32[M, 64], S: f32[N], by: i32, Y: out f32[M, 64])\n"
-                    "grid i < ceildiv(M, 64)\n{\n  fragment x: f32[64, 64]\n  x = X[i*64 +: 64, :]\n"
-                    "  parallel r < 64, c < 64 { let at = " +
-                    index + "  x[r, c] += S[at] }\n  Y[i*64 +: 64, :] = x\n}\n"})
-        .loop_ir;
-  };
-  CHECK(has(narrowed("(i*64 + r) / i64(by)"), "let at: i32"));  // no more than the dividend, whatever divides it
-  CHECK(has(narrowed("(i*64 + r) % i64(by)"), "let at: i32"));
-  CHECK(has(narrowed("(r & 1) * 4 + (c % 8 >> 1) + (c << 3) | 64"), "let at: i32"));
-  CHECK(has(narrowed("(c ^ r) >> i64(by)"), "let at: i32"));
-  CHECK(has(narrowed("i64(by) / i64(by)"), "let at: i64"));  // the least number, by -1
-  CHECK(has(narrowed("i64(by) << 1"), "let at: i64"));
-}
-
-TEST_CASE("intervals of quotients, remainders and bits") {
-  auto var = [](Interval interval, Ranges* ranges) {
-    auto made = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}});
-    ranges->set(made, interval);
-    return ir::make_var(made);
-  };
-  auto of = [&](ir::Op op, Interval a, Interval b) {
-    Ranges ranges;
-    return ranges.of(ir::make_typed(op, {var(a, &ranges), var(b, &ranges)}));
-  };
-  const Interval any;
-  CHECK(of(ir::Op::kDiv, {-7, 5}, any) == Interval{-7, 7});
-  CHECK(of(ir::Op::kCeilDiv, {3, 5}, {-2, 9}) == Interval{-5, 5});
-  CHECK(of(ir::Op::kDiv, any, any).full());
-  CHECK(of(ir::Op::kMod, {-7, 5}, any) == Interval{-7, 5});
-  CHECK(of(ir::Op::kMod, {0, 50}, {0, 9}) == Interval{0, 8});
-  CHECK(of(ir::Op::kShr, {-7, 5}, any) == Interval{-7, 5});
-  CHECK(of(ir::Op::kBitXor, {0, 5}, {3, 9}) == Interval{0, 15});
-  CHECK(of(ir::Op::kBitOr, {0, 5}, {-1, 9}).full());
-  Ranges ranges;
-  CHECK(ranges.of(ir::make_typed(ir::Op::kShl, {var({-3, 5}, &ranges), ir::make_int(4)})) == Interval{-48, 80});
-  CHECK(ranges.of(ir::make_typed(ir::Op::kShl, {var(any, &ranges), ir::make_int(4)})).full());
-}
-
 TEST_CASE("warps that cannot share a product all multiply") {
   auto notes = [](int64_t columns, int threads) {
     Request request{
@@ -469,30 +402,6 @@ TEST_CASE("warps that cannot share a product all multiply") {
   CHECK(has(notes(16, 128), "m16n8k16, 2 times 1 x 2 warps"));
   CHECK(has(notes(24, 128), "m16n8k16, 4 times 1 x 1 warps"));
   CHECK(has(notes(24, 96), "m16n8k16, 1 x 3 warps"));
-}
-
-TEST_CASE("what is known of a variable does not outlive it") {
-  auto make = [] { return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}}); };
-  Ranges ranges;
-  for (int i = 0; i < 100; ++i) ranges.set(make(), {1, 2});
-  for (int i = 0; i < 100; ++i) CHECK(ranges.of(ir::make_var(make())).full());
-}
-
-// Each name uses the one before three times, 60 times over: passes look at names, not at what they stand for.
-TEST_CASE("names that multiply cost no pass more than others") {
-  auto chain = [](const char* name) {
-    std::string lets;
-    for (int n = 0; n < 60; ++n) lets += fmt::format("  let {0}{1} = {0}{2} + {0}{2} - {0}{2}\n", name, n + 1, n);
-    return lets;
-  };
-  const Lowered result =
-      lowered({"tile 1\nkernel k(A: f16[M, 64], C: out f16[M, 64])\ngrid i < ceildiv(M, 64), j < 2\n{\n"
-               "  shared a: f16[64, 64]\n  let y0 = i + 1\n" +
-               chain("y") +
-               "  if j == 0 { pipelined n < min(y60, M), 2 {\n  a = A[i*64 +: 64, :]\n"
-               "  parallel r < 64, c < 64 {\n  let x0 = r + c + n\n" +
-               chain("x") + "  a[r, c] = x60 < M ? a[r, c] : 0\n  }\n  C[i*64 +: 64, :] = a } }\n}\n"});
-  CHECK(has(result.loop_ir, "let x60"));
 }
 
 }  // namespace

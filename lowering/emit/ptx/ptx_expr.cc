@@ -84,8 +84,7 @@ Place Expressions::place(const ir::BufferRef& buffer, const ExprRef& index) {
   Place out{&to, to.type, {}, 0, 0};
   if (to.space == Space::kRegister) {
     const Value at = of(index);
-    const int64_t each = to.raw ? 1 : std::max(32 / ir::bits(to.type), 1);
-    const int64_t count = static_cast<int64_t>(to.registers.size()) * each;
+    const int64_t count = static_cast<int64_t>(to.registers.size()) * to.each();
     if (!at.constant || *at.constant < 0 || *at.constant >= count)
       lacks("an element of " + buffer->name + " that is not known");
     else

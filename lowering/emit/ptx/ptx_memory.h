@@ -1,6 +1,7 @@
 // Buffers of loop IR in PTX: tensors and scratch in global memory, tiles in shared memory, and arrays of the thread,
 // whose elements are registers: of 16- and 8-bit types two and four to a word.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <unordered_map>
 
@@ -17,6 +18,8 @@ struct Buffer {
   Value base;                    // of memory: the address of the first element; shared memory's has 32 bits
   std::vector<Value> registers;  // of kRegister
   bool raw = false;              // one to an element, whose bits are the lowest
+
+  int64_t each() const { return raw ? 1 : std::max(32 / ir::bits(type), 1); }  // elements to a register
 };
 
 // Where an access goes: base + offset bytes; or, in registers, the element. `type`: what is accessed, the buffer's
