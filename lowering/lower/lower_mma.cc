@@ -40,9 +40,9 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   const ExprRef row_warp = planted(Planted::kWarpRow) ? plus(warp, int32(1)) : warp;
   const bool by_depth = choice.warps_k > 1;  // each warp has all of C
   const ExprRef first_row = by_depth ? int32(0) : let("warp_row", times(part(row_warp, 1, choice.warps_m), rows));
+  const int64_t warps_n = choice.copies > 1 && !planted(Planted::kCopiedWarps) ? choice.warps_n : 0;  // 0: all others
   const ExprRef first_column =
-      by_depth ? int32(0)
-               : let("warp_column", times(part(warp, choice.warps_m, choice.copies > 1 ? choice.warps_n : 0), columns));
+      by_depth ? int32(0) : let("warp_column", times(part(warp, choice.warps_m, warps_n), columns));
   const ExprRef first_k =
       by_depth && !planted(Planted::kSameDepth) ? let("warp_k", times(warp, steps_of_k * step)) : nullptr;
   const ExprRef within = let("matrix_row", part(lane, 1, 8)), low = let("matrix_low", part(lane, 8, 2)),

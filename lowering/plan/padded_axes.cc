@@ -215,15 +215,10 @@ class Padder {
   }
   // A region over all elements of a tile as it is now, and their places.
   ir::ParallelStmt over(const ir::Buffer& tile, std::vector<ExprRef>* places) {
-    ir::ParallelStmt region;
-    for (size_t axis = 0; axis < tile.shape.size(); ++axis) {
-      const auto var = std::make_shared<ir::Var>(
-          ir::Var{ir::VarKind::kParallel, axis == 0 ? "i" : "j", {ir::DType::I64, nullptr}, {}});
-      const auto extent = grown(&tile, axis);
-      region.iters.push_back({var, extent ? ir::make_int(*extent, ir::DType::I64) : tile.shape[axis]});
-      places->push_back(ir::make_var(var));
-    }
-    return region;
+    std::vector<ExprRef> shape = tile.shape;
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      if (const auto extent = grown(&tile, axis)) shape[axis] = ir::make_int(*extent, ir::DType::I64);
+    return region_over(shape, places);
   }
   // Of one tile to another, both whole.
   ir::ParallelStmt cleared_copy(const ir::CopyStmt& copy) {

@@ -53,19 +53,10 @@ class Rewriter {
     const bool adds = std::exchange(gemm.accumulate, false);
     const ir::Loc loc = stmt.loc;
     out->push_back(std::move(stmt));
-    if (!adds) return out->push_back({loc, ir::CopyStmt{result, whole_tile(sums)}});
-    ir::ParallelStmt region;
-    std::vector<ir::ExprRef> places;
-    for (const ir::ExprRef& extent : sums->shape) {
-      const auto var = std::make_shared<ir::Var>(
-          ir::Var{ir::VarKind::kParallel, places.empty() ? "i" : "j", {ir::DType::I64, nullptr}, {}});
-      region.iters.push_back({var, extent});
-      places.push_back(ir::make_var(var));
-    }
-    ir::AssignStmt sum{result.buffer, places};
-    sum.value = ir::make_typed(ir::Op::kAdd, {ir::make_load(result.buffer, places), ir::make_load(sums, places)});
-    region.body.push_back({loc, std::move(sum)});
-    out->push_back({loc, std::move(region)});
+    if (adds)
+      out->push_back({loc, added_up(result.buffer, sums, loc)});
+    else
+      out->push_back({loc, ir::CopyStmt{result, whole_tile(sums)}});
   }
 
   const Target& target_;

@@ -95,7 +95,7 @@ class Carrier {
       cleared->push_back(
           {loc, ir::FillStmt{whole_tile(carried), real ? ir::make_float(0) : ir::make_int(0, carried->type.dtype)}});
       behind->push_back({loc, ir::CopyStmt{whole_tile(moved), whole_tile(carried)}});
-      behind->push_back({loc, added_up(*step, moved)});
+      behind->push_back({loc, added_up(step->sum, moved, loc)});
     }
   }
 
@@ -122,24 +122,6 @@ class Carrier {
     assign.buffer = tile;
     assign.op = ir::AssignOp::kSet;
     assign.value = ir::make_typed(ir::Op::kAdd, {ir::make_load(tile, assign.indices), added});
-  }
-
-  // A region of its own variables.
-  static ir::ParallelStmt added_up(const Step& step, const ir::BufferRef& moved) {
-    ir::ParallelStmt region;
-    std::vector<ExprRef> place;
-    for (const ir::ExprRef& extent : step.sum->shape) {
-      const auto var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kParallel, "i", {ir::DType::I64, nullptr}, {}});
-      region.iters.push_back({var, extent});
-      place.push_back(ir::make_var(var));
-    }
-    const ExprRef sum = ir::make_typed(ir::Op::kAdd, {ir::make_load(step.sum, place), ir::make_load(moved, place)});
-    ir::AssignStmt assign;
-    assign.buffer = step.sum;
-    assign.indices = place;
-    assign.value = sum;
-    region.body.push_back({{}, std::move(assign)});
-    return region;
   }
 
   // The sum with fragments in the place of operands that it reads all of, element by element; those are filled by

@@ -209,6 +209,26 @@ ir::Kernel with_declared(const ir::Kernel& kernel, const std::vector<ir::BufferR
   return out;
 }
 
+ir::ParallelStmt region_over(const std::vector<ir::ExprRef>& shape, std::vector<ir::ExprRef>* places) {
+  ir::ParallelStmt region;
+  for (const ir::ExprRef& extent : shape) {
+    const char* name = places->empty() ? "i" : "j";
+    const auto var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kParallel, name, {ir::DType::I64, nullptr}, {}});
+    region.iters.push_back({var, extent});
+    places->push_back(ir::make_var(var));
+  }
+  return region;
+}
+
+ir::ParallelStmt added_up(const ir::BufferRef& to, const ir::BufferRef& from, ir::Loc loc) {
+  std::vector<ir::ExprRef> places;
+  ir::ParallelStmt region = region_over(from->shape, &places);
+  ir::AssignStmt sum{to, places};
+  sum.value = ir::make_typed(ir::Op::kAdd, {ir::make_load(to, places), ir::make_load(from, places)});
+  region.body.push_back({loc, std::move(sum)});
+  return region;
+}
+
 bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters) {
   if (expr->kind != ir::ExprKind::kLoad || expr->args.size() != iters.size()) return false;
   for (size_t i = 0; i < expr->args.size(); ++i)

@@ -78,6 +78,11 @@ int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body);
 // The kernel with another body, in front of which these tiles are declared.
 ir::Kernel with_declared(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tiles, ir::Block body);
 
+// A region over all elements of a tile of that shape, without a body; where an iteration's element is.
+ir::ParallelStmt region_over(const std::vector<ir::ExprRef>& shape, std::vector<ir::ExprRef>* places);
+// One that adds a tile to another one of its shape.
+ir::ParallelStmt added_up(const ir::BufferRef& to, const ir::BufferRef& from, ir::Loc loc);
+
 // Whether it is `tile[i, ...]` with these variables in their order.
 bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters);
 

@@ -38,12 +38,6 @@ grid i < ceildiv(S, 64)
   REQUIRE_MESSAGE(concrete.ok(), concrete.status().message());
   return ir::print(join_loops(*concrete));
 }
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 TEST_CASE("blocks without masks, and then those with them, are one loop") {
   const std::string text = joined({});
   CAPTURE(text);

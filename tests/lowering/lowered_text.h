@@ -34,6 +34,11 @@ inline Lowered lowered(const Request& request) {
   return *std::move(result);
 }
 
+inline size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }

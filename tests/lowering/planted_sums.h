@@ -3,6 +3,20 @@
 
 namespace kachel::lowering {
 
+// So few columns that four warps cannot share them.
+inline constexpr const char* kFewColumns = R"(tile 1
+kernel few_columns(A: f16[16, 64], B: f16[24, 64], C: out f32[16, 24])
+grid g < 1
+{
+  shared   a: f16[16, 64], b: f16[24, 64]
+  fragment c: f32[16, 24] = 0
+  a = A
+  b = B
+  c += a @ b^T
+  C = c
+}
+)";
+
 // Operands of which wgmma takes a part, and sums of them that it makes in runs.
 inline constexpr const char* kShortSums = R"(tile 1
 kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])

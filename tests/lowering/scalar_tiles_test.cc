@@ -29,12 +29,6 @@ grid m < M
   return lowered.notes + lowered.loop_ir;
 }
 
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 TEST_CASE("names that regions alone use are in registers, and the sums beneath them carried in parts") {
   const std::string text = text_of("let mean = total[0] / N, spread = squares[0] - mean * mean",
                                    "parallel j < 1024 { x[j] = (x[j] - mean) * spread }");

@@ -4,12 +4,6 @@
 namespace kachel::lowering {
 namespace {
 
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 // `value` for each element of rows of `columns`, `rows` of them in a block of 128 threads.
 std::string scanned(int rows, int columns, const std::string& value) {
   const std::string shape = std::to_string(rows) + ", " + std::to_string(columns);

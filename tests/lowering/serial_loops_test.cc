@@ -9,12 +9,6 @@
 namespace kachel::lowering {
 namespace {
 
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 // A loop over rows of X, with `body`, for `range`.
 std::string looped(const std::string& body, const std::string& range = "t < L", const std::string& type = "f32") {
   return lowered({fmt::format("tile 1\nkernel k(X: {}[L, 64], W: f32[L], n: i32[L], U: inout f32[L, 64], "

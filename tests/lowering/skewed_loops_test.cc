@@ -53,12 +53,6 @@ Lowered on_hopper(const Parts& parts, bool compact = false) {
   return lowered(request);
 }
 
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++found;
-  return found;
-}
-
 const char* const kLoop = "\n    for (int n_";
 
 // Of the consumers over tiles, behind the peeled iteration.
