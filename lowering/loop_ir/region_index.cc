@@ -14,6 +14,7 @@ namespace {
 
 // Beyond which nothing is gained by knowing them.
 constexpr int64_t kMostScale = int64_t{1} << 20, kMostConstant = int64_t{1} << 40;
+constexpr int64_t kMostNodes = 1000;  // of what a name stands for
 
 bool within(int64_t value, int64_t most) {
   return value >= -most && value <= most;
@@ -100,17 +101,39 @@ ExprRef padded_load(const ir::Expr& expr) {
   return all(bounds.below) && all(bounds.above) ? load : nullptr;
 }
 
+void RegionIndexes::name(const ir::LetStmt& let) {
+  Name& name = names_[let.var.get()];
+  name.follows.resize(iters_.size());
+  note_axes(let.value, &name.follows);
+  ir::visit(let.value, [&](const ExprRef& node) {
+    const auto used = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
+    name.nodes = std::min(kMostNodes + 1, name.nodes + (used == names_.end() ? 1 : used->second.nodes));
+  });
+  if (name.nodes <= kMostNodes) name.value = inlined(let.value);
+}
+
 ExprRef RegionIndexes::inlined(const ExprRef& expr) const {
   return ir::rewrite(expr, [&](const ExprRef& node) {
     if (node->kind != ExprKind::kVar) return node;
-    const auto let = lets_.find(node->var.get());
-    return let == lets_.end() ? node : let->second;
+    const auto name = names_.find(node->var.get());
+    return name == names_.end() || !name->second.value ? node : name->second.value;
   });
+}
+
+bool RegionIndexes::is_written_out(const ExprRef& expr) const {
+  bool written_out = true;
+  ir::visit(expr, [&](const ExprRef& node) {
+    written_out &= node->kind != ExprKind::kVar || !names_.count(node->var.get());
+  });
+  return written_out;
 }
 
 std::optional<RegionIndex> RegionIndexes::split(const ExprRef& index) const {
   if (is_shared(index)) return RegionIndex{RegionIndex::kNone, index};
-  if (index->kind == ExprKind::kVar) return RegionIndex{axis_of(*index), nullptr};
+  if (index->kind == ExprKind::kVar) {
+    const size_t axis = axis_of(*index);
+    return axis == RegionIndex::kNone ? std::nullopt : std::optional(RegionIndex{axis, nullptr});
+  }
   if (is_index_cast(*index)) return split(index->args[0]);
   if (const ExprRef sum = as_sum(*index)) return split(sum);
   if (index->kind != ExprKind::kApply || index->op != ir::Op::kAdd) return std::nullopt;
@@ -150,11 +173,31 @@ std::optional<ScaledIndex> RegionIndexes::scaled(const ExprRef& index) const {
   return known ? result : std::nullopt;
 }
 
+void RegionIndexes::note_axes(const ExprRef& expr, std::vector<bool>* follows) const {
+  ir::visit(expr, [&](const ExprRef& node) {
+    if (node->kind != ExprKind::kVar) return;
+    if (const size_t axis = axis_of(*node); axis != RegionIndex::kNone) (*follows)[axis] = true;
+    const auto name = names_.find(node->var.get());
+    for (size_t axis = 0; name != names_.end() && axis < iters_.size(); ++axis)
+      if (name->second.follows[axis]) (*follows)[axis] = true;
+  });
+}
+
 std::vector<size_t> RegionIndexes::axes_of(const ExprRef& expr) const {
+  std::vector<bool> follows(iters_.size());
+  note_axes(expr, &follows);
   std::vector<size_t> axes;
   for (size_t axis = 0; axis < iters_.size(); ++axis)
-    if (ir::mentions(expr, iters_[axis].var)) axes.push_back(axis);
+    if (follows[axis]) axes.push_back(axis);
   return axes;
+}
+
+bool RegionIndexes::follows(const ExprRef& expr, const ir::VarRef& iteration) const {
+  std::vector<bool> follows(iters_.size());
+  note_axes(expr, &follows);
+  for (size_t axis = 0; axis < iters_.size(); ++axis)
+    if (iters_[axis].var == iteration) return follows[axis];
+  return ir::mentions(expr, iteration);
 }
 
 size_t RegionIndexes::axis_of(const ir::Expr& variable) const {
@@ -168,7 +211,7 @@ bool RegionIndexes::is_shared(const ExprRef& expr) const {
   bool shared = true;
   ir::visit(expr, [&](const ExprRef& node) {
     shared &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node);
-    shared &= node->kind != ExprKind::kVar || axis_of(*node) == RegionIndex::kNone;
+    shared &= node->kind != ExprKind::kVar || (axis_of(*node) == RegionIndex::kNone && !names_.count(node->var.get()));
   });
   return shared;
 }

@@ -36,25 +36,39 @@ struct PairIndex {
 // Nothing if a folded index is of another form.
 std::optional<PairIndex> pair_index(const ir::ExprRef& index);
 
+// The iterations of a region and its names. What a name stands for is written out, but for names that would be more
+// than any index is: each may use the one before several times, so that what they stand for doubles with each. Those
+// stay, as something that is known within its iteration only.
 class RegionIndexes {
  public:
-  // `lets`: the region's names and what they stand for, without names of their own. Both outlive this.
-  RegionIndexes(const std::vector<ir::IterVar>& iters, const std::unordered_map<const ir::Var*, ir::ExprRef>& lets)
-      : iters_(iters), lets_(lets) {}
+  // `iters` outlives this.
+  explicit RegionIndexes(const std::vector<ir::IterVar>& iters) : iters_(iters) {}
 
+  // One more name, which uses those given before.
+  void name(const ir::LetStmt& let);
   ir::ExprRef inlined(const ir::ExprRef& expr) const;
+  // Whether nothing is left of the region's names in an inlined expression, so that it can be evaluated elsewhere.
+  bool is_written_out(const ir::ExprRef& expr) const;
   // Nothing if an inlined index is of another form.
   std::optional<RegionIndex> split(const ir::ExprRef& index) const;
   std::optional<ScaledIndex> scaled(const ir::ExprRef& index) const;
-  // The axes of the region that an inlined expression follows, in order.
+  // The axes of the region that an expression follows, inlined or not, in order.
   std::vector<size_t> axes_of(const ir::ExprRef& expr) const;
+  bool follows(const ir::ExprRef& expr, const ir::VarRef& iteration) const;
 
  private:
+  struct Name {
+    ir::ExprRef value;          // inlined; null: it stays
+    int64_t nodes = 0;          // of that
+    std::vector<bool> follows;  // by axis of the region
+  };
+
   size_t axis_of(const ir::Expr& variable) const;
   bool is_shared(const ir::ExprRef& expr) const;
+  void note_axes(const ir::ExprRef& expr, std::vector<bool>* follows) const;
 
   const std::vector<ir::IterVar>& iters_;
-  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets_;
+  std::unordered_map<const ir::Var*, Name> names_;
 };
 
 // What is left of a condition once it is known that indices into a tensor are below its extents: what those say is left

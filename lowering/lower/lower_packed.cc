@@ -110,7 +110,7 @@ class TileLowering::PackedForm {
 
   // Whether neighbours, of whom the first has a multiple of their number, agree in a value without names of the region.
   bool is_alike(const ExprRef& expr) {
-    if (expr->kind == ExprKind::kVar) return expr->var != region_.iters.back().var;
+    if (expr->kind == ExprKind::kVar) return !indexes_.follows(expr, region_.iters.back().var);
     if (expr->kind == ExprKind::kReduce) return false;
     if (expr->kind == ExprKind::kApply && expr->op == Op::kDiv && expr->args[1]->kind == ExprKind::kInt &&
         expr->args[1]->int_value > 0 && expr->args[1]->int_value % width_ == 0) {

@@ -44,7 +44,7 @@ bool reads_what_others_write(const ir::ForwardedRegion& region, const RegionInde
            std::all_of(region.iters.begin(), region.iters.end(), [&](const ir::IterVar& iter) {
              return ir::is_int(iter.extent, 1) ||
                     std::any_of(store.indices.begin(), store.indices.end(),
-                                [&](const ExprRef& at) { return ir::mentions(indexes.inlined(at), iter.var); });
+                                [&](const ExprRef& at) { return indexes.follows(at, iter.var); });
            });
   };
   bool found = false;
@@ -159,7 +159,8 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   const auto in_memory = [this](const ir::BufferRef& buffer) { return !in_registers(buffer); };
   const bool replicated = !planted(Planted::kReplicasCompute) && layout && !layout->replicas().empty() &&
                           to_registers && reads_what_it_writes(region, in_memory);
-  const RegionIndexes indexes(region.iters, lets);
+  RegionIndexes indexes(region.iters);
+  for (const ir::LetStmt& let : region.lets) indexes.name(let);
   const bool two_phases =
       (reads_what_others_write(region, indexes) || replicated) && !planted(Planted::kSnapshotBroken);
   std::vector<Pending> pending(region.stores.size());
@@ -171,7 +172,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
     if (layout->registers() <= region_written_out_) region_written_out_ = 0;
   }
   const std::vector<RegionRead> reads =
-      layout && !two_phases ? reads_of(region, lets, *layout) : std::vector<RegionRead>{};
+      layout && !two_phases ? reads_of(region, indexes, *layout) : std::vector<RegionRead>{};
   std::vector<WideStore> wide(region.stores.size());
   if (layout && !two_phases) wide = wide_stores(region, indexes, *layout);
   Behind behind;

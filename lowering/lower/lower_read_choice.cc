@@ -85,10 +85,8 @@ struct TileLowering::ReadsOfRegion {
   std::vector<RegionRead> reads;
 };
 
-std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region,
-                                               const std::unordered_map<const ir::Var*, ExprRef>& lets,
+std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                                const FragmentLayout& layout) {
-  const RegionIndexes indexes(region.iters, lets);
   ReadsOfRegion found{region.iters, indexes, layout, makes_operand(region), {}, {}};
   for (const ir::LetStmt& let : region.lets) {
     note_nibbles(let.value, indexes, layout, &found.reads);
@@ -128,6 +126,7 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
 
 // Adds an index and the axes that it follows. False: the load has to be evaluated where it stands.
 bool TileLowering::note_index(const ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read) {
+  if (!region.indexes.is_written_out(index)) return false;
   int64_t group = 1;
   ExprRef at = in_groups ? settled(index, region.iters, region.indexes, region.layout, &group) : index;
   if (!region.indexes.split(at)) {

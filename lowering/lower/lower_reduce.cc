@@ -179,15 +179,18 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     store(sum, at, combined(reduce.reduce, ir::make_load(sum, {at}), value), nullptr);
   };
 
-  unrolled("r", results.registers(), [&](ExprRef at) { store(sum, at, neutral_element(reduce.reduce, type), nullptr); });
+  unrolled("r", results.registers(),
+           [&](ExprRef at) { store(sum, at, neutral_element(reduce.reduce, type), nullptr); });
   // What is read of tensors beside each other is loaded together.
   ir::ForwardedRegion terms;
   terms.iters = region.iters;
   terms.iters.insert(terms.iters.end(), reduce.iters.begin(), reduce.iters.end());
   terms.lets.push_back({make_local("term", type), reduce.args[0]});
-  std::vector<RegionRead> reads = layout.vector() > 1 ? reads_of(terms, {}, layout) : std::vector<RegionRead>{};
+  std::vector<RegionRead> reads =
+      layout.vector() > 1 ? reads_of(terms, RegionIndexes(terms.iters), layout) : std::vector<RegionRead>{};
   std::erase_if(reads, [](const RegionRead& read) {
-    return read.width == 1 || read.once || read.matrices || read.words || read.load->buffer->scope != ir::Scope::kGlobal;
+    return read.width == 1 || read.once || read.matrices || read.words ||
+           read.load->buffer->scope != ir::Scope::kGlobal;
   });
   each_with_reads(reads, terms.iters, layout, names, [&](const Site& site) {
     for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];

@@ -55,7 +55,7 @@ std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::Forward
     ir::visit(expr, [&](const ExprRef& node) {
       settled &= !ir::is_reduction(*node) && (node->kind != ExprKind::kLoad || !is_written(node->buffer));
     });
-    return settled;
+    return settled && indexes.is_written_out(expr);
   };
   for (size_t i = 0; i < wide.size(); ++i) {
     const ir::AssignStmt& store = region.stores[i].store;

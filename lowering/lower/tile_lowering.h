@@ -264,8 +264,7 @@ class TileLowering {
   // neighbours.
   int64_t loads_together(const std::vector<const RegionRead*>& reads, int64_t width) const;
   bool makes_operand(const ir::ForwardedRegion& region) const;  // of a product
-  std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region,
-                                   const std::unordered_map<const ir::Var*, ir::ExprRef>& lets,
+  std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                    const FragmentLayout& layout);
   struct ReadsOfRegion;
   bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region, bool guarded = false);

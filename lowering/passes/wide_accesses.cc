@@ -18,6 +18,7 @@ using ir::Op;
 
 constexpr int64_t kWidest = 16, kWord = 4;  // bytes of an access
 constexpr int64_t kMostIterations = 128;    // whose parts stay unrolled
+constexpr int64_t kMostNodes = 1000;        // of what a name stands for
 
 // Calls fn on each load that is evaluated wherever the expression is.
 template <class Fn>
@@ -36,7 +37,7 @@ class Body {
  public:
   explicit Body(const LoopBlock& body) {
     for (const LoopStmt& stmt : body) {
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_[let->var.get()] = inlined(let->value);
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) name(*let);
       plain_ &= std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopStore>(stmt.node) ||
                 std::holds_alternative<LoopIf>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node);
       for_each_statement(stmt, [&](const LoopStmt& inner) {
@@ -51,7 +52,7 @@ class Body {
   ExprRef inlined(const ExprRef& expr) const {
     return ir::rewrite(expr, [this](const ExprRef& node) {
       const auto it = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
-      return it == names_.end() ? node : it->second;
+      return it == names_.end() ? node : it->second.value;
     });
   }
   // Whether all that the body does with the buffer can be done at once: it only reads it, or does all at one place, and
@@ -68,6 +69,23 @@ class Body {
     ExprRef place;
   };
 
+  struct Name {
+    ExprRef value;
+    int64_t nodes = 0;
+  };
+
+  // Of names that use others several times over no access is known.
+  void name(const LoopLet& let) {
+    Name name;
+    ir::visit(let.value, [&](const ExprRef& node) {
+      const auto used = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
+      name.nodes += used == names_.end() ? 1 : used->second.nodes;
+    });
+    plain_ &= name.nodes <= kMostNodes;
+    if (!plain_) return;
+    name.value = inlined(let.value);
+    names_[let.var.get()] = std::move(name);
+  }
   void note(const LoopStmt& stmt, bool certain) {
     for_each_expr(stmt, [&](const ExprRef& expr) {
       ir::visit(expr, [&](const ExprRef& node) {
@@ -94,7 +112,7 @@ class Body {
     use.one_place &= ir::same(use.place, place);
   }
 
-  std::unordered_map<const ir::Var*, ExprRef> names_;
+  std::unordered_map<const ir::Var*, Name> names_;
   std::map<const ir::Buffer*, Use> uses_;
   bool plain_ = true;
 };

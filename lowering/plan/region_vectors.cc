@@ -20,13 +20,13 @@ using ir::ExprRef;
 class Accesses {
  public:
   Accesses(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, std::vector<ir::IterVar> iters)
-      : kernel_(kernel), target_(target), fact_mask_(fact_mask), iters_(std::move(iters)), indexes_(iters_, lets_) {
+      : kernel_(kernel), target_(target), fact_mask_(fact_mask), iters_(std::move(iters)), indexes_(iters_) {
     note_multiples(kernel.body, &ranges_);
     for (const ir::IterVar& axis : kernel.grid) ranges_.set(axis.var, {0, kMaxDim});
     for (const ir::IterVar& iter : iters_) ranges_.set(iter.var, {0, iter.extent->int_value - 1});
   }
 
-  void name(const ir::LetStmt& let) { lets_[let.var.get()] = indexes_.inlined(let.value); }
+  void name(const ir::LetStmt& let) { indexes_.name(let); }
 
   void writes(const ir::GuardedStore& guarded) {
     const ir::AssignStmt& store = guarded.store;
@@ -65,7 +65,7 @@ class Accesses {
     for (const ExprRef& at : indices) out.push_back(indexes_.inlined(at));
     return out;
   }
-  bool follows_last(const ExprRef& expr) const { return ir::mentions(indexes_.inlined(expr), iters_.back().var); }
+  bool follows_last(const ExprRef& expr) const { return indexes_.follows(expr, iters_.back().var); }
 
   // Whether a store's condition does, but for what its indices are compared with in any case.
   bool parts_neighbours(const ir::GuardedStore& guarded) const {
@@ -77,6 +77,8 @@ class Accesses {
 
   int64_t width_of(const ir::BufferRef& tensor, const std::vector<ExprRef>& indices) const {
     const std::vector<ExprRef> places = inlined(indices);
+    for (const ExprRef& at : places)
+      if (!indexes_.is_written_out(at)) return 1;
     int64_t width = widest(tensor);
     while (width > 1 && !are_neighbours(places, iters_.back().var, width, ranges_)) width /= 2;
     return width;
@@ -102,8 +104,7 @@ class Accesses {
   const Target& target_;
   const uint64_t fact_mask_;
   const std::vector<ir::IterVar> iters_;
-  std::unordered_map<const ir::Var*, ExprRef> lets_;
-  const RegionIndexes indexes_;
+  RegionIndexes indexes_;
   Ranges ranges_;
   int64_t most_ = 0, width_ = 1;
   int alone_ = 0, together_ = 0;  // accesses

@@ -67,23 +67,21 @@ class Accesses {
     if (reduction) iters.insert(iters.end(), reduction->iters.begin(), reduction->iters.end());
     const auto chosen = placements_.regions.find(&region);
     const FragmentLayout* layout = chosen == placements_.regions.end() ? nullptr : &chosen->second;
-    std::unordered_map<const ir::Var*, ExprRef> lets;
-    const RegionIndexes indexes(iters, lets);
+    RegionIndexes indexes(iters);
     const bool known = !scan_of(region) && (!reduction || layout);
     const auto along = [&](const ir::Buffer& tile, const std::vector<ExprRef>& places) {
       const std::optional<RegionIndex> last = indexes.split(indexes.inlined(places.back()));
       if (!known || !last || last->axis == RegionIndex::kNone) return false;
       for (size_t i = 0; i + 1 < places.size(); ++i)
-        if (ir::mentions(indexes.inlined(places[i]), iters[last->axis].var)) return false;
+        if (indexes.follows(places[i], iters[last->axis].var)) return false;
       if (layout) return goes_along(*layout, last->axis, tile);
       return last->axis + 1 == iters.size() && iters.back().extent->int_value * bytes_of(tile) >= kBankRow;
     };
-    body(region.body, reduction, indexes, along, &lets);
+    body(region.body, reduction, along, &indexes);
   }
 
   template <class Along>
-  void body(const ir::Block& block, const ir::Expr* reduction, const RegionIndexes& indexes, const Along& along,
-            std::unordered_map<const ir::Var*, ExprRef>* lets) {
+  void body(const ir::Block& block, const ir::Expr* reduction, const Along& along, RegionIndexes* indexes) {
     const auto look = [&](auto&& self, const ExprRef& expr) -> void {
       if (ir::is_reduction(*expr) && expr.get() != reduction) return note_loads(expr, &across_);
       if (expr->kind == ExprKind::kLoad && !along(*expr->buffer, expr->args)) across_.insert(expr->buffer.get());
@@ -91,13 +89,13 @@ class Accesses {
     };
     for (const ir::Stmt& stmt : block) {
       ir::for_each_expr(stmt, [&](const ExprRef& expr) { look(look, expr); });
-      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) (*lets)[let->var.get()] = indexes.inlined(let->value);
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) indexes->name(*let);
       const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
       // The results of a reduction are written by the threads that share them.
       if (assign && (reduction || !along(*assign->buffer, assign->indices))) across_.insert(assign->buffer.get());
       if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        body(branch->then_body, reduction, indexes, along, lets);
-        body(branch->else_body, reduction, indexes, along, lets);
+        body(branch->then_body, reduction, along, indexes);
+        body(branch->else_body, reduction, along, indexes);
       }
     }
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <unordered_map>
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
@@ -108,19 +107,17 @@ class Uses {
     iterations_ = 1;
     for (const ir::IterVar& iter : region.iters) iterations_ *= iter.extent->int_value;
     for (const ir::IterVar& iter : region.iters) ranges_.set(iter.var, {0, iter.extent->int_value - 1});
-    std::unordered_map<const ir::Var*, ExprRef> lets;
-    const RegionIndexes indexes(region.iters, lets);
-    body(region.body, indexes, region.iters.size(), &lets);
+    RegionIndexes indexes(region.iters);
+    body(region.body, region.iters.size(), &indexes);
   }
-  void body(const ir::Block& block, const RegionIndexes& indexes, size_t rank,
-            std::unordered_map<const ir::Var*, ExprRef>* lets) {
+  void body(const ir::Block& block, size_t rank, RegionIndexes* indexes) {
     for (const ir::Stmt& stmt : block) {
-      ir::for_each_expr(stmt, [&](const ExprRef& expr) { this->expr(expr, indexes, rank); });
-      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) (*lets)[let->var.get()] = indexes.inlined(let->value);
+      ir::for_each_expr(stmt, [&](const ExprRef& expr) { this->expr(expr, *indexes, rank); });
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) indexes->name(*let);
       if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) suits_ &= assign->buffer.get() != tile_;
       if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-        body(branch->then_body, indexes, rank, lets);
-        body(branch->else_body, indexes, rank, lets);
+        body(branch->then_body, rank, indexes);
+        body(branch->else_body, rank, indexes);
       }
     }
   }

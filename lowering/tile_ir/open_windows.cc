@@ -1,7 +1,6 @@
 #include "lowering/tile_ir/open_windows.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "ir/tunable_role.h"
@@ -17,7 +16,6 @@ namespace {
 
 using ir::ExprKind;
 using ir::ExprRef;
-using Lets = std::unordered_map<const ir::Var*, ExprRef>;
 
 // Elements of a window, and nodes of what stands for it: 3 x 3 x 3 of an element times a factor fit.
 constexpr int64_t kMostElements = 27, kMostNodes = 640;
@@ -32,13 +30,13 @@ int64_t elements_of(const ir::Expr& reduce) {
 class Opening {
  public:
   Opening(const std::vector<ir::IterVar>& iters, const std::function<bool(const ir::Buffer&)>& of)
-      : iters_(iters), indexes_(iters, lets_), of_(of) {}
+      : iters_(iters), indexes_(iters), of_(of) {}
 
   void block(ir::Block* body) {
     for (ir::Stmt& stmt : *body) {
       if (auto* let = std::get_if<ir::LetStmt>(&stmt.node)) {
         let->value = expr(let->value);
-        lets_[let->var.get()] = indexes_.inlined(let->value);
+        indexes_.name(*let);
       }
       if (auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) assign->value = expr(assign->value);
       if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) block(&branch->then_body), block(&branch->else_body);
@@ -60,7 +58,7 @@ class Opening {
       others |= ir::is_reduction(*node);
       if (node->kind != ExprKind::kLoad || !of_(*node->buffer)) return;
       bool beside = false;
-      for (const ExprRef& index : node->args) beside |= is_beside(indexes_.inlined(index), reduce.iters);
+      for (const ExprRef& index : node->args) beside |= is_beside(index, reduce.iters);
       (beside && is_dense(node->args.back(), reduce.iters) ? window : others) |= beside;
     });
     return window && !others && elements <= kMostElements && elements * nodes <= kMostNodes;
@@ -74,11 +72,9 @@ class Opening {
   }
   // Whether it follows both the region's iterations and those of the window.
   bool is_beside(const ExprRef& index, const std::vector<ir::IterVar>& window) const {
-    const auto follows = [&](const std::vector<ir::IterVar>& iters) {
-      return std::any_of(iters.begin(), iters.end(),
-                         [&](const ir::IterVar& iter) { return ir::mentions(index, iter.var); });
-    };
-    return follows(iters_) && follows(window);
+    return !indexes_.axes_of(index).empty() && std::any_of(window.begin(), window.end(), [&](const ir::IterVar& iter) {
+      return ir::mentions(index, iter.var);
+    });
   }
 
   // In the order in which a reduction goes: the last variable fastest.
@@ -101,8 +97,7 @@ class Opening {
   }
 
   const std::vector<ir::IterVar>& iters_;
-  Lets lets_;
-  const RegionIndexes indexes_;
+  RegionIndexes indexes_;
   const std::function<bool(const ir::Buffer&)>& of_;
 };
 

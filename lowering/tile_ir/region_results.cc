@@ -26,9 +26,8 @@ struct Access {
 
 class Region {
  public:
-  explicit Region(const ir::ParallelStmt& region)
-      : forwarded_(ir::forward_stores(region)), indexes_(forwarded_.iters, lets_) {
-    for (const ir::LetStmt& let : forwarded_.lets) lets_[let.var.get()] = indexes_.inlined(let.value);
+  explicit Region(const ir::ParallelStmt& region) : forwarded_(ir::forward_stores(region)), indexes_(forwarded_.iters) {
+    for (const ir::LetStmt& let : forwarded_.lets) indexes_.name(let);
   }
   Region(const Region&) = delete;
 
@@ -75,8 +74,7 @@ class Region {
   }
 
   const ir::ForwardedRegion forwarded_;
-  std::unordered_map<const ir::Var*, ExprRef> lets_;  // without names of the region's
-  const RegionIndexes indexes_;
+  RegionIndexes indexes_;
 };
 
 class Rewriter {

@@ -68,8 +68,7 @@ ir::Block block_with_tiles(ir::Block body, const std::vector<TensorRead>& reads)
 
 std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region) {
   std::vector<TensorRead> found;
-  std::unordered_map<const ir::Var*, ExprRef> lets;
-  const RegionIndexes indexes(region.iters, lets);
+  RegionIndexes indexes(region.iters);
   for (const ir::Stmt& stmt : region.body) {
     const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
     const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
@@ -80,7 +79,7 @@ std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region) {
         return;
       if (std::optional<TensorRead> read = read_of(region, indexes, load)) found.push_back(std::move(*read));
     });
-    if (let) lets[let->var.get()] = indexes.inlined(let->value);
+    if (let) indexes.name(*let);
   }
   return found;
 }

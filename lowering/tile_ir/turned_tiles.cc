@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/region_index.h"
@@ -35,11 +34,10 @@ class Regions {
 
  private:
   void region(const ir::ParallelStmt& region) {
-    std::unordered_map<const ir::Var*, ExprRef> lets;
-    const RegionIndexes indexes(region.iters, lets);
+    RegionIndexes indexes(region.iters);
     ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
       ir::for_each_expr(stmt, [&](const ExprRef& expr) { this->expr(expr, indexes, region.iters.size()); });
-      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) lets[let->var.get()] = indexes.inlined(let->value);
+      if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node)) indexes.name(*let);
       if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) reads_[assign->buffer.get()].others = true;
     });
   }

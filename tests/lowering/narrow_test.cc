@@ -100,6 +100,11 @@ TEST_CASE("names that multiply cost no pass more than others") {
        "  for t < M {\n  let y0 = t + 1\n" +
        chain("y") + "  parallel c < 64 {\n  h[c] = h[c] * 0.5 + A[y60 % M, c]\n  C[t, c] = h[c]\n  }\n  }\n}\n"});
   CHECK(has(serial.loop_ir, "registers ahead"));
+  const Lowered rows = lowered(
+      {"tile 1\nkernel k(A: f32[M, 64], C: out f32[M, 64], H: inout f32[M, 64])\ngrid i < 1\n{\n"
+       "  parallel r < 64, c < 64 {\n  let x0 = r + c\n" +
+       chain("x") + "  if x60 < M {\n  C[r, c] = A[x60 % M, c]\n  atomic H[abs(x60) % M, c] += 1\n  }\n  }\n}\n"});
+  CHECK(has(rows.loop_ir, "let x60"));
 }
 
 }  // namespace
