@@ -101,6 +101,7 @@ struct Stmt {
 struct Param {
   BufferRef tensor;  // or
   VarRef scalar;     // kScalar
+  bool divides = false;  // an integer scalar that the kernel's text divides by
   const std::string& name() const { return tensor ? tensor->name : scalar->name; }
 };
 

@@ -87,7 +87,7 @@ void KernelTyper::header(Kernel& out) {
     if (param.scalar->type.symbol && !is_scalar_type(type))
       typer_.report(param.scalar->loc, fmt::format("the scalar `{}` cannot be {}", param.scalar->name, name(type)),
                     "make it f32 and convert it in the kernel");
-    out.params.push_back({nullptr, typer_.declare(param.scalar, compute_type(type))});
+    out.params.push_back({nullptr, typer_.declare(param.scalar, compute_type(type)), param.divides});
   }
   for (const ExprRef& expr : kernel_.where) out.where.push_back(typer_.condition(expr));
   typer_.allow_bucket(true);

@@ -8,6 +8,7 @@
 #include "ir/parse.h"
 #include "ir/typecheck.h"
 #include "ir/verify_rules.h"
+#include "ir/visit.h"
 
 namespace kachel::ir {
 namespace {
@@ -96,12 +97,29 @@ std::vector<Diagnostic> verify(const Module& module) {
   return all;
 }
 
+namespace {
+
+void note_divisors(Kernel* kernel) {
+  const auto note = [kernel](const ExprRef& node) {
+    if (node->kind != ExprKind::kApply || node->op != Op::kDiv) return;
+    ExprRef by = node->args[1];
+    while (by->kind == ExprKind::kCast) by = by->args[0];
+    for (Param& param : kernel->params)
+      param.divides |= by->kind == ExprKind::kVar && by->var == param.scalar && !is_float(param.scalar->type.dtype);
+  };
+  for_each_stmt(kernel->body,
+                [&](const Stmt& stmt) { for_each_expr(stmt, [&](const ExprRef& expr) { visit(expr, note); }); });
+}
+
+}  // namespace
+
 Result<Module> load(std::string_view text, std::string_view file) {
   ParseResult result = parse(text);
   if (result.diagnostics.empty()) result.diagnostics = verify(result.module);
   if (result.diagnostics.empty() && result.module.kernels.empty())
     result.diagnostics.push_back({{1, 1, 1}, "the program has no kernel", "write `kernel name(...) { ... }`"});
   if (!result.diagnostics.empty()) return to_status(result.diagnostics, file, text);
+  for (Kernel& kernel : result.module.kernels) note_divisors(&kernel);
   return std::move(result.module);
 }
 

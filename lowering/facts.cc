@@ -1,5 +1,6 @@
 // The facts that the passes ask for: narrow index arithmetic (lower_access.cc), constant unit strides, and how wide an
-// access may be (lower_copy.cc); views of tensors whose rows are columns (transposed_views.cc).
+// access may be (lower_copy.cc); views of tensors whose rows are columns
+// (transposed_views.cc); groups whose size a scalar gives (lower_groups.cc).
 #include "lowering/lower.h"
 
 namespace kachel::lowering {
@@ -18,6 +19,8 @@ std::vector<Fact> facts_of(const ir::Kernel& kernel) {
   for (size_t i = 0; i < kernel.params.size() && facts.size() < kMost; ++i)
     if (kernel.params[i].tensor && kernel.params[i].tensor->shape.size() >= 2)
       facts.push_back({Fact::Kind::kRows, static_cast<int>(i), 16});
+  for (size_t i = 0; i < kernel.params.size() && facts.size() < kMost; ++i)
+    if (kernel.params[i].divides) facts.push_back({Fact::Kind::kMultiple, static_cast<int>(i)});
   return facts;
 }
 

@@ -146,6 +146,7 @@ enum class Planted {
   kStagesAnew,            // a loop that goes on with another one's stages begins at the first of them
   kWideStore,             // neighbours that are written together change places
   kEarlyLoad,             // what is loaded early is that of the first iteration
+  kGroupDivisor,          // the number of a group is divided as if it were an element's
   kCopiedWarps,           // warps that multiply what others do take further columns
   kOthersElements,        // iterations share elements that are taken for their own
   kAheadLoad,             // what a serial loop loads ahead is that of the iteration that loads it

@@ -54,6 +54,15 @@ bool reads_unwritten(const ExprRef& expr) {
   return all;
 }
 
+// (x + j) / y and nothing else of the iteration, so that all of it may be about groups.
+bool is_quotient(const ExprRef& index, const RegionIndexes& indexes) {
+  ExprRef expr = index;
+  while (expr->kind == ExprKind::kCast && ir::bits(expr->type) >= 32) expr = expr->args[0];
+  if (expr->kind != ExprKind::kApply || expr->op != ir::Op::kDiv) return false;
+  const std::optional<RegionIndex> by = indexes.split(expr->args[1]);
+  return indexes.split(expr->args[0]) && by && by->axis == RegionIndex::kNone;
+}
+
 // Whether each iteration reads its own element.
 bool as_it_lies(const RegionIndexes& indexes, const ir::Expr& load, size_t rank) {
   bool same = load.args.size() == rank;
@@ -129,7 +138,7 @@ bool TileLowering::note_index(const ExprRef& index, bool in_groups, const ReadsO
   if (!region.indexes.is_written_out(index)) return false;
   int64_t group = 1;
   ExprRef at = in_groups ? settled(index, region.iters, region.indexes, region.layout, &group) : index;
-  if (!region.indexes.split(at)) {
+  if (!region.indexes.split(at) && !(group > 1 && is_quotient(at, region.indexes))) {
     if (group > 1 || !reads_unwritten(at)) return false;
     // What registers hold for an iteration stands for loads of the region's, not for this one.
     at = ir::rewrite(at, [](const ExprRef& node) {

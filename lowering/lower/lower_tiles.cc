@@ -35,6 +35,11 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
     if (!(fact_mask >> i & 1)) continue;
     if (facts[i].kind == Fact::Kind::kIndex32) index32_ = true;
     if (facts[i].kind == Fact::Kind::kUnitStride) unit_stride_.insert(facts[i].param);
+    if (facts[i].kind == Fact::Kind::kMultiple) {
+      const ir::VarRef& scalar = kernel.params[static_cast<size_t>(facts[i].param)].scalar;
+      out_.ranges.set(scalar, {kMultipleOf, std::numeric_limits<int32_t>::max()});
+      out_.ranges.set_multiple(scalar, kMultipleOf);
+    }
   }
 }
 

@@ -18,6 +18,9 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
+// Accesses of a thread between memory and memory, beyond which they are loops: a thousand take the assembler minutes.
+constexpr int64_t kMostUnrolled = 256;
+
 ExprRef or_pad(const ExprRef& value, const ExprRef& inside, const ExprRef& pad) {
   return pad && inside ? ir::make_typed(Op::kSelect, {inside, value, pad}) : value;
 }
@@ -129,6 +132,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     };
     WalkOptions options;
     options.keeps_bounds = !runs_ahead_;
+    options.most_unrolled = kMostUnrolled * width;
     const auto owned = [&](const Site& site) {
       if (!site.owner) return one(site);
       emit({LoopIf{site.owner, nested([&] { one(site); }), {}}});

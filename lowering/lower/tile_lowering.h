@@ -288,6 +288,9 @@ class TileLowering {
                   const std::vector<std::string>& names, std::vector<std::function<void()>>* afterwards);
   ir::ExprRef settled(const ir::ExprRef& index, const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
                       const FragmentLayout& layout, int64_t* group);
+  ir::ExprRef of_multiple(const ir::ExprRef& quotient, const RegionIndex& at, const ir::ExprRef& base,
+                          const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
+                          const FragmentLayout& layout, int64_t* group);
   static FragmentLayout part_of(const RegionRead& read, const FragmentLayout& layout);
   ir::ExprRef register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const;
   // Returns whether the elements are inside of the tensor; null: they are, or nobody asks.

@@ -12,6 +12,15 @@ using ir::ExprRef;
 
 namespace {
 
+constexpr int64_t kTrips = 16;          // that are expected of a loop of unknown length
+constexpr int64_t kMostRuns = 1 << 20;  // beyond which they are not counted
+
+int64_t trips_of(const LoopFor& loop) {
+  if (const int64_t trips = unrolled_trips(loop)) return trips;
+  if (!ir::is_const(loop.begin) || !ir::is_const(loop.end)) return kTrips;
+  return std::max<int64_t>(loop.end->int_value - loop.begin->int_value, 0);
+}
+
 int64_t rounds_of(const LoopThreads& threads, const LoopKernel& kernel) {
   return (threads.extent + kernel.threads - 1) / kernel.threads;
 }
@@ -123,16 +132,23 @@ void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
       block(branch->then_body, run, runs);
       block(branch->else_body, run, runs);
     } else {
-      LoopStmt other = body[i];
-      for_each_block(&other, [&](const LoopBlock* inner) { count(*inner, runs); });
+      count(body[i], runs);
     }
   }
   if (all.size() > before) holds_.insert(&body);
 }
 
-void LoopLoads::count(const LoopBlock& body, int64_t runs) {
-  for_each_statement(body, [&](const LoopStmt& stmt) {
-    for_each_expr(stmt, [&](const ExprRef& expr) { ir::visit(expr, [&](const ExprRef&) { nodes += runs; }); });
+void LoopLoads::count(const LoopStmt& stmt, int64_t runs) {
+  const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+  const auto* loop = std::get_if<LoopFor>(&stmt.node);
+  if (threads) runs = std::min(kMostRuns, runs * rounds_of(*threads, kernel_));
+  if (loop) runs = std::min(kMostRuns, runs * std::min(kMostRuns, trips_of(*loop)));
+  LoopStmt of = stmt;
+  for_each_block(&of, [&](const LoopBlock* body) {
+    for (const LoopStmt& inner : *body) {
+      for_each_expr(inner, [&](const ExprRef& expr) { ir::visit(expr, [&](const ExprRef&) { nodes += runs; }); });
+      count(inner, runs);
+    }
   });
 }
 

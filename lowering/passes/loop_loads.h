@@ -43,7 +43,7 @@ class LoopLoads {
  private:
   void look_at(const LoopStmt& stmt);
   void block(const LoopBlock& body, const ir::ExprRef& run, int64_t runs);
-  void count(const LoopBlock& body, int64_t runs);
+  void count(const LoopStmt& stmt, int64_t runs);  // what its blocks evaluate
   void reads(const ir::ExprRef& expr, AheadLoad ahead);
   void vector(const LoopIntrinsic& copy, AheadLoad ahead);
   ir::ExprRef with_loads(const ir::ExprRef& expr, const LoopBlock& body, const ir::ExprRef& turn) const;

@@ -171,6 +171,7 @@ ir::Kernel transposed_views(const ir::Kernel& kernel, uint64_t* fact_mask) {
   for (size_t i = 0; i < facts.size(); ++i) {
     if (facts[i].param < 0 || !(*fact_mask >> i & 1)) continue;
     const BufferRef& tensor = kernel.params[static_cast<size_t>(facts[i].param)].tensor;
+    if (!tensor) continue;
     if (facts[i].kind == Fact::Kind::kUnitStride) plain.insert(tensor.get());  // comes first
     if (facts[i].kind == Fact::Kind::kTransposed && !plain.count(tensor.get()) && ir::bits(tensor->type.dtype) >= 8)
       tensors.insert(tensor.get());
@@ -182,10 +183,11 @@ ir::Kernel transposed_views(const ir::Kernel& kernel, uint64_t* fact_mask) {
   for (ir::Param& param : out.params)
     if (param.tensor) param.tensor = exchange.buffer(param.tensor);
   out.body = exchange.block(kernel.body);
-  for (size_t i = 0; i < facts.size(); ++i)
-    if (facts[i].param >= 0 && facts[i].kind != Fact::Kind::kRows &&
-        out.params[static_cast<size_t>(facts[i].param)].tensor->transposed)
-      *fact_mask |= uint64_t{1} << i;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    if (facts[i].param < 0 || facts[i].kind == Fact::Kind::kRows) continue;
+    const BufferRef& tensor = out.params[static_cast<size_t>(facts[i].param)].tensor;
+    if (tensor && tensor->transposed) *fact_mask |= uint64_t{1} << i;
+  }
   return out;
 }
 

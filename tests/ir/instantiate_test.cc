@@ -311,6 +311,11 @@ TEST_CASE("folding keeps values") {
   CHECK(same(fold(times), times));
   CHECK(same(fold(op(Op::kMul, vf, make_float(1))), vf));
   CHECK(same(fold(op(Op::kSub, vf, make_float(0))), vf));
+  CHECK(same(fold(op(Op::kDiv, vf, make_float(-8))), op(Op::kMul, vf, make_float(-0.125))));
+  for (const double by : {3.0, 0.0, 1.5, 0x1p127}) {
+    const ExprRef quotient = op(Op::kDiv, vf, make_float(by));
+    CHECK(same(fold(quotient), quotient));
+  }
   CHECK(fold(op(Op::kAdd, make_float(16777216), make_float(1)))->float_value == 16777216);
   CHECK(same(fold(make_typed(Op::kSelect, {make_bool(false), vn, i(3)})), i(3)));
   CHECK(same(fold(op(Op::kAnd, make_bool(true), vc)), vc));

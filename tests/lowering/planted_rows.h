@@ -153,6 +153,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kSingleBound, "of two bounds the lower is forgotten", OnCpu::kNotThere},
     {Planted::kWideStore, "neighbours written together change places", OnCpu::kNotThere},
     {Planted::kEarlyLoad, "the first iteration's loads for all", OnCpu::kNotThere},
+    {Planted::kGroupDivisor, "groups are counted as elements", OnCpu::kNotThere},
     {Planted::kCopiedWarps, "a copy of a product reads past its operand", OnCpu::kNotThere},
     {Planted::kOthersElements, "iterations take other ones' elements for theirs", OnCpu::kNotThere},
     {Planted::kAheadLoad, "what is loaded ahead is loaded at once", OnCpu::kNotThere},

@@ -17,6 +17,18 @@ grid g < 1
 }
 )";
 
+// Columns in groups whose size is a parameter.
+inline constexpr const char* kScalarGroups = R"(tile 1
+kernel scalar_groups(X: f32[R, 256], S: f32[R, 16], Y: out f32[R, 256], size: i32)
+grid r < ceildiv(R, 8), c < 2
+{
+  fragment x: f32[8, 128]
+  x = X[r*8 +: 8, c*128 +: 128]
+  parallel i < 8, j < 128 { x[i, j] -= S[r*8 + i, (c*128 + j) / size] }
+  Y[r*8 +: 8, c*128 +: 128] = x
+}
+)";
+
 // Operands of which wgmma takes a part, and sums of them that it makes in runs.
 inline constexpr const char* kShortSums = R"(tile 1
 kernel short_sums(A: f8e4m3[128, K], B: f8e5m2[32, K], D: f32[64, K], E: f32[24, K], C: out f32[128, 32], F: out f32[64, 24])

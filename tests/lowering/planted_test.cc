@@ -85,6 +85,7 @@ class Suite {
     moved.aligned = {"X", "Y"};
     add_program("direct", kDirect, 24, moved);
     add_program("next row", kNextRow, 24, block);
+    add_program("scalar groups", kScalarGroups, 24, block);
     add_program("few columns", kFewColumns, 24, block);
     add_program("scans", kScans, 24, block);
     add_program("largest", kLargest);

@@ -31,6 +31,7 @@ struct ScalarEntry {
   int64_t low = 0, high = 0;  // of integers
   uint8_t param = 0;
   bool is_float = false;
+  uint64_t multiple = 0;  // mask of the fact kMultiple
 };
 
 struct alignas(64) BindTable {

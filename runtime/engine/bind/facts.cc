@@ -41,6 +41,11 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     const auto address = reinterpret_cast<uintptr_t>(tensor.data);
     if (facts.rows && has_joined_rows(facts.rank, tensor.shape, tensor.strides, address, bits)) mask |= facts.rows;
   }
+  for (int at = 0; aligned && at < model.table.scalars; ++at) {
+    const ScalarEntry& scalar = model.table.scalar[at];
+    if (scalar.multiple && lowering::is_multiple(static_cast<int64_t>(arguments.scalars[scalar.param])))
+      mask |= scalar.multiple;
+  }
   return narrow ? mask | model.table.index32_fact : mask;
 }
 
@@ -64,6 +69,9 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
         break;
       case lowering::Fact::Kind::kRows:
         text += fmt::format("joined rows of `{}`", model.params[model.facts[i].param].name);
+        break;
+      case lowering::Fact::Kind::kMultiple:
+        text += fmt::format("`{}` a multiple of {}", model.params[model.facts[i].param].name, lowering::kMultipleOf);
         break;
     }
   }

@@ -90,13 +90,14 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   return true;
 }
 
-inline bool scalar(const ScalarEntry& entry, const Arg& arg, BoundArguments& out) {
+inline bool scalar(const ScalarEntry& entry, const Arg& arg, Gathered& all, BoundArguments& out) {
   if (entry.is_float) {
     if (arg.kind != Arg::kFloat) return false;
     out.scalars[entry.param] = std::bit_cast<uint32_t>(static_cast<float>(arg.f));
     return true;
   }
   out.scalars[entry.param] = static_cast<uint64_t>(arg.i);
+  if (entry.multiple && lowering::is_multiple(arg.i)) all.facts |= entry.multiple;
   return arg.kind == Arg::kInt && arg.i >= entry.low && arg.i <= entry.high;
 }
 
@@ -124,7 +125,7 @@ inline bool bind(const BindTable& table, std::span<const Arg> args, BoundArgumen
   }
   for (int i = 0; i < table.scalars; ++i) {
     const ScalarEntry& entry = table.scalar[i];
-    if (!scalar(entry, args[entry.param], out)) return false;
+    if (!scalar(entry, args[entry.param], all, out)) return false;
   }
   if (all.bad || !apart(table, out)) return false;
   out.device = std::bit_cast<DeviceRef>(all.device);

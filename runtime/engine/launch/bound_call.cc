@@ -1,5 +1,7 @@
 #include "runtime/engine/launch/bound_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "runtime/engine/bind/tensor_maps.h"
@@ -7,6 +9,17 @@
 namespace kachel::runtime {
 
 using SlotKind = lowering::Slot::Kind;
+
+namespace {
+
+// Those of the facts that scalars decide.
+uint64_t multiples_of(const KernelModel& kernel, uint64_t facts) {
+  uint64_t all = 0;
+  for (int i = 0; i < kernel.table.scalars; ++i) all |= kernel.table.scalar[i].multiple;
+  return all & facts;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> engine,
                                                      std::shared_ptr<const KernelModel> model,
@@ -25,7 +38,7 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
   call->dynamic_ = std::any_of(kernel.grid.begin(), kernel.grid.end(), reads_scalars) ||
                    std::any_of(kernel.where.begin(), kernel.where.end(),
                                [&](const Condition& condition) { return reads_scalars(condition.program); }) ||
-                   !kernel.condition_scalars.empty();
+                   !kernel.condition_scalars.empty() || multiples_of(kernel, arguments.facts) != 0;
   int64_t workspace_bytes = specialisation->workspace_bytes(call->grid_);
   // The grid may grow with the scalars; its scratch cannot: then it is reserved for as many blocks as ever run.
   if (call->dynamic_) {
@@ -68,6 +81,12 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
   for (size_t i = 0; i < model_->scalars.size(); ++i) values[model_->scalars[i]] = static_cast<uint64_t>(scalars[i]);
   const HostInputs inputs{arguments_->dims, values, specialisation_->values().data()};
   KACHEL_TRY(admit_scalars(*model_, inputs));
+  for (int i = 0; i < model_->table.scalars; ++i)
+    if (const ScalarEntry& entry = model_->table.scalar[i];
+        entry.multiple & arguments_->facts && !lowering::is_multiple(static_cast<int64_t>(values[entry.param])))
+      return invalid(fmt::format(
+          "`{}` is {}, and was a multiple of {} when the call was bound: bind another call for it",
+          model_->params[entry.param].name, static_cast<int64_t>(values[entry.param]), lowering::kMultipleOf));
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
   grid.overlaps = specialisation_->begins_early(*arguments_, grid.blocks, follows_);

@@ -372,6 +372,26 @@ TEST_CASE("facts follow the arguments") {
   CHECK(large.find("index32") == std::string::npos);
 }
 
+// Of a scalar that nothing is divided by no fact is known: each of its values would ask for another binary.
+TEST_CASE("scalars that the text divides by are multiples or not") {
+  std::string text = kScale;
+  text.replace(text.find("s: f32"), 6, "s: i32, t: i32");
+  text.replace(text.find("x[i, j] * s"), 11, "x[i, j] * f32(i / s + t)");
+  auto model = model_of(text);
+  BoundArguments bound;
+  for (const bool quickly : {false, true}) {
+    const auto facts = [&](int64_t s) {
+      Tensor a(ir::DType::F32, {64, 64}, {}, 0x100000), c(ir::DType::F32, {64, 64}, {}, 0x900000);
+      Arg args[] = {a, c, int_arg(s), int_arg(16)};
+      REQUIRE((quickly ? bind_quickly(*model, args, bound) : bind_completely(*model, args, bound).ok()));
+      return facts_text(*model, bound.facts);
+    };
+    for (const int64_t s : {16, 128, 2147483632}) CHECK(facts(s).find("`s` a multiple of 16") != std::string::npos);
+    for (const int64_t s : {0, 1, 24, -16}) CHECK(facts(s).find("`s`") == std::string::npos);
+    CHECK(facts(16).find("`t`") == std::string::npos);
+  }
+}
+
 TEST_CASE("consts are checked when the kernel is made") {
   auto module = ir::load(kGemm);
   REQUIRE(module.ok());

@@ -401,6 +401,26 @@ TEST_CASE("a bound call whose grid depends on a scalar follows it") {
   CHECK((*call)->launch(pointers, &s, nullptr).code() == Code::kInvalid);
 }
 
+TEST_CASE("a bound call keeps to multiples that its binary relies on") {
+  EngineFixture fixture;
+  std::string text = kScale;
+  text.replace(text.find("s: f32"), 6, "s: i32");
+  text.replace(text.find("x[i, j] * s"), 11, "x[i, j] * f32(i / s)");
+  auto kernel = fixture.kernel(text);
+  HostTensorF32 a({32, 16}, 2), c({32, 16}, 0);
+  void* pointers[] = {a.data.data(), c.data.data()};
+  for (const int64_t bound : {32, 24}) {
+    Arg args[] = {a.tensor(), c.tensor(), int_arg(bound)};
+    auto call = kernel->bind(args, fixture.settings(Policy::kOff));
+    REQUIRE_MESSAGE(call.ok(), call.status().message());
+    for (int64_t s : {48, 24, 0}) {
+      const Status launched = (*call)->launch(pointers, &s, nullptr);
+      CHECK(launched.ok() == (bound == 24 || s == 48));
+      if (!launched.ok()) CHECK(launched.message().find("`s` is") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("handles keep the engine alive") {
   std::shared_ptr<KernelHandle> kernel;
   EngineFixture fixture;
