@@ -19,8 +19,9 @@ std::vector<Fact> facts_of(const ir::Kernel& kernel) {
   for (size_t i = 0; i < kernel.params.size() && facts.size() < kMost; ++i)
     if (kernel.params[i].tensor && kernel.params[i].tensor->shape.size() >= 2)
       facts.push_back({Fact::Kind::kRows, static_cast<int>(i), 16});
-  for (size_t i = 0; i < kernel.params.size() && facts.size() < kMost; ++i)
-    if (kernel.params[i].divides) facts.push_back({Fact::Kind::kMultiple, static_cast<int>(i)});
+  for (size_t i = 0; i < kernel.params.size(); ++i)
+    for (int of = kMostMultiple; kernel.params[i].divides && of >= kLeastMultiple && facts.size() < kMost; of /= 2)
+      facts.push_back({Fact::Kind::kMultiple, static_cast<int>(i), of});
   return facts;
 }
 

@@ -51,17 +51,17 @@ struct Fact {
                   // axis are multiples of `bytes`
     kRows,        // its last axis, of kMostJoinedBytes at most, and the one before lie as one row, whose length is a
                   // multiple of `bytes` where that axis's is not; so are the address and the other strides
-    kMultiple,    // the integer scalar `param`, by which something is divided, is a positive multiple of kMultipleOf
+    kMultiple,    // the integer scalar `param`, by which something is divided, is a positive multiple of `bytes`
   } kind;
   int param = -1;
   int bytes = 0;
 };
 inline constexpr int64_t kMostJoinedBytes = 64;
-// As groups of quantised weights are, and what Triton specialises integers for.
-inline constexpr int64_t kMultipleOf = 16;
+// Of kMultiple: rows of quantised weights that have a scale are as many.
+inline constexpr int kLeastMultiple = 16, kMostMultiple = 128;
 // Whether kMultiple holds. No larger than what 32 bits hold, so that quotients by it need no more.
-constexpr bool is_multiple(int64_t scalar) {
-  return scalar > 0 && scalar % kMultipleOf == 0 && scalar <= std::numeric_limits<int32_t>::max();
+constexpr bool is_multiple(int64_t scalar, int of) {
+  return scalar > 0 && scalar % of == 0 && scalar <= std::numeric_limits<int32_t>::max();
 }
 // Fixed per program, at most 64; bit i of a mask is fact i. Looks at the parameters only.
 std::vector<Fact> facts_of(const ir::Kernel& kernel);

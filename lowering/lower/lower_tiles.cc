@@ -37,8 +37,9 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
     if (facts[i].kind == Fact::Kind::kUnitStride) unit_stride_.insert(facts[i].param);
     if (facts[i].kind == Fact::Kind::kMultiple) {
       const ir::VarRef& scalar = kernel.params[static_cast<size_t>(facts[i].param)].scalar;
-      out_.ranges.set(scalar, {kMultipleOf, std::numeric_limits<int32_t>::max()});
-      out_.ranges.set_multiple(scalar, kMultipleOf);
+      const int64_t multiple = std::max<int64_t>(facts[i].bytes, out_.ranges.multiple_of(ir::make_var(scalar)));
+      out_.ranges.set(scalar, {multiple, std::numeric_limits<int32_t>::max()});
+      out_.ranges.set_multiple(scalar, multiple);
     }
   }
 }

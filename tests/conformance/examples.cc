@@ -164,7 +164,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
       Random chance(test.seed ^ static_cast<uint64_t>(&param - kernel.params.data()));
       if (type != ir::DType::Bool && !kernel.dims.empty() && chance() % 2)
         arg.scalar.i = env.at(kernel.dims[chance() % kernel.dims.size()].get()).i;
-      if (param.divides && chance() % 2) arg.scalar.i = 16 * static_cast<int64_t>(1 + chance() % 4);
+      if (param.divides && chance() % 2) arg.scalar.i = 16 << chance() % 4;
       test.args.push_back(arg);
       continue;
     }

@@ -72,7 +72,7 @@ uint64_t Prepared::facts() const {
     if (facts[i].kind == Fact::Kind::kVector || facts[i].kind == Fact::Kind::kTransposed) holds = row_fact(facts[i]);
     if (facts[i].kind == Fact::Kind::kRows) holds = joined_fact(facts[i]);
     if (facts[i].kind == Fact::Kind::kMultiple)
-      holds = lowering::is_multiple(arguments_[static_cast<size_t>(facts[i].param)].scalar.i);
+      holds = lowering::is_multiple(arguments_[static_cast<size_t>(facts[i].param)].scalar.i, facts[i].bytes);
     if (holds) mask |= uint64_t{1} << i;
   }
   return mask & test_.fact_mask;

@@ -71,9 +71,12 @@ void BindTable::fill(const KernelModel& model) {
     const lowering::Fact& fact = model.facts[i];
     const uint64_t bit = uint64_t{1} << i;
     if (fact.kind == lowering::Fact::Kind::kIndex32) index32_fact = bit;
-    if (fact.bytes > 0 || fact.kind == lowering::Fact::Kind::kMultiple) aligned_facts |= bit;
+    if (fact.bytes > 0) aligned_facts |= bit;
     for (int at = 0; at < scalars; ++at)
-      if (fact.kind == lowering::Fact::Kind::kMultiple && scalar[at].param == fact.param) scalar[at].multiple = bit;
+      if (fact.kind == lowering::Fact::Kind::kMultiple && scalar[at].param == fact.param)
+        for (int of = fact.bytes, i = std::countr_zero(unsigned(of / lowering::kLeastMultiple));
+             of <= lowering::kMostMultiple; of *= 2, ++i)
+          scalar[at].multiple[i] |= bit;
     for (int at = 0; at < tensors; ++at) {
       TensorEntry& entry = tensor[at];
       if (entry.param != fact.param) continue;

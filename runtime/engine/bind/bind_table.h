@@ -1,8 +1,12 @@
 // A kernel's signature as a launch walks it: flat and without pointers, so that a launch which finds its caches cold
 // reads few lines. Names and texts stay in KernelModel.
 #pragma once
+#include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <iterator>
 
+#include "lowering/lower.h"
 #include "runtime/engine/bind/arguments.h"
 #include "runtime/engine/bind/host_form.h"
 #include "runtime/engine/bind/limits.h"
@@ -31,7 +35,16 @@ struct ScalarEntry {
   int64_t low = 0, high = 0;  // of integers
   uint8_t param = 0;
   bool is_float = false;
-  uint64_t multiple = 0;  // mask of the fact kMultiple
+  // Masks of the facts kMultiple, by log2 of what it is a multiple of less that of the least such number.
+  uint64_t multiple[4] = {};
+
+  // Those that hold for the value.
+  uint64_t facts_of(int64_t value) const {
+    const int power =
+        std::countr_zero(static_cast<uint64_t>(value)) - std::countr_zero(unsigned{lowering::kLeastMultiple});
+    const bool holds = power >= 0 && lowering::is_multiple(value, lowering::kLeastMultiple);
+    return holds ? multiple[std::min<size_t>(static_cast<size_t>(power), std::size(multiple) - 1)] : 0;
+  }
 };
 
 struct alignas(64) BindTable {

@@ -43,8 +43,7 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
   }
   for (int at = 0; aligned && at < model.table.scalars; ++at) {
     const ScalarEntry& scalar = model.table.scalar[at];
-    if (scalar.multiple && lowering::is_multiple(static_cast<int64_t>(arguments.scalars[scalar.param])))
-      mask |= scalar.multiple;
+    mask |= scalar.facts_of(static_cast<int64_t>(arguments.scalars[scalar.param]));
   }
   return narrow ? mask | model.table.index32_fact : mask;
 }
@@ -71,7 +70,7 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
         text += fmt::format("joined rows of `{}`", model.params[model.facts[i].param].name);
         break;
       case lowering::Fact::Kind::kMultiple:
-        text += fmt::format("`{}` a multiple of {}", model.params[model.facts[i].param].name, lowering::kMultipleOf);
+        text += fmt::format("`{}` a multiple of {}", model.params[model.facts[i].param].name, model.facts[i].bytes);
         break;
     }
   }

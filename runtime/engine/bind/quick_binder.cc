@@ -97,7 +97,7 @@ inline bool scalar(const ScalarEntry& entry, const Arg& arg, Gathered& all, Boun
     return true;
   }
   out.scalars[entry.param] = static_cast<uint64_t>(arg.i);
-  if (entry.multiple && lowering::is_multiple(arg.i)) all.facts |= entry.multiple;
+  all.facts |= entry.facts_of(arg.i);
   return arg.kind == Arg::kInt && arg.i >= entry.low && arg.i <= entry.high;
 }
 

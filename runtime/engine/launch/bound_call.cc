@@ -12,11 +12,9 @@ using SlotKind = lowering::Slot::Kind;
 
 namespace {
 
-// Those of the facts that scalars decide.
-uint64_t multiples_of(const KernelModel& kernel, uint64_t facts) {
-  uint64_t all = 0;
-  for (int i = 0; i < kernel.table.scalars; ++i) all |= kernel.table.scalar[i].multiple;
-  return all & facts;
+// The facts that the scalar decides.
+uint64_t multiples_of(const ScalarEntry& scalar) {
+  return scalar.multiple[std::size(scalar.multiple) - 1];
 }
 
 }  // namespace
@@ -38,7 +36,9 @@ Result<std::unique_ptr<BoundCall>> BoundCall::create(std::shared_ptr<Engine> eng
   call->dynamic_ = std::any_of(kernel.grid.begin(), kernel.grid.end(), reads_scalars) ||
                    std::any_of(kernel.where.begin(), kernel.where.end(),
                                [&](const Condition& condition) { return reads_scalars(condition.program); }) ||
-                   !kernel.condition_scalars.empty() || multiples_of(kernel, arguments.facts) != 0;
+                   !kernel.condition_scalars.empty() ||
+                   std::any_of(kernel.table.scalar, kernel.table.scalar + kernel.table.scalars,
+                               [&](const ScalarEntry& scalar) { return multiples_of(scalar) & arguments.facts; });
   int64_t workspace_bytes = specialisation->workspace_bytes(call->grid_);
   // The grid may grow with the scalars; its scratch cannot: then it is reserved for as many blocks as ever run.
   if (call->dynamic_) {
@@ -83,10 +83,12 @@ Status BoundCall::launch_dynamic(void* const* pointers, const int64_t* scalars, 
   KACHEL_TRY(admit_scalars(*model_, inputs));
   for (int i = 0; i < model_->table.scalars; ++i)
     if (const ScalarEntry& entry = model_->table.scalar[i];
-        entry.multiple & arguments_->facts && !lowering::is_multiple(static_cast<int64_t>(values[entry.param])))
-      return invalid(fmt::format(
-          "`{}` is {}, and was a multiple of {} when the call was bound: bind another call for it",
-          model_->params[entry.param].name, static_cast<int64_t>(values[entry.param]), lowering::kMultipleOf));
+        arguments_->facts & multiples_of(entry) & ~entry.facts_of(static_cast<int64_t>(values[entry.param])))
+      return invalid(
+          fmt::format("`{0}` is {1}, and was {2} when the call was bound, a multiple of what {1} is none of: "
+                      "bind another call for it",
+                      model_->params[entry.param].name, static_cast<int64_t>(values[entry.param]),
+                      static_cast<int64_t>(arguments_->scalars[entry.param])));
   LaunchGrid grid;
   KACHEL_TRY(specialisation_->grid(inputs, grid));
   grid.overlaps = specialisation_->begins_early(*arguments_, grid.blocks, follows_);

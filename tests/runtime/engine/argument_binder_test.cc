@@ -387,6 +387,9 @@ TEST_CASE("scalars that the text divides by are multiples or not") {
       return facts_text(*model, bound.facts);
     };
     for (const int64_t s : {16, 128, 2147483632}) CHECK(facts(s).find("`s` a multiple of 16") != std::string::npos);
+    CHECK(facts(384).find("`s` a multiple of 128") != std::string::npos);
+    CHECK(facts(96).find("`s` a multiple of 32") != std::string::npos);
+    CHECK(facts(96).find("`s` a multiple of 64") == std::string::npos);
     for (const int64_t s : {0, 1, 24, -16}) CHECK(facts(s).find("`s`") == std::string::npos);
     CHECK(facts(16).find("`t`") == std::string::npos);
   }

@@ -413,9 +413,9 @@ TEST_CASE("a bound call keeps to multiples that its binary relies on") {
     Arg args[] = {a.tensor(), c.tensor(), int_arg(bound)};
     auto call = kernel->bind(args, fixture.settings(Policy::kOff));
     REQUIRE_MESSAGE(call.ok(), call.status().message());
-    for (int64_t s : {48, 24, 0}) {
+    for (int64_t s : {64, 48, 24, 0}) {
       const Status launched = (*call)->launch(pointers, &s, nullptr);
-      CHECK(launched.ok() == (bound == 24 || s == 48));
+      CHECK(launched.ok() == (bound == 24 || s == 64));
       if (!launched.ok()) CHECK(launched.message().find("`s` is") != std::string::npos);
     }
   }
