@@ -489,8 +489,8 @@ KACHEL_API kachel_status kachel_compile(kachel_kernel *kernel, const kachel_arg 
  * the tensor parameters (byte_offset added) and the scalar parameters, each in declared order; f32 scalars as the bits of
  * a float in the low half. Pointers must be at least as aligned as those it was bound with, and outputs must not overlap
  * anything. Scalars may change the grid and are checked against `where`; one that the kernel divides by has to remain a
- * multiple of 16, 32, 64 or 128 if it was one. A call object that needs scratch must not be
- * launched from two threads at once. Its launches must have finished before it is released. */
+ * multiple of 16, 32, 64 or 128 if it was one. A call object that needs scratch must not be launched from two threads at
+ * once. Its launches must have finished before it is released. */
 typedef struct kachel_call kachel_call;
 KACHEL_API kachel_status kachel_bind(kachel_kernel *kernel, const kachel_arg *args, size_t count,
                                      const kachel_launch_options *options, kachel_call **out, kachel_error **err);

@@ -58,6 +58,8 @@ TensorEntry tensor_entry(const KernelModel& model, int index, std::bitset<kMaxDi
 
 }  // namespace
 
+static_assert(lowering::kLeastMultiple << (std::size(ScalarEntry{}.multiple) - 1) == lowering::kMostMultiple);
+
 void BindTable::fill(const KernelModel& model) {
   std::bitset<kMaxDims> bound;
   for (int index : model.tensors) {
