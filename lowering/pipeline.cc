@@ -14,7 +14,8 @@
 //            -> parted operands   of which products read columns
 //            -> turned operands   that regions make with k down their rows, where tensor cores read along k
 //            -> padded depth      of products whose k is no multiple of the instruction's
-//            -> shared results    of products, by way of fragments; padded axes, of those whose rows or columns are none
+//            -> shared results    of products, by way of fragments; padded axes, of those whose rows or columns are
+//            none
 //            -> part regions      over groups of columns
 //            -> equal parts       of axes that other regions access in parts
 //            -> split tiles       of which regions access equal parts together
@@ -114,6 +115,7 @@
 #include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/turned_operands.h"
 #include "lowering/tile_ir/turned_tiles.h"
+#include "lowering/tile_ir/unread_tiles.h"
 #include "lowering/tile_ir/unswitch.h"
 
 namespace kachel::lowering {
@@ -216,7 +218,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
-    const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
+    const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(without_unread_tiles(split_slices(joined)))));
     const ir::Kernel scanned = hoist_scans(ahead);
     const ir::Kernel padded = shared_results(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
@@ -317,7 +319,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const ir::Kernel kernel = plain ? concrete : transposed_views(concrete, &facts);
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
-  // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program says.
+  // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program
+  // says.
   if (!plain && target.kind == Target::Kind::kCuda) loads_ahead(&lowering.loops);
   if (!plain) pass_places(&lowering.loops, target);
   drop_unused(&lowering.loops);
@@ -369,8 +372,7 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
   // The producer runs ahead into the next tile. Tiles of unequal length whose numbers say nothing of it are better
   // dealt out by the hardware.
   const Schedule& schedule = lowering.schedule;
-  lowered.resident =
-      !loops.producer.empty() && !loops.one_tile && (schedule.is_even() || tiles_by_length(schedule));
+  lowered.resident = !loops.producer.empty() && !loops.one_tile && (schedule.is_even() || tiles_by_length(schedule));
   lowered.cluster = loops.cluster;
   lowered.one_tile = loops.one_tile;
   lowered.shared_bytes = loops.shared_bytes;

@@ -23,11 +23,29 @@ constexpr int64_t kMostRegisters = 32, kRegisterFile = 65536, kMostOfThread = 25
 // Nodes of expressions in all copies of a body.
 constexpr int64_t kMostNodes = 6000;
 
-// One loop as loops of `turns` iterations. REQUIRES: there are some.
+// One loop as loops of `turns` iterations, or with loads for the next iteration. REQUIRES: there are some.
 class Rounds {
  public:
-  Rounds(LoopKernel* kernel, const LoopFor& loop, const LoopLoads& body, ExprRef begin, ExprRef end, int64_t turns)
-      : kernel_(*kernel), loop_(loop), body_(body), begin_(std::move(begin)), end_(std::move(end)), turns_(turns) {}
+  Rounds(LoopKernel* kernel, const LoopFor& loop, LoopLoads* body, ExprRef begin, ExprRef end, int64_t turns)
+      : kernel_(*kernel), loop_(loop), body_(*body), begin_(std::move(begin)), end_(std::move(end)), turns_(turns) {}
+
+  // REQUIRES: one turn.
+  LoopBlock next_loaded() {
+    LoopBlock out;
+    const ExprRef last = named("last", apply(Op::kSub, end_, number(1)), &out), place = int32(0);
+    loads(begin_, place, &out);
+    LoopFor loop = without_body(loop_);
+    loop.begin = begin_, loop.end = end_;
+    const LoopBlock moves = moved();
+    loop.body.insert(loop.body.end(), moves.begin(), moves.end());
+    const ExprRef at = ir::make_var(loop_.var), next = apply(Op::kMin, plus(at, number(1)), last);
+    loads(planted(Planted::kAheadLoad) ? at : named("next", next, &loop.body), place, &loop.body);
+    for (size_t i = 0; i < now_.size(); ++i) body_.all[i].load.registers = now_[i];
+    const LoopBlock rest = body_.rest_of(loop_.body, place);
+    loop.body.insert(loop.body.end(), rest.begin(), rest.end());
+    out.push_back({std::move(loop)});
+    return out;
+  }
 
   LoopBlock loops() {
     LoopBlock out;
@@ -82,6 +100,24 @@ class Rounds {
     fn(var, ir::make_cast({DType::I32, nullptr}, var), &turn.body);
     return {std::move(turn)};
   }
+  // What has been loaded, to registers of its own.
+  LoopBlock moved() {
+    LoopBlock out;
+    for (const AheadLoad& ahead : body_.all) {
+      const ir::BufferRef& from = ahead.load.registers;
+      const int64_t elements = ahead.runs * ahead.load.width;
+      now_.push_back(add_registers(&kernel_, "now", from->type.dtype, elements));
+      kernel_.buffers.back().raw = is_raw(from->type.dtype);
+      LoopFor each = without_body(loop_);
+      each.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "place", {DType::I32, nullptr}, {}});
+      each.begin = int32(0), each.end = int32(elements), each.unroll = true;
+      kernel_.ranges.set(each.var, {0, elements - 1});
+      const ExprRef place = ir::make_var(each.var);
+      each.body.push_back({LoopStore{now_.back(), place, ir::make_load(from, {place})}});
+      out.push_back({std::move(each)});
+    }
+    return out;
+  }
   void iteration(const ExprRef& at, const ExprRef& place, LoopBlock* to) {
     to->push_back({LoopLet{loop_.var, at}});
     const LoopBlock rest = body_.rest_of(loop_.body, place);
@@ -108,9 +144,10 @@ class Rounds {
 
   LoopKernel& kernel_;
   const LoopFor& loop_;
-  const LoopLoads& body_;
+  LoopLoads& body_;
   const ExprRef begin_, end_;
   const int64_t turns_;
+  std::vector<ir::BufferRef> now_;  // what an iteration finds its loads in, if the next one's are under way
 };
 
 class Former {
@@ -125,12 +162,13 @@ class Former {
     each_serial(body, [this](LoopFor* loop) {
       const LoopLoads found(*loop, kernel_, uses_);
       if (found.all.empty()) return false;
-      int64_t ahead = std::min({kFarthest, room() / found.words(), kMostNodes / found.nodes});
+      int64_t ahead = std::min(kFarthest, room() / found.words());
       if (ir::is_const(loop->begin) && ir::is_const(loop->end))
         ahead = std::min(ahead, loop->end->int_value - loop->begin->int_value);
       if (ahead < 2) return false;
-      loop->ahead = ahead;
-      registers_ += ahead * found.words();
+      // A long iteration is no more than once in the code, and takes as long as a load.
+      loop->ahead = kMostNodes / found.nodes < 2 ? 1 : std::min(ahead, kMostNodes / found.nodes);
+      registers_ += std::max<int64_t>(loop->ahead, 2) * found.words();
       return true;
     });
   }
@@ -182,7 +220,8 @@ class Former {
       kernel_.buffers.back().raw = is_raw(in_memory);
     }
     const ExprRef begin = kept("begin", loop.begin, out), end = kept("end", loop.end, out);
-    out->push_back({LoopIf{apply(Op::kLt, begin, end), Rounds(&kernel_, loop, body, begin, end, turns).loops(), {}}});
+    Rounds rounds(&kernel_, loop, &body, begin, end, turns);
+    out->push_back({LoopIf{apply(Op::kLt, begin, end), turns == 1 ? rounds.next_loaded() : rounds.loops(), {}}});
   }
 
   // A bound, which what the loop does is not to change.

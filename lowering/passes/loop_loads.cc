@@ -15,6 +15,26 @@ namespace {
 constexpr int64_t kTrips = 16;          // that are expected of a loop of unknown length
 constexpr int64_t kMostRuns = 1 << 20;  // beyond which they are not counted
 
+// Of products and of what is around them in an iteration, at whose end nothing of it is under way.
+bool is_product(LoopIntrinsic::Kind kind) {
+  using Kind = LoopIntrinsic::Kind;
+  switch (kind) {
+    case Kind::kDot4:
+    case Kind::kLoadMatrix:
+    case Kind::kMma:
+    case Kind::kStoreMatrix:
+    case Kind::kQuadExchange:
+    case Kind::kGroupMma:
+    case Kind::kGroupFence:
+    case Kind::kGroupCommit:
+    case Kind::kGroupWait:
+    case Kind::kProxyFence:
+      return true;
+    default:
+      return false;
+  }
+}
+
 int64_t trips_of(const LoopFor& loop) {
   if (const int64_t trips = unrolled_trips(loop)) return trips;
   if (!ir::is_const(loop.begin) || !ir::is_const(loop.end)) return kTrips;
@@ -109,7 +129,7 @@ void LoopLoads::look_at(const LoopStmt& stmt) {
   if (loop && !unrolled_trips(*loop)) changing_.insert(loop->var.get());
   const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
   plain_ &= !std::holds_alternative<LoopPipeline>(stmt.node);
-  plain_ &= !intrinsic || is_own_work(*intrinsic) || intrinsic->kind == LoopIntrinsic::Kind::kDot4;
+  plain_ &= !intrinsic || is_own_work(*intrinsic) || is_product(intrinsic->kind);
   for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { writes_[buffer.get()] += write; });
 }
 

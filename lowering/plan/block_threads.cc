@@ -119,6 +119,15 @@ bool can_share(const Choices& choices, int64_t warps, const SharingOf& sharing_o
   });
 }
 
+// As many warps or somewhat more that can share all tiles, of 80 columns five in place of four; if none, fewer.
+int64_t nearest_that_share(const Choices& choices, int64_t warps, const SharingOf& sharing_of) {
+  for (int64_t more = warps; more < 2 * warps; ++more)
+    if (can_share(choices, more, sharing_of)) return more;
+  int64_t fewer = warps - 1;
+  while (fewer > 1 && !can_share(choices, fewer, sharing_of)) --fewer;
+  return std::max<int64_t>(fewer, 1);
+}
+
 }  // namespace
 
 // As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
@@ -147,7 +156,7 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices, const Shari
   // Computing an operand is most of the work.
   for (const auto& [gemm, choice] : choices)
     if (choice.b_in_registers) warps = 8;
-  while (warps > 1 && !can_share(choices, warps, sharing_of)) warps /= 2;
+  warps = nearest_that_share(choices, warps, sharing_of);
   // Several products side by side keep all of their sums in registers.
   while (total / (32 * warps) > kMostSums && warps < 16 && can_share(choices, 2 * warps, sharing_of)) warps *= 2;
   return static_cast<int>(32 * warps);

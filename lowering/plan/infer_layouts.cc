@@ -133,7 +133,20 @@ class Inference {
   bool assign(const ir::BufferRef& buffer, const FragmentLayout& layout, const char* why) {
     auto [it, fresh] = layouts_.try_emplace(buffer.get(), layout);
     if (fresh || it->second == layout) return true;
+    if (const ir::BufferRef operand = right_operand_beside(*buffer))
+      return demote(operand, "it is made in another layout than its gemm reads");
     return demote(buffer, why);
+  }
+
+  // What a product reads best from registers can come from memory, other than what it is made of: sums of a product.
+  ir::BufferRef right_operand_beside(const ir::Buffer& buffer) const {
+    for (const auto& [gemm, choice] : choices_) {
+      const ir::BufferRef& operand = gemm->b.buffer;
+      if (choice.b_in_registers && is_fragment(operand) && operand.get() != &buffer &&
+          root(operand.get()) == root(&buffer))
+        return operand;
+    }
+    return nullptr;
   }
 
   bool strict() {

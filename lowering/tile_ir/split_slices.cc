@@ -24,6 +24,8 @@ using ir::AxisSpec;
 using ir::BufferRef;
 using ir::ExprRef;
 
+constexpr int64_t kMostRows = 8;  // of a fragment, each of which is one of its own
+
 bool is_index(const AxisSpec& axis) {
   return axis.kind == AxisSpec::Kind::kIndex;
 }
@@ -34,6 +36,7 @@ class Splitter {
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
         for (const ir::TileRef* tile : {&gemm->c, &gemm->a, &gemm->b}) want(*tile);
+      each_element(stmt, [this](const ir::Buffer& tile, const std::vector<ExprRef>& indices) { want(tile, indices); });
     });
     if (wanted_.empty()) return;
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) { check(stmt); });
@@ -69,17 +72,54 @@ class Splitter {
     }
   }
 
-  // What a split cannot follow: reductions along the axis, elements whose matrix is a number, tiles that have the axis
-  // twice, products with rows along it, bounds of it.
+  // Rows of a fragment that regions name by numbers: whole, it would be in memory.
+  void want(const ir::Buffer& tile, const std::vector<ExprRef>& indices) {
+    for (size_t i = 0; tile.scope == ir::Scope::kFragment && i + 1 < indices.size(); ++i) {
+      const int number = classes_.of(&tile, i);
+      const int64_t extent = tile.shape[i]->int_value;
+      if (is_number(indices[i]) && classes_.may_grow(number) && extent > 1 && extent <= kMostRows)
+        wanted_.emplace(number, extent);
+    }
+  }
+
+  static bool is_number(const ExprRef& index) { return index->kind == ir::ExprKind::kInt; }
+  // Calls fn(tile, indices) for what the statement, but for those in it, reads and assigns.
+  template <class Fn>
+  static void each_element(const ir::Stmt& stmt, const Fn& fn) {
+    ir::for_each_expr(stmt, [&](const ExprRef& expr) {
+      ir::visit(expr, [&](const ExprRef& node) {
+        if (node->kind == ir::ExprKind::kLoad) fn(*node->buffer, node->args);
+      });
+    });
+    if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) fn(*assign->buffer, assign->indices);
+  }
+
+  // A region that becomes one for each matrix: what it reads of others by number, it must not write.
+  void check(const ir::ParallelStmt& region) {
+    std::set<const ir::Buffer*> written, numbered;
+    for (const ir::IterVar& iter : region.iters) {
+      if (!is_wanted(iter.var.get())) continue;
+      ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
+        if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) written.insert(assign->buffer.get());
+        each_element(stmt, [&](const ir::Buffer& tile, const std::vector<ExprRef>& indices) {
+          const auto axis = axis_of(tile);
+          if (axis && is_number(indices[*axis])) numbered.insert(&tile);
+        });
+      });
+    }
+    for (const ir::Buffer* tile : written)
+      if (numbered.count(tile)) refuse(*tile);
+  }
+
+  // What a split cannot follow: reductions along the axis, tiles that have the axis twice, products with rows along it,
+  // bounds of it.
   void check(const ir::Stmt& stmt) {
     ir::for_each_expr(stmt, [this](const ExprRef& expr) {
       ir::visit(expr, [this](const ExprRef& node) {
         for (const ir::IterVar& iter : node->iters) wanted_.erase(classes_.of(iter.var.get()));
-        if (node->kind != ir::ExprKind::kLoad) return;
-        const auto axis = axis_of(*node->buffer);
-        if (axis && node->args[*axis]->kind == ir::ExprKind::kInt) refuse(*node->buffer);
       });
     });
+    if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) check(*region);
     if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
       std::set<int> seen;
       for (size_t i = 0; i < decl->buffer->shape.size(); ++i)

@@ -94,6 +94,41 @@ int64_t random_value(ir::TunableRole role, Random& random) {
   return one_of({1, 2, 3, 8});
 }
 
+// Elements of all tensors, as far as their shapes are known.
+int64_t elements_of(const ir::Kernel& kernel, const ir::HostEnv& env) {
+  int64_t all = 0;
+  for (const ir::Param& param : kernel.params) {
+    int64_t elements = param.tensor ? 1 : 0;
+    for (size_t i = 0; param.tensor && i < param.tensor->shape.size(); ++i) {
+      const auto extent = ir::evaluate_int(param.tensor->shape[i], env);
+      elements *= extent.ok() ? std::max<int64_t>(*extent, 1) : 1;
+    }
+    all += elements;
+  }
+  return all;
+}
+
+// Several dimensions that are drawn large are what takes an interpreter minutes: the largest one is halved until neither
+// tensors nor what may be computed of all dimensions are large.
+void bound_work(const ir::Kernel& kernel, const Wishes& wishes, ir::HostEnv* env) {
+  constexpr int64_t kMostElements = 1 << 18;
+  constexpr double kMostWork = 1 << 23;
+  const auto work = [&] {
+    double all = 1;
+    for (const ir::VarRef& dim : kernel.dims) all *= static_cast<double>(std::max<int64_t>(env->at(dim.get()).i, 1));
+    return all;
+  };
+  while (elements_of(kernel, *env) > kMostElements || work() > kMostWork) {
+    ir::HostValue* largest = nullptr;
+    for (const ir::VarRef& dim : kernel.dims) {
+      ir::HostValue& value = env->at(dim.get());
+      if (!wishes.values.count(dim->name) && value.i > 1 && (!largest || value.i > largest->i)) largest = &value;
+    }
+    if (!largest) return;
+    largest->i /= 2;
+  }
+}
+
 }  // namespace
 
 std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Random& random, const Wishes& wishes) {
@@ -130,6 +165,7 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
   for (const ir::VarRef& dim : kernel.dims)
     env[dim.get()] = {false, wish(dim->name, random_extent(largest, random)), 0};
   for (const ir::VarRef& dim : ir::static_dims(kernel)) env[dim.get()].i = std::max<int64_t>(env[dim.get()].i, 1);
+  bound_work(kernel, wishes, &env);
   // `where` often relates dimensions (H % G == 0, Kg == K / group): enforce equalities, then give up on the rest.
   for (const ir::ExprRef& condition : kernel.where)
     ir::visit(condition, [&](const ir::ExprRef& node) {

@@ -8,11 +8,11 @@ import torch
 
 from . import peers_further, peers_further_attention, peers_torch, peers_triton, references_further, references_torch
 from . import stats
-from .capi import CUDA
+from .capi import CPU, CUDA
 from .fills_torch import FILLS, normal
 
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
-         "i8": torch.int8, "i32": torch.int32, "u8": torch.uint8, "u4": torch.uint8}
+         "i8": torch.int8, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "u4": torch.uint8}
 
 PEERS = {**peers_torch.PEERS, **peers_triton.PEERS, **peers_further.PEERS, **peers_further_attention.PEERS}
 REFERENCES = {**references_torch.REFERENCES, **references_further.REFERENCES}
@@ -78,6 +78,19 @@ class CudaBackend:
 
     def side(self, calls, block_ms):
         return Side(calls, block_ms)
+
+
+class CpuBackend(CudaBackend):
+    """Tensors of torch on the CPU, for checks alone: nothing is timed."""
+    kind = CPU
+    name = "torch on the CPU"
+
+    def __init__(self, info, seed=1):
+        self.device = torch.device("cpu")
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def release(self):
+        gc.collect()
 
 
 class Side:
