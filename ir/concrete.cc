@@ -23,6 +23,7 @@ ExprRef axis_extent(const TileRef& tile, size_t axis) {
     case AxisSpec::Kind::kWhole:
       return tile.buffer->shape[axis];
     case AxisSpec::Kind::kGather:
+      if (!spec.gather) return spec.extent;
       for (size_t i = 0; i < spec.gather->axes.size(); ++i)
         if (is_tile_axis(spec.gather->axes[i])) return axis_extent(*spec.gather, i);
       return nullptr;

@@ -181,13 +181,13 @@ void Writer::axis(const AxisSpec& axis) {
       text += ":";
       return;
     case AxisSpec::Kind::kGather:
-      tile(*axis.gather);
+      if (axis.gather) tile(*axis.gather);
       if (!axis.index) return;
-      text += fmt::format(" as {}: ", axis.element->name);
+      text += fmt::format("{}{}: ", axis.gather ? " as " : "", axis.element->name);
       expr(axis.index);
       return;
     case AxisSpec::Kind::kIndex:
-      expr(axis.start);
+      expr(axis.index ? axis.index : axis.start);
       return;
     case AxisSpec::Kind::kRange:
       expr(axis.start);

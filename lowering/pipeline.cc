@@ -91,6 +91,7 @@
 #include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
+#include "lowering/plan/placed_rows.h"
 #include "lowering/plan/shared_results.h"
 #include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
@@ -115,7 +116,6 @@
 #include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/turned_operands.h"
 #include "lowering/tile_ir/turned_tiles.h"
-#include "lowering/tile_ir/unread_tiles.h"
 #include "lowering/tile_ir/unswitch.h"
 
 namespace kachel::lowering {
@@ -218,13 +218,13 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
-    const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(without_unread_tiles(split_slices(joined)))));
+    const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
     const ir::Kernel scanned = hoist_scans(ahead);
     const ir::Kernel padded = shared_results(padded_depth(turned_operands(parted_operands(scanned))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));
-    lowering.kernel = packed_tiles(unswitch_masks(reduced), fact_mask);
+    lowering.kernel = placed_rows(packed_tiles(unswitch_masks(reduced), fact_mask), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
     lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));

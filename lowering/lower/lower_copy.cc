@@ -37,7 +37,7 @@ std::vector<int64_t> TileLowering::slice_shape(const ir::TileRef& ref) const {
         shape.push_back(ref.buffer->shape[i]->int_value);
         break;
       case AxisSpec::Kind::kGather:
-        shape.push_back(slice_shape(*axis.gather).at(0));
+        shape.push_back(axis.gather ? slice_shape(*axis.gather).at(0) : axis.extent->int_value);
         break;
     }
   }
@@ -53,7 +53,7 @@ std::vector<ExprRef> TileLowering::element(const Slice& slice, const Site& site,
     ExprRef at;
     switch (axis.kind) {
       case AxisSpec::Kind::kIndex:
-        indices.push_back(slice.starts[i]);
+        indices.push_back(axis.index ? let("place", index(axis.index, &site)) : slice.starts[i]);
         continue;
       case AxisSpec::Kind::kRange:
         at = site.coords[next];
@@ -63,6 +63,11 @@ std::vector<ExprRef> TileLowering::element(const Slice& slice, const Site& site,
         at = site.coords[next];
         break;
       case AxisSpec::Kind::kGather: {
+        if (!axis.gather) {  // further axes may depend on the row, too
+          values_[axis.element.get()] = site.coords[next];
+          at = let("place", index(axis.index, &site));
+          break;
+        }
         // An index outside of the index tensor's bounds reads as -1, which is outside of any tensor; what an index is
         // made of reads there as it does elsewhere.
         Site inner{{site.coords[next]}, nullptr};

@@ -105,15 +105,23 @@ class Rounds {
     LoopBlock out;
     for (const AheadLoad& ahead : body_.all) {
       const ir::BufferRef& from = ahead.load.registers;
-      const int64_t elements = ahead.runs * ahead.load.width;
-      now_.push_back(add_registers(&kernel_, "now", from->type.dtype, elements));
-      kernel_.buffers.back().raw = is_raw(from->type.dtype);
+      const bool raw = std::any_of(kernel_.buffers.begin(), kernel_.buffers.end(),
+                                   [&](const LoopBuffer& one) { return one.buffer == from && one.raw; });
+      const ir::BufferRef to = add_registers(&kernel_, "now", from->type.dtype, ahead.runs * ahead.load.width);
+      kernel_.buffers.back().raw = raw;
+      now_.push_back(to);
       LoopFor each = without_body(loop_);
-      each.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "place", {DType::I32, nullptr}, {}});
-      each.begin = int32(0), each.end = int32(elements), each.unroll = true;
-      kernel_.ranges.set(each.var, {0, elements - 1});
-      const ExprRef place = ir::make_var(each.var);
-      each.body.push_back({LoopStore{now_.back(), place, ir::make_load(from, {place})}});
+      each.var = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "run", {DType::I32, nullptr}, {}});
+      each.begin = int32(0), each.end = int32(ahead.runs), each.unroll = true;
+      kernel_.ranges.set(each.var, {0, ahead.runs - 1});
+      const ExprRef place = times(ir::make_var(each.var), ahead.load.width);
+      if (ahead.load.vector) {
+        LoopIntrinsic copy{LoopIntrinsic::Kind::kCopyVector};
+        copy.operands = {{to, place, ahead.load.width, true}, {from, place, ahead.load.width, false}};
+        each.body.push_back({std::move(copy)});
+      } else {
+        each.body.push_back({LoopStore{to, place, ir::make_load(from, {place})}});
+      }
       out.push_back({std::move(each)});
     }
     return out;

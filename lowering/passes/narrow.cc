@@ -65,6 +65,8 @@ class Narrower {
       default:
         return nullptr;
     }
+    if (in->op == Op::kDiv)
+      if (const ExprRef parts = quotient_of_parts(*in)) return parts;
     // An operation in I64 that may wrap has the whole range; what remains has the value of exact arithmetic.
     std::vector<ExprRef> args;
     for (const ExprRef& arg : in->args) {
@@ -75,6 +77,16 @@ class Narrower {
     const bool divides = (in->op == Op::kDiv || in->op == Op::kMod) && !ir::is_const(args[1]);
     if (divides && is_natural(in->args[0]) && is_natural(in->args[1])) return unsigned_quotient(in->op, args);
     return ir::make_typed(in->op, std::move(args));
+  }
+
+  // a / (b * c) as (a / b) / c, where b and c fit and their product need not.
+  ExprRef quotient_of_parts(const ir::Expr& quotient) {
+    const ExprRef &a = quotient.args[0], product = quotient.args[1];
+    if (product->kind != ExprKind::kApply || product->op != Op::kMul || as_i32(product)) return nullptr;
+    const ExprRef dividend = as_i32(a), b = as_i32(product->args[0]), c = as_i32(product->args[1]);
+    const bool natural = is_natural(a) && is_natural(product->args[0]) && is_natural(product->args[1]);
+    if (!dividend || !b || !c || !natural || !kernel_.ranges.cannot_wrap(product)) return nullptr;
+    return unsigned_quotient(Op::kDiv, {unsigned_quotient(Op::kDiv, {dividend, c}), b});
   }
 
   bool is_natural(const ExprRef& expr) const { return kernel_.ranges.of(expr).lo >= 0; }

@@ -29,7 +29,7 @@ std::string refuses_boxes(const ir::Kernel& kernel, const ir::TileRef& slice, co
     return fmt::format("the facts allow no 16-byte rows of {}", tensor->name);
   if (slice.within_first) return fmt::format("{} is bounded by `within`", tensor->name);
   for (const ir::AxisSpec& axis : slice.axes)
-    if (axis.gather) return fmt::format("rows of {} are named by an index", tensor->name);
+    if (axis.gather || axis.index) return fmt::format("rows of {} are named by an index", tensor->name);
   const ir::ExprRef& column = slice.axes.back().start;
   if (column && multiples.multiple_of(column) * ir::bits(tensor->type.dtype) / 8 % kColumnBytes &&
       !planted(Planted::kBulkColumn))

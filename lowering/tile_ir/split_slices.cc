@@ -15,6 +15,7 @@
 #include "lowering/tile_ir/axis_classes.h"
 #include "lowering/tile_ir/block_copy.h"
 #include "lowering/tile_ir/tile_uses.h"
+#include "lowering/tile_ir/unread_tiles.h"
 #include "lowering/tile_ir/unroll_matrices.h"
 
 namespace kachel::lowering {
@@ -36,7 +37,10 @@ class Splitter {
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
         for (const ir::TileRef* tile : {&gemm->c, &gemm->a, &gemm->b}) want(*tile);
-      each_element(stmt, [this](const ir::Buffer& tile, const std::vector<ExprRef>& indices) { want(tile, indices); });
+      if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
+        ir::for_each_stmt(region->body, [this](const ir::Stmt& inner) {
+          each_element(inner, [this](const auto& tile, const auto& indices) { want(tile, indices); });
+        });
     });
     if (wanted_.empty()) return;
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) { check(stmt); });
@@ -47,7 +51,10 @@ class Splitter {
   ir::Kernel run() {
     ir::Kernel out = kernel_;
     out.body = block(kernel_.body);
-    return out;
+    BufferSet made;
+    for (const auto& [tile, matrices] : made_)
+      for (const BufferRef& matrix : matrices) made.insert(matrix.get());
+    return without_unread_tiles(out, std::move(made));
   }
 
  private:
@@ -157,8 +164,20 @@ class Splitter {
     return made;
   }
 
+  void values(ir::TileRef* tile) {
+    for (AxisSpec& axis : tile->axes) {
+      axis.start = value(axis.start);
+      if (!axis.gather) continue;
+      axis.gather = std::make_shared<ir::TileRef>(*axis.gather);
+      values(axis.gather.get());
+    }
+    tile->within_first = value(tile->within_first);
+    tile->within_length = value(tile->within_length);
+  }
+
   // Matrix `number` of a slice of all, or the one that it names.
   void take(ir::TileRef* tile, int64_t number) {
+    values(tile);
     const auto axis = axis_of(*tile->buffer);
     if (!axis) return;
     const AxisSpec& spec = tile->axes[*axis];
@@ -177,7 +196,7 @@ class Splitter {
   }
 
   ExprRef value(const ExprRef& expr) {
-    return ir::rewrite(expr, [this](const ExprRef& node) -> ExprRef {
+    return !expr ? expr : ir::rewrite(expr, [this](const ExprRef& node) -> ExprRef {
       if (node->kind != ir::ExprKind::kLoad) return node;
       BufferRef buffer = node->buffer;
       std::vector<ExprRef> indices = node->args;
@@ -209,12 +228,13 @@ class Splitter {
     if (!axis) return push(out, decl);
     for (const BufferRef& one : matrices(decl.buffer, *axis)) push(out, ir::DeclStmt{one, decl.init});
   }
-  void statement(const ir::LetStmt& let, ir::Block* out) { push(out, let); }
+  void statement(const ir::LetStmt& let, ir::Block* out) { push(out, ir::LetStmt{let.var, value(let.value)}); }
   void statement(const ir::FillStmt& fill, ir::Block* out) {
     const auto axis = axis_of(*fill.dst.buffer);
     const int64_t count = takes_all(fill.dst) ? fill.dst.buffer->shape[*axis]->int_value : 1;
     for (int64_t i = 0; i < count; ++i) {
       ir::FillStmt one = fill;
+      one.value = value(fill.value);
       take(&one.dst, i);
       push(out, std::move(one));
     }
@@ -294,6 +314,7 @@ class Splitter {
   void statement(const ir::AssignStmt& assign, ir::Block* out) { push(out, assign); }
   void statement(const ir::ForStmt& loop, ir::Block* out) {
     ir::ForStmt one = loop;
+    one.begin = value(loop.begin), one.end = value(loop.end);
     const ir::Loc loc = loc_;
     one.body = block(loop.body);
     loc_ = loc;
@@ -301,7 +322,7 @@ class Splitter {
   }
   void statement(const ir::IfStmt& branch, ir::Block* out) {
     const ir::Loc loc = loc_;
-    ir::IfStmt one{branch.condition, block(branch.then_body), block(branch.else_body)};
+    ir::IfStmt one{value(branch.condition), block(branch.then_body), block(branch.else_body)};
     loc_ = loc;
     push(out, std::move(one));
   }

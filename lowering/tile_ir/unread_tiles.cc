@@ -4,16 +4,13 @@
 #include <utility>
 
 #include "ir/visit.h"
-#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
 
 class Dropper {
  public:
-  explicit Dropper(const ir::Kernel& kernel) {
-    for (const ir::Stmt& stmt : kernel.body)
-      if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) unread_.insert(decl->buffer.get());
+  Dropper(const ir::Kernel& kernel, BufferSet tiles) : unread_(std::move(tiles)) {
     size_t before;
     do {
       before = unread_.size();
@@ -88,8 +85,8 @@ class Dropper {
 
 }  // namespace
 
-ir::Kernel without_unread_tiles(const ir::Kernel& kernel) {
-  const Dropper dropper(kernel);
+ir::Kernel without_unread_tiles(const ir::Kernel& kernel, BufferSet tiles) {
+  const Dropper dropper(kernel, std::move(tiles));
   if (!dropper.drops()) return kernel;
   ir::Kernel out = kernel;
   out.body = dropper.block(kernel.body);

@@ -40,6 +40,27 @@ TEST_CASE("more at once reaches less far") {
   CHECK(count(text, "registers ahead: f32[8]") == 4);
 }
 
+TEST_CASE("a long iteration is once in the code, while the next one's loads are under way") {
+  std::string region = "parallel i < 64 { h[i] = h[i] * 0.5 + X[t, i]";
+  for (int i = 0; i < 1200; ++i) region += fmt::format("  h[i] = tanh(h[i] * {}.5) + h[i]", i);
+  const std::string text = looped(region + " }");
+  CHECK(count(text, "registers now: f32[1]") == 1);
+  CHECK(count(text, " = X[") == 2);
+  CHECK(count(looped(region + " }", "t < 1"), "registers now") == 0);
+}
+
+TEST_CASE("loads run ahead of products, too") {
+  const std::string text = lowered({"tile 1\nkernel k(G: bf16[L, 16, 80], W: bf16[80, 80], Y: out bf16[L, 16, 80])\n"
+                                    "grid b < 1\n{\n  shared w: bf16[80, 80], h: bf16[16, 80] = 0\n"
+                                    "  fragment g: f32[16, 80]\n  w = W\n  for t < L {\n    g = G[t, :, :]\n"
+                                    "    g += h @ w^T\n    parallel i < 16, j < 80 { h[i, j] = tanh(g[i, j]) }\n"
+                                    "    Y[t, :, :] = h\n  }\n}\n"})
+                               .loop_ir;
+  CAPTURE(text);
+  CHECK(has(text, "registers ahead: bf16"));
+  CHECK(has(text, "threads 160,"));  // ten columns of the instruction, which four warps cannot share
+}
+
 TEST_CASE("what loads, regions or others decide is loaded where it stands") {
   const auto ahead_of = [](const std::string& body) { return count(looped(body), "registers ahead"); };
   CHECK(ahead_of("parallel i < 64 { h[i] += X[n[t], i] }") == 1);  // the number alone

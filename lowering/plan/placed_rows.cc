@@ -1,0 +1,171 @@
+#include "lowering/plan/placed_rows.h"
+
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/expansion.h"
+#include "ir/instantiate.h"
+#include "ir/tunable_role.h"
+#include "ir/visit.h"
+#include "lowering/plan/placement.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::AxisSpec;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+constexpr uint64_t kMostInlined = 256;  // nodes of what is worked out for each row
+constexpr int64_t kLeastBytes = 8;     // that a copy moves at once
+
+bool is_plain(const ExprRef& value) {
+  bool plain = true;
+  ir::visit(value, [&](const ExprRef& node) { plain &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node); });
+  return plain;
+}
+
+// `place` of an index `place + var`; null if it is none, or if the place is the variable's own.
+ExprRef before(const ExprRef& index, const ir::VarRef& var) {
+  if (index->kind == ExprKind::kVar && index->var == var) return ir::make_int(0, index->type);
+  if (index->kind == ExprKind::kCast && !ir::is_float(index->args[0]->type)) {
+    const ExprRef inner = before(index->args[0], var);
+    return inner ? ir::make_cast({index->type, nullptr}, inner) : nullptr;
+  }
+  if (index->kind != ExprKind::kApply || index->op != Op::kAdd) return nullptr;
+  for (const size_t side : {0, 1}) {
+    const ExprRef &own = index->args[side], &other = index->args[1 - side];
+    if (ir::mentions(other, var)) continue;
+    if (const ExprRef rest = before(own, var)) return ir::fold(ir::make_typed(Op::kAdd, {rest, other}));
+  }
+  return nullptr;
+}
+
+class Rewriter {
+ public:
+  Rewriter(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {}
+
+  ir::Block block(const ir::Block& body, bool pipelined) const {
+    ir::Block out;
+    for (ir::Stmt stmt : body) {
+      const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+      const bool inner = pipelined || (loop && loop->pipelined);
+      if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node); region && pipelined)
+        if (auto copy = copied(*region)) stmt.node = std::move(*copy);
+      replace_blocks(&stmt, [&](const ir::Block& nested) { return block(nested, inner); });
+      out.push_back(std::move(stmt));
+    }
+    return out;
+  }
+
+ private:
+  std::optional<ir::CopyStmt> copied(const ir::ParallelStmt& region) const {
+    const auto* assign = region.body.empty() ? nullptr : std::get_if<ir::AssignStmt>(&region.body.back().node);
+    if (!assign || region.iters.size() != 2 || assign->op != ir::AssignOp::kSet || !sets_whole(region, *assign))
+      return std::nullopt;
+    std::unordered_map<const ir::Var*, ExprRef> lets;
+    const auto inlined = [&](const ExprRef& value) {
+      return ir::rewrite(value, [&](const ExprRef& node) {
+        const auto found = node->kind == ExprKind::kVar ? lets.find(node->var.get()) : lets.end();
+        return found == lets.end() ? node : found->second;
+      });
+    };
+    ir::Expansion expansion;
+    for (size_t i = 0; i + 1 < region.body.size(); ++i) {
+      const auto* let = std::get_if<ir::LetStmt>(&region.body[i].node);
+      if (!let) return std::nullopt;
+      expansion.define(let->var.get(), let->value);
+      if (expansion.size(let->value) > kMostInlined) return std::nullopt;
+      lets[let->var.get()] = inlined(let->value);
+    }
+    if (expansion.size(assign->value) > kMostInlined) return std::nullopt;
+    // Of the tile's own type, as what is loaded has to be.
+    const ir::DType type = assign->buffer->type.dtype;
+    ExprRef value = inlined(assign->value), condition;
+    if (value->kind == ExprKind::kCast && value->cast_type.dtype == type) value = value->args[0];
+    if (value->kind == ExprKind::kApply && value->op == Op::kSelect && ir::is_zero_constant(value->args[2]))
+      condition = value->args[0], value = value->args[1];
+    const ir::VarRef &row = region.iters[0].var, &column = region.iters[1].var;
+    if (value->kind != ExprKind::kLoad || (condition && (!is_plain(condition) || ir::mentions(condition, column))))
+      return std::nullopt;
+    if (!suits(*value->buffer, *assign->buffer)) return std::nullopt;
+    return copy_of(*value, condition, row, column, *assign, region.iters);
+  }
+
+  static bool sets_whole(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
+    const ir::Buffer& tile = *assign.buffer;
+    bool whole = tile.scope == ir::Scope::kShared && tile.shape.size() == 2;
+    for (size_t i = 0; whole && i < 2; ++i)
+      whole = ir::same(region.iters[i].extent, tile.shape[i]) && assign.indices[i]->kind == ExprKind::kVar &&
+              assign.indices[i]->var == region.iters[i].var;
+    return whole;
+  }
+  bool suits(const ir::Buffer& tensor, const ir::Buffer& tile) const {
+    const ir::DType type = tensor.type.dtype;
+    if (tensor.scope != ir::Scope::kGlobal || !is_unwritten(tensor) || type != tile.type.dtype || ir::bits(type) < 8)
+      return false;
+    for (const ir::Param& param : kernel_.params)
+      if (param.tensor.get() == &tensor)
+        return vector_bytes(kernel_, fact_mask_, param.tensor) >= kLeastBytes &&
+               tile.shape[1]->int_value * ir::bits(type) / 8 % kLeastBytes == 0;
+    return false;
+  }
+
+  static std::optional<ir::CopyStmt> copy_of(const ir::Expr& load, const ExprRef& condition, const ir::VarRef& row,
+                                             const ir::VarRef& column, const ir::AssignStmt& assign,
+                                             const std::vector<ir::IterVar>& iters) {
+    ir::TileRef slice{load.buffer, {}, nullptr, nullptr, nullptr, load.loc};
+    const auto element = std::make_shared<ir::Var>(*row);
+    const auto of_row = [&](const ExprRef& value) {
+      return ir::rewrite(value, [&](const ExprRef& node) {
+        return node->kind == ExprKind::kVar && node->var == row ? ir::make_var(element) : node;
+      });
+    };
+    bool placed = false;
+    for (size_t axis = 0; axis + 1 < load.args.size(); ++axis) {
+      const ExprRef& index = load.args[axis];
+      if (!is_plain(index) || ir::mentions(index, column)) return std::nullopt;
+      AxisSpec spec;
+      spec.kind = AxisSpec::Kind::kIndex;
+      spec.start = index;
+      if (ir::mentions(index, row)) {
+        spec.start = ir::make_int(0, ir::DType::I64);
+        spec.element = element;
+        spec.index = of_row(index);
+        if (!placed) {
+          spec.kind = AxisSpec::Kind::kGather;
+          spec.start = nullptr;
+          spec.extent = iters[0].extent;
+          if (condition)
+            spec.index =
+                ir::make_typed(Op::kSelect, {of_row(condition), spec.index, ir::make_int(-1, spec.index->type)});
+        }
+        placed = true;
+      }
+      slice.axes.push_back(std::move(spec));
+    }
+    const ExprRef& last = load.args.back();
+    const ExprRef first = ir::mentions(last, row) || !is_plain(last) ? nullptr : before(last, column);
+    if (!placed || !first) return std::nullopt;
+    slice.axes.push_back({AxisSpec::Kind::kRange, first, iters[1].extent, nullptr});
+    ir::TileRef whole = whole_tile(assign.buffer);
+    return ir::CopyStmt{std::move(whole), std::move(slice)};
+  }
+
+  const ir::Kernel& kernel_;
+  const uint64_t fact_mask_;
+};
+
+}  // namespace
+
+ir::Kernel placed_rows(const ir::Kernel& kernel, uint64_t fact_mask) {
+  ir::Kernel out = kernel;
+  out.body = Rewriter(kernel, fact_mask).block(kernel.body, false);
+  return out;
+}
+
+}  // namespace kachel::lowering
