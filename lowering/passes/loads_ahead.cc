@@ -138,16 +138,22 @@ class Rounds {
     to->push_back({LoopLet{ahead, at}});
     std::unordered_map<const ir::Var*, ExprRef> names{{loop_.var.get(), ir::make_var(ahead)}};
     LoopBlock loads = body_.loads_of(loop_.body, place);
-    for (LoopStmt& stmt : loads) {  // beside the body's own
+    rename(&loads, &names);
+    loads = substituted(loads, std::move(names));
+    to->insert(to->end(), loads.begin(), loads.end());
+  }
+
+  // Names beside the body's own, in blocks as well, which may come to be no blocks.
+  void rename(LoopBlock* loads, std::unordered_map<const ir::Var*, ExprRef>* names) {
+    for (LoopStmt& stmt : *loads) {
+      for_each_block(&stmt, [&](LoopBlock* inner) { rename(inner, names); });
       auto* let = std::get_if<LoopLet>(&stmt.node);
       if (!let) continue;
       const auto name = std::make_shared<ir::Var>(*let->var);
       if (!ir::is_float(let->value->type)) kernel_.ranges.set(name, kernel_.ranges.of(ir::make_var(let->var)));
-      names[let->var.get()] = ir::make_var(name);
+      (*names)[let->var.get()] = ir::make_var(name);
       let->var = name;
     }
-    loads = substituted(loads, std::move(names));
-    to->insert(to->end(), loads.begin(), loads.end());
   }
 
   LoopKernel& kernel_;

@@ -43,6 +43,8 @@ TEST_CASE("fields, bytes and tables") {
   CHECK(result("bfe.s32 r1, 0xabcd, 4, 8;") == 0xffffffbc);
   CHECK(result("mov.b32 r1, 0x11223344;\nbfi.b32 r1, 0xff, r1, 8, 8;") == 0x1122ff44);
   CHECK(result("prmt.b32 r1, 0x03020100, 0x07060504, 0x7240;") == 0x07020400);
+  CHECK(result("prmt.b32 r1, 0x8000ff12, 0, 0xbb32;") == 0xffff8000);
+  CHECK(result("prmt.b32 r1, 0x8000ff12, 0, 0x9991;") == 0xffffffff);
   CHECK(result("lop3.b32 r1, 0x12345678, 0x000f000f, 0x64006400, 0x6a;") == ((0x12345678u & 0x000f000f) ^ 0x64006400));
   CHECK(result("shf.r.wrap.b32 r1, 0x11223344, 0x55667788, 40;") == 0x88112233);
   CHECK(result("dp4a.s32.s32 r1, 0xff020304, 0x01010101, 10;") == 18);
