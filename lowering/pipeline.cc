@@ -68,6 +68,7 @@
 #include "lowering/passes/divide_by_invariants.h"
 #include "lowering/passes/drop_unused.h"
 #include "lowering/passes/early_loads.h"
+#include "lowering/passes/held_places.h"
 #include "lowering/passes/hoist_invariants.h"
 #include "lowering/passes/loads_ahead.h"
 #include "lowering/passes/memory_plan.h"
@@ -302,6 +303,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     hoist_invariants(&lowering.loops);
     wide_accesses(&lowering.loops);
     early_loads(&lowering.loops);
+    if (target.kind == Target::Kind::kCuda) held_places(&lowering.loops);
     if (target.kind == Target::Kind::kCuda) choose_loads_ahead(&lowering.loops);
     single_bounds(&lowering.loops);
     simplify(&lowering.loops);

@@ -132,28 +132,8 @@ class Rounds {
     to->insert(to->end(), rest.begin(), rest.end());
   }
   void loads(const ExprRef& at, const ExprRef& place, LoopBlock* to) {
-    const auto ahead = std::make_shared<ir::Var>(*loop_.var);
-    kernel_.ranges.set(ahead, kernel_.ranges.of(ir::make_var(loop_.var)));
-    kernel_.ranges.set_limit(ahead, loop_.end);
-    to->push_back({LoopLet{ahead, at}});
-    std::unordered_map<const ir::Var*, ExprRef> names{{loop_.var.get(), ir::make_var(ahead)}};
-    LoopBlock loads = body_.loads_of(loop_.body, place);
-    rename(&loads, &names);
-    loads = substituted(loads, std::move(names));
+    const LoopBlock loads = body_.loads_at(at, place, &kernel_);
     to->insert(to->end(), loads.begin(), loads.end());
-  }
-
-  // Names beside the body's own, in blocks as well, which may come to be no blocks.
-  void rename(LoopBlock* loads, std::unordered_map<const ir::Var*, ExprRef>* names) {
-    for (LoopStmt& stmt : *loads) {
-      for_each_block(&stmt, [&](LoopBlock* inner) { rename(inner, names); });
-      auto* let = std::get_if<LoopLet>(&stmt.node);
-      if (!let) continue;
-      const auto name = std::make_shared<ir::Var>(*let->var);
-      if (!ir::is_float(let->value->type)) kernel_.ranges.set(name, kernel_.ranges.of(ir::make_var(let->var)));
-      (*names)[let->var.get()] = ir::make_var(name);
-      let->var = name;
-    }
   }
 
   LoopKernel& kernel_;
@@ -174,7 +154,7 @@ class Former {
 
   void choose(LoopBlock* body) {
     each_serial(body, [this](LoopFor* loop) {
-      const LoopLoads found(*loop, kernel_, uses_);
+      const LoopLoads found(*loop, kernel_, uses_, kernel_.threads);
       if (found.all.empty()) return false;
       int64_t ahead = std::min(kFarthest, room() / found.words());
       if (ir::is_const(loop->begin) && ir::is_const(loop->end))
@@ -226,7 +206,7 @@ class Former {
 
   void form(LoopFor loop, LoopBlock* out) {
     const int64_t turns = std::exchange(loop.ahead, 0);
-    LoopLoads body(loop, kernel_, uses_);
+    LoopLoads body(loop, kernel_, uses_, kernel_.threads);
     for (AheadLoad& ahead : body.all) {
       const DType in_memory = ahead.load.read ? input_read(*ahead.load.read)->buffer->type.dtype : DType::F32;
       const DType type = is_raw(in_memory) ? in_memory : ahead.load.type();

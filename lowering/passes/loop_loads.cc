@@ -4,6 +4,7 @@
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/simplify.h"
 
 namespace kachel::lowering {
 
@@ -41,8 +42,31 @@ int64_t trips_of(const LoopFor& loop) {
   return std::max<int64_t>(loop.end->int_value - loop.begin->int_value, 0);
 }
 
-int64_t rounds_of(const LoopThreads& threads, const LoopKernel& kernel) {
-  return (threads.extent + kernel.threads - 1) / kernel.threads;
+int64_t rounds_of(const LoopThreads& loop, int threads) {
+  return (loop.extent + threads - 1) / threads;
+}
+
+// Whether it divides by what is no literal.
+bool divides(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) {
+    const bool quotient = node->kind == ir::ExprKind::kApply && (node->op == ir::Op::kDiv || node->op == ir::Op::kMod);
+    found |= quotient && !ir::is_float(node->type) && !ir::is_const(node->args[1]);
+  });
+  return found;
+}
+
+// Names of loads beside the body's own, in blocks as well, which may come to be no blocks.
+void rename(LoopBlock* loads, Ranges* ranges, std::unordered_map<const ir::Var*, ExprRef>* names) {
+  for (LoopStmt& stmt : *loads) {
+    for_each_block(&stmt, [&](LoopBlock* inner) { rename(inner, ranges, names); });
+    auto* let = std::get_if<LoopLet>(&stmt.node);
+    if (!let) continue;
+    const auto name = std::make_shared<ir::Var>(*let->var);
+    if (!ir::is_float(let->value->type)) ranges->set(name, ranges->of(ir::make_var(let->var)));
+    (*names)[let->var.get()] = ir::make_var(name);
+    let->var = name;
+  }
 }
 
 }  // namespace
@@ -76,10 +100,23 @@ LoopStmt LoopLoads::mapped(const LoopStmt& stmt, const Fn& fn) const {
   return copy;
 }
 
-LoopLoads::LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const BufferCounts& uses)
-    : kernel_(kernel), uses_(uses) {
+LoopLoads::LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const BufferCounts& uses, int threads,
+                     Wanted wanted)
+    : loop_(loop), kernel_(kernel), uses_(uses), threads_(threads), wanted_(wanted) {
   for_each_statement(loop.body, [this](const LoopStmt& stmt) { look_at(stmt); });
-  if (plain_) block(loop.body, int32(0), 1);
+  if (plain_ || wanted_ == Wanted::kPlaces) block(loop.body, int32(0), 1);
+}
+
+LoopBlock LoopLoads::loads_at(const ExprRef& at, const ExprRef& turn, LoopKernel* kernel) const {
+  const auto ahead = std::make_shared<ir::Var>(*loop_.var);
+  kernel->ranges.set(ahead, kernel->ranges.of(ir::make_var(loop_.var)));
+  kernel->ranges.set_limit(ahead, loop_.end);
+  std::unordered_map<const ir::Var*, ExprRef> names{{loop_.var.get(), ir::make_var(ahead)}};
+  LoopBlock loads = loads_of(loop_.body, turn);
+  rename(&loads, &kernel->ranges, &names);
+  loads = substituted(loads, std::move(names));
+  loads.insert(loads.begin(), {LoopLet{ahead, at}});
+  return loads;
 }
 
 int64_t LoopLoads::words() const {
@@ -123,7 +160,7 @@ LoopBlock LoopLoads::rest_of(const LoopBlock& body, const ExprRef& turn) const {
 }
 
 void LoopLoads::look_at(const LoopStmt& stmt) {
-  if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_.add(*let);
+  if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_.add(*let), fixed_.add(*let);
   if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) changing_.insert(shuffle->var.get());
   const auto* loop = std::get_if<LoopFor>(&stmt.node);
   if (loop && !unrolled_trips(*loop)) changing_.insert(loop->var.get());
@@ -138,17 +175,22 @@ void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
   for (size_t i = 0; i < body.size(); ++i) {
     for_each_expr(body[i], [&](const ExprRef& expr) {
       ir::visit(expr, [&](const ExprRef&) { nodes += runs; });
-      reads(expr, {{}, &body, i, run, runs});
+      if (wanted_ == Wanted::kPlaces)
+        places(expr, {{}, &body, i, run, runs});
+      else
+        reads(expr, {{}, &body, i, run, runs});
     });
-    if (const auto* copy = std::get_if<LoopIntrinsic>(&body[i].node)) vector(*copy, {{}, &body, i, run, runs});
+    const auto* copy = std::get_if<LoopIntrinsic>(&body[i].node);
+    if (copy && wanted_ == Wanted::kLoads) vector(*copy, {{}, &body, i, run, runs});
     if (const auto* threads = std::get_if<LoopThreads>(&body[i].node)) {
-      const int64_t rounds = rounds_of(*threads, kernel_);
+      const int64_t rounds = rounds_of(*threads, threads_);
       block(threads->body, plus(times(run, rounds), ir::make_var(threads->slot)), runs * rounds);
     } else if (const auto* loop = std::get_if<LoopFor>(&body[i].node); loop && unrolled_trips(*loop)) {
       const int64_t trips = unrolled_trips(*loop);
       const ExprRef number = ir::make_cast({DType::I32, nullptr}, ir::make_var(loop->var));
       block(loop->body, plus(times(run, trips), number), runs * trips);
-    } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node); branch && names_.is_known(branch->condition)) {
+    } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node);
+               branch && (wanted_ == Wanted::kPlaces ? fixed_ : names_).is_known(branch->condition)) {
       block(branch->then_body, run, runs);
       block(branch->else_body, run, runs);
     } else {
@@ -161,7 +203,7 @@ void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
 void LoopLoads::count(const LoopStmt& stmt, int64_t runs) {
   const auto* threads = std::get_if<LoopThreads>(&stmt.node);
   const auto* loop = std::get_if<LoopFor>(&stmt.node);
-  if (threads) runs = std::min(kMostRuns, runs * rounds_of(*threads, kernel_));
+  if (threads) runs = std::min(kMostRuns, runs * rounds_of(*threads, threads_));
   if (loop) runs = std::min(kMostRuns, runs * std::min(kMostRuns, trips_of(*loop)));
   LoopStmt of = stmt;
   for_each_block(&of, [&](const LoopBlock* body) {
@@ -188,6 +230,18 @@ void LoopLoads::reads(const ExprRef& expr, AheadLoad ahead) {
     return;
   ahead.load.read = expr.get();
   all.push_back(std::move(ahead));
+}
+
+// The largest ones. Operands that are evaluated only where they are needed stay where they are.
+void LoopLoads::places(const ExprRef& expr, const AheadLoad& ahead) {
+  const bool fits = (expr->type == DType::I32 || expr->type == DType::U32) && expr->kind == ir::ExprKind::kApply;
+  if (!fits || !fixed_.is_known(expr) || !divides(expr)) {
+    for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) places(expr->args[arg], ahead);
+    return;
+  }
+  if (std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); })) return;
+  all.push_back(ahead);
+  all.back().load.read = expr.get();
 }
 
 void LoopLoads::vector(const LoopIntrinsic& copy, AheadLoad ahead) {

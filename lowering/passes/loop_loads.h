@@ -1,4 +1,5 @@
-// What a serial loop can load ahead (loads_ahead.h).
+// What a serial loop can load ahead (loads_ahead.h), and places that it need not work out again and again
+// (held_places.h).
 #pragma once
 #include <set>
 #include <vector>
@@ -28,30 +29,41 @@ struct AheadLoad {
 // loads.
 class LoopLoads {
  public:
-  // `uses`: accesses in all of the kernel. All outlive this.
-  LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const BufferCounts& uses);
+  enum class Wanted {
+    kLoads,
+    kPlaces,  // quotients and remainders of 32 bits that are the same in every iteration
+  };
+  // `uses`: accesses in all of the kernel; `threads` run the loop. All outlive this.
+  LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const BufferCounts& uses, int threads,
+            Wanted wanted = Wanted::kLoads);
 
   std::vector<AheadLoad> all;
   int64_t nodes = 0;      // of expressions, that an iteration evaluates
   int64_t words() const;  // of registers, an iteration
 
-  // Of a block of the loop's, nothing but the loads. REQUIRES: they have registers.
-  LoopBlock loads_of(const LoopBlock& body, const ir::ExprRef& turn) const;
+  // The loads of the iteration for `at`, under names of their own. REQUIRES: they have registers.
+  LoopBlock loads_at(const ir::ExprRef& at, const ir::ExprRef& turn, LoopKernel* kernel) const;
   // The block, which finds in registers what has been loaded.
   LoopBlock rest_of(const LoopBlock& body, const ir::ExprRef& turn) const;
 
  private:
+  // Of a block of the loop's, nothing but the loads.
+  LoopBlock loads_of(const LoopBlock& body, const ir::ExprRef& turn) const;
   void look_at(const LoopStmt& stmt);
   void block(const LoopBlock& body, const ir::ExprRef& run, int64_t runs);
   void count(const LoopStmt& stmt, int64_t runs);  // what its blocks evaluate
   void reads(const ir::ExprRef& expr, AheadLoad ahead);
+  void places(const ir::ExprRef& expr, const AheadLoad& ahead);
   void vector(const LoopIntrinsic& copy, AheadLoad ahead);
   ir::ExprRef with_loads(const ir::ExprRef& expr, const LoopBlock& body, const ir::ExprRef& turn) const;
   template <class Fn>
   LoopStmt mapped(const LoopStmt& stmt, const Fn& fn) const;
 
+  const LoopFor& loop_;
   const LoopKernel& kernel_;
   const BufferCounts& uses_;
+  const int threads_;
+  const Wanted wanted_;
   std::set<const ir::Var*> changing_;  // that no name stands for
   std::set<const LoopBlock*> holds_;   // loads
   BufferCounts writes_;                // of all that is accessed
@@ -59,6 +71,10 @@ class LoopLoads {
   EarlyNames names_{[this](const ir::Expr& leaf) {
     return leaf.kind == ir::ExprKind::kVar ? !changing_.count(leaf.var.get())
                                            : leaf.buffer->scope != ir::Scope::kGlobal && !writes_.at(leaf.buffer.get());
+  }};
+  // As far as the counter does not matter, nor any memory.
+  EarlyNames fixed_{[this](const ir::Expr& leaf) {
+    return leaf.kind == ir::ExprKind::kVar && !changing_.count(leaf.var.get()) && leaf.var != loop_.var;
   }};
   bool plain_ = true;
 };
