@@ -12,6 +12,9 @@
 //          every 16th the sum so far and the new one, are off by at most 2^-13 of a partial sum, of which the errors
 //          are a part. A run is kF8Run products long, or with `precision fast` all of them and C
 //
+// A product of f32 with f16 or bf16 may be made of products of parts of its operands, so that an infinite operand makes
+// it infinite or NaN: undecided.
+//
 // Infinities, NaNs and undecided operands are rare: they count as 0 in the fast loops, and the rows and columns that
 // hold one are then done again element by element.
 #include <cassert>
@@ -144,7 +147,10 @@ void Interpreter::gemm_floats(const Node& node, const Matrix& a, const Matrix& b
   const int64_t m = a.rows, k = a.columns, n = b.columns;
   const auto width = static_cast<size_t>(n);
   const double roundings = static_cast<double>(k + 2);
-  const double relative = roundings * 0x1p-23 * (1 + 0x1p-20);
+  const bool in_parts = (type_a == DType::F32 && bits(type_b) == 16) || (type_b == DType::F32 && bits(type_a) == 16);
+  // Parts but for the first are 2^-8 of it and less; what is left out of them is 2^-24.
+  const double of_parts = in_parts ? static_cast<double>(k) / 128 + 2 : 0;
+  const double relative = (roundings + of_parts) * 0x1p-23 * (1 + 0x1p-20);
   const Loss loss = loss_of(node.precision, type_a, type_b, k);
   Row row;
   for (int64_t i = 0; i < m; ++i) {
@@ -172,6 +178,7 @@ void Interpreter::gemm_floats(const Node& node, const Matrix& a, const Matrix& b
         for (int64_t p = 0; p < k; ++p)
           sum.add(a.cells[static_cast<size_t>(i * k + p)], b.cells[static_cast<size_t>(p * n) + j]);
         out = sum.result();
+        if (in_parts && std::isinf(out.v) && (special_row || special_column)) out = Cell::undecided();
         // An infinity meets the opposite one where the finite products may overflow to it.
         if (std::isinf(out.v) && !out.is_undecided() && magnitude + error > kLargestF32) out = Cell::undecided();
         if (!std::isfinite(out.v) || out.is_undecided()) continue;

@@ -130,5 +130,24 @@ grid n < ceildiv(N, 128)
   CHECK(has(few.loop_ir, "for m in 1 .. "));
 }
 
+TEST_CASE("products of f32 with 16-bit operands are products of parts") {
+  const auto product = [](const std::string& type, int architecture) {
+    Request request{"tile 1\nkernel k(Q: " + type + "[M, 64], V: " + type +
+                        "[64, 64], O: out f32[M, 64])\ngrid i < ceildiv(M, 64)\n{\n  shared q: " + type +
+                        "[64, 64], v: " + type +
+                        "[64, 64]\n  fragment s: f32[64, 64], o: f32[64, 64]\n  q = Q[i*64 +: 64, :]\n  v = V\n"
+                        "  s = q @ v\n  parallel r < 64, c < 64 { s[r, c] = exp(s[r, c]) }\n  o = s @ v\n"
+                        "  O[i*64 +: 64, :] = o\n}\n",
+                    {},
+                    kHopper};
+    request.target.architecture = architecture;
+    return lowered(request).notes;
+  };
+  CHECK(count(product("bf16", 90), "gemm o: wgmma.m64k16, 1 x 1 warp groups, A in registers") == 3);
+  CHECK(count(product("f16", 90), "gemm o: wgmma") == 5);
+  CHECK(count(product("f16", 80), "gemm o: mma") == 5);
+  CHECK(!has(product("f32", 90), "gemm o: wgmma"));
+}
+
 }  // namespace
 }  // namespace kachel::lowering
