@@ -93,6 +93,10 @@ bool Parser::statement(Block& body) {
     return true;
   }
   if (at_name()) return assignment(body, AtomicOp::kNone, first);
+  for (const char* sign : {"+", "-", "*", "/", "@"})
+    if (at(sign))
+      return fail(fmt::format("`{}` behind a copy or a product, which is a whole statement", sign),
+                  "compute on its elements in a `parallel` behind it, or add another product with `+=`");
   return fail(fmt::format("`{}` where a statement is expected", peek().text),
               "a statement is a declaration, `let`, `parallel`, `for`, `pipelined`, `if`, `atomic` or an assignment");
 }
@@ -106,7 +110,11 @@ bool Parser::decl(Block& body, Scope scope) {
     stmt.loc = buffer->loc;
     TypeRef type;
     bool ok = expect(":", "the name of a tile") && this->type(type);
-    if (ok && !at("[")) ok = fail(fmt::format("the tile `{}` needs a shape", buffer->name), "write `x: f32[BM, BN]`");
+    if (ok && !at("[")) {
+      report(buffer->loc, fmt::format("the tile `{}` needs a shape", buffer->name),
+             "write `x: f32[BM, BN]`; one value for the whole block is `x: f32[1]`");
+      ok = false;
+    }
     if (ok) {
       advance();
       do {

@@ -134,6 +134,19 @@ std::string Parser::nearest(std::string_view name) const {
   return found;
 }
 
+namespace {
+
+// What stands here for a word of other languages; "" for any other word.
+std::string_view here_for(std::string_view name) {
+  for (const std::string_view word : {"return", "break", "continue"})
+    if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
+  for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
+    if (name == word) return "`let x = ...` names a value, whose type is that of the expression";
+  return "";
+}
+
+}  // namespace
+
 void Parser::unknown(const Token& token, std::string_view what) {
   std::string name(token.text);
   if (std::find(reported_.begin(), reported_.end(), name) != reported_.end()) return;
@@ -141,7 +154,8 @@ void Parser::unknown(const Token& token, std::string_view what) {
   std::string near = nearest(name);
   report(
       token.loc, fmt::format("unknown {} `{}`", what, name),
-      !near.empty() ? fmt::format("did you mean `{}`?", near)
+      !here_for(name).empty() ? std::string(here_for(name))
+      : !near.empty()         ? fmt::format("did you mean `{}`?", near)
       : what == "function"
           ? "the functions are min max abs clamp select ceildiv fma popcount exp exp2 log log2 rsqrt rcp sqrt tanh erf "
             "sin cos floor ceil trunc round"

@@ -150,6 +150,14 @@ std::string LlvmExpressions::expr(const ExprRef& e) {
   return "";
 }
 
+// A u32 as float, rounded once: both halves and the upper one times 2^16 are exact. LLVM 19 makes `uitofp` of what was
+// `sext i8` a vector of bytes without a sign.
+std::string LlvmExpressions::from_halves(const std::string& number) {
+  const std::string high = value("sitofp i32 {} to float", value("lshr i32 {}, 16", number));
+  const std::string low = value("sitofp i32 {} to float", value("and i32 {}, 65535", number));
+  return value("fadd float {}, {}", value("fmul float {}, 65536.0", high), low);
+}
+
 std::string LlvmExpressions::cast(DType to, const ExprRef& arg) {
   const DType from = arg->type;
   std::string v = expr(arg);
@@ -159,7 +167,10 @@ std::string LlvmExpressions::cast(DType to, const ExprRef& arg) {
     return from == DType::F32 ? value("fcmp une float {}, 0.0", v) : value("icmp ne {} {}, 0", from_type, v);
   }
   if (ir::is_float(to)) {
-    if (from != DType::F32) v = value("{} {} {} to float", ir::is_signed(from) ? "sitofp" : "uitofp", from_type, v);
+    if (from == DType::U32)
+      v = from_halves(v);
+    else if (from != DType::F32)
+      v = value("{} {} {} to float", ir::is_signed(from) ? "sitofp" : "uitofp", from_type, v);
     return to == DType::F32 ? v : from_memory(to, to_memory(to, v));
   }
   const int width = ir::bits(to);
@@ -199,7 +210,8 @@ std::string LlvmExpressions::apply(const ExprRef& e) {
   if (op == Op::kSelect) {
     std::string condition = expr(args[0]);
     if (loads_memory(args[1]) || loads_memory(args[2]))
-      return lazily(condition, true, type, [&] { return expr(args[1]); }, [&] { return expr(args[2]); });
+      return lazily(
+          condition, true, type, [&] { return expr(args[1]); }, [&] { return expr(args[2]); });
     std::string a = expr(args[1]), b = expr(args[2]);
     return value("select i1 {}, {} {}, {} {}", condition, type, a, type, b);
   }

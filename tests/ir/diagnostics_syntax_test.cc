@@ -69,6 +69,8 @@ TEST_CASE("diagnostics of statements") {
       {in_kernel("$while$ n < 4 { }"), "`while` is not in version 1", "for k < n"},
       {in_kernel("$hint$ persistent"), "`hint` is not in version 1", "remove"},
       {in_kernel("let x = 1; $)$ 1"), "where a statement is expected", "`parallel`"},
+      {in_kernel("acc = As @ Bs^T $*$ 2"), "which is a whole statement", "`parallel` behind it"},
+      {in_kernel("if true { $return$ = 1 }"), "unknown name `return`", "under `if`"},
       {in_kernel("acc $-=$ 1"), "`-=` on a tile", "parallel i < M"},
       {in_kernel("acc = acc $*$ 2"), "`*` between whole tiles", "parallel i < M"},
       {in_kernel("acc = acc $+$ acc"), "`+` between whole tiles", "`c += a @ b`"},
@@ -103,7 +105,7 @@ TEST_CASE("diagnostics of statements") {
       {in_kernel("atomic R[by*BM +: BM, bx*BN +: BN] += $1$"), "combines it with a tile", "fill a fragment"},
       {in_kernel("atomic R[by*BM +: BM, bx*BN +: BN] += As $@$ Bs^T"), "a gemm cannot be `atomic`", "accumulate"},
       {in_kernel("parallel i < BM { atomic h[by*BM + i] $*=$ 2 }"), "does not go with this `atomic`", "max C[i] = x"},
-      {in_kernel("shared x: f32 $=$ 0"), "the tile `x` needs a shape", "f32[BM, BN]"},
+      {in_kernel("shared $x$: f32 = 0"), "the tile `x` needs a shape", "f32[1]"},
       {in_kernel("if n < 4 $($ 1 )"), "where `{` is expected", "write `{`"},
   };
   for (const Malformed& malformed : kTable) check(malformed);

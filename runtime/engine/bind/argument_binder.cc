@@ -265,8 +265,15 @@ class Binder {
 
   [[gnu::cold]] bool where_failed(const Condition& condition) {
     std::string values;
-    for (size_t i = 0; i < model_.dims.size(); ++i)
-      values += fmt::format("{}{} = {}", i ? ", " : "", model_.dims[i], out_.dims[i]);
+    const auto add = [&](const std::string& name, const std::string& value) {
+      values += fmt::format("{}{} = {}", values.empty() ? "" : ", ", name, value);
+    };
+    for (size_t i = 0; i < model_.dims.size(); ++i) add(model_.dims[i], fmt::format("{}", out_.dims[i]));
+    for (size_t i = 0; condition.program.mentions_scalars() && i < model_.params.size(); ++i) {
+      if (model_.params[i].is_tensor) continue;
+      const bool real = model_.params[i].dtype == ir::DType::F32;
+      add(model_.params[i].name, real ? fmt::format("{}", args_[i].f) : fmt::format("{}", args_[i].i));
+    }
     return refuse(fmt::format("kernel `{}` needs `{}`, which does not hold for {}; pass arguments for which it does",
                               model_.kernel.name, condition.text, values.empty() ? "these scalars" : values));
   }
