@@ -150,12 +150,19 @@ std::string LlvmExpressions::expr(const ExprRef& e) {
   return "";
 }
 
-// A u32 as float, rounded once: both halves and the upper one times 2^16 are exact. LLVM 19 makes `uitofp` of what was
-// `sext i8` a vector of bytes without a sign.
-std::string LlvmExpressions::from_halves(const std::string& number) {
-  const std::string high = value("sitofp i32 {} to float", value("lshr i32 {}, 16", number));
-  const std::string low = value("sitofp i32 {} to float", value("and i32 {}, 65535", number));
-  return value("fadd float {}, {}", value("fmul float {}, 65536.0", high), low);
+// A u32 or u64 as float, rounded once, of numbers with a sign: LLVM 19 makes `uitofp` of what was `sext i8` a vector of
+// bytes without one. Of a u32 both halves and the upper one times 2^16 are exact; the half of a u64 that has no room is
+// odd where any bit is lost, so that it is rounded as the whole would be.
+std::string LlvmExpressions::unsigned_as_float(const std::string& number, DType type) {
+  if (type == DType::U32) {
+    const std::string high = value("sitofp i32 {} to float", value("lshr i32 {}, 16", number));
+    const std::string low = value("sitofp i32 {} to float", value("and i32 {}, 65535", number));
+    return value("fadd float {}, {}", value("fmul float {}, 65536.0", high), low);
+  }
+  const std::string half = value("or i64 {}, {}", value("lshr i64 {}, 1", number), value("and i64 {}, 1", number));
+  const std::string large = value("icmp slt i64 {}, 0", number);
+  const std::string of_half = value("sitofp i64 {} to float", half), whole = value("sitofp i64 {} to float", number);
+  return value("select i1 {}, float {}, float {}", large, value("fmul float {}, 2.0", of_half), whole);
 }
 
 std::string LlvmExpressions::cast(DType to, const ExprRef& arg) {
@@ -167,8 +174,8 @@ std::string LlvmExpressions::cast(DType to, const ExprRef& arg) {
     return from == DType::F32 ? value("fcmp une float {}, 0.0", v) : value("icmp ne {} {}, 0", from_type, v);
   }
   if (ir::is_float(to)) {
-    if (from == DType::U32)
-      v = from_halves(v);
+    if (from == DType::U32 || from == DType::U64)
+      v = unsigned_as_float(v, from);
     else if (from != DType::F32)
       v = value("{} {} {} to float", ir::is_signed(from) ? "sitofp" : "uitofp", from_type, v);
     return to == DType::F32 ? v : from_memory(to, to_memory(to, v));

@@ -60,7 +60,7 @@ class LlvmExpressions {
 
  private:
   std::string load(const ir::ExprRef& e);
-  std::string from_halves(const std::string& number);
+  std::string unsigned_as_float(const std::string& number, ir::DType type);
   std::string cast(ir::DType to, const ir::ExprRef& arg);
   std::string lazily(const std::string& condition, bool when, const char* type,
                      const std::function<std::string()>& value_if, const std::function<std::string()>& other);
