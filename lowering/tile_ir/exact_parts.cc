@@ -19,6 +19,7 @@ using ir::Op;
 
 constexpr int kWithBf16 = 80;             // the first architecture whose tensor cores multiply bf16
 constexpr double kMostBf16 = 0x1.fep127;  // the largest finite one
+constexpr int64_t kFewest = 3;            // rows and columns, of which fewer are no matrix for tensor cores
 constexpr size_t kMostTogether = 2;       // parts i and j are multiplied where i + j is no more
 
 int parts_of(DType type) {
@@ -45,9 +46,12 @@ class Rewriter {
   static bool suits(const ir::GemmStmt& gemm) {
     const DType a = gemm.a.buffer->type.dtype, b = gemm.b.buffer->type.dtype;
     const auto narrow = [](DType type) { return type == DType::BF16 || type == DType::F16; };
+    const auto is_matrix = [](const ir::TileRef& tile) {
+      return has_whole_axes(tile) && tile.buffer->shape.size() == 2 && tile.buffer->shape[0]->int_value >= kFewest &&
+             tile.buffer->shape[1]->int_value >= kFewest;
+    };
     return gemm.c.buffer->type.dtype == DType::F32 &&
-           ((a == DType::F32 && narrow(b)) || (b == DType::F32 && narrow(a))) && has_whole_axes(gemm.a) &&
-           has_whole_axes(gemm.b) && gemm.a.buffer->shape.size() == 2 && gemm.b.buffer->shape.size() == 2;
+           ((a == DType::F32 && narrow(b)) || (b == DType::F32 && narrow(a))) && is_matrix(gemm.a) && is_matrix(gemm.b);
   }
 
   void products(const ir::GemmStmt& gemm, ir::Loc loc, ir::Block* out) {

@@ -147,6 +147,14 @@ TEST_CASE("products of f32 with 16-bit operands are products of parts") {
   CHECK(count(product("f16", 90), "gemm o: wgmma") == 5);
   CHECK(count(product("f16", 80), "gemm o: mma") == 5);
   CHECK(!has(product("f32", 90), "gemm o: wgmma"));
+  // A row is no matrix.
+  const std::string row = lowered({"tile 1\nkernel k(S: f32[M, 64], V: f16[64, 64], O: out f32[M, 64])\ngrid i < M\n{\n"
+                                   "  shared s: f32[1, 64], v: f16[64, 64]\n  fragment o: f32[1, 64]\n"
+                                   "  s = S[i +: 1, :]\n  v = V\n  o = s @ v\n  O[i +: 1, :] = o\n}\n",
+                                   {},
+                                   kHopper})
+                              .notes;
+  CHECK(count(row, "gemm o: ") == 1);
 }
 
 }  // namespace
