@@ -94,7 +94,7 @@ bool Parser::statement(Block& body) {
   }
   if (at_name()) return assignment(body, AtomicOp::kNone, first);
   for (const char* sign : {"+", "-", "*", "/", "@"})
-    if (at(sign))
+    if (!body.empty() && at(sign))
       return fail(fmt::format("`{}` behind a copy or a product, which is a whole statement", sign),
                   "compute on its elements in a `parallel` behind it, or add another product with `+=`");
   return fail(fmt::format("`{}` where a statement is expected", peek().text),

@@ -40,6 +40,17 @@ ir::BufferRef add_registers(LoopKernel* kernel, const char* name, ir::DType type
   kernel->buffers.push_back({registers, elements});
   return registers;
 }
+int64_t register_words(const LoopKernel& kernel) {
+  int64_t words = 0;
+  for (const LoopBuffer& buffer : kernel.buffers)
+    if (buffer.buffer->scope == ir::Scope::kRegister)
+      words += (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
+  return words;
+}
+int64_t registers_alike(const LoopKernel& kernel) {
+  constexpr int64_t kRegisterFile = 65536, kMostOfThread = 255;
+  return std::min(kRegisterFile / (kernel.teams * kernel.threads + kernel.producer_threads), kMostOfThread);
+}
 const ir::Expr* moved_element(const LoopStore& store) {
   const ir::DType type = store.buffer->type.dtype;
   const ir::Expr* value = store.value.get();

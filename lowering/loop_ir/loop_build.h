@@ -19,6 +19,9 @@ LoopStmt marker(LoopIntrinsic::Kind kind, int64_t immediate = 0);
 
 // An array of the thread, which the kernel gets.
 ir::BufferRef add_registers(LoopKernel* kernel, const char* name, ir::DType type, int64_t elements);
+// Of a thread: the words of all register arrays, and the registers where all threads have as many.
+int64_t register_words(const LoopKernel& kernel);
+int64_t registers_alike(const LoopKernel& kernel);
 // The load whose element, a narrow float, a store moves as it is, or 0 where the first operand of its value, a
 // selection, does not hold; null: it stores something else.
 const ir::Expr* moved_element(const LoopStore& store);

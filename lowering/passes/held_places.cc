@@ -13,7 +13,6 @@ using ir::ExprRef;
 
 // Registers for all places of a loop; of a thread, what else it needs.
 constexpr int64_t kMostHeld = 32, kOthers = 64;
-constexpr int64_t kRegisterFile = 65536, kMostOfThread = 255;
 
 class Holder {
  public:
@@ -59,13 +58,10 @@ class Holder {
 }  // namespace
 
 void held_places(LoopKernel* kernel) {
-  const int threads = kernel->teams * kernel->threads;
-  const int64_t alike = std::min(kRegisterFile / (threads + kernel->producer_threads), kMostOfThread);
-  int64_t taken = 0;
-  for (const LoopBuffer& buffer : kernel->buffers)
-    if (buffer.buffer->scope == ir::Scope::kRegister)
-      taken += (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
-  Holder(kernel, threads, kernel->registers ? kernel->registers : alike, taken).block(&kernel->body);
+  const int64_t alike = registers_alike(*kernel);
+  Holder(kernel, kernel->teams * kernel->threads, kernel->registers ? kernel->registers : alike,
+         register_words(*kernel))
+      .block(&kernel->body);
   // Fragments are the consumers'.
   Holder(kernel, kernel->producer_threads, kernel->producer_registers ? kernel->producer_registers : alike, 0)
       .block(&kernel->producer);

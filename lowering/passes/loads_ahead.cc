@@ -19,7 +19,7 @@ using ir::Op;
 // Iterations: a load of global memory takes some 600 clocks, a short iteration 40.
 constexpr int64_t kFarthest = 16;
 // Words of a ring; of a thread, what the loop computes with has to fit beside it.
-constexpr int64_t kMostRegisters = 32, kRegisterFile = 65536, kMostOfThread = 255, kOthers = 48;
+constexpr int64_t kMostRegisters = 32, kOthers = 48;
 // Nodes of expressions in all copies of a body.
 constexpr int64_t kMostNodes = 6000;
 
@@ -146,11 +146,8 @@ class Rounds {
 
 class Former {
  public:
-  explicit Former(LoopKernel* kernel) : kernel_(*kernel), uses_(accesses_of(*kernel)) {
-    for (const LoopBuffer& buffer : kernel->buffers)
-      if (buffer.buffer->scope == ir::Scope::kRegister)
-        registers_ += (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
-  }
+  explicit Former(LoopKernel* kernel)
+      : kernel_(*kernel), uses_(accesses_of(*kernel)), registers_(register_words(*kernel)) {}
 
   void choose(LoopBlock* body) {
     each_serial(body, [this](LoopFor* loop) {
@@ -184,8 +181,7 @@ class Former {
 
  private:
   int64_t room() const {
-    const int64_t threads = kernel_.teams * kernel_.threads + kernel_.producer_threads;
-    const int64_t of_thread = kernel_.registers ? kernel_.registers : std::min(kRegisterFile / threads, kMostOfThread);
+    const int64_t of_thread = kernel_.registers ? kernel_.registers : registers_alike(kernel_);
     return std::min(of_thread - registers_ - kOthers, kMostRegisters);
   }
 
@@ -228,7 +224,7 @@ class Former {
 
   LoopKernel& kernel_;
   const BufferCounts uses_;
-  int64_t registers_ = 0;  // of a thread
+  int64_t registers_;  // of a thread
 };
 
 }  // namespace

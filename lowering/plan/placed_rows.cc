@@ -1,15 +1,15 @@
 #include "lowering/plan/placed_rows.h"
 
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "ir/expansion.h"
 #include "ir/instantiate.h"
+#include "ir/parallel.h"
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
 #include "lowering/plan/placement.h"
+#include "lowering/tile_ir/region_value.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -21,7 +21,7 @@ using ir::ExprRef;
 using ir::Op;
 
 constexpr uint64_t kMostInlined = 256;  // nodes of what is worked out for each row
-constexpr int64_t kLeastBytes = 8;     // that a copy moves at once
+constexpr int64_t kLeastBytes = 8;      // that a copy moves at once
 
 bool is_plain(const ExprRef& value) {
   bool plain = true;
@@ -64,46 +64,22 @@ class Rewriter {
 
  private:
   std::optional<ir::CopyStmt> copied(const ir::ParallelStmt& region) const {
-    const auto* assign = region.body.empty() ? nullptr : std::get_if<ir::AssignStmt>(&region.body.back().node);
-    if (!assign || region.iters.size() != 2 || assign->op != ir::AssignOp::kSet || !sets_whole(region, *assign))
-      return std::nullopt;
-    std::unordered_map<const ir::Var*, ExprRef> lets;
-    const auto inlined = [&](const ExprRef& value) {
-      return ir::rewrite(value, [&](const ExprRef& node) {
-        const auto found = node->kind == ExprKind::kVar ? lets.find(node->var.get()) : lets.end();
-        return found == lets.end() ? node : found->second;
-      });
-    };
-    ir::Expansion expansion;
-    for (size_t i = 0; i + 1 < region.body.size(); ++i) {
-      const auto* let = std::get_if<ir::LetStmt>(&region.body[i].node);
-      if (!let) return std::nullopt;
-      expansion.define(let->var.get(), let->value);
-      if (expansion.size(let->value) > kMostInlined) return std::nullopt;
-      lets[let->var.get()] = inlined(let->value);
-    }
-    if (expansion.size(assign->value) > kMostInlined) return std::nullopt;
+    ExprRef value = region_value(region, kMostInlined), condition;
+    if (!value) return std::nullopt;
+    const auto& assign = std::get<ir::AssignStmt>(region.body.back().node);
+    if (assign.buffer->scope != ir::Scope::kShared || !ir::sets_all(region, assign)) return std::nullopt;
     // Of the tile's own type, as what is loaded has to be.
-    const ir::DType type = assign->buffer->type.dtype;
-    ExprRef value = inlined(assign->value), condition;
+    const ir::DType type = assign.buffer->type.dtype;
     if (value->kind == ExprKind::kCast && value->cast_type.dtype == type) value = value->args[0];
     if (value->kind == ExprKind::kApply && value->op == Op::kSelect && ir::is_zero_constant(value->args[2]))
       condition = value->args[0], value = value->args[1];
     const ir::VarRef &row = region.iters[0].var, &column = region.iters[1].var;
     if (value->kind != ExprKind::kLoad || (condition && (!is_plain(condition) || ir::mentions(condition, column))))
       return std::nullopt;
-    if (!suits(*value->buffer, *assign->buffer)) return std::nullopt;
-    return copy_of(*value, condition, row, column, *assign, region.iters);
+    if (!suits(*value->buffer, *assign.buffer)) return std::nullopt;
+    return copy_of(*value, condition, row, column, assign, region.iters);
   }
 
-  static bool sets_whole(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
-    const ir::Buffer& tile = *assign.buffer;
-    bool whole = tile.scope == ir::Scope::kShared && tile.shape.size() == 2;
-    for (size_t i = 0; whole && i < 2; ++i)
-      whole = ir::same(region.iters[i].extent, tile.shape[i]) && assign.indices[i]->kind == ExprKind::kVar &&
-              assign.indices[i]->var == region.iters[i].var;
-    return whole;
-  }
   bool suits(const ir::Buffer& tensor, const ir::Buffer& tile) const {
     const ir::DType type = tensor.type.dtype;
     if (tensor.scope != ir::Scope::kGlobal || !is_unwritten(tensor) || type != tile.type.dtype || ir::bits(type) < 8)

@@ -80,8 +80,8 @@ class Rewriter {
     };
     ExprRef rest = name(ir::make_load(tile, places));
     const bool wide = tile->type.dtype == DType::F32;
-    const ExprRef infinite = ir::make_typed(
-        Op::kEq, {ir::make_typed(Op::kAbs, {rest}), ir::make_float(std::numeric_limits<double>::infinity())});
+    const ExprRef finite = ir::make_typed(
+        Op::kLt, {ir::make_typed(Op::kAbs, {rest}), ir::make_float(std::numeric_limits<double>::infinity())});
     for (int i = 0; i < count; ++i) {
       auto part = std::make_shared<ir::Buffer>(*tile);
       part->name = fmt::format("{}_{}", tile->name, i);
@@ -91,11 +91,8 @@ class Rewriter {
       ExprRef value = rest;
       if (wide && i == 0) {
         const ExprRef most = ir::make_float(kMostBf16), least = ir::make_float(-kMostBf16);
-        const ExprRef finite = ir::make_typed(Op::kMax, {ir::make_typed(Op::kMin, {rest, most}), least});
-        // NaN is no extreme of anything.
-        const ExprRef number = ir::make_typed(Op::kEq, {rest, rest});
-        const ExprRef kept = ir::make_typed(Op::kAnd, {number, ir::make_typed(Op::kNot, {infinite})});
-        value = name(ir::make_typed(Op::kSelect, {kept, finite, rest}));
+        const ExprRef within = ir::make_typed(Op::kMax, {ir::make_typed(Op::kMin, {rest, most}), least});
+        value = name(ir::make_typed(Op::kSelect, {finite, within, rest}));
       }
       const ExprRef rounded = ir::make_cast({DType::BF16, nullptr}, value);
       ir::AssignStmt assign{part, places};
@@ -105,7 +102,7 @@ class Rewriter {
       made_.push_back(part);
       if (i + 1 == count) break;
       const ExprRef left = ir::make_typed(Op::kSub, {rest, rounded});
-      rest = name(i == 0 ? ir::make_typed(Op::kSelect, {infinite, ir::make_float(0), left}) : left);
+      rest = name(i == 0 ? ir::make_typed(Op::kSelect, {finite, left, ir::make_float(0)}) : left);
     }
     out->push_back({loc, std::move(region)});
     return parts;

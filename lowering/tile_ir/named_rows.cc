@@ -2,12 +2,12 @@
 
 #include <map>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "ir/expansion.h"
 #include "ir/tunable_role.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/region_value.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -102,26 +102,12 @@ class Rewriter {
     if (!is_settled(tile) || !ir::same(iter.extent, tile.shape[0]) || assign->indices[0]->kind != ExprKind::kVar ||
         assign->indices[0]->var != iter.var)
       return;
-    std::unordered_map<const ir::Var*, ExprRef> lets;
-    const auto inlined = [&](const ExprRef& value) {
-      return ir::rewrite(value, [&](const ExprRef& node) {
-        const auto found = node->kind == ExprKind::kVar ? lets.find(node->var.get()) : lets.end();
-        return found == lets.end() ? node : found->second;
-      });
-    };
-    ir::Expansion expansion;
-    for (size_t i = 0; i + 1 < region.body.size(); ++i) {
-      const auto* let = std::get_if<ir::LetStmt>(&region.body[i].node);
-      if (!let) return;
-      expansion.define(let->var.get(), let->value);
-      if (expansion.size(let->value) > kMostInlined) return;
-      lets[let->var.get()] = inlined(let->value);
-    }
-    if (expansion.size(assign->value) > kMostInlined) return;
+    const ExprRef value = region_value(region, kMostInlined);
+    if (!value) return;
     // Of its own element of one tile, and of what all elements share.
     const Numbers* from = nullptr;
     bool fits = true;
-    const ExprRef index = ir::rewrite(inlined(assign->value), [&](const ExprRef& node) {
+    const ExprRef index = ir::rewrite(value, [&](const ExprRef& node) {
       fits &= !ir::is_reduction(*node);
       if (node->kind != ExprKind::kLoad) return node;
       const auto found = known_.find(node->buffer.get());
@@ -132,7 +118,7 @@ class Rewriter {
       from = &found->second;
       return found->second.index;
     });
-    if (!fits || !from || ir::mentions(index, iter.var) || expansion.size(index) > kMostInlined) return;
+    if (!fits || !from || ir::mentions(index, iter.var) || ir::Expansion().size(index) > kMostInlined) return;
     const Numbers made{from->slice, from->element, converted(index, tile)};
     known_[&tile] = made;
   }

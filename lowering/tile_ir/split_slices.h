@@ -8,10 +8,11 @@
 // with all tiles that run along the same axis: copies become one for each matrix, and so do regions over that axis.
 // Loops that count such matrices are written out. Rows of fragments that regions name by numbers likewise,
 //
-//   fragment m: f32[6, D]   y[d] = x[d] * m[4, d] + m[3, d]   ->   fragment m_3: f32[D], ...   y[d] = x[d] * m_4[d] + m_3[d]
+//   fragment m: f32[6, D]   y[d] = x[d] * m[4, d] + m[3, d]
+//     ->   fragment m_3: f32[D], m_4: f32[D]   y[d] = x[d] * m_4[d] + m_3[d]
 //
-// An axis along which anything is reduced stays, and one along
-// which rows of tensors lie.
+// and rows that nobody reads are left out. An axis along which anything is reduced stays, and one along which rows of
+// tensors lie.
 #pragma once
 #include "ir/kernel.h"
 
