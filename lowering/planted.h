@@ -152,6 +152,10 @@ enum class Planted {
   kAheadLoad,             // what a serial loop loads ahead is that of the iteration that loads it
   kNumberItself,          // what an index is made of is taken for it
   kLoopsExchanged,        // of joined loops, each does what the other one does
+  kExchangeHere,          // what a thread exchanges with itself stays where it is
+  kExchangeLanes,         // a lane exchanges with its neighbour, whoever was meant
+  kExchangeWarps,         // and a warp with itself
+  kExchangeAlways,        // an element that has the bits itself is exchanged as well
   kCount,
 };
 

@@ -112,6 +112,8 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   const FragmentLayout* layout = chosen == placements_.regions.end() ? nullptr : &chosen->second;
   if (layout && reduction_of(stmt)) return reduction(stmt, *reduction_of(stmt), *layout);
   if (scan_of(stmt)) return scan(stmt, *scan_of(stmt), layout);
+  if (const auto exchanged = layout ? exchange_of(stmt) : std::nullopt; exchanged && in_registers(exchanged->from))
+    return exchange(stmt, *exchanged, *layout);
   if (const ir::BufferRef factors = mostly_ones(stmt))
     return emit({LoopIf{any_factor(factors), nested([&] { region(stmt, layout); }), {}}});
   region(stmt, layout);

@@ -11,7 +11,9 @@
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/lower/region_read.h"
 #include "lowering/lower/walk.h"
+#include "lowering/plan/exchanged_places.h"
 #include "lowering/plan/placement.h"
+#include "lowering/tile_ir/exchanges.h"
 #include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -374,6 +376,10 @@ class TileLowering {
   void scan_rows(const ir::Expr& scan, const ir::IterVar& along, const std::vector<ir::IterVar>& outer,
                  const ir::BufferRef& tile);
   ir::BufferRef scan_into_temporary(const ir::Expr& scan, const std::vector<ir::IterVar>& outer);
+  // lower_exchange.cc. REQUIRES: what is exchanged is in registers.
+  void exchange(const ir::ParallelStmt& region, const Exchange& exchange, const FragmentLayout& layout);
+  std::vector<ir::ExprRef> exchanged(std::vector<ir::ExprRef> values, const ExchangedPlaces& places, int64_t threads);
+  std::vector<ir::ExprRef> passed(const std::vector<ir::ExprRef>& values, int64_t thread_bits, int64_t threads);
 
   const ir::Kernel& kernel_;
   const Target& target_;

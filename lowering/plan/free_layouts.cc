@@ -169,8 +169,9 @@ std::optional<FragmentLayout> turned_layout(const ir::Buffer& fragment, size_t a
   return FragmentLayout(shape, std::move(axes), threads);
 }
 
-std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+std::optional<size_t> connected_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
   for (const Space& space : spaces) {
+    if (space.exchange && uses(space, fragment)) return space.exchange->axis;
     const ir::Expr* scan = space.region ? scan_of(*space.region) : nullptr;
     for (const Space::Use& use : space.uses)
       for (size_t axis = 0; scan && use.buffer.get() == &fragment && axis < use.axes.size(); ++axis)
@@ -216,9 +217,9 @@ std::optional<FragmentLayout> row_a_warp(const std::vector<int64_t>& shape, int6
 
 }  // namespace
 
-FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
-                              const Accessed& accessed, int64_t threads) {
-  constexpr int64_t kMost = 16;
+FragmentLayout connected_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
+                                const Accessed& accessed, int64_t threads) {
+  constexpr int64_t kMost = 16, kMostInWarp = 2048;
   const std::vector<int64_t> shape = tile_shape_of(fragment);
   const bool along = axis + 1 == shape.size();
   int64_t vector = accessed_with(fragment, spaces, accessed);
@@ -227,8 +228,11 @@ FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std
     while (along && 2 * vector <= kMost && shape.back() % (2 * vector) == 0 && product(shape) / (2 * vector) >= threads)
       vector *= 2;
   }
+  const bool exchanged = std::any_of(spaces.begin(), spaces.end(),
+                                     [&](const Space& space) { return space.exchange && uses(space, fragment); });
   if (along) {
-    if (auto rows = row_a_warp(shape, vector, threads)) return *rows;
+    const bool fits = !exchanged || shape.back() <= kMostInWarp;
+    if (auto rows = fits ? row_a_warp(shape, vector, threads) : std::nullopt) return *rows;
     return FragmentLayout::blocked(shape, vector, threads);
   }
   return with_neighbours(FragmentLayout::blocked(shape, vector, threads), axis);

@@ -47,13 +47,13 @@ std::optional<size_t> turned_axis(const ir::Buffer& fragment, const std::vector<
 // is stored by rows, then go along `axis`, to different banks. Nothing where the shape is not made of such parts.
 std::optional<FragmentLayout> turned_layout(const ir::Buffer& fragment, size_t axis, int64_t vector, int64_t threads);
 
-// The axis of a fragment along which a prefix reduction runs, if one does.
-std::optional<size_t> scanned_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+// The axis of a fragment along which a prefix reduction runs or elements are exchanged, if that is so.
+std::optional<size_t> connected_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
 // For such a one. A thread holds neighbours along the axis: along the last one as many as one access takes to or from
 // tensors, if fragments of its spaces are copied there, for lanes beside each other are to share sectors; else what
-// leaves no thread without. Rows lie in one warp, so that their prefixes need no memory of the block, where there are
-// enough for all warps.
-FragmentLayout scanned_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
-                              const Accessed& accessed, int64_t threads);
+// leaves no thread without. Rows lie in one warp, so that nothing needs memory of the block, where there are
+// enough for all warps and their threads have room for them.
+FragmentLayout connected_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
+                                const Accessed& accessed, int64_t threads);
 
 }  // namespace kachel::lowering

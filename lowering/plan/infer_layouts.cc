@@ -15,6 +15,7 @@
 #include "lowering/plan/block_threads.h"
 #include "lowering/plan/carried_state.h"
 #include "lowering/plan/copied_widths.h"
+#include "lowering/plan/exchanged_places.h"
 #include "lowering/plan/free_layouts.h"
 #include "lowering/plan/gemm_layouts.h"
 #include "lowering/plan/placement.h"
@@ -254,6 +255,9 @@ class Inference {
           }
         }
         if (!space.layout) continue;
+        if (space.exchange && is_fragment(space.exchange->from) &&
+            !exchanged_places(*space.layout, space.exchange->axis, space.exchange->bits))
+          return demote(space.exchange->from, "its elements are exchanged across threads that do not differ in bits");
         for (const Space::Use& use : space.uses) {
           if (use.extent) {
             if (layouts_.count(use.buffer.get()) && held_in(use) != space.layout) return demote_part(space);
@@ -314,8 +318,8 @@ class Inference {
   FragmentLayout free_layout(const ir::BufferRef& fragment) const {
     const Accessed by = accessed_by_copies(kernel_, target_, fact_mask_, memory_);
     const Stored stored_as = stored_by_copies(kernel_);
-    if (const auto axis = scanned_axis(*fragment, spaces_))
-      return scanned_layout(*fragment, *axis, spaces_, by, threads_);
+    if (const auto axis = connected_axis(*fragment, spaces_))
+      return connected_layout(*fragment, *axis, spaces_, by, threads_);
     if (auto state = state_layout(kernel_, *fragment, spaces_, threads_)) return *state;
     const int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
     if (const auto axis = turned_axis(*fragment, spaces_))

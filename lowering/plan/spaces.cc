@@ -192,6 +192,14 @@ void SpaceCollector::statement(const ir::ParallelStmt& region) {
     }
   };
   add(region.iters);
+  space.exchange = exchange_of(region);
+  if (space.exchange) {
+    std::vector<ExprRef> own;
+    for (const ir::VarRef& var : vars) own.push_back(ir::make_var(var));
+    for (const ir::BufferRef& tile : {space.exchange->to, space.exchange->from}) access(&space, vars, tile, own);
+    spaces_.push_back(std::move(space));
+    return;
+  }
   if (const ir::Expr* reduce = reduction_of(region)) {
     space.reduction = true;
     add(reduce->iters);

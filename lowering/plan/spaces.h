@@ -9,6 +9,7 @@
 
 #include "ir/kernel.h"
 #include "lowering/plan/fragment_layout.h"
+#include "lowering/tile_ir/exchanges.h"
 
 namespace kachel::lowering {
 
@@ -26,6 +27,7 @@ struct Space {
   std::vector<Use> uses;
   const ir::ParallelStmt* region = nullptr;  // null: a copy between fragments
   bool reduction = false;                    // the region's own axes first, then those reduced away
+  std::optional<Exchange> exchange;          // what the region is; both of its tiles lie as its iterations do
   std::optional<FragmentLayout> layout;
 };
 

@@ -25,7 +25,7 @@ class ArgReductions : public RegionHoister {
   const Status& status() const { return status_; }
 
  private:
-  bool hoists(const ir::Expr& expr) const override { return is_arg_reduction(expr); }
+  bool hoists(const ExprRef& expr, const Iters&, const Lets&) const override { return is_arg_reduction(*expr); }
   bool stays(const ir::ParallelStmt& region) const override { return !holds(region, is_arg_reduction); }
 
   ExprRef hoisted(const ExprRef& reduce, const Iters& iters) override {

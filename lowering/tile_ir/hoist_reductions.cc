@@ -38,7 +38,7 @@ class Reductions : public RegionHoister {
     BufferSet reads;
   };
 
-  bool hoists(const ir::Expr& expr) const override { return expr.kind == ExprKind::kReduce; }
+  bool hoists(const ExprRef& expr, const Iters&, const Lets&) const override { return expr->kind == ExprKind::kReduce; }
   bool stays(const ir::ParallelStmt& region) const override { return scan_of(region) != nullptr; }
 
   ExprRef hoisted(const ExprRef& reduce, const Iters& iters) override {

@@ -20,7 +20,7 @@ bool is_element(const ExprRef& value, const std::vector<ir::IterVar>& iters) {
 }
 
 class Scans : public RegionHoister {
-  bool hoists(const ir::Expr& expr) const override { return expr.kind == ExprKind::kScan; }
+  bool hoists(const ExprRef& expr, const Iters&, const Lets&) const override { return expr->kind == ExprKind::kScan; }
   bool stays(const ir::ParallelStmt& region) const override {
     return scan_of(region) || !holds(region, [](const ir::Expr& expr) { return expr.kind == ExprKind::kScan; });
   }

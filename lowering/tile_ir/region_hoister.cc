@@ -44,7 +44,7 @@ ir::Block RegionHoister::nested(const ir::Block& in) {
 
 ExprRef RegionHoister::replaced(const ExprRef& in, const Iters& iters, const Lets& lets) {
   if (!in) return in;
-  if (hoists(*in)) return hoisted(inline_lets(in, lets), iters);
+  if (hoists(in, iters, lets)) return hoisted(inline_lets(in, lets), iters);
   Iters within = iters;
   within.insert(within.end(), in->iters.begin(), in->iters.end());
   bool changed = false;

@@ -22,9 +22,9 @@ class RegionHoister {
   using Iters = std::vector<ir::IterVar>;
   using Lets = std::unordered_map<const ir::Var*, ir::ExprRef>;
 
-  virtual bool hoists(const ir::Expr& expr) const = 0;
-  // What takes the place of such an expression, in which the names of its region are written out. `iters`: the
-  // variables around it, of the region and of reductions.
+  // `iters`: the variables around it, of the region and of reductions; `lets`: what the names of the region stand for.
+  virtual bool hoists(const ir::ExprRef& expr, const Iters& iters, const Lets& lets) const = 0;
+  // What takes the place of such an expression, in which the names of its region are written out.
   virtual ir::ExprRef hoisted(const ir::ExprRef& expr, const Iters& iters) = 0;
   virtual bool stays(const ir::ParallelStmt&) const { return false; }
   // The walk is behind a statement; in front of the first one of a loop or branch, and behind the last.

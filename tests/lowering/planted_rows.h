@@ -159,6 +159,10 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kAheadLoad, "what is loaded ahead is loaded at once", OnCpu::kNotThere},
     {Planted::kNumberItself, "what an index is made of for it", OnCpu::kNotThere},
     {Planted::kLoopsExchanged, "joined loops exchange their work", OnCpu::kNotThere},
+    {Planted::kExchangeHere, "registers exchange with themselves", OnCpu::kNotThere},
+    {Planted::kExchangeLanes, "lanes exchange with their neighbours", OnCpu::kNotThere},
+    {Planted::kExchangeWarps, "warps exchange with themselves", OnCpu::kNotThere},
+    {Planted::kExchangeAlways, "what has the bits is exchanged too", OnCpu::kNotThere},
 };
 static_assert(std::size(kPlantedRows) + 1 == static_cast<size_t>(Planted::kCount));
 

@@ -1,4 +1,4 @@
-// Programs whose prefix and arg reductions planted bugs change.
+// Programs whose prefix and arg reductions, and exchanges, planted bugs change.
 #pragma once
 
 namespace kachel::lowering {
@@ -13,6 +13,28 @@ kernel scans(X: i32[6, 1000], C: f32[64, 8], Y: out i32[6, 1000], Z: out i32[6, 
   parallel i < 6, j < 1000 { x[i, j] = sum[k <= j](x[i, k]) }
   parallel i < 6, j < 64 { z[i, j] = max[k < j](X[i, k] % 50) }
   parallel i < 64, j < 8 { c[i, j] = min[k <= i](c[k, j]) }
+  Y = x
+  Z = z
+  W = c
+}
+)";
+
+// Of rows that one warp holds, that several warps hold, and of columns; and of one of each two elements.
+inline constexpr const char* kExchanges = R"(tile 1
+kernel exchanges(X: i32[4, 256], C: i32[32, 8], Y: out i32[4, 256], Z: out i32[1, 1024], W: out i32[32, 8])
+{
+  fragment x: i32[4, 256], z: i32[1, 1024], c: i32[32, 8]
+  x = X
+  c = C
+  parallel i < 1, j < 1024 { z[i, j] = X[j % 4, j / 4] }
+  for s < 8 {
+    parallel i < 4, j < 256 { x[i, j] = x[i, j] * 3 - x[i, j ^ (1 << s)] }
+  }
+  for s < 5 {
+    let h = 16 >> s
+    parallel i < 32, j < 8 { c[i, j] = c[i & ~h, j] * 3 - c[i | h, j] }
+  }
+  parallel i < 1, j < 1024 { z[i, j] = z[i, 1023 - j] - z[i, (j + 512) % 1024] }
   Y = x
   Z = z
   W = c

@@ -30,7 +30,7 @@ TEST_CASE("a thread adds up a piece of a row, lanes and warps what pieces come t
 TEST_CASE("what no tensor is read into is held in longer pieces") {
   const std::string text = lowered({"tile 1\nkernel k(X: f32[N], Y: out f32[N])\ntune threads = 128\n{\n"
                                     "  shared s: f32[2048]\n  fragment y: f32[2048]\n  s = X[0 +: 2048]\n"
-                                    "  parallel j < 2048 { y[j] = sum[k <= j](s[2047 - k] * 2) }\n"
+                                    "  parallel j < 2048 { y[j] = sum[k <= j](s[(k + 7) % 2048] * 2) }\n"
                                     "  parallel j < 2048 { s[j] = y[j] }\n  Y[0 +: 2048] = s\n}\n"})
                                .loop_ir;
   CAPTURE(text);
