@@ -143,8 +143,9 @@ Target without_teams(Target target) {
 }
 
 const char* sums_of(const GemmChoice& choice) {
-  if (choice.a_in_registers) return ", A in registers";
+  if (choice.a_in_registers) return choice.in_pairs ? ", A in registers, k in pairs" : ", A in registers";
   if (choice.b_in_registers) return ", B in registers";
+  if (choice.by_words) return choice.in_pairs ? ", k in pairs" : ", B by words";
   if (!choice.mma->short_sums) return "";
   return choice.in_runs ? ", sums of runs of k" : choice.widened ? ", widened to f16" : ", short sums";
 }

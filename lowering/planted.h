@@ -156,6 +156,7 @@ enum class Planted {
   kExchangeLanes,         // a lane exchanges with its neighbour, whoever was meant
   kExchangeWarps,         // and a warp with itself
   kExchangeAlways,        // an element that has the bits itself is exchanged as well
+  kPairOfK,               // of two neighbours along k the first one is multiplied twice
   kCount,
 };
 

@@ -48,10 +48,12 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   const ExprRef within = let("matrix_row", part(lane, 1, 8)), low = let("matrix_low", part(lane, 8, 2)),
                 high = let("matrix_high", part(lane, 16, 0));
 
-  const ir::BufferRef a_part =
-      choice.a_in_registers ? storage(a) : temporary("a_part", DType::U32, ir::Scope::kRegister, 4 * down);
+  const bool a_as_held = choice.a_in_registers && !choice.in_pairs;
+  const bool b_by_words = choice.in_pairs || (choice.by_words && !gemm.transpose_b);
+  const DType a_word = choice.in_pairs ? DType::F32 : DType::U32, b_word = b_by_words ? DType::F32 : DType::U32;
+  const ir::BufferRef a_part = a_as_held ? storage(a) : temporary("a_part", a_word, ir::Scope::kRegister, 4 * down);
   const ir::BufferRef b_part =
-      choice.b_in_registers ? storage(b) : temporary("b_part", DType::U32, ir::Scope::kRegister, 2 * across);
+      choice.b_in_registers ? storage(b) : temporary("b_part", b_word, ir::Scope::kRegister, 2 * across);
   auto load_matrix = [&](const ir::BufferRef& tile, const ExprRef& row, const ExprRef& column, bool transpose,
                          int matrices, const ir::BufferRef& to, ExprRef at) {
     LoopIntrinsic load{Kind::kLoadMatrix, {}, nullptr};
@@ -65,9 +67,11 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
 
   auto multiply = [&](const ExprRef& k) {
     const ExprRef k_first = plus(first_k, times(k, step));
-    if (!choice.a_in_registers)
+    if (!a_as_held)
       unrolled("m_tile", down, [&](ExprRef i) {
         const ExprRef m = plus(first_row, times(i, kMmaRows));
+        if (choice.in_pairs)
+          return load_left_words(gemm, choice, m, k_first, plus(times(i, steps_of_k), k), a_part, times(i, 4));
         const bool swapped = planted(Planted::kSwappedFragment);
         if (!gemm.transpose_a)
           load_matrix(a, plus(m, plus(times(swapped ? high : low, 8), within)),
@@ -78,6 +82,12 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       });
     auto load_b = [&](const ExprRef& tile, int matrices) {  // one or two tiles of 8 columns
       const ExprRef n = plus(first_column, times(tile, kMmaColumns));
+      if (b_by_words) {
+        const WordsOfK words{!gemm.transpose_b, choice.in_pairs, 1};
+        for (int64_t i = 0; i < matrices / 2; ++i)
+          load_words(b, words, plus(n, int32(8 * i)), k_first, b_part, times(plus(tile, int32(i)), 2));
+        return;
+      }
       const ExprRef second = matrices == 4 ? times(high, 8) : int32(0);
       if (gemm.transpose_b)
         load_matrix(b, plus(n, plus(second, within)), plus(k_first, times(low, half)), false, matrices, b_part,
@@ -94,7 +104,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       unrolled("n_tile", across - (planted(Planted::kDroppedMma) && across > 1 ? 1 : 0), [&](ExprRef j) {
         const ExprRef at = times(plus(times(i, across), j), 4);
         // In registers A has the layout of an accumulator: two tiles of 8 columns are one step of k.
-        const ExprRef a_at = choice.a_in_registers
+        const ExprRef a_at = a_as_held
                                  ? plus(times(i, steps_of_k * 8), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
                                  : times(i, 4);
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
@@ -102,7 +112,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
         mma.type_b = choice.mma->b;
         mma.widened = choice.widened;
         mma.operands = {{storage(c), at, 4, true},
-                        {a_part, a_at, choice.a_in_registers ? 8 : 4, false},
+                        {a_part, a_at, a_as_held ? 8 : 4, false},
                         {b_part, choice.b_in_registers ? times(plus(times(j, steps_of_k), k), 4) : times(j, 2),
                          choice.b_in_registers ? 4 : 2, false}};
         emit({std::move(mma)});

@@ -198,6 +198,15 @@ class TileLowering {
   void gemm_blocks(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_mma.cc
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
+  // lower_mma_words.cc
+  struct WordsOfK {
+    bool k_down, in_pairs;  // of the tile's rows, of the lane's elements
+    int64_t apart;          // registers
+  };
+  void load_words(const ir::BufferRef& tile, const WordsOfK& words, const ir::ExprRef& first, const ir::ExprRef& k,
+                  const ir::BufferRef& to, const ir::ExprRef& at);
+  void load_left_words(const ir::GemmStmt& gemm, const GemmChoice& choice, const ir::ExprRef& m, const ir::ExprRef& k,
+                       const ir::ExprRef& number, const ir::BufferRef& to, const ir::ExprRef& at);
   // lower_group_mma.cc
   void gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice);
   ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column,

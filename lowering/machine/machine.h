@@ -14,7 +14,7 @@ struct MmaShape {
   int k;
   int since;             // first architecture
   bool needs_tf32;       // only where the program allows to cut f32 operands to tf32
-  bool load_transposed;  // operands may lie with k down their rows: 16-bit elements only
+  bool load_transposed;  // ldmatrix reads operands with k down their rows: 16-bit elements only
   bool short_sums;       // sums keep 13 bits behind the leading one of their largest term (GRAMMAR.md, "Gemm")
 };
 

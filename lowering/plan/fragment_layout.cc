@@ -52,9 +52,14 @@ FragmentLayout FragmentLayout::group_accumulator(int64_t rows, int64_t columns, 
   add(&n, groups_n, true, 128 * groups_m);
   add(&m, 8, true, 4);
   add(&m, 2, false, 2);
-  add(&m, 4, true, planted(Planted::kGroupRows) ? 64 : 32);
-  add(&m, down, false, 4 * across);
-  add(&m, groups_m, true, 128);
+  const int64_t warp = planted(Planted::kGroupRows) ? 64 : 32;
+  if (down == 1) {  // as accumulator() has it, where warps have the same rows
+    add(&m, 4 * groups_m, true, warp);
+  } else {
+    add(&m, 4, true, warp);
+    add(&m, down, false, 4 * across);
+    add(&m, groups_m, true, 128);
+  }
   return FragmentLayout({rows, columns}, {m, n}, 128 * groups_m * groups_n);
 }
 

@@ -106,6 +106,11 @@ bool is_operand(const ir::TileRef& ref, size_t k) {
   return is_whole(ref) || (ref.buffer->scope == ir::Scope::kShared && is_beginning(ref) && deep);
 }
 
+// Whether operands may lie with k down their rows.
+bool reads_down(const MmaShape& mma) {
+  return mma.load_transposed || ir::bits(mma.a) == 32;
+}
+
 // Why wgmma cannot be used although the types would allow it; "" if it can.
 std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bool a_in_registers) {
   auto row_bytes = [](const ir::BufferRef& tile) { return tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8; };
@@ -135,7 +140,7 @@ bool may_take_mma(const ir::GemmStmt& gemm, const Target& target) {
   const char* reason = "";
   const MmaShape* mma =
       find_mma(target.architecture, a->type.dtype, b->type.dtype, c->type.dtype, gemm.precision, &reason);
-  return mma && (mma->load_transposed || (!gemm.transpose_a && gemm.transpose_b));
+  return mma && (reads_down(*mma) || (!gemm.transpose_a && gemm.transpose_b));
 }
 
 bool takes_dot4(const ir::GemmStmt& gemm, int architecture) {
@@ -167,20 +172,28 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
   }
   const std::vector<int64_t> shape = tile_shape(c);
   const int64_t k = tile_shape(a)[gemm.transpose_a ? 0 : 1];
+  const bool words = ir::bits(mma->a) == 32, k_down = gemm.transpose_a || !gemm.transpose_b;
+  const bool groups = target.group_products && has_group_mma(target.architecture);
   if (shape[0] % kMmaRows || shape[1] % kMmaColumns || k % mma->k)
     choice.reason = fmt::format("{} x {} x {} is no multiple of the instruction's {} x {} x {}", shape[0], shape[1], k,
                                 kMmaRows, kMmaColumns, mma->k);
-  else if (a_in_registers && (gemm.transpose_a || ir::bits(a->type.dtype) != 16))
+  else if (a_in_registers && (gemm.transpose_a || !(ir::bits(a->type.dtype) == 16 || (words && (k_down || !groups)))))
     choice.reason = fmt::format("{} cannot be an operand in registers", a->name);
-  else if (!mma->load_transposed && (gemm.transpose_a || !gemm.transpose_b))
-    choice.reason = "only 16-bit operands can be stored with k down their rows";
+  else if (k_down && !reads_down(*mma))
+    choice.reason = "8-bit operands cannot be stored with k down their rows";
   else
     choice.mma = mma;
   if (!choice.mma) return choice;
+  choice.by_words = words && (k_down || a_in_registers);
+  choice.in_pairs = choice.by_words && (a_in_registers || gemm.transpose_a);
+  if (choice.by_words) {
+    if (groups) choice.reason = "wgmma reads 32-bit operands along k, from memory";
+    return choice;
+  }
   choice.b_in_registers = places.b_in_registers && !a_in_registers && ir::bits(a->type.dtype) == 16 &&
                           ir::bits(b->type.dtype) == 16 && shape[0] <= kMostRowsOfColumns;
   if (choice.b_in_registers) return choice;
-  if (target.group_products && has_group_mma(target.architecture)) {
+  if (groups) {
     choice.reason = !wants_runs(gemm) || places.room_for_runs ? no_group(gemm, shape, a_in_registers)
                                                               : "no registers are left for the sums of runs";
     choice.group = choice.reason.empty();

@@ -43,6 +43,9 @@ struct GemmChoice {
   const MmaShape* mma = nullptr;
   bool group = false;  // wgmma by warp groups, else mma by warps
   bool a_in_registers = false, b_in_registers = false;
+  // Of 32-bit operands that wgmma cannot read, since they are in registers or have k down their rows. In pairs: lane t
+  // of four takes k = 2 t and 2 t + 1 of eight, as accumulators hold columns, in place of t and t + 4.
+  bool by_words = false, in_pairs = false;
   // Of short sums. In runs: wgmma makes sums of a part of k, which are added to C in f32. Widened: operands become f16
   // in registers, which is exact, and their sums are f32. Neither: the sums are what the instruction makes of them.
   bool in_runs = false, widened = false;

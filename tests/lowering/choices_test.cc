@@ -35,11 +35,12 @@ TEST_CASE("the instruction follows types, shapes and what the program allows") {
   CHECK(has(notes("bf16", "f32", "a @ bt"), "gemm c: mma.m16n8k16"));
   CHECK(has(notes("i8", "i32", "a @ b^T"), "gemm c: mma.m16n8k32"));
   CHECK(has(notes("i8", "i32", "a @ bt"),
-            "fma in blocks of 8 x 4 registers (only 16-bit operands can be stored with k down their rows)"));
+            "fma in blocks of 8 x 4 registers (8-bit operands cannot be stored with k down their rows)"));
   CHECK(has(notes("f8e4m3", "f32", "a @ b^T"),
             "gemm c: mma.m16n8k32, 2 x 2 warps, widened to f16 (`precision fast` would not widen)"));
   CHECK(has(notes("f8e4m3", "f32", "a @ b^T precision fast"), "gemm c: mma.m16n8k32, 2 x 2 warps, short sums\n"));
-  CHECK(has(notes("f32", "f32", "a @ b^T precision tf32"), "gemm c: mma.m16n8k8"));
+  CHECK(has(notes("f32", "f32", "a @ b^T precision tf32"), "gemm c: mma.m16n8k8, 2 x 2 warps\n"));
+  CHECK(has(notes("f32", "f32", "a @ bt precision tf32"), "gemm c: mma.m16n8k8, 2 x 2 warps, B by words\n"));
   CHECK(has(notes("f32", "f32", "a @ b^T"),
             "fma in blocks of 8 x 4 registers (f32 operands; `precision tf32` would allow tensor cores)"));
   CHECK(has(notes("f16", "f32", "a @ b^T", 16), "gemm c: mma.m16n8k16, 1 x 4 warps"));

@@ -241,4 +241,22 @@ kernel carried(A: f16[64, K], B: f16[64, K], C: out f32[64, 64])
 }
 )";
 
+// Operands of 32 bits with k down their rows, and sums of one product that the next one multiplies.
+inline constexpr const char* kWordsOfK = R"(tile 1
+kernel words(A: f32[K, 32], B: f32[K, 24], V: f32[24, 16], C: out f32[32, 16])
+tune BK = 16
+{
+  shared a: f32[BK, 32], b: f32[BK, 24], v: f32[24, 16]
+  fragment s: f32[32, 24] = 0, c: f32[32, 16]
+  v = V
+  pipelined k < ceildiv(K, BK), 2 {
+    a = A[k*BK +: BK, :]
+    b = B[k*BK +: BK, :]
+    s += a^T @ b precision tf32
+  }
+  c = s @ v precision tf32
+  C = c
+}
+)";
+
 }  // namespace kachel::lowering

@@ -89,6 +89,7 @@ class Suite {
     add_program("few columns", kFewColumns, 24, block);
     add_program("scans", kScans, 24, block);
     add_program("exchanges", kExchanges, 24, block);
+    add_program("words", kWordsOfK, 40, block);
     add_program("largest", kLargest);
     add_program("grown", kGrown, 24, block);
     add_program("deeper", kDeeper, 24, block);

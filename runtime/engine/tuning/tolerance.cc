@@ -6,6 +6,8 @@
 //  - Where intermediates are rounded to a narrow type at a point that depends on the configuration (the probabilities
 //    of a blocked softmax, scaled to another running maximum), each term moves by u; the sum moves by u of its
 //    magnitudes, at most a few u of the largest output: 4 u absolute.
+//  - An exponential makes of an absolute error a relative one. What tf32 cuts off its operands, up to 2^-10 of each, is
+//    several units of its unit where a sum of products is 8, say: a softmax of such sums counts as one of bf16.
 //
 // A wrong candidate (a lost tile, a race, a shifted index) is off by the order of the values themselves; even for 8-bit
 // intermediates, where 4 u is a quarter, most of its elements are outside.
@@ -61,6 +63,7 @@ class Walk {
     for (const ir::Param& param : model_.kernel.params)
       if (param.tensor && param.tensor->direction != ir::Direction::kIn) add(param.tensor->type);
     block(model_.kernel.body);
+    if (exponentials_ && tf32_) add({DType::BF16, nullptr});
     return found_;
   }
 
@@ -93,6 +96,7 @@ class Walk {
   void value(const ir::ExprRef& expr) {
     ir::visit(expr, [this](const ir::ExprRef& node) {
       if (node->kind == ir::ExprKind::kCast) add(node->cast_type);
+      exponentials_ |= node->kind == ir::ExprKind::kApply && (node->op == ir::Op::kExp || node->op == ir::Op::kExp2);
       if (!found_.computes && is_inexact(*node)) found_.computes = is_float(node);
     });
   }
@@ -105,7 +109,7 @@ class Walk {
         // one sign, runs of them lose as much as bf16 does, and long ones a quarter.
         const DType operand = resolve(gemm->a.buffer->type);
         found_.computes |= ir::is_float(operand);
-        if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) add({DType::F16, nullptr});
+        if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) tf32_ = true, add({DType::F16, nullptr});
         if (ir::is_float8(operand) && ir::is_float8(resolve(gemm->b.buffer->type)))
           add({gemm->precision == ir::Precision::kFast ? DType::F8E4M3 : DType::BF16, nullptr});
       } else if (const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node)) {
@@ -133,6 +137,7 @@ class Walk {
   uint64_t types_;
   Roundings found_;
   std::set<const ir::Var*> floats_;  // names of them
+  bool exponentials_ = false, tf32_ = false;
 };
 
 }  // namespace

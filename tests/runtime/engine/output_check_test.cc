@@ -131,6 +131,15 @@ grid m < M
   parallel i < 1, j < 16 { c[i, j] = f32(p[i, j]) + 1 }
   C[m +: 1, :] = c
 })") == DType::F16);
+  // tf32 cuts off what f16 does, and an exponential of its sums makes more of it.
+  const auto product = [](const std::string& end) {
+    return "tile 1\nkernel a(A: f32[16, 16], C: out f32[16, 16])\n{\n  shared a: f32[16, 16]\n  fragment c: f32[16, "
+           "16]\n"
+           "  a = A\n  c = a @ a^T precision tf32\n  parallel i < 16, j < 16 { c[i, j] = " +
+           end + " }\n  C = c\n}\n";
+  };
+  CHECK(narrowest(product("c[i, j] + 1").c_str()) == DType::F16);
+  CHECK(narrowest(product("exp2(c[i, j])").c_str()) == DType::BF16);
 }
 
 TEST_CASE("integers that follow from computed floats may differ where a tie is near, and nowhere else") {
