@@ -1,6 +1,7 @@
 // The order of the passes, in one place.
 //
 //   tile IR  concrete kernel (ir::instantiate)
+//            -> declared first    tiles that are declared behind other statements
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> transposed views  read along the axis of stride 1
 //            -> join loops        that follow each other over tiles of one kind
@@ -11,6 +12,7 @@
 //            -> padded reads      of tiles that pipelined loops copy with another padding than zero
 //            -> named rows        that pipelined loops copy by numbers in tiles
 //            -> hoist scans       each a region of its own
+//            -> exchanges         of elements whose places differ in bits, each a region of its own
 //            -> parted operands   of which products read columns
 //            -> turned operands   that regions make with k down their rows, where tensor cores read along k
 //            -> padded depth      of products whose k is no multiple of the instruction's
@@ -59,6 +61,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "ir/print.h"
@@ -99,6 +102,7 @@
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/carried_sums.h"
+#include "lowering/tile_ir/declared_first.h"
 #include "lowering/tile_ir/direct_reads.h"
 #include "lowering/tile_ir/equal_parts.h"
 #include "lowering/tile_ir/exact_parts.h"
@@ -316,13 +320,21 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   return lowering;
 }
 
-}  // namespace
+// A defect of a pass costs a configuration, on whichever thread it is lowered, and not the process.
+template <class Fn>
+auto contained(const ir::Kernel& kernel, const Fn& fn) -> decltype(fn()) {
+  try {
+    return fn();
+  } catch (const std::exception& defect) {
+    return internal(fmt::format("lowering of `{}` failed: {}", kernel.name, defect.what()));
+  }
+}
 
-Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
+Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
   KACHEL_TRY(check_target(target));
   const bool plain = is_plain(target);
   uint64_t facts = fact_mask;
-  const ir::Kernel kernel = plain ? concrete : transposed_views(concrete, &facts);
+  const ir::Kernel kernel = plain ? concrete : transposed_views(declared_first(concrete), &facts);
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program
@@ -335,6 +347,12 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   return lowering;
 }
 
+}  // namespace
+
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask) {
+  return contained(concrete, [&] { return lowered_loops(concrete, target, fact_mask); });
+}
+
 namespace {
 
 // A tile that is too large for its place is a matter of the configuration; what no configuration has is none.
@@ -344,10 +362,6 @@ std::string flaw_of(const Lowering& lowering) {
   const int64_t bytes = lowering.loops.workspace_bytes;
   return bytes ? fmt::format("{} bytes of tiles in global memory", bytes) : "";
 }
-
-}  // namespace
-
-namespace {
 
 // PTX where that has code for all of the kernel. The plain lowering stays CUDA C++: what candidates are compared with
 // shares as little with them as it can.
@@ -360,11 +374,9 @@ std::string emit_gpu(const LoopKernel& loops, const Target& target, std::string*
   return (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops, overlaps);
 }
 
-}  // namespace
-
-Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
-                      const LowerOptions& options) {
-  KACHEL_ASSIGN(const Lowering lowering, lower_to_loops(concrete, target, fact_mask));
+Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
+                             const LowerOptions& options) {
+  KACHEL_ASSIGN(const Lowering lowering, lowered_loops(concrete, target, fact_mask));
   const LoopKernel& loops = lowering.loops;
   Lowered lowered;
   const bool cpu = target.kind == Target::Kind::kCpu;
@@ -396,6 +408,13 @@ Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t
     if (!missing.empty()) lowered.notes += fmt::format("compiled as CUDA C++: PTX has no code for {}\n", missing);
   }
   return lowered;
+}
+
+}  // namespace
+
+Result<Lowered> lower(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
+                      const LowerOptions& options) {
+  return contained(concrete, [&] { return lowered_text(concrete, target, fact_mask, options); });
 }
 
 }  // namespace kachel::lowering
