@@ -54,6 +54,28 @@ Scope scope_of(const Buffer& tile) {
   return packed ? tile.scope : Scope::kFragment;
 }
 
+// Names that begin as the tensor's does are as new as that one.
+Buffer turned_tile(const OperandSlice& slice, const std::string& prefix) {
+  Buffer tile = *ordered_tile(slice);
+  tile.name = prefix + "_tile";
+  tile.scope = Scope::kFragment;
+  return tile;
+}
+
+ParallelStmt turning(const OperandSlice& slice, const BufferRef& to) {
+  ParallelStmt region;
+  std::vector<ExprRef> places;
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const auto var = std::make_shared<Var>(
+        Var{VarKind::kParallel, to->name + (axis ? "_j" : "_i"), {DType::I64, nullptr, false}, {}});
+    region.iters.push_back({var, to->shape[axis]});
+    places.push_back(make_var(var));
+  }
+  region.body.push_back(
+      {{}, AssignStmt{to, places, AssignOp::kSet, AtomicOp::kNone, make_load(slice.tile, {places[1], places[0]})}});
+  return region;
+}
+
 }  // namespace
 
 Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef& tensor, std::string name) {
@@ -67,13 +89,20 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
     if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && written.count(decl->buffer.get()))
       maker.body.push_back(declaration(decl->buffer, scope_of(*decl->buffer)));
   maker.body.insert(maker.body.end(), body.begin(), body.end());
-  maker.body.push_back({{}, store_of(slice, tensor)});
+  BufferRef made = slice.tile;
+  if (slice.turned) {
+    made = std::make_shared<Buffer>(turned_tile(slice, tensor->name));
+    maker.body.insert(maker.body.begin(), {{}, DeclStmt{made, nullptr}});
+    maker.body.push_back({{}, turning(slice, made)});
+  }
+  maker.body.push_back({{}, store_of(slice, tensor, made)});
 
+  const std::vector<size_t> order = order_of(slice);  // two axes exchanged, or none: its own inverse
   for (const IterVar& var : slice.free) maker.grid.push_back(var);
   for (size_t axis = 0; axis < slice.axes.size(); ++axis)
     if (slice.axes[axis].var)
       maker.grid.push_back(
-          {slice.axes[axis].var, ceil_div(tensor->shape[slice.free.size() + axis], slice.tile->shape[axis])});
+          {slice.axes[axis].var, ceil_div(tensor->shape[slice.free.size() + order[axis]], slice.tile->shape[axis])});
   complete(kernel, maker, with_direction(tensor, Direction::kOut));
   for (const Tunable& tunable : kernel.tunables) {
     std::vector<int64_t> values;

@@ -124,6 +124,8 @@ class Slicer {
     slice_.computed = works > 1 || !std::holds_alternative<CopyStmt>(statements_.back()->node);
     if (!slice_.computed && !slice_.in_loop) return {};  // each block copies it once
     if (!place()) return {};
+    slice_.k_down = slice_.tf32 = slice_.tile->shape.size() == 2;
+    note_readers(kernel_.body);
     return std::move(slice_);
   }
 
@@ -242,6 +244,27 @@ class Slicer {
       slice_.tensors.push_back(param.tensor);
     }
     return !slice_.tensors.empty();
+  }
+
+  void note_readers(const Block& block) {
+    for (const Stmt& stmt : block) {
+      if (std::count(statements_.begin(), statements_.end(), &stmt) || !uses_of(stmt).read.count(slice_.tile.get()))
+        continue;
+      if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
+        note_readers(loop->body);
+      } else if (const auto* branch = std::get_if<IfStmt>(&stmt.node)) {
+        note_readers(branch->then_body);
+        note_readers(branch->else_body);
+      } else if (const auto* gemm = std::get_if<GemmStmt>(&stmt.node)) {
+        const auto along = [&](const TileRef& operand, bool transposed) {
+          return operand.buffer == slice_.tile && (!transposed || !is_whole(operand));
+        };
+        slice_.k_down &= !along(gemm->a, gemm->transpose_a) && !along(gemm->b, !gemm->transpose_b);
+        slice_.tf32 &= gemm->precision == Precision::kTf32;
+      } else {
+        slice_.k_down = false;
+      }
+    }
   }
 
   // Which variables count the tiles of which axes, and that nothing else depends on how the tensor is cut.

@@ -28,6 +28,9 @@ struct OperandSlice {
   std::vector<ir::IterVar> free;       // what selects one of several such tensors, grid axes first
   std::vector<Axis> axes;              // of the tile
   std::vector<ir::BufferRef> tensors;  // that it reads
+  // Products are all that reads the tile behind the slice, each with k down its rows; each allows tf32.
+  bool k_down = false, tf32 = false;
+  bool turned = false;  // the tensor is to have the axes of the tile exchanged, for products to read it along k
 
   // The block that `inner` counts in.
   const ir::Block& home_of(const ir::Kernel& kernel) const {

@@ -1,5 +1,8 @@
 #include "derive/parts.h"
 
+#include <numeric>
+#include <utility>
+
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -11,7 +14,7 @@ namespace {
 std::vector<AxisSpec> place_of(const OperandSlice& slice) {
   std::vector<AxisSpec> axes;
   for (const IterVar& var : slice.free) axes.push_back({AxisSpec::Kind::kIndex, make_var(var.var), nullptr, nullptr});
-  for (size_t axis = 0; axis < slice.axes.size(); ++axis) {
+  for (size_t axis : order_of(slice)) {
     const ExprRef& extent = slice.tile->shape[axis];
     const VarRef& var = slice.axes[axis].var;
     axes.push_back({AxisSpec::Kind::kRange, var ? times(make_var(var), extent) : make_int(0), extent, nullptr});
@@ -23,17 +26,30 @@ TileRef place(const BufferRef& tensor, const OperandSlice& slice) {
   return {tensor, place_of(slice), nullptr, nullptr, nullptr, {}};
 }
 
-TileRef whole(const OperandSlice& slice) {
-  return {slice.tile, std::vector<AxisSpec>(slice.axes.size()), nullptr, nullptr, nullptr, {}};
+TileRef whole(const BufferRef& tile) {
+  return {tile, std::vector<AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
 }
 
 }  // namespace
 
-CopyStmt store_of(const OperandSlice& slice, const BufferRef& tensor) {
-  return {place(tensor, slice), whole(slice)};
+CopyStmt store_of(const OperandSlice& slice, const BufferRef& tensor, const BufferRef& tile) {
+  return {place(tensor, slice), whole(tile)};
 }
-CopyStmt load_of(const OperandSlice& slice, const BufferRef& tensor) {
-  return {whole(slice), place(tensor, slice)};
+CopyStmt load_of(const OperandSlice& slice, const BufferRef& tensor, const BufferRef& tile) {
+  return {whole(tile), place(tensor, slice)};
+}
+
+std::vector<size_t> order_of(const OperandSlice& slice) {
+  std::vector<size_t> order(slice.axes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (slice.turned) std::swap(order[0], order[1]);
+  return order;
+}
+
+BufferRef ordered_tile(const OperandSlice& slice) {
+  auto tile = std::make_shared<Buffer>(*slice.tile);
+  for (size_t axis = 0; const size_t from : order_of(slice)) tile->shape[axis++] = slice.tile->shape[from];
+  return tile;
 }
 
 std::set<const Buffer*> written_by(const Block& block) {

@@ -16,9 +16,13 @@ ir::Kernel maker_of(const ir::Kernel& kernel, const OperandSlice& slice, const i
 ir::Block body_of_reader(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices,
                          const std::vector<ir::BufferRef>& tensors);
 
-// A copy between the whole tile and its place in the tensor.
-ir::CopyStmt store_of(const OperandSlice& slice, const ir::BufferRef& tensor);
-ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor);
+// A copy between the whole of `tile`, which the slice's is or one that is turned, and its place in the tensor.
+ir::CopyStmt store_of(const OperandSlice& slice, const ir::BufferRef& tensor, const ir::BufferRef& tile);
+ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor, const ir::BufferRef& tile);
+// The axes of the tile in the order of the tensor's last ones.
+std::vector<size_t> order_of(const OperandSlice& slice);
+// The slice's tile, with its axes in that order, under the same name.
+ir::BufferRef ordered_tile(const OperandSlice& slice);
 // What the statements write, with everything inside them.
 std::set<const ir::Buffer*> written_by(const ir::Block& block);
 ir::Stmt declaration(const ir::BufferRef& buffer, ir::Scope scope);

@@ -122,7 +122,8 @@ class Preparer {
     tensor->direction = Direction::kInOut;
     tensor->type = slice.tile->type;
     for (const IterVar& var : slice.free) tensor->shape.push_back(var.extent);
-    for (size_t axis = 0; axis < slice.axes.size(); ++axis) {
+    const std::vector<size_t> order = order_of(slice);
+    for (size_t axis : order) {
       const ExprRef& extent = slice.tile->shape[axis];
       ExprRef all = slice.axes[axis].all;
       if (slice.axes[axis].var) {
@@ -133,7 +134,7 @@ class Preparer {
         // A loop may be empty for a number of tiles below 0, a tensor not.
         if (slice.axes[axis].all->kind != ExprKind::kVar) all = make_apply(Op::kMax, {all, make_int(0)});
       }
-      if (axis + 1 == slice.axes.size()) all = times(ceil_div(all, make_int(kRowElements)), make_int(kRowElements));
+      if (axis == order.back()) all = times(ceil_div(all, make_int(kRowElements)), make_int(kRowElements));
       tensor->shape.push_back(all);
     }
     return tensor;

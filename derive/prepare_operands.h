@@ -1,9 +1,10 @@
 // Programs that do what a kernel does, with operands made ahead: a first kernel makes the tensor whose tiles the blocks
 // would each make for themselves, a second one reads them.
 //
-// Two reasons for it. An operand that is computed is computed once for each element instead of once for each block that
-// needs it. And the tensor is contiguous, with rows that begin at multiples of 128 elements and with room behind them,
-// so that whatever may move tiles from memory can, whichever strides the caller's tensor has.
+// Three reasons for it. An operand that is computed is computed once for each element instead of once for each block
+// that needs it. One that products read with k down its rows can be turned, where tensor cores read its type along k
+// alone. And the tensor is contiguous, with rows that begin at multiples of 128 elements and with room behind them, so
+// that whatever may move tiles from memory can, whichever strides the caller's tensor has.
 #pragma once
 #include <string>
 #include <vector>

@@ -14,7 +14,9 @@ namespace {
 class Reader {
  public:
   Reader(const Kernel& kernel, const std::vector<OperandSlice>& slices, const std::vector<BufferRef>& tensors)
-      : kernel_(kernel), slices_(slices), tensors_(tensors) {}
+      : kernel_(kernel), slices_(slices), tensors_(tensors) {
+    for (const OperandSlice& slice : slices_) tiles_.push_back(slice.turned ? ordered_tile(slice) : slice.tile);
+  }
 
   Block run() const {
     std::set<const Stmt*> gone;
@@ -79,26 +81,47 @@ class Reader {
     for (const Stmt& stmt : block) {
       if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && tiles.count(decl->buffer.get())) {
         // Tiles that only slices have are gone, operands are where copies may run ahead.
-        if (operand(decl->buffer)) out.push_back(declaration(decl->buffer, Scope::kShared));
+        if (const BufferRef tile = operand(decl->buffer)) out.push_back(declaration(tile, Scope::kShared));
         continue;
       }
       if (const auto found = last.find(&stmt); found != last.end())
-        out.push_back({{}, load_of(slices_[found->second], tensors_[found->second])});
+        out.push_back({{}, load_of(slices_[found->second], tensors_[found->second], tiles_[found->second])});
       if (gone.count(&stmt)) continue;
       out.push_back(stmt);
+      if (auto* gemm = std::get_if<GemmStmt>(&out.back().node)) {
+        turn(&gemm->a, &gemm->transpose_a);
+        turn(&gemm->b, &gemm->transpose_b);
+      }
+      if (auto* branch = std::get_if<IfStmt>(&out.back().node)) {
+        const auto& from = std::get<IfStmt>(stmt.node);
+        branch->then_body = rebuilt(from.then_body, gone, tiles, last);
+        branch->else_body = rebuilt(from.else_body, gone, tiles, last);
+      }
       if (auto* loop = std::get_if<ForStmt>(&out.back().node))
         loop->body = rebuilt(std::get<ForStmt>(stmt.node).body, gone, tiles, last);
     }
     return out;
   }
 
-  bool operand(const BufferRef& tile) const {
-    return std::any_of(slices_.begin(), slices_.end(), [&](const OperandSlice& slice) { return slice.tile == tile; });
+  // What takes the tile's place; null: it is no operand.
+  BufferRef operand(const BufferRef& tile) const {
+    for (size_t i = 0; i < slices_.size(); ++i)
+      if (slices_[i].tile == tile) return tiles_[i];
+    return nullptr;
+  }
+  void turn(TileRef* operand, bool* transposed) const {
+    for (size_t i = 0; i < slices_.size(); ++i) {
+      if (!slices_[i].turned || operand->buffer != slices_[i].tile) continue;
+      operand->buffer = tiles_[i];
+      *transposed = !*transposed;
+      return;
+    }
   }
 
   const Kernel& kernel_;
   const std::vector<OperandSlice>& slices_;
   const std::vector<BufferRef>& tensors_;
+  std::vector<BufferRef> tiles_;  // as they are read
 };
 
 }  // namespace

@@ -16,12 +16,14 @@ using ir::TestTensor;
 // Runs a derived program call by call, on tensors by name.
 class Interpreted {
  public:
-  Interpreted(std::string_view text, ir::Bindings bindings, std::map<std::string, int64_t> dims)
+  // `turned`: operands that products read with k down their rows alone.
+  Interpreted(std::string_view text, ir::Bindings bindings, std::map<std::string, int64_t> dims, bool turned = false)
       : bindings_(std::move(bindings)), dims_(std::move(dims)) {
     auto module = ir::load(text);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     kernel_ = module->kernels.at(0);
     slices_ = operand_slices(kernel_);
+    for (OperandSlice& slice : slices_) slice.turned = turned && slice.k_down;
     auto derived = ir::load(prepare_operands(kernel_, slices_));
     REQUIRE_MESSAGE(derived.ok(), derived.status().message());
     derived_ = *std::move(derived);
@@ -225,6 +227,45 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
                       grouped, {{"M", 9}, {"N", 35}, {"K", 96}, {"Kg", 3}});
   CHECK(weights.operands() == 2);
   weights.check();
+}
+
+TEST_CASE("operands with k down their rows are turned where that is wanted") {
+  const std::string text = R"(tile 1
+kernel k<T: f32 | f16>(A: T[H, K, M], B: T[K, N], C: out f32[H, M, N], D: out f32[H, M, N])
+tune BM = 16 | 8, BN = 16 | 48, BK = 16 | 32
+grid h < H, m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BK, BM], b: T[BK, BN]
+  fragment x: T[BK, BN], c: f32[BM, BN] = 0, d: f32[BM, BN] = 0
+  for k < ceildiv(K, BK) {
+    a = A[h, k*BK +: BK, m*BM +: BM]
+    x = B[k*BK +: BK, n*BN +: BN]
+    parallel i < BK, j < BN { b[i, j] = k*BK + i > n*BN + j ? x[i, j] : T(1) }
+    c += a^T @ b precision tf32
+    if k > 0 { d += a^T @ b precision tf32 }
+  }
+  C[h, m*BM +: BM, n*BN +: BN] = c
+  D[h, m*BM +: BM, n*BN +: BN] = d
+})";
+  for (DType type : {DType::F32, DType::F16}) {
+    Interpreted program(text, bindings(type, 8, 48, 16), {{"H", 3}, {"M", 19}, {"N", 21}, {"K", 33}}, true);
+    CHECK(program.operands() == 2);
+    program.check();
+  }
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  std::vector<OperandSlice> slices = operand_slices(module->kernels[0]);
+  REQUIRE(slices.size() == 2);
+  for (OperandSlice& slice : slices) {
+    CHECK(slice.k_down);
+    CHECK(slice.tf32);
+    slice.turned = true;
+  }
+  auto derived = ir::load(prepare_operands(module->kernels[0], slices));
+  REQUIRE_MESSAGE(derived.ok(), derived.status().message());
+  const std::string reader = ir::print(*derived->find("k_prepared"));
+  CHECK(reader.find("c += a @ b^T precision tf32") != std::string::npos);
+  CHECK(reader.find("d += a @ b^T precision tf32") != std::string::npos);
 }
 
 TEST_CASE("names are kept where something else uses them, and loops may be empty") {

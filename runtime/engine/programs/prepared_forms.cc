@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "derive/prepare_operands.h"
 #include "ir/parse.h"
+#include "lowering/machine/machine.h"
 #include "lowering/machine/rates.h"
 #include "runtime/engine/bind/facts.h"
 
@@ -28,6 +30,13 @@ bool strays(const BoundTensor& tensor, int rank) {
     if (axis == row ? tensor.strides[axis] != 1 : tensor.strides[axis] * bits % (8 * kLineBytes) != 0) return true;
   }
   return reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0;
+}
+
+// Whether the quickest products of operands of that type read them along k alone: wgmma does but for 16 bits, mma as
+// far as operands are bytes.
+bool reads_along_k(const DeviceProperties& device, ir::DType type, bool tf32) {
+  if (ir::bits(type) == 8) return device.compute_major >= 8;
+  return type == ir::DType::F32 && tf32 && lowering::has_group_mma(10 * device.compute_major + device.compute_minor);
 }
 
 // What a kernel that serves as it is may be told without being wrong: the kernel itself says it better.
@@ -70,8 +79,8 @@ ir::DType PreparedForms::type_of(const ir::Buffer& tile, const BoundArguments& a
       static_cast<int>(std::find(symbols.begin(), symbols.end(), tile.type.symbol) - symbols.begin()));
 }
 
-uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& arguments) const {
-  uint64_t wanted = 0;
+PreparedForms::Operands PreparedForms::wanted(const Device& device, const BoundArguments& arguments) const {
+  Operands wanted;
   for (size_t i = 0; i < slices_.size(); ++i) {
     const derive::OperandSlice& slice = slices_[i];
     const ir::Buffer& source = *slice.tensors[0];
@@ -79,21 +88,26 @@ uint64_t PreparedForms::wanted(const Device& device, const BoundArguments& argum
     // The copy engine converts nothing.
     const bool moved_by_threads =
         strays(bound, static_cast<int>(source.shape.size())) || bound.dtype != type_of(*slice.tile, arguments);
-    if (slice.computed || (device.properties().compute_major > 0 && moved_by_threads)) wanted |= uint64_t{1} << i;
+    const bool turned = slice.k_down && reads_along_k(device.properties(), type_of(*slice.tile, arguments), slice.tf32);
+    const uint64_t bit = uint64_t{1} << i;
+    if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) wanted.made |= bit;
+    if (turned) wanted.turned |= bit;
   }
   return wanted;
 }
 
-Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(uint64_t operands) const {
+Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Operands& operands) const {
   auto load = [&](const std::vector<derive::OperandSlice>& slices) {
     return ir::load(derive::prepare_operands(kernel_, slices), "prepared.tile");
   };
   std::vector<derive::OperandSlice> chosen;
   Status why = internal("no operand");
   for (size_t i = 0; i < slices_.size(); ++i) {
-    if (!(operands >> i & 1)) continue;
-    if (auto alone = load({slices_[i]}); alone.ok())
-      chosen.push_back(slices_[i]);
+    if (!(operands.made >> i & 1)) continue;
+    derive::OperandSlice slice = slices_[i];
+    slice.turned = operands.turned >> i & 1;
+    if (auto alone = load({slice}); alone.ok())
+      chosen.push_back(std::move(slice));
     else
       why = alone.status();
   }
@@ -102,7 +116,7 @@ Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(uint64_t opera
   return ProgramModel::create(module, module.programs.at(0), consts_, true);
 }
 
-ProgramHandle* PreparedForms::program(uint64_t operands) {
+ProgramHandle* PreparedForms::program(const Operands& operands) {
   std::lock_guard lock(mutex_);
   const auto [found, fresh] = programs_.try_emplace(operands);
   if (!fresh) return found->second.get();
@@ -118,12 +132,12 @@ ProgramHandle* PreparedForms::program(uint64_t operands) {
 }
 
 bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
-                                    uint64_t operands) const {
+                                    const Operands& operands) const {
   ProgramLayout layout;
   if (!lay_out(program, arguments, {1}, layout).ok()) return false;
   int64_t sources = 0;
   for (size_t i = 0; i < slices_.size(); ++i)
-    if (operands >> i & 1)
+    if (operands.made >> i & 1)
       for (const ir::BufferRef& source : slices_[i].tensors) sources += tensor(arguments, *source).bytes;
   if (layout.bytes > kAlwaysBytes && layout.bytes / kMostGrowth > sources) return false;
   const DeviceProperties& properties = device.properties();
@@ -132,7 +146,7 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   if (properties.compute_major == 0 || !decision || decision->winner.ranked.empty()) return true;
   const lowering::Rates& rates = lowering::rates_of(10 * properties.compute_major + properties.compute_minor);
   const double bytes_a_ns = rates.dram_bytes * properties.multiprocessors * rates.clock_mhz / 1000;
-  const double steps = __builtin_popcountll(operands);
+  const double steps = std::popcount(operands.made);
   const double making = static_cast<double>(sources + layout.bytes) / bytes_a_ns + steps * kStepNs;
   return making < kMostShare * decision->winner.ranked[0].median_ns;
 }
@@ -149,8 +163,8 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
                                                       const LaunchSettings& settings, const Signature& signature,
                                                       void* stream) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  const uint64_t operands = wanted(*device, arguments);
-  if (!operands) return Serving{};
+  const Operands operands = wanted(*device, arguments);
+  if (!operands.made) return Serving{};
   {
     RelaxedCapture relaxed(*device);
     KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));

@@ -32,13 +32,18 @@ class PreparedForms final : public OtherForms {
   PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel, std::span<const ConstValue> consts,
                 std::shared_ptr<const KernelModel> model, std::vector<derive::OperandSlice> slices);
   // Bit i: slice i.
-  uint64_t wanted(const Device& device, const BoundArguments& arguments) const;
+  struct Operands {
+    uint64_t made = 0;
+    uint64_t turned = 0;  // of those, the ones that are read along k then
+    auto operator<=>(const Operands&) const = default;
+  };
+  Operands wanted(const Device& device, const BoundArguments& arguments) const;
   bool is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
-                       uint64_t operands) const;
+                       const Operands& operands) const;
   // Null where it cannot be made, with a line in the log.
-  ProgramHandle* program(uint64_t operands);
+  ProgramHandle* program(const Operands& operands);
   // With those of the operands with which it can be made.
-  Result<std::shared_ptr<const ProgramModel>> derive(uint64_t operands) const;
+  Result<std::shared_ptr<const ProgramModel>> derive(const Operands& operands) const;
   ir::DType type_of(const ir::Buffer& tile, const BoundArguments& arguments) const;
   const BoundTensor& tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const;
 
@@ -49,7 +54,7 @@ class PreparedForms final : public OtherForms {
   const std::vector<derive::OperandSlice> slices_;
   DispatchTable<Specialisation> alone_;
   std::mutex mutex_;  // guards programs_
-  std::map<uint64_t, std::unique_ptr<ProgramHandle>> programs_;
+  std::map<Operands, std::unique_ptr<ProgramHandle>> programs_;
 };
 
 }  // namespace kachel::runtime
