@@ -10,41 +10,6 @@ using namespace ir;
 
 namespace {
 
-// Parameters, constants, types and dimensions that the body and the grid name.
-void complete(const Kernel& kernel, Kernel& maker, const BufferRef& tensor) {
-  std::set<const Var*> vars;
-  std::set<const Buffer*> buffers;
-  auto note = [&](const ExprRef& expr) {
-    visit(expr, [&](const ExprRef& node) {
-      if (node->kind == ExprKind::kVar) vars.insert(node->var.get());
-      if (node->kind == ExprKind::kLoad) buffers.insert(node->buffer.get());
-    });
-  };
-  for_each_stmt(maker.body, [&](const Stmt& stmt) {
-    for_each_expr(stmt, note);
-    for_each_tile(stmt, [&](const TileRef& tile, bool) { buffers.insert(tile.buffer.get()); });
-    if (const auto* decl = std::get_if<DeclStmt>(&stmt.node))
-      for (const ExprRef& extent : decl->buffer->shape) note(extent);
-  });
-  for (const IterVar& axis : maker.grid) note(axis.extent);
-  std::set<const TypeSymbol*> types;
-  for (const Param& param : kernel.params) {
-    if (!(param.tensor ? buffers.count(param.tensor.get()) : vars.count(param.scalar.get()))) continue;
-    maker.params.push_back(param);
-    if (!param.tensor) continue;
-    for (const ExprRef& extent : param.tensor->shape) note(extent);
-    types.insert(param.tensor->type.symbol.get());
-  }
-  maker.params.push_back({tensor, nullptr});
-  types.insert(tensor->type.symbol.get());
-  for (const TypeSymbolRef& symbol : kernel.type_symbols)
-    if (types.count(symbol.get())) maker.type_symbols.push_back(symbol);
-  for (const VarRef& constant : kernel.consts)
-    if (vars.count(constant.get())) maker.consts.push_back(constant);
-  for (const VarRef& dim : kernel.dims)
-    if (vars.count(dim.get())) maker.dims.push_back(dim);
-}
-
 // What is read once is best read into registers; elements narrower than a byte have none of their own.
 Scope scope_of(const Buffer& tile) {
   const auto narrow = [](DType type) { return bits(type) < 8; };
@@ -103,7 +68,7 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
     if (slice.axes[axis].var)
       maker.grid.push_back(
           {slice.axes[axis].var, ceil_div(tensor->shape[slice.free.size() + order[axis]], slice.tile->shape[axis])});
-  complete(kernel, maker, with_direction(tensor, Direction::kOut));
+  complete(kernel, {with_direction(tensor, Direction::kOut)}, &maker);
   for (const Tunable& tunable : kernel.tunables) {
     std::vector<int64_t> values;
     for (size_t axis = 0; axis < slice.axes.size(); ++axis)

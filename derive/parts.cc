@@ -1,5 +1,6 @@
 #include "derive/parts.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -50,6 +51,71 @@ BufferRef ordered_tile(const OperandSlice& slice) {
   auto tile = std::make_shared<Buffer>(*slice.tile);
   for (size_t axis = 0; const size_t from : order_of(slice)) tile->shape[axis++] = slice.tile->shape[from];
   return tile;
+}
+
+void complete(const Kernel& kernel, const std::vector<BufferRef>& tensors, Kernel* made) {
+  std::set<const Var*> vars;
+  std::set<const Buffer*> buffers;
+  auto note = [&](const ExprRef& expr) {
+    visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kVar) vars.insert(node->var.get());
+      if (node->kind == ExprKind::kLoad) buffers.insert(node->buffer.get());
+    });
+  };
+  for_each_stmt(made->body, [&](const Stmt& stmt) {
+    for_each_expr(stmt, note);
+    for_each_tile(stmt, [&](const TileRef& tile, bool) { buffers.insert(tile.buffer.get()); });
+    for_each_extent(stmt, note);
+    if (const auto* assign = std::get_if<AssignStmt>(&stmt.node)) buffers.insert(assign->buffer.get());
+  });
+  for (const IterVar& axis : made->grid) note(axis.extent);
+  for (const BufferRef& tensor : tensors)
+    for (const ExprRef& extent : tensor->shape) note(extent);
+  std::set<const Param*> taken;
+  std::set<const Var*> bound, computed_with;  // by the kernel's parameters
+  const auto take = [&](const Param& param) {
+    if (!taken.insert(&param).second || !param.tensor) return;
+    for (const ExprRef& extent : param.tensor->shape) {
+      note(extent);
+      visit(extent, [&](const ExprRef& node) {
+        if (node->kind == ExprKind::kVar) (node == extent ? bound : computed_with).insert(node->var.get());
+      });
+    }
+  };
+  for (const Param& param : kernel.params)
+    if (param.tensor ? buffers.count(param.tensor.get()) : vars.count(param.scalar.get())) take(param);
+  std::set<const Var*> by_tensors;
+  for (const BufferRef& tensor : tensors)
+    for (const ExprRef& extent : tensor->shape)
+      if (extent->kind == ExprKind::kVar) by_tensors.insert(extent->var.get());
+  // A dimension that nothing binds takes a tensor along that does, and so does one that is computed with before the
+  // last parameters bind it.
+  const auto binds = [&](const Param& param) {
+    return param.tensor && param.tensor->direction == Direction::kIn &&
+           std::any_of(param.tensor->shape.begin(), param.tensor->shape.end(), [&](const ExprRef& extent) {
+             if (extent->kind != ExprKind::kVar || extent->var->kind != VarKind::kDim) return false;
+             const Var* dim = extent->var.get();
+             return vars.count(dim) && !bound.count(dim) && (!by_tensors.count(dim) || computed_with.count(dim));
+           });
+  };
+  for (const Param& param : kernel.params)
+    if (binds(param)) take(param);
+  std::set<const TypeSymbol*> types;
+  for (const Param& param : kernel.params) {
+    if (!taken.count(&param)) continue;
+    made->params.push_back(param);
+    if (param.tensor) types.insert(param.tensor->type.symbol.get());
+  }
+  for (const BufferRef& tensor : tensors) {
+    made->params.push_back({tensor, nullptr});
+    types.insert(tensor->type.symbol.get());
+  }
+  for (const TypeSymbolRef& symbol : kernel.type_symbols)
+    if (types.count(symbol.get())) made->type_symbols.push_back(symbol);
+  for (const VarRef& constant : kernel.consts)
+    if (vars.count(constant.get())) made->consts.push_back(constant);
+  for (const VarRef& dim : kernel.dims)
+    if (vars.count(dim.get())) made->dims.push_back(dim);
 }
 
 std::set<const Buffer*> written_by(const Block& block) {

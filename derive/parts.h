@@ -3,6 +3,7 @@
 #include <set>
 
 #include "derive/operand_slice.h"
+#include "ir/visit.h"
 
 namespace kachel::derive {
 
@@ -23,6 +24,24 @@ ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor, con
 std::vector<size_t> order_of(const OperandSlice& slice);
 // The slice's tile, with its axes in that order, under the same name.
 ir::BufferRef ordered_tile(const OperandSlice& slice);
+// Calls fn on what a statement, without those inside it, says at compile time: extents and depths.
+template <class Fn>
+void for_each_extent(const ir::Stmt& stmt, const Fn& fn) {
+  const auto one = [&fn](const ir::ExprRef& expr) {
+    if (expr) fn(expr);
+  };
+  ir::for_each_tile(stmt, [&](const ir::TileRef& tile, bool) {
+    for (const ir::AxisSpec& axis : tile.axes) one(axis.extent);
+  });
+  if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node))
+    for (const ir::ExprRef& extent : decl->buffer->shape) one(extent);
+  if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
+    for (const ir::IterVar& iter : region->iters) one(iter.extent);
+  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) one(loop->stages);
+}
+// Gives `made` the parameters, constants, types and dimensions of the kernel that its body and its grid name, and the
+// tensors as further parameters.
+void complete(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tensors, ir::Kernel* made);
 // What the statements write, with everything inside them.
 std::set<const ir::Buffer*> written_by(const ir::Block& block);
 ir::Stmt declaration(const ir::BufferRef& buffer, ir::Scope scope);

@@ -1,6 +1,8 @@
 #include "derive/prepare_operands.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 
 #include "derive/free_tunables.h"
@@ -39,8 +41,8 @@ class FreshNames {
 
 class Preparer {
  public:
-  Preparer(const Kernel& kernel, const std::vector<OperandSlice>& slices)
-      : kernel_(kernel), slices_(slices), fresh_(kernel) {
+  Preparer(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts)
+      : kernel_(kernel), slices_(slices), parts_(parts), fresh_(kernel) {
     std::vector<BufferRef> tensors;
     for (const OperandSlice& slice : slices_) tensors.push_back(tensor_of(slice, slice.tile->name));
     free_ = free_tunables(reader_of(tensors));
@@ -72,8 +74,19 @@ class Preparer {
     Kernel reader = reader_of(tensors);
     reader.name = fresh_(kernel_.name + "_prepared");
     derive_values(reader);
-    module_.kernels.push_back(reader);
-    program.calls.push_back(call_of(reader, {chosen, true}));
+    const auto add = [&](const Kernel& kernel) {
+      module_.kernels.push_back(kernel);
+      program.calls.push_back(call_of(kernel, {chosen, true}));
+    };
+    const std::optional<SumLoop> sums = parts_.parts > 1 ? sum_loop(reader) : std::nullopt;
+    if (sums) {
+      const SplitKernels split = split_sums(reader, *sums, parts_, std::ref(fresh_));
+      program.temps.insert(program.temps.end(), split.sums.begin(), split.sums.end());
+      add(split.part);
+      add(split.combine);
+    } else {
+      add(reader);
+    }
     program.calls.push_back(call_of(kernel_, {chosen, false}));
     module_.programs.push_back(std::move(program));
     return print(module_);
@@ -159,6 +172,7 @@ class Preparer {
 
   const Kernel& kernel_;
   const std::vector<OperandSlice>& slices_;
+  const SumParts& parts_;
   FreshNames fresh_;
   std::set<const Var*> free_;  // of the reader's tunables
   Module module_;
@@ -166,8 +180,8 @@ class Preparer {
 
 }  // namespace
 
-std::string prepare_operands(const Kernel& kernel, const std::vector<OperandSlice>& slices) {
-  return Preparer(kernel, slices).run();
+std::string prepare_operands(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts) {
+  return Preparer(kernel, slices, parts).run();
 }
 
 }  // namespace kachel::derive

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "derive/operand_slice.h"
+#include "derive/split_sums.h"
 
 namespace kachel::derive {
 
@@ -17,9 +18,12 @@ namespace kachel::derive {
 inline constexpr const char* kPrepared = "prepared";
 
 // A module with the kernel and one program, of the kernel's parameters, in which the given operands are
-// prepared. The elements that it makes are those that the kernel makes, beyond the bounds of tensors too, where tiles
-// stand out. REQUIRES: `slices` are from operand_slices() of the same kernel, not empty, and name different tiles. What
-// comes out is to be judged by ir::load(), which may refuse it (a dimension that only other tensors bind, for one).
-std::string prepare_operands(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices);
+// prepared, and the sums of the kernel that reads them, or of the kernel itself if there are none, are made in `parts`
+// (split_sums.h), where it has such sums. The elements that it makes are those that the kernel makes, beyond
+// the bounds of tensors too, where tiles stand out. REQUIRES: `slices` are from operand_slices() of the same kernel and
+// name different tiles; there are some, or parts.parts > 1. What comes out is to be judged by ir::load(), which may
+// refuse it (a dimension that only other tensors bind, for one).
+std::string prepare_operands(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices,
+                             const SumParts& parts = {});
 
 }  // namespace kachel::derive

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
 
 #include "derive/prepare_operands.h"
 #include "ir/parse.h"
@@ -14,10 +17,12 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr int64_t kLineBytes = 128;  // of the L2
-constexpr double kMostShare = 0.5;   // of the kernel's time, that making operands may take at the memory's rate
-constexpr double kStepNs = 2000;     // of a kernel more in the stream
-constexpr int64_t kMostGrowth = 5;   // temporaries are at most so many times their sources: 16 bits of 4, and edges,
+constexpr int64_t kLineBytes = 128;   // of the L2
+constexpr double kMostShare = 0.5;    // of the kernel's time, that making operands may take at the memory's rate
+constexpr double kStepNs = 2000;      // of a kernel more in the stream
+constexpr int kMostTried = 2;         // forms of a key
+constexpr double kIterationNs = 300;  // of a loop of products, where nothing was measured
+constexpr int64_t kMostGrowth = 5;    // temporaries are at most so many times their sources: 16 bits of 4, and edges,
 constexpr int64_t kAlwaysBytes = int64_t{8} << 20;  // or this
 
 // Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
@@ -49,20 +54,22 @@ bool is_for_the_kernel(Code code) {
 
 PreparedForms::PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                              std::span<const ConstValue> consts, std::shared_ptr<const KernelModel> model,
-                             std::vector<derive::OperandSlice> slices)
+                             std::vector<derive::OperandSlice> slices, std::optional<derive::SumLoop> sums)
     : engine_(std::move(engine)),
       kernel_(kernel),
       consts_(consts.begin(), consts.end()),
       model_(std::move(model)),
-      slices_(std::move(slices)) {}
+      slices_(std::move(slices)),
+      sums_(std::move(sums)) {}
 
 std::unique_ptr<PreparedForms> PreparedForms::create(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                                                      std::span<const ConstValue> consts,
                                                      std::shared_ptr<const KernelModel> model) {
   std::vector<derive::OperandSlice> slices = derive::operand_slices(kernel);
-  if (slices.empty()) return nullptr;
+  std::optional<derive::SumLoop> sums = derive::sum_loop(kernel);
+  if (slices.empty() && !sums) return nullptr;
   return std::unique_ptr<PreparedForms>(
-      new PreparedForms(std::move(engine), kernel, consts, std::move(model), std::move(slices)));
+      new PreparedForms(std::move(engine), kernel, consts, std::move(model), std::move(slices), std::move(sums)));
 }
 
 const BoundTensor& PreparedForms::tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const {
@@ -72,83 +79,91 @@ const BoundTensor& PreparedForms::tensor(const BoundArguments& arguments, const 
   return arguments.tensors[found - params.begin()];
 }
 
-ir::DType PreparedForms::type_of(const ir::Buffer& tile, const BoundArguments& arguments) const {
-  if (!tile.type.symbol) return tile.type.dtype;
-  const auto& symbols = kernel_.type_symbols;
-  return arguments.type_of(
-      static_cast<int>(std::find(symbols.begin(), symbols.end(), tile.type.symbol) - symbols.begin()));
-}
-
-PreparedForms::Operands PreparedForms::wanted(const Device& device, const BoundArguments& arguments) const {
-  Operands wanted;
+std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, const BoundArguments& arguments,
+                                                      const PartsOfSums& parts) const {
+  Form operands;
   for (size_t i = 0; i < slices_.size(); ++i) {
     const derive::OperandSlice& slice = slices_[i];
     const ir::Buffer& source = *slice.tensors[0];
     const BoundTensor& bound = tensor(arguments, source);
     // The copy engine converts nothing.
-    const bool moved_by_threads =
-        strays(bound, static_cast<int>(source.shape.size())) || bound.dtype != type_of(*slice.tile, arguments);
-    const bool turned = slice.k_down && reads_along_k(device.properties(), type_of(*slice.tile, arguments), slice.tf32);
+    const bool moved_by_threads = strays(bound, static_cast<int>(source.shape.size())) ||
+                                  bound.dtype != tile_type(*model_, *slice.tile, arguments);
+    const bool turned =
+        slice.k_down && reads_along_k(device.properties(), tile_type(*model_, *slice.tile, arguments), slice.tf32);
     const uint64_t bit = uint64_t{1} << i;
-    if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) wanted.made |= bit;
-    if (turned) wanted.turned |= bit;
+    if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) operands.made |= bit;
+    if (turned) operands.turned |= bit;
   }
-  return wanted;
+  std::vector<Form> forms;
+  if (operands.made && parts.parts > 1) forms.push_back({operands.made, operands.turned, parts.parts, arguments.types});
+  if (operands.made) forms.push_back(operands);
+  if (parts.parts > 1) forms.push_back({.parts = parts.parts, .types = arguments.types});
+  return forms;
 }
 
-Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Operands& operands) const {
+Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Form& form,
+                                                                  const BoundArguments& arguments) const {
   auto load = [&](const std::vector<derive::OperandSlice>& slices) {
-    return ir::load(derive::prepare_operands(kernel_, slices), "prepared.tile");
+    const auto type = [&](const ir::Buffer& tile) { return tile_type(*model_, tile, arguments); };
+    return ir::load(derive::prepare_operands(kernel_, slices, {form.parts, type}), "prepared.tile");
   };
   std::vector<derive::OperandSlice> chosen;
   Status why = internal("no operand");
   for (size_t i = 0; i < slices_.size(); ++i) {
-    if (!(operands.made >> i & 1)) continue;
+    if (!(form.made >> i & 1)) continue;
     derive::OperandSlice slice = slices_[i];
-    slice.turned = operands.turned >> i & 1;
+    slice.turned = form.turned >> i & 1;
     if (auto alone = load({slice}); alone.ok())
       chosen.push_back(std::move(slice));
     else
       why = alone.status();
   }
-  if (chosen.empty()) return why;
+  if (form.made && chosen.empty()) return why;
   KACHEL_ASSIGN(const ir::Module module, load(chosen));
   return ProgramModel::create(module, module.programs.at(0), consts_, true);
 }
 
-ProgramHandle* PreparedForms::program(const Operands& operands) {
+ProgramHandle* PreparedForms::program(const Form& form, const BoundArguments& arguments) {
   std::lock_guard lock(mutex_);
-  const auto [found, fresh] = programs_.try_emplace(operands);
+  const auto [found, fresh] = programs_.try_emplace(form);
   if (!fresh) return found->second.get();
-  auto made = derive(operands);
+  auto made = derive(form, arguments);
   if (made.ok())
     found->second = std::make_unique<ProgramHandle>(engine_, *std::move(made));
   else
-    engine_->log().write({.level = LogLevel::kInfo,
-                          .message = fmt::format("kernel `{}`: its operands are not prepared: {}", kernel_.name,
-                                                 made.status().message()),
-                          .kernel = kernel_.name});
+    engine_->log().write(
+        {.level = LogLevel::kInfo,
+         .message = fmt::format("kernel `{}` has no other form: {}", kernel_.name, made.status().message()),
+         .kernel = kernel_.name});
   return found->second.get();
 }
 
 bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
-                                    const Operands& operands) const {
+                                    const Form& form, const PartsOfSums& parts) const {
   ProgramLayout layout;
   if (!lay_out(program, arguments, {1}, layout).ok()) return false;
   int64_t sources = 0;
   for (size_t i = 0; i < slices_.size(); ++i)
-    if (operands.made >> i & 1)
+    if (form.made >> i & 1)
       for (const ir::BufferRef& source : slices_[i].tensors) sources += tensor(arguments, *source).bytes;
-  if (layout.bytes > kAlwaysBytes && layout.bytes / kMostGrowth > sources) return false;
+  const int64_t sums = form.parts > 1 ? parts.bytes : 0, operands = layout.bytes - sums;
+  if (operands > kAlwaysBytes && operands / kMostGrowth > sources) return false;
   const DeviceProperties& properties = device.properties();
-  const Point point = point_of(*model_, arguments);
-  const auto decision = TuningStore(engine_->store(), {*model_, point, properties}).decision();
-  if (properties.compute_major == 0 || !decision || decision->winner.ranked.empty()) return true;
+  const double as_it_is = measured(device, arguments, *model_);
+  const bool known = std::isfinite(as_it_is);
+  if (properties.compute_major == 0 || (!known && form.parts == 1)) return true;
   const lowering::Rates& rates = lowering::rates_of(10 * properties.compute_major + properties.compute_minor);
   const double bytes_a_ns = rates.dram_bytes * properties.multiprocessors * rates.clock_mhz / 1000;
-  const double steps = std::popcount(operands.made);
-  const double making = static_cast<double>(sources + layout.bytes) / bytes_a_ns + steps * kStepNs;
-  return making < kMostShare * decision->winner.ranked[0].median_ns;
+  double steps = std::popcount(form.made), bytes = static_cast<double>(sources + layout.bytes);
+  if (form.parts > 1) {  // all that there is to read, and the parts once more
+    steps += 1;
+    bytes += static_cast<double>(sums);
+    for (const ir::Param& param : kernel_.params)
+      if (param.tensor) bytes += static_cast<double>(tensor(arguments, *param.tensor).bytes);
+  }
+  const double takes = known ? as_it_is : kIterationNs * static_cast<double>(parts.steps);
+  return bytes / bytes_a_ns + steps * kStepNs < kMostShare * takes;
 }
 
 Result<const Specialisation*> PreparedForms::alone(const BoundArguments& arguments, const LaunchSettings& settings,
@@ -163,36 +178,59 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
                                                       const LaunchSettings& settings, const Signature& signature,
                                                       void* stream) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  const Operands operands = wanted(*device, arguments);
-  if (!operands.made) return Serving{};
+  const PartsOfSums parts = sums_ && device->properties().compute_major > 0
+                                ? parts_of_sums(*model_, *sums_, arguments, device->properties().multiprocessors)
+                                : PartsOfSums{};
+  const std::vector<Form> forms = this->forms(*device, arguments, parts);
+  if (forms.empty()) return Serving{};
   {
     RelaxedCapture relaxed(*device);
     KACHEL_ASSIGN(const bool capturing, device->is_capturing(stream));
     if (capturing) return Serving{nullptr, alone_.find(signature), false};
   }
-  ProgramHandle* program = this->program(operands);
-  if (!program) return Serving{};
-  // In the background the kernel serves until both are tuned, which its own handle sees to.
+  // In the background the kernel serves until all are tuned, which its own handle sees to.
   LaunchSettings asked = settings;
   if (settings.policy == tuner::Policy::kBackground) asked.policy = tuner::Policy::kCachedOnly;
-  const TunableValues* values = program->known(arguments, asked);
-  if (!values) {
-    const auto as_it_is = alone(arguments, settings, stream);
-    if (settings.policy == tuner::Policy::kBlocking || settings.policy == tuner::Policy::kBackground) {
-      if (!as_it_is.ok()) return as_it_is.status();
-      if (!*as_it_is || !is_worth_trying(*device, arguments, program->program(), operands)) return Serving{};
+  const bool tunes = settings.policy == tuner::Policy::kBlocking || settings.policy == tuner::Policy::kBackground;
+  ProgramHandle* best = nullptr;
+  double least = 0;
+  int asked_about = 0, failed = 0;
+  bool is_alone_known = false;
+  for (const Form& form : forms) {
+    ProgramHandle* program = this->program(form, arguments);
+    if (!program) continue;
+    const TunableValues* values = program->known(arguments, asked);
+    if (!values) {
+      if (!std::exchange(is_alone_known, true)) {
+        const auto as_it_is = alone(arguments, settings, stream);
+        if (tunes && !as_it_is.ok()) return as_it_is.status();
+        if (tunes && !*as_it_is) return Serving{};
+        if (as_it_is.ok() && *as_it_is) {
+          (*as_it_is)->pin();
+          alone_.publish(signature, *as_it_is);
+        }
+      }
+      if (tunes && (asked_about == kMostTried || !is_worth_trying(*device, arguments, program->program(), form, parts)))
+        continue;
+      ++asked_about;
+      auto chosen = program->resolve(arguments, args, asked, stream);
+      if (!chosen.ok() && !is_for_the_kernel(chosen.status().code())) return chosen.status();
+      failed += !chosen.ok();
+      values = chosen.ok() ? *chosen : nullptr;
     }
-    if (as_it_is.ok() && *as_it_is) {
-      (*as_it_is)->pin();
-      alone_.publish(signature, *as_it_is);
-    }
-    auto chosen = program->resolve(arguments, args, asked, stream);
-    if (!chosen.ok() && !is_for_the_kernel(chosen.status().code())) return chosen.status();
-    if (!chosen.ok()) return Serving{nullptr, nullptr, false};
-    values = *chosen;
+    if (!values || values->front() == 0) continue;
+    const double takes = forms.size() > 1 ? measured(*device, arguments, *program->program().header) : 0;
+    if (!best || takes < least) best = program, least = takes;
   }
-  if (values->front() == 0) return Serving{nullptr, nullptr, settings.policy != tuner::Policy::kOff};
-  return Serving{program, nullptr, true};
+  if (best) return Serving{best, nullptr, true};
+  return Serving{nullptr, nullptr, failed == 0 && settings.policy != tuner::Policy::kOff};
+}
+
+double PreparedForms::measured(const Device& device, const BoundArguments& arguments, const KernelModel& model) const {
+  const Point point = point_of(model, arguments);
+  const auto decision = TuningStore(engine_->store(), {model, point, device.properties()}).decision();
+  const bool known = decision && !decision->winner.ranked.empty();
+  return known ? decision->winner.ranked[0].median_ns : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace kachel::runtime

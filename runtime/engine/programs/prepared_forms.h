@@ -1,16 +1,20 @@
-// A kernel's other forms: programs in which operands of its gemms are made ahead (derive/prepare_operands.h).
+// A kernel's other forms: programs in which operands of its gemms are made ahead, its sums in parts, or both
+// (derive/prepare_operands.h, derive/split_sums.h).
 //
 // For which operands that may pay is read off the arguments: those that are computed, and on a GPU those that are
-// converted, and those whose rows the copy engine cannot move or that begin between lines of the L2. Whether it does
-// pay is measured: the choice of the derived program, stored as any other. What making the operands must cost at the
-// memory's rate is asked first, so that most keys are not tuned twice.
+// converted, those whose rows the copy engine cannot move or that begin between lines of the L2, and those that tensor
+// cores would read along the other axis. Sums are made in parts where a GPU has more multiprocessors than the grid has
+// large tiles. Whether it does pay is measured: the choice of the derived program, stored as any other. What a form
+// must cost at the memory's rate is asked first, so that most keys are not tuned twice.
 #pragma once
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "derive/operand_slice.h"
+#include "runtime/engine/programs/parts_of_sums.h"
 #include "runtime/engine/programs/program_handle.h"
 
 namespace kachel::runtime {
@@ -18,7 +22,8 @@ namespace kachel::runtime {
 // Thread-safe.
 class PreparedForms final : public OtherForms {
  public:
-  // Null where the kernel has no operand that could be made ahead. `model`: of the kernel with these constants.
+  // Null where the kernel has neither operands that could be made ahead nor sums that could be in parts. `model`: of
+  // the kernel with these constants.
   static std::unique_ptr<PreparedForms> create(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                                                std::span<const ConstValue> consts,
                                                std::shared_ptr<const KernelModel> model);
@@ -30,21 +35,25 @@ class PreparedForms final : public OtherForms {
 
  private:
   PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel, std::span<const ConstValue> consts,
-                std::shared_ptr<const KernelModel> model, std::vector<derive::OperandSlice> slices);
-  // Bit i: slice i.
-  struct Operands {
-    uint64_t made = 0;
+                std::shared_ptr<const KernelModel> model, std::vector<derive::OperandSlice> slices,
+                std::optional<derive::SumLoop> sums);
+  struct Form {
+    uint64_t made = 0;    // operands made ahead; bit i: slice i
     uint64_t turned = 0;  // of those, the ones that are read along k then
-    auto operator<=>(const Operands&) const = default;
+    int64_t parts = 1;    // of sums
+    uint64_t types = 0;   // of the launch, where sums are in parts
+    auto operator<=>(const Form&) const = default;
   };
-  Operands wanted(const Device& device, const BoundArguments& arguments) const;
+  // In the order in which they are asked about. `parts`: of sums, if they were made so.
+  std::vector<Form> forms(const Device& device, const BoundArguments& arguments, const PartsOfSums& parts) const;
   bool is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
-                       const Operands& operands) const;
+                       const Form& form, const PartsOfSums& parts) const;
+  // What a decision says that the winner takes, in ns; infinity: there is none.
+  double measured(const Device& device, const BoundArguments& arguments, const KernelModel& model) const;
   // Null where it cannot be made, with a line in the log.
-  ProgramHandle* program(const Operands& operands);
+  ProgramHandle* program(const Form& form, const BoundArguments& arguments);
   // With those of the operands with which it can be made.
-  Result<std::shared_ptr<const ProgramModel>> derive(const Operands& operands) const;
-  ir::DType type_of(const ir::Buffer& tile, const BoundArguments& arguments) const;
+  Result<std::shared_ptr<const ProgramModel>> derive(const Form& form, const BoundArguments& arguments) const;
   const BoundTensor& tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const;
 
   std::shared_ptr<Engine> engine_;
@@ -52,9 +61,10 @@ class PreparedForms final : public OtherForms {
   const std::vector<ConstValue> consts_;
   std::shared_ptr<const KernelModel> model_;
   const std::vector<derive::OperandSlice> slices_;
+  const std::optional<derive::SumLoop> sums_;
   DispatchTable<Specialisation> alone_;
   std::mutex mutex_;  // guards programs_
-  std::map<Operands, std::unique_ptr<ProgramHandle>> programs_;
+  std::map<Form, std::unique_ptr<ProgramHandle>> programs_;
 };
 
 }  // namespace kachel::runtime

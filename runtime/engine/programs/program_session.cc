@@ -183,6 +183,7 @@ Roundings ProgramSession::roundings() const {
     note(its.narrowest);
     all.computes |= its.computes;
   }
+  all.longest = longest_extent(*program.header, given_);
   return all;
 }
 

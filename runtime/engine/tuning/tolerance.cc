@@ -2,7 +2,9 @@
 //
 //  - The last rounding to the output type may fall on either side of a tie: 2 U relative.
 //  - A sum of n terms in f32 in another order moves by about n * 2^-24 of the sum of magnitudes. Against the largest
-//    output that is below 2^-13 for any n up to 2^20 of random sign, hence at least that much absolute.
+//    output that is below 2^-13 for any n up to 2^20 of random sign, hence at least that much absolute. Tensor cores
+//    cut sums off where others round them, once for 16 terms and more: by up to n * 2^-28 of the sum, all in one
+//    direction.
 //  - Where intermediates are rounded to a narrow type at a point that depends on the configuration (the probabilities
 //    of a blocked softmax, scaled to another running maximum), each term moves by u; the sum moves by u of its
 //    magnitudes, at most a few u of the largest output: 4 u absolute.
@@ -143,13 +145,23 @@ class Walk {
 }  // namespace
 
 Tolerance tolerance_for(DType output, const Roundings& roundings) {
-  if (ir::is_float(output)) return {2 * 2 * unit(output), std::max(4 * unit(roundings.narrowest), std::ldexp(1, -13))};
+  const double cut = std::ldexp(static_cast<double>(roundings.longest), -28);
+  if (ir::is_float(output))
+    return {2 * 2 * unit(output), std::max({4 * unit(roundings.narrowest), std::ldexp(1, -13), cut})};
   if (!roundings.computes) return {};
   return {.neighbours = 1.0 / 3, .others = 1.0 / 512};
 }
 
 Roundings roundings_of(const KernelModel& model, uint64_t types) {
   return Walk(model, types).run();
+}
+
+int64_t longest_extent(const KernelModel& model, const BoundArguments& arguments) {
+  int64_t longest = 0;
+  for (size_t i = 0; i < model.params.size(); ++i)
+    for (size_t axis = 0; model.params[i].is_tensor && axis < model.params[i].axes.size(); ++axis)
+      longest = std::max(longest, arguments.tensors[i].shape[axis]);
+  return longest;
 }
 
 }  // namespace kachel::runtime

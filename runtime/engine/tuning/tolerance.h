@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "runtime/engine/bind/argument_binder.h"
 #include "runtime/engine/bind/kernel_model.h"
 
 namespace kachel::runtime {
@@ -24,8 +25,11 @@ struct Roundings {
   ir::DType narrowest = ir::DType::F32;
   // Whether floats are computed at all, and not only moved, compared or rounded to integers.
   bool computes = false;
+  // The largest extent of a tensor: no product adds up more terms along one axis.
+  int64_t longest = 0;
 };
 Roundings roundings_of(const KernelModel& model, uint64_t types);
+int64_t longest_extent(const KernelModel& model, const BoundArguments& arguments);
 
 // For outputs of type `output` of a program with such roundings.
 Tolerance tolerance_for(ir::DType output, const Roundings& roundings);

@@ -18,6 +18,7 @@ kachel_test(NAME engine_test SOURCES
   engine/launch_test.cc
   engine/early_launch_test.cc
   engine/output_check_test.cc
+  engine/parts_of_sums_test.cc
   engine/plan_record_test.cc
   engine/prediction_test.cc
   engine/program_test.cc

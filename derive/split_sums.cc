@@ -1,0 +1,228 @@
+#include "derive/split_sums.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "derive/parts.h"
+#include "derive/uses.h"
+#include "ir/tunable_role.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+// Of blocks that add parts up, where extents are free: so small that there are many.
+constexpr int64_t kRows[] = {8, 32}, kColumns[] = {128, 64};
+
+bool is_tunable(const ExprRef& expr) {
+  return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
+}
+
+// Those of the statements that `rest` has need of, with the declarations of all tiles that are left.
+Block needed(const Block& statements, const Block& rest) {
+  Uses wanted;
+  for (const Stmt& stmt : rest) wanted.add(find_uses(stmt));
+  Block out;
+  for (auto stmt = statements.rbegin(); stmt != statements.rend(); ++stmt) {
+    if (std::holds_alternative<DeclStmt>(stmt->node)) continue;
+    const Uses uses = find_uses(*stmt);
+    const auto* let = std::get_if<LetStmt>(&stmt->node);
+    const bool writes = std::any_of(uses.written.begin(), uses.written.end(), [&](const Buffer* tile) {
+      return wanted.read.count(tile) || wanted.written.count(tile);
+    });
+    if (!writes && !(let && wanted.vars.count(let->var.get()))) continue;
+    wanted.add(uses);
+    out.insert(out.begin(), *stmt);
+  }
+  // By name: a tile that is declared for another place in memory is another one.
+  std::set<std::string> names;
+  for (const auto* buffers : {&wanted.read, &wanted.written})
+    for (const Buffer* buffer : *buffers) names.insert(buffer->name);
+  Block declared;
+  std::copy_if(statements.begin(), statements.end(), std::back_inserter(declared), [&](const Stmt& stmt) {
+    const auto* decl = std::get_if<DeclStmt>(&stmt.node);
+    return decl && names.count(decl->buffer->name);
+  });
+  out.insert(out.begin(), declared.begin(), declared.end());
+  return out;
+}
+
+class Splitter {
+ public:
+  Splitter(const Kernel& kernel, const SumLoop& loop, const SumParts& parts,
+           const std::function<std::string(std::string)>& fresh)
+      : kernel_(kernel), loop_(loop), parts_(parts), fresh_(fresh) {}
+
+  SplitKernels run() {
+    for (const SumLoop::Sum& sum : loop_.sums) {
+      auto tensor = std::make_shared<Buffer>();
+      tensor->name = fresh_(sum.tile->name + "_parts");
+      tensor->direction = Direction::kInOut;
+      tensor->type = {parts_.type ? parts_.type(*sum.tile) : sum.tile->type.dtype, nullptr, false};
+      tensor->shape.push_back(make_int(parts_.parts));
+      for (const IterVar& axis : sum.free) tensor->shape.push_back(axis.extent);
+      for (const SumLoop::Axis& axis : sum.axes) tensor->shape.push_back(axis.all);
+      made_.sums.push_back(std::move(tensor));
+    }
+    make_part();
+    make_combine();
+    return std::move(made_);
+  }
+
+ private:
+  VarRef variable(VarKind kind, const char* name) const {
+    return std::make_shared<Var>(Var{kind, fresh_(name), {DType::I64, nullptr, false}, {}});
+  }
+  Block before() const { return {kernel_.body.begin(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at)}; }
+  TileRef place(size_t number, const VarRef& part) const {
+    const SumLoop::Sum& sum = loop_.sums[number];
+    TileRef tile{made_.sums[number], {}, nullptr, nullptr, nullptr, {}};
+    tile.axes.push_back({AxisSpec::Kind::kIndex, make_var(part), nullptr, nullptr});
+    for (const IterVar& axis : sum.free)
+      tile.axes.push_back({AxisSpec::Kind::kIndex, make_var(axis.var), nullptr, nullptr});
+    for (size_t axis = 0; axis < sum.axes.size(); ++axis) {
+      const ExprRef& extent = sum.tile->shape[axis];
+      const VarRef& var = sum.axes[axis].var;
+      tile.axes.push_back({AxisSpec::Kind::kRange, var ? times(make_var(var), extent) : make_int(0), extent, nullptr});
+    }
+    return tile;
+  }
+  static TileRef whole(const BufferRef& tile) {
+    return {tile, std::vector<AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
+  }
+
+  void make_part() {
+    Kernel& part = made_.part;
+    part.name = fresh_(kernel_.name + "_part");
+    const VarRef number = variable(VarKind::kGrid, "part");
+    part.grid = kernel_.grid;
+    part.grid.insert(part.grid.begin(), {number, make_int(parts_.parts)});
+    ForStmt loop = std::get<ForStmt>(kernel_.body[loop_.at].node);
+    const VarRef steps = variable(VarKind::kLet, "steps"), share = variable(VarKind::kLet, "share");
+    const bool from_zero = is_int(loop.begin, 0);
+    const auto apply = [](Op op, ExprRef a, ExprRef b) { return make_apply(op, {std::move(a), std::move(b)}); };
+    Block rest;
+    rest.push_back({{}, LetStmt{steps, from_zero ? loop.end : apply(Op::kSub, loop.end, loop.begin)}});
+    ExprRef of_part = ceil_div(make_untyped_var(steps), make_int(parts_.parts));
+    if (loop_.each) {
+      const ExprRef unit = make_int(common_multiple(loop_.each->var));
+      of_part = apply(Op::kDiv, times(ceil_div(ceil_div(loop_.all, make_int(parts_.parts)), unit), unit), loop_.each);
+    }
+    rest.push_back({{}, LetStmt{share, of_part}});
+    const ExprRef first = times(make_var(number), make_untyped_var(share));
+    const ExprRef last = apply(Op::kMin, make_untyped_var(steps),
+                               times(apply(Op::kAdd, make_var(number), make_int(1)), make_untyped_var(share)));
+    const ExprRef begin = loop.begin;
+    loop.begin = from_zero ? first : apply(Op::kAdd, begin, first);
+    loop.end = from_zero ? last : apply(Op::kAdd, begin, last);
+    rest.push_back({{}, std::move(loop)});
+    for (size_t i = 0; i < loop_.sums.size(); ++i)
+      rest.push_back({{}, CopyStmt{place(i, number), whole(loop_.sums[i].tile)}});
+    finish(&part, std::move(rest), Direction::kOut);
+  }
+
+  // Of all values that a tunable may have; those that are derived along k are powers of two.
+  int64_t common_multiple(const VarRef& tunable) const {
+    for (size_t i = 0; i < kernel_.tunables.size(); ++i) {
+      if (kernel_.tunables[i].var != tunable) continue;
+      int64_t multiple = kernel_.tunables[i].automatic ? most_automatic(roles_of(kernel_)[i]) : 1;
+      for (int64_t value : kernel_.tunables[i].values) multiple = std::lcm(multiple, value);
+      return multiple;
+    }
+    return 1;
+  }
+
+  void make_combine() {
+    Kernel& combine = made_.combine;
+    combine.name = fresh_(kernel_.name + "_sums");
+    combine.grid = kernel_.grid;
+    ForStmt loop;
+    loop.var = variable(VarKind::kLoop, "part");
+    loop.begin = make_int(0);
+    loop.end = make_int(parts_.parts);
+    Block rest;
+    for (size_t i = 0; i < loop_.sums.size(); ++i) {
+      const BufferRef& tile = loop_.sums[i].tile;
+      auto part = std::make_shared<Buffer>(*tile);
+      part->name = fresh_(tile->name + "_part");
+      combine.body.push_back({{}, DeclStmt{part, nullptr}});
+      loop.body.push_back({{}, CopyStmt{whole(part), place(i, loop.var)}});
+      ParallelStmt region;
+      std::vector<ExprRef> places;
+      for (const ExprRef& extent : tile->shape) {
+        region.iters.push_back({variable(VarKind::kParallel, "i"), extent});
+        places.push_back(make_var(region.iters.back().var));
+      }
+      region.body.push_back({{}, AssignStmt{tile, places, AssignOp::kAdd, AtomicOp::kNone, make_load(part, places)}});
+      loop.body.push_back({{}, std::move(region)});
+    }
+    rest.push_back({{}, std::move(loop)});
+    rest.insert(rest.end(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at) + 1, kernel_.body.end());
+    finish(&combine, std::move(rest), Direction::kIn);
+    for (Tunable& tunable : combine.tunables)
+      for (const SumLoop::Sum& sum : loop_.sums)
+        for (size_t axis = 0; axis < sum.axes.size(); ++axis)
+          if (sum.axes[axis].var && sum.tile->shape[axis]->var == tunable.var && !tied(combine, tunable.var))
+            tunable = {tunable.var, axis == 0 ? std::vector<int64_t>(std::begin(kRows), std::end(kRows))
+                                              : std::vector<int64_t>(std::begin(kColumns), std::end(kColumns))};
+  }
+  static bool tied(const Kernel& kernel, const VarRef& tunable) {
+    return std::any_of(kernel.where.begin(), kernel.where.end(),
+                       [&](const ExprRef& condition) { return mentions(condition, tunable); });
+  }
+
+  // With what of the kernel stands in front of the loop and is needed, and all that the header says of what is left.
+  void finish(Kernel* kernel, Block rest, Direction direction) {
+    const Block front = needed(before(), rest);
+    kernel->body.insert(kernel->body.end(), front.begin(), front.end());
+    kernel->body.insert(kernel->body.end(), rest.begin(), rest.end());
+    std::vector<BufferRef> tensors;
+    for (const BufferRef& sum : made_.sums) tensors.push_back(with_direction(sum, direction));
+    complete(kernel_, tensors, kernel);
+    std::set<const Var*> known, tunables;
+    const auto note = [&](const ExprRef& expr) {
+      visit(expr, [&](const ExprRef& node) {
+        if (is_tunable(node)) tunables.insert(node->var.get());
+      });
+    };
+    for_each_stmt(kernel->body, [&](const Stmt& stmt) {
+      for_each_expr(stmt, note);
+      for_each_extent(stmt, note);
+    });
+    for (const IterVar& axis : kernel->grid) note(axis.extent);
+    for (const Tunable& tunable : kernel_.tunables)
+      if (tunables.count(tunable.var.get())) kernel->tunables.push_back(tunable), known.insert(tunable.var.get());
+    for (const VarRef& dim : kernel->dims) known.insert(dim.get());
+    for (const VarRef& constant : kernel->consts) known.insert(constant.get());
+    for (const Param& param : kernel->params)
+      if (!param.tensor) known.insert(param.scalar.get());
+    const auto is_known = [&](const ExprRef& expr) {
+      bool all = true;
+      visit(expr, [&](const ExprRef& node) { all &= node->kind != ExprKind::kVar || known.count(node->var.get()); });
+      return all;
+    };
+    std::copy_if(kernel_.where.begin(), kernel_.where.end(), std::back_inserter(kernel->where), is_known);
+    std::copy_if(kernel_.key.begin(), kernel_.key.end(), std::back_inserter(kernel->key), is_known);
+  }
+
+  const Kernel& kernel_;
+  const SumLoop& loop_;
+  const SumParts& parts_;
+  const std::function<std::string(std::string)>& fresh_;
+  SplitKernels made_;
+};
+
+}  // namespace
+
+SplitKernels split_sums(const Kernel& kernel, const SumLoop& loop, const SumParts& parts,
+                        const std::function<std::string(std::string)>& fresh) {
+  return Splitter(kernel, loop, parts, fresh).run();
+}
+
+}  // namespace kachel::derive

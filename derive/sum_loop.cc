@@ -1,0 +1,186 @@
+#include "derive/sum_loop.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "derive/free_tunables.h"
+#include "derive/lets.h"
+#include "derive/uses.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+constexpr size_t kMostAxes = 5;
+
+bool is_tunable(const ExprRef& expr) {
+  return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
+}
+bool mentions_tunables(const ExprRef& expr) {
+  bool found = false;
+  visit(expr, [&](const ExprRef& node) { found |= is_tunable(node); });
+  return found;
+}
+
+// Tiles that products in the block add to.
+void note_sums(const Block& block, std::vector<BufferRef>* sums) {
+  for_each_stmt(block, [&](const Stmt& stmt) {
+    const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+    if (gemm && gemm->accumulate && !std::count(sums->begin(), sums->end(), gemm->c.buffer))
+      sums->push_back(gemm->c.buffer);
+  });
+}
+
+class Finder {
+ public:
+  explicit Finder(const Kernel& kernel) : kernel_(kernel) {}
+
+  std::optional<SumLoop> run() {
+    int loops = 0;
+    std::vector<BufferRef> tiles;
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      const auto* loop = std::get_if<ForStmt>(&kernel_.body[i].node);
+      const size_t before = tiles.size();
+      if (loop) note_sums(loop->body, &tiles);
+      if (tiles.size() == before) continue;
+      found_.at = i;
+      ++loops;
+    }
+    if (loops != 1) return {};
+    for (const BufferRef& tile : tiles) sums_.insert(tile.get());
+    if (!adds_only() || !carries_nothing() || !begins_at_zero() || !counts_alike()) return {};
+    free_ = free_tunables(kernel_);
+    for (const BufferRef& tile : tiles)
+      if (!place(tile)) return {};
+    return std::move(found_);
+  }
+
+ private:
+  const Block& body() const { return std::get<ForStmt>(kernel_.body[found_.at].node).body; }
+  static bool writes_tensors(const Uses& uses) {
+    return std::any_of(uses.written.begin(), uses.written.end(),
+                       [](const Buffer* buffer) { return buffer->scope == Scope::kGlobal; });
+  }
+  bool touches_sums(const std::set<const Buffer*>& buffers) const {
+    return std::any_of(buffers.begin(), buffers.end(), [this](const Buffer* buffer) { return sums_.count(buffer); });
+  }
+
+  // Whether nothing in the loop touches the sums but products that add to all of one.
+  bool adds_only() const {
+    bool only = true;
+    for_each_stmt(body(), [&](const Stmt& stmt) {
+      if (std::holds_alternative<ForStmt>(stmt.node) || std::holds_alternative<IfStmt>(stmt.node)) {
+        for_each_expr(stmt, [&](const ExprRef& expr) {
+          visit(expr, [&](const ExprRef& node) {
+            only &= node->kind != ExprKind::kLoad || !sums_.count(node->buffer.get());
+          });
+        });
+        return;
+      }
+      const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+      if (gemm && gemm->accumulate) {
+        only &= is_whole(gemm->c) && !sums_.count(gemm->a.buffer.get()) && !sums_.count(gemm->b.buffer.get());
+        return;
+      }
+      const Uses uses = find_uses(stmt);
+      only &= !touches_sums(uses.read) && !touches_sums(uses.written);
+    });
+    return only;
+  }
+
+  // Whether all other tiles that the loop writes are set anew in each iteration, and not read behind it.
+  bool carries_nothing() const {
+    std::set<const Buffer*> behind;
+    for (size_t i = found_.at + 1; i < kernel_.body.size(); ++i) behind.merge(find_uses(kernel_.body[i]).read);
+    std::set<const Buffer*> seen;
+    for (const Stmt& stmt : body()) {
+      const Uses uses = find_uses(stmt);
+      if (writes_tensors(uses)) return false;
+      for (const Buffer* tile : uses.written) {
+        if (sums_.count(tile) || seen.count(tile)) continue;
+        const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+        const bool made = gemm && !gemm->accumulate && is_whole(gemm->c);
+        if (behind.count(tile) || (!made && !defines(stmt, uses, *tile))) return false;
+        seen.insert(tile);
+      }
+    }
+    // What is read before it is set is what the iteration before left.
+    std::set<const Buffer*> set;
+    for (const Stmt& stmt : body()) {
+      const Uses uses = find_uses(stmt);
+      for (const Buffer* tile : uses.read)
+        if (seen.count(tile) && !set.count(tile)) return false;
+      set.insert(uses.written.begin(), uses.written.end());
+    }
+    return true;
+  }
+
+  bool begins_at_zero() const {
+    for (size_t i = 0; i < found_.at; ++i) {
+      const Stmt& stmt = kernel_.body[i];
+      if (const auto* decl = std::get_if<DeclStmt>(&stmt.node)) {
+        if (sums_.count(decl->buffer.get()) && !(decl->init && is_zero_constant(decl->init))) return false;
+        continue;
+      }
+      const Uses uses = find_uses(stmt);
+      if (writes_tensors(uses) || touches_sums(uses.read) || touches_sums(uses.written)) return false;
+    }
+    return true;
+  }
+
+  bool counts_alike() {
+    const auto& loop = std::get<ForStmt>(kernel_.body[found_.at].node);
+    Lets lets;
+    lets.define_all(kernel_.body);
+    const ExprRef begin = lets.expanded(loop.begin), end = lets.expanded(loop.end);
+    if (!lets.complete() || mentions_tunables(begin)) return false;
+    if (!mentions_tunables(end)) return true;
+    if (!is_int(begin, 0) || end->kind != ExprKind::kApply || end->op != Op::kCeilDiv || !is_tunable(end->args[1]) ||
+        mentions_tunables(end->args[0]))
+      return false;
+    found_.all = end->args[0];
+    found_.each = end->args[1];
+    return true;
+  }
+
+  bool place(const BufferRef& tile) {
+    if (tile->scope != Scope::kFragment) return false;
+    SumLoop::Sum sum{tile, kernel_.grid, {}};
+    for (const ExprRef& extent : tile->shape) {
+      sum.axes.push_back({nullptr, extent});
+      if (!is_tunable(extent)) {
+        if (mentions_tunables(extent)) return false;
+        continue;
+      }
+      const auto counts = std::find_if(sum.free.begin(), sum.free.end(), [&](const IterVar& axis) {
+        const Expr& count = *axis.extent;
+        return count.kind == ExprKind::kApply && count.op == Op::kCeilDiv && same(count.args[1], extent);
+      });
+      if (!free_.count(extent->var.get()) || counts == sum.free.end()) return false;
+      sum.axes.back() = {counts->var, counts->extent->args[0]};
+      sum.free.erase(counts);
+    }
+    for (const IterVar& axis : sum.free)
+      if (mentions_tunables(axis.extent)) return false;
+    if (1 + sum.free.size() + sum.axes.size() > kMostAxes) return false;
+    found_.sums.push_back(std::move(sum));
+    return true;
+  }
+
+  const Kernel& kernel_;
+  SumLoop found_;
+  std::set<const Buffer*> sums_;
+  std::set<const Var*> free_;
+};
+
+}  // namespace
+
+std::optional<SumLoop> sum_loop(const Kernel& kernel) {
+  return Finder(kernel).run();
+}
+
+}  // namespace kachel::derive

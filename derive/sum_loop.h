@@ -1,0 +1,29 @@
+// The loop of a kernel whose sums of products may be dealt out to several blocks (split_sums.h).
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "ir/kernel.h"
+
+namespace kachel::derive {
+
+struct SumLoop {
+  struct Axis {
+    ir::VarRef var;   // of the grid, which counts its tiles; null: the tile has all of it
+    ir::ExprRef all;  // elements
+  };
+  struct Sum {
+    ir::BufferRef tile;
+    std::vector<ir::IterVar> free;  // the other axes of the grid
+    std::vector<Axis> axes;
+  };
+  size_t at = 0;  // the loop's place in the body
+  // Where a tunable decides how many iterations there are, `ceildiv(all, each)` of them; null: none does.
+  ir::ExprRef all, each;
+  std::vector<Sum> sums;
+};
+
+// Nothing where the kernel has no such loop. REQUIRES: verify() has passed the kernel.
+std::optional<SumLoop> sum_loop(const ir::Kernel& kernel);
+
+}  // namespace kachel::derive

@@ -1,0 +1,137 @@
+// Kernels whose sums are made in parts compute what they did, by the reference interpreter, on odd shapes.
+#include "derive/split_sums.h"
+
+#include "ir/print.h"
+#include "tests/derive/interpreted.h"
+
+namespace kachel::derive {
+namespace {
+
+ir::Bindings with_stages(DType type, int64_t bm, int64_t bn, int64_t bk) {
+  ir::Bindings made = bindings(type, bm, bn, bk);
+  made.tunables["stages"] = 2;
+  return made;
+}
+
+// Two sums, names in front of the loop and behind it, a tile that only the end needs, and one that products share.
+constexpr std::string_view kTwoSums = R"(tile 1
+kernel two<T: f16 | f32>(A: T[H, M, K], B: T[N, K], W: T[K, N], R: T[M, N], C: out f32[H, M, N], D: out f32[H, M, N], x: f32)
+key bucket(M), N, K, H
+tune BM = 16 | 8, BN = 16 | 48, BK = 16 | 32, stages = 2
+where BM * BN <= 2048
+grid h < H, m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BN, BK], w: T[BK, BN]
+  fragment c: acc(T)[BM, BN] = 0, d: f32[BM, BN] = 0, r: f32[BM, BN]
+  let first = m*BM
+  r = R[m*BM +: BM, n*BN +: BN]
+  pipelined k < ceildiv(K, BK), stages {
+    a = A[h, first +: BM, k*BK +: BK]
+    b = B[n*BN +: BN, k*BK +: BK]
+    w = W[k*BK +: BK, n*BN +: BN]
+    c += a @ b^T
+    d += a @ w
+  }
+  let y = x * 2
+  parallel i < BM, j < BN { c[i, j] = c[i, j] * y + r[i, j] }
+  C[h, m*BM +: BM, n*BN +: BN] = c
+  D[h, m*BM +: BM, n*BN +: BN] = d
+}
+)";
+
+std::string one_loop(const std::string& declared, const std::string& loop, const std::string& behind = "") {
+  return "tile 1\nkernel k(A: f16[M, K], B: f16[N, K], I: i32[M], C: out f32[M, N])\ntune BM = 16 | 32, BN = 16 | 32\n"
+         "grid m < ceildiv(M, BM), n < ceildiv(N, BN)\n{\n  shared a: f16[BM, 16], b: f16[BN, 16]\n  fragment c: "
+         "f32[BM, BN]" +
+         declared +
+         "\n  for k < ceildiv(K, 16) {\n    a = A[m*BM +: BM, k*16 +: 16]\n    b = B[n*BN +: BN, k*16 +: 16]\n    " +
+         loop + "\n  }\n  " + behind + "\n  C[m*BM +: BM, n*BN +: BN] = c\n}\n";
+}
+
+bool splits(const std::string& text) {
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  return sum_loop(module->kernels[0]).has_value();
+}
+
+TEST_CASE("sums in parts are those of the kernel, with operands made ahead and without") {
+  for (DType type : {DType::F32, DType::F16})
+    for (int64_t parts : {2, 8})
+      for (bool operands : {false, true}) {
+        CAPTURE(parts);
+        Interpreted program(kTwoSums, with_stages(type, 8, 48, 16), {{"H", 2}, {"M", 19}, {"N", 37}, {"K", 93}},
+                            {.operands = operands, .turned = true, .parts = parts});
+        const ir::Module& derived = program.derived();
+        REQUIRE(derived.find("two_prepared_part"));
+        REQUIRE(derived.find("two_prepared_sums"));
+        program.check();
+      }
+}
+
+TEST_CASE("each kernel has what it needs, and values that suit it") {
+  Interpreted program(kTwoSums, with_stages(DType::F16, 8, 16, 16), {{"H", 1}, {"M", 9}, {"N", 16}, {"K", 40}},
+                      {.operands = false, .parts = 4});
+  const std::string part = ir::print(*program.derived().find("two_prepared_part"));
+  const std::string sums = ir::print(*program.derived().find("two_prepared_sums"));
+  CAPTURE(part);
+  CAPTURE(sums);
+  CHECK(part.find("c_parts: out f32[4, H, M, N]") != std::string::npos);
+  CHECK(part.find("d_parts: out f32[4, H, M, N]") != std::string::npos);
+  CHECK(part.find("R: ") == std::string::npos);
+  CHECK(part.find("x: f32") == std::string::npos);
+  CHECK(sums.find("A: ") == std::string::npos);
+  CHECK(sums.find("stages") == std::string::npos);
+  CHECK(sums.find("x: f32") != std::string::npos);
+  program.check();
+}
+
+TEST_CASE("a part adds up the same elements whatever the tiles along k are") {
+  std::vector<std::vector<double>> sums;
+  for (int64_t bk : {16, 32}) {
+    Interpreted program(kTwoSums, with_stages(DType::F32, 8, 16, bk), {{"H", 1}, {"M", 9}, {"N", 16}, {"K", 150}},
+                        {.operands = false, .parts = 4});
+    program.check();
+    sums.push_back(program.tensor("c_parts").values());
+  }
+  REQUIRE(sums[0].size() == sums[1].size());
+  for (size_t i = 0; i < sums[0].size(); ++i) CHECK(std::abs(sums[0][i] - sums[1][i]) < 1e-4);
+}
+
+TEST_CASE("loops from elsewhere, and fewer iterations than parts") {
+  const std::string text = R"(tile 1
+kernel k<T: f16>(A: T[M, K], B: T[N, K], C: out f32[M, N])
+tune BM = 16, BN = 16, BK = 16
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BN, BK]
+  fragment c: f32[BM, BN] = 0
+  for k in 1 .. ceildiv(K, BK) {
+    a = A[m*BM +: BM, k*BK +: BK]
+    b = B[n*BN +: BN, k*BK +: BK]
+    if k != 2 { c += a @ b^T }
+  }
+  C[m*BM +: BM, n*BN +: BN] = c
+})";
+  for (int64_t k : {1, 16, 33, 90, 200})
+    Interpreted(text, bindings(DType::F16, 16, 16, 16), {{"M", 19}, {"N", 21}, {"K", k}},
+                {.operands = false, .parts = 4})
+        .check();
+}
+
+TEST_CASE("what an iteration leaves to the next, or to what stands behind, is not parted") {
+  const std::string sum = "c += a @ b^T";
+  CHECK(splits(one_loop(" = 0", sum)));
+  CHECK(splits(one_loop(" = 0, t: f32[BM, 16]", "parallel i < BM, j < 16 { t[i, j] = f32(a[i, j]) * 2 }  " + sum)));
+  CHECK(!splits(one_loop(" = 1", sum)));
+  CHECK(
+      !splits(one_loop(" = 0, most: f32[BM] = 0", sum + "  parallel i < BM { most[i] = max(most[i], f32(a[i, 0])) }")));
+  CHECK(!splits(one_loop(" = 0", sum + "  parallel i < BM, j < BN { c[i, j] *= 0.5 }")));
+  CHECK(!splits(one_loop(" = 0, t: f32[BM, BN]", sum + "  t = c")));
+  CHECK(!splits(one_loop(" = 0, t: f32[BM, 16] = 0", sum + "  parallel i < BM, j < 16 { t[i, j] = f32(a[i, j]) }",
+                         "parallel i < BM, j < BN { c[i, j] += t[i, 0] }")));
+  // Rows that meet in a sum have to be those of one block.
+  CHECK(!splits(one_loop(" = 0, t: f32[BN]", sum, "parallel j < BN { t[j] = sum[i < BM](c[i, j]) }")));
+}
+
+}  // namespace
+}  // namespace kachel::derive
