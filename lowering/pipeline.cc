@@ -227,7 +227,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!plain) {
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
     const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
-    const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead));
+    const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel padded =
         shared_results(padded_depth(turned_operands(parted_operands(exact_parts(scanned, target)))), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));

@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "lowering/tile_ir/exchanges.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 
 namespace kachel::lowering {
@@ -11,6 +12,7 @@ namespace {
 
 using Choices = std::map<const ir::GemmStmt*, GemmChoice>;
 
+constexpr int64_t kMostThreads = 1024;
 // Of all sums of products of a thread.
 constexpr int64_t kMostSums = 160;
 // Of wgmma's accumulators, of which the instruction can hold 128 at once, and of those of all products of a thread,
@@ -143,7 +145,10 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices, const Shari
   if (const int threads = largest ? 0 : fma_threads(choices)) return threads;
   if (!largest) {
     const int64_t fewest = std::clamp<int64_t>(power_above(largest_space(kernel.body, fragment) / 4), 32, 128);
-    return static_cast<int>(std::clamp<int64_t>(power_above(fragment / 32), fewest, 512));
+    int64_t threads = std::clamp<int64_t>(power_above(fragment / 32), fewest, 512);
+    const int64_t exchanged = exchanged_elements(kernel);
+    while (threads < kMostThreads && exchanged > kMostExchanged * threads) threads *= 2;
+    return static_cast<int>(threads);
   }
   int64_t warps = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest / 4096)), 4, 8);
   // A chain through registers keeps both products in them: as many warps as there are rows for.

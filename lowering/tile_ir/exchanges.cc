@@ -247,8 +247,20 @@ std::optional<Exchange> exchange_of(const ir::ParallelStmt& region) {
   return Exchange{to, from, found->axis, found->place.bits};
 }
 
-ir::Kernel hoist_exchanges(const ir::Kernel& kernel) {
+int64_t exchanged_elements(const ir::Kernel& kernel) {
+  int64_t all = 0;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
+    const auto exchange = region ? exchange_of(*region) : std::nullopt;
+    if (exchange) all += elements_of(*exchange->to);
+  });
+  return all;
+}
+
+ir::Kernel hoist_exchanges(const ir::Kernel& kernel, int threads) {
+  constexpr int64_t kMostThreads = 1024;
   const ir::Kernel hoisted = Exchanges().run(write_out_exchanges(kernel));
+  if (exchanged_elements(hoisted) > kMostExchanged * (threads ? threads : kMostThreads)) return kernel;
   return Promotion(hoisted).run(hoisted);
 }
 

@@ -16,8 +16,14 @@
 
 namespace kachel::lowering {
 
-// REQUIRES: a concrete kernel. The result shares buffers and variables with `kernel`.
-ir::Kernel hoist_exchanges(const ir::Kernel& kernel);
+// `threads`: of a block, 0: as many as it takes. REQUIRES: a concrete kernel. The result shares buffers and variables
+// with `kernel`, and is `kernel` where threads would exchange more elements each than are worth writing out.
+ir::Kernel hoist_exchanges(const ir::Kernel& kernel, int threads);
+
+// All that is exchanged, in elements, and how many of them a thread may have: each is an instruction or three, and with
+// what is computed of it ten. The assembler takes a second for 40000 instructions.
+int64_t exchanged_elements(const ir::Kernel& kernel);
+inline constexpr int64_t kMostExchanged = 2048;
 
 // A region of the form above. Its iterations are the elements of both tiles, in their order.
 struct Exchange {

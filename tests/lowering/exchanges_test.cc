@@ -54,6 +54,25 @@ TEST_CASE("places that are no exchange are read in memory") {
   CHECK(has(network(4, "(d + h) % 512"), "for s "));
 }
 
+TEST_CASE("long networks get more threads, and those that are too long stay loops") {
+  const auto sorted = [](int64_t rows, int threads) {
+    const std::string r = std::to_string(rows);
+    Request request{
+        "tile 1\nkernel k(X: f32[N, D], Y: out f32[N, D])\ngrid b < ceildiv(N, " + r + ")\n{\n  fragment x: f32[" + r +
+        ", 4096]\n  x = X[b*" + r + " +: " + r +
+        ", 0 +: 4096]\n  for k < 12 {\n    for s < k + 1 {\n      let h = 1 << (k - s)\n      parallel i < " + r +
+        ", d < 4096 {\n        let o = x[i, d ^ h]\n        x[i, d] = ((d & h) == 0) == ((d & (2 << k)) == 0) ? min(o, "
+        "x[i, d]) : max(o, x[i, d])\n      }\n    }\n  }\n  Y[b*" +
+        r + " +: " + r + ", 0 +: 4096] = x\n}\n"};
+    request.target.threads = threads;
+    return lowered(request).loop_ir;
+  };
+  CHECK(has(sorted(1, 0), "threads 256,"));  // 78 steps of 16 elements
+  CHECK(has(sorted(4, 0), "threads 1024,"));
+  CHECK(has(sorted(1, 128), "for k "));
+  CHECK(has(sorted(8, 0), "for k "));
+}
+
 TEST_CASE("bits of a coordinate are bits of registers and threads") {
   const FragmentLayout layout = FragmentLayout::blocked({4, 256}, 4, 128);
   for (int64_t bits : {1, 2, 3, 4, 64, 128, 255}) {
