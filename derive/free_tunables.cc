@@ -29,6 +29,13 @@ class Uses {
  public:
   explicit Uses(const Kernel& kernel) {
     lets_.define_all(kernel.body);
+    for_each_stmt(kernel.body, [this](const Stmt& stmt) {
+      for_each_tile(stmt, [this](const TileRef& tile, bool written) {
+        if (written && tile.buffer->scope == Scope::kGlobal) written_.insert(tile.buffer.get());
+      });
+      const auto* assign = std::get_if<AssignStmt>(&stmt.node);
+      if (assign && assign->buffer->scope == Scope::kGlobal) written_.insert(assign->buffer.get());
+    });
     for (const IterVar& axis : kernel.grid) count(axis);
     for (const Param& param : kernel.params)
       if (param.tensor)
@@ -64,6 +71,9 @@ class Uses {
     if (!expr) return;
     visit(lets_.expanded(expr), [&](const ExprRef& node) {
       if (node->kind == ExprKind::kVar) fix(node->var.get());
+      // An element of a tile is another one where the tile is cut otherwise.
+      if (node->kind == ExprKind::kLoad && node->buffer->scope != Scope::kGlobal)
+        for (const ExprRef& extent : node->buffer->shape) fix(extent);
     });
   }
 
@@ -104,16 +114,26 @@ class Uses {
 
   void slice(const TileRef& tile, bool written) {
     for (const ExprRef& each : {tile.within_first, tile.within_length, tile.pad}) fix(each);
+    std::set<const Var*> own;
     for (size_t axis = 0; axis < tile.axes.size(); ++axis) {
       const AxisSpec& spec = tile.axes[axis];
       if (spec.kind == AxisSpec::Kind::kGather && written) fix(axis_extent(tile, axis));
+      if (tile.buffer->scope != Scope::kGlobal && spec.kind != AxisSpec::Kind::kWhole) fix(tile.buffer->shape[axis]);
       const Var* tunable = spec.kind == AxisSpec::Kind::kRange ? tunable_of(spec.extent) : nullptr;
       const bool placed = tunable && tile.buffer->scope == Scope::kGlobal && starts_at(spec.start, tunable) &&
                           (!written || ends_at(*tile.buffer, axis, tunable));
+      if (placed) own.insert(tunable);
       if (placed) continue;
       fix(spec.start);
       fix(spec.extent);
     }
+    if (!written) read(*tile.buffer, own);
+  }
+  // Of a tensor that is written, too, blocks may read only what no other block writes, however they are cut.
+  void read(const Buffer& tensor, const std::set<const Var*>& own) {
+    if (!written_.count(&tensor)) return;
+    for (const auto& [tunable, count] : counts_)
+      if (!own.count(tunable)) fixed_.insert(tunable);
   }
 
   bool starts_at(const ExprRef& start, const Var* tunable) {
@@ -153,6 +173,7 @@ class Uses {
 
   // `along`: where to say which indices select it.
   void element(const Buffer& buffer, const std::vector<ExprRef>& indices, bool written, std::set<const Var*>* along) {
+    std::set<const Var*> own;
     for (size_t axis = 0; axis < indices.size(); ++axis) {
       const ExprRef index = lets_.expanded(indices[axis]);
       const bool global = buffer.scope == Scope::kGlobal;
@@ -161,12 +182,14 @@ class Uses {
       const Var* of = found == iters_.end() ? nullptr : found->second.tunable;
       if (of && (global ? !written || ends_at(buffer, axis, of) : tunable_of(buffer.shape[axis]) == of)) {
         if (along) along->insert(iter);
+        own.insert(of);
         continue;
       }
       if (!global || written) fix(buffer.shape[axis]);
       if (of) fixed_.insert(of);
       value(index);
     }
+    if (!written) read(buffer, own);
   }
 
   // The index i of `v*E + i`; else null.
@@ -202,6 +225,7 @@ class Uses {
   std::map<const Var*, Count> counts_;        // by tunable
   std::map<const Var*, const Var*> counted_;  // the tunable whose blocks a variable of the grid counts
   std::map<const Var*, Index> iters_;         // of the region that is looked at
+  std::set<const Buffer*> written_;           // tensors
   std::set<const Var*> fixed_;
 };
 

@@ -184,6 +184,11 @@ class Slicer {
     for (const Stmt& stmt : block) {
       if (std::count(statements_.begin(), statements_.end(), &stmt) || !uses_of(stmt).read.count(slice_.tile.get()))
         continue;
+      for_each_expr(stmt, [this](const ExprRef& expr) {  // conditions, bounds, places
+        visit(expr, [this](const ExprRef& node) {
+          slice_.k_down &= node->kind != ExprKind::kLoad || node->buffer != slice_.tile;
+        });
+      });
       if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
         note_readers(loop->body);
       } else if (const auto* branch = std::get_if<IfStmt>(&stmt.node)) {

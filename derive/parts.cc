@@ -141,6 +141,10 @@ BufferRef with_direction(const BufferRef& tensor, Direction direction) {
   return copy;
 }
 
+ExprRef at_least_zero(const ExprRef& extent) {
+  return extent->kind == ExprKind::kVar || extent->kind == ExprKind::kInt ? extent
+                                                                          : make_apply(Op::kMax, {extent, make_int(0)});
+}
 ExprRef times(const ExprRef& a, const ExprRef& b) {
   return make_apply(Op::kMul, {a, b});
 }

@@ -79,11 +79,10 @@ class Preparer {
       program.calls.push_back(call_of(kernel, {chosen, true}));
     };
     const std::optional<SumLoop> sums = parts_.parts > 1 ? sum_loop(reader) : std::nullopt;
-    if (sums) {
-      const SplitKernels split = split_sums(reader, *sums, parts_, std::ref(fresh_));
-      program.temps.insert(program.temps.end(), split.sums.begin(), split.sums.end());
-      add(split.part);
-      add(split.combine);
+    if (const auto split = sums ? split_sums(reader, *sums, parts_, std::ref(fresh_)) : std::nullopt) {
+      program.temps.insert(program.temps.end(), split->sums.begin(), split->sums.end());
+      add(split->part);
+      add(split->combine);
     } else {
       add(reader);
     }
@@ -134,7 +133,7 @@ class Preparer {
     tensor->name = std::move(name);
     tensor->direction = Direction::kInOut;
     tensor->type = slice.tile->type;
-    for (const IterVar& var : slice.free) tensor->shape.push_back(var.extent);
+    for (const IterVar& var : slice.free) tensor->shape.push_back(at_least_zero(var.extent));
     const std::vector<size_t> order = order_of(slice);
     for (size_t axis : order) {
       const ExprRef& extent = slice.tile->shape[axis];
@@ -144,8 +143,7 @@ class Preparer {
           all = plus(all, free_.count(extent->var.get()) ? 0 : largest(extent) - 1);
         else
           all = make_apply(Op::kAdd, {all, plus(extent, -1)});
-        // A loop may be empty for a number of tiles below 0, a tensor not.
-        if (slice.axes[axis].all->kind != ExprKind::kVar) all = make_apply(Op::kMax, {all, make_int(0)});
+        if (slice.axes[axis].all->kind != ExprKind::kVar) all = at_least_zero(all);
       }
       if (axis == order.back()) all = times(ceil_div(all, make_int(kRowElements)), make_int(kRowElements));
       tensor->shape.push_back(all);

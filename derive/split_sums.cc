@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "derive/free_tunables.h"
 #include "derive/parts.h"
 #include "derive/uses.h"
 #include "ir/tunable_role.h"
@@ -57,22 +58,22 @@ class Splitter {
  public:
   Splitter(const Kernel& kernel, const SumLoop& loop, const SumParts& parts,
            const std::function<std::string(std::string)>& fresh)
-      : kernel_(kernel), loop_(loop), parts_(parts), fresh_(fresh) {}
+      : kernel_(kernel), loop_(loop), parts_(parts), fresh_(fresh), free_(free_tunables(kernel)) {}
 
-  SplitKernels run() {
+  std::optional<SplitKernels> run() {
     for (const SumLoop::Sum& sum : loop_.sums) {
       auto tensor = std::make_shared<Buffer>();
       tensor->name = fresh_(sum.tile->name + "_parts");
       tensor->direction = Direction::kInOut;
       tensor->type = {parts_.type ? parts_.type(*sum.tile) : sum.tile->type.dtype, nullptr, false};
       tensor->shape.push_back(make_int(parts_.parts));
-      for (const IterVar& axis : sum.free) tensor->shape.push_back(axis.extent);
-      for (const SumLoop::Axis& axis : sum.axes) tensor->shape.push_back(axis.all);
+      for (const IterVar& axis : sum.free) tensor->shape.push_back(at_least_zero(axis.extent));
+      for (const SumLoop::Axis& axis : sum.axes) tensor->shape.push_back(at_least_zero(axis.all));
       made_.sums.push_back(std::move(tensor));
     }
     make_part();
     make_combine();
-    return std::move(made_);
+    return loses_ ? std::nullopt : std::optional(std::move(made_));
   }
 
  private:
@@ -106,12 +107,16 @@ class Splitter {
     ForStmt loop = std::get<ForStmt>(kernel_.body[loop_.at].node);
     const VarRef steps = variable(VarKind::kLet, "steps"), share = variable(VarKind::kLet, "share");
     const bool from_zero = is_int(loop.begin, 0);
+    const auto wide = [](const ExprRef& bound) { return make_cast({DType::I64, nullptr, false}, bound); };
     const auto apply = [](Op op, ExprRef a, ExprRef b) { return make_apply(op, {std::move(a), std::move(b)}); };
     Block rest;
-    rest.push_back({{}, LetStmt{steps, from_zero ? loop.end : apply(Op::kSub, loop.end, loop.begin)}});
+    rest.push_back(
+        {{},
+         LetStmt{steps, from_zero ? loop.end
+                                  : apply(Op::kMax, apply(Op::kSub, wide(loop.end), wide(loop.begin)), make_int(0))}});
     ExprRef of_part = ceil_div(make_untyped_var(steps), make_int(parts_.parts));
     if (loop_.each) {
-      const ExprRef unit = make_int(common_multiple(loop_.each->var));
+      const ExprRef unit = make_int(loop_.unit);
       of_part = apply(Op::kDiv, times(ceil_div(ceil_div(loop_.all, make_int(parts_.parts)), unit), unit), loop_.each);
     }
     rest.push_back({{}, LetStmt{share, of_part}});
@@ -125,17 +130,6 @@ class Splitter {
     for (size_t i = 0; i < loop_.sums.size(); ++i)
       rest.push_back({{}, CopyStmt{place(i, number), whole(loop_.sums[i].tile)}});
     finish(&part, std::move(rest), Direction::kOut);
-  }
-
-  // Of all values that a tunable may have; those that are derived along k are powers of two.
-  int64_t common_multiple(const VarRef& tunable) const {
-    for (size_t i = 0; i < kernel_.tunables.size(); ++i) {
-      if (kernel_.tunables[i].var != tunable) continue;
-      int64_t multiple = kernel_.tunables[i].automatic ? most_automatic(roles_of(kernel_)[i]) : 1;
-      for (int64_t value : kernel_.tunables[i].values) multiple = std::lcm(multiple, value);
-      return multiple;
-    }
-    return 1;
   }
 
   void make_combine() {
@@ -185,6 +179,16 @@ class Splitter {
     std::vector<BufferRef> tensors;
     for (const BufferRef& sum : made_.sums) tensors.push_back(with_direction(sum, direction));
     complete(kernel_, tensors, kernel);
+    // Tiles whose type no tensor of this kernel has are of the launch's.
+    for (Stmt& stmt : kernel->body) {
+      auto* decl = std::get_if<DeclStmt>(&stmt.node);
+      if (!decl || !decl->buffer->type.symbol || !parts_.type ||
+          std::count(kernel->type_symbols.begin(), kernel->type_symbols.end(), decl->buffer->type.symbol))
+        continue;
+      auto typed = std::make_shared<Buffer>(*decl->buffer);
+      typed->type = {parts_.type(*decl->buffer), nullptr, false};
+      decl->buffer = std::move(typed);
+    }
     std::set<const Var*> known, tunables;
     const auto note = [&](const ExprRef& expr) {
       visit(expr, [&](const ExprRef& node) {
@@ -207,7 +211,14 @@ class Splitter {
       visit(expr, [&](const ExprRef& node) { all &= node->kind != ExprKind::kVar || known.count(node->var.get()); });
       return all;
     };
-    std::copy_if(kernel_.where.begin(), kernel_.where.end(), std::back_inserter(kernel->where), is_known);
+    for (const ExprRef& condition : kernel_.where) {
+      if (is_known(condition)) kernel->where.push_back(condition);
+      // What is left out may be what kept a tunable to values for which the kernel is right.
+      else
+        visit(condition, [&](const ExprRef& node) {
+          loses_ |= is_tunable(node) && known.count(node->var.get()) && !free_.count(node->var.get());
+        });
+    }
     std::copy_if(kernel_.key.begin(), kernel_.key.end(), std::back_inserter(kernel->key), is_known);
   }
 
@@ -215,13 +226,15 @@ class Splitter {
   const SumLoop& loop_;
   const SumParts& parts_;
   const std::function<std::string(std::string)>& fresh_;
+  const std::set<const Var*> free_;
   SplitKernels made_;
+  bool loses_ = false;
 };
 
 }  // namespace
 
-SplitKernels split_sums(const Kernel& kernel, const SumLoop& loop, const SumParts& parts,
-                        const std::function<std::string(std::string)>& fresh) {
+std::optional<SplitKernels> split_sums(const Kernel& kernel, const SumLoop& loop, const SumParts& parts,
+                                       const std::function<std::string(std::string)>& fresh) {
   return Splitter(kernel, loop, parts, fresh).run();
 }
 

@@ -23,8 +23,9 @@ struct SplitKernels {
   ir::Kernel part, combine;
   std::vector<ir::BufferRef> sums;  // tensors between them, kInOut
 };
-// `fresh`: gives names that the kernel's text does not have. REQUIRES: `loop` is the kernel's, parts.parts > 1.
-SplitKernels split_sums(const ir::Kernel& kernel, const SumLoop& loop, const SumParts& parts,
-                        const std::function<std::string(std::string)>& fresh);
+// Nothing where a condition that one of them cannot state keeps a tunable of its to what is right. `fresh`: gives names
+// that the kernel's text does not have. REQUIRES: `loop` is the kernel's, parts.parts > 1.
+std::optional<SplitKernels> split_sums(const ir::Kernel& kernel, const SumLoop& loop, const SumParts& parts,
+                                       const std::function<std::string(std::string)>& fresh);
 
 }  // namespace kachel::derive

@@ -1,12 +1,14 @@
 #include "derive/sum_loop.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "derive/free_tunables.h"
 #include "derive/lets.h"
 #include "derive/uses.h"
+#include "ir/tunable_role.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -16,6 +18,7 @@ using namespace ir;
 namespace {
 
 constexpr size_t kMostAxes = 5;
+constexpr int64_t kMostUnit = 1024;  // along k
 
 bool is_tunable(const ExprRef& expr) {
   return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
@@ -23,6 +26,12 @@ bool is_tunable(const ExprRef& expr) {
 bool mentions_tunables(const ExprRef& expr) {
   bool found = false;
   visit(expr, [&](const ExprRef& node) { found |= is_tunable(node); });
+  return found;
+}
+
+bool reads_memory(const ExprRef& expr) {
+  bool found = false;
+  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
   return found;
 }
 
@@ -83,7 +92,9 @@ class Finder {
       }
       const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
       if (gemm && gemm->accumulate) {
-        only &= is_whole(gemm->c) && !sums_.count(gemm->a.buffer.get()) && !sums_.count(gemm->b.buffer.get());
+        GemmStmt alone = *gemm;  // reads operands, and what places of theirs are made of
+        alone.accumulate = false;
+        only &= is_whole(gemm->c) && !touches_sums(find_uses({stmt.loc, alone}).read);
         return;
       }
       const Uses uses = find_uses(stmt);
@@ -140,11 +151,41 @@ class Finder {
     if (!lets.complete() || mentions_tunables(begin)) return false;
     if (!mentions_tunables(end)) return true;
     if (!is_int(begin, 0) || end->kind != ExprKind::kApply || end->op != Op::kCeilDiv || !is_tunable(end->args[1]) ||
-        mentions_tunables(end->args[0]))
+        mentions_tunables(end->args[0]) || reads_memory(end->args[0]))
       return false;
+    found_.unit = unit_of(end->args[1]->var);
+    if (!found_.unit) return false;
     found_.all = end->args[0];
     found_.each = end->args[1];
     return true;
+  }
+
+  // A multiple of all values of a tunable along k; 0: there is none, or a large one. Those that are derived are powers
+  // of two along k of a product, and anything elsewhere.
+  int64_t unit_of(const VarRef& tunable) const {
+    const auto at = std::find_if(kernel_.tunables.begin(), kernel_.tunables.end(),
+                                 [&](const Tunable& each) { return each.var == tunable; });
+    if (at->automatic) return is_depth_alone(tunable) ? most_automatic(TunableRole::kProduct) : 0;
+    int64_t unit = 1;
+    for (int64_t value : at->values) {
+      if (value <= 0) return 0;
+      unit = std::lcm(unit, value);
+      if (unit > kMostUnit) return 0;
+    }
+    return unit;
+  }
+  bool is_depth_alone(const VarRef& tunable) const {
+    bool depth = false, other = false;
+    const auto is_it = [&](const ExprRef& extent) { return is_tunable(extent) && extent->var == tunable; };
+    for_each_stmt(kernel_.body, [&](const Stmt& stmt) {
+      const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+      if (!gemm) return;
+      for (const auto& [tile, k] :
+           {std::pair{&gemm->a, gemm->transpose_a ? 0 : 1}, {&gemm->b, gemm->transpose_b ? 1 : 0}})
+        for (int axis = 0; axis < 2 && tile->buffer->shape.size() == 2; ++axis)
+          (axis == k ? depth : other) |= is_it(tile->buffer->shape[static_cast<size_t>(axis)]);
+    });
+    return depth && !other;
   }
 
   bool place(const BufferRef& tile) {

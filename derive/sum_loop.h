@@ -20,6 +20,7 @@ struct SumLoop {
   size_t at = 0;  // the loop's place in the body
   // Where a tunable decides how many iterations there are, `ceildiv(all, each)` of them; null: none does.
   ir::ExprRef all, each;
+  int64_t unit = 1;  // a multiple of all values of that tunable
   std::vector<Sum> sums;
 };
 

@@ -81,6 +81,40 @@ TEST_CASE("what depends on where a tile lies fixes its extent") {
   CHECK(free_of(product("", "parallel x < BM { row[x] = 1 } P[j, i*BM +: BM] = row")) == "BM stages");
 }
 
+TEST_CASE("an element or a part of a tile that is named by its place fixes its extents") {
+  CHECK(free_of(product("", "if acc[0, 0] > 0 { parallel x < BM, y < BN { acc[x, y] = -acc[x, y] } } " + kStore)) ==
+        "stages");
+  CHECK(free_of(product("", "let z = acc[0, 0] if z > 0 { parallel x < BM, y < BN { acc[x, y] += 1 } } " + kStore)) ==
+        "stages");
+  CHECK(free_of(product("", "row = acc[:, 0] parallel x < BM, y < BN { acc[x, y] += row[x] } " + kStore)) ==
+        "BM stages");
+  CHECK(free_of(product("", "acc[:, 0 +: 1] = 3 " + kStore)) == "BM stages");
+}
+
+TEST_CASE("a tensor that is read and written is cut for reading as for writing") {
+  const auto in_place = [](const std::string& read) {
+    return R"(kernel p(A: f16[M, 16], B: f16[N, 16], X: inout f32[M, N])
+where N <= 64
+tune BM = 16 | 32, BN = 64
+grid i < ceildiv(M, BM), j < ceildiv(N, BN)
+{
+  shared a: f16[BM, 16], b: f16[BN, 16]
+  fragment acc: f32[BM, BN] = 0, r: f32[BM, 64], own: f32[BM, BN], row: f32[BM]
+  a = A[i*BM +: BM, :]
+  b = B[j*BN +: BN, :]
+  acc += a @ b^T
+  )" + read +
+           R"(
+  X[i*BM +: BM, j*BN +: BN] = acc
+})";
+  };
+  CHECK(free_of(in_place("own = X[i*BM +: BM, j*BN +: BN] parallel x < BM, y < BN { acc[x, y] += own[x, y] }")) ==
+        "BM BN");
+  CHECK(free_of(in_place("r = X[i*BM +: BM, 0 +: 64] parallel x < BM { row[x] = sum[y < 64](r[x, y]) } "
+                         "parallel x < BM, y < BN { acc[x, y] += row[x] }")) == "BM");
+  CHECK(free_of(in_place("parallel x < BM, y < BN { acc[x, y] += X[i*BM + x, 0] }")) == "BM");
+}
+
 TEST_CASE("an output that goes on behind the last element fixes the extent") {
   CHECK(free_of(product("", "D[i*BM +: BM, j*BN +: BN] = acc")) == "BN stages");
   CHECK(free_of(product("", "parallel x < BM, y < BN { D[first + x, j*BN + y] = acc[x, y] }")) == "BN stages");

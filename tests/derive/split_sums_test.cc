@@ -129,8 +129,51 @@ TEST_CASE("what an iteration leaves to the next, or to what stands behind, is no
   CHECK(!splits(one_loop(" = 0, t: f32[BM, BN]", sum + "  t = c")));
   CHECK(!splits(one_loop(" = 0, t: f32[BM, 16] = 0", sum + "  parallel i < BM, j < 16 { t[i, j] = f32(a[i, j]) }",
                          "parallel i < BM, j < BN { c[i, j] += t[i, 0] }")));
+  CHECK(!splits(one_loop(" = 0, d: f32[BM, BN] = 0", sum + "  d += a @ b[i64(c[0, 0]) % 2 +: BN, :]^T")));
   // Rows that meet in a sum have to be those of one block.
   CHECK(!splits(one_loop(" = 0, t: f32[BN]", sum, "parallel j < BN { t[j] = sum[i < BM](c[i, j]) }")));
+}
+
+TEST_CASE("parts begin where every tile along k does, and conditions that keep a kernel right are kept") {
+  const auto text = [](const std::string& tune, const std::string& behind) {
+    return "tile 1\nkernel k(A: f16[M, K], B: f16[N, K], E: f32[P], C: out f32[M, N])\ntune BM = 16, BN = 16\n" + tune +
+           "\ngrid m < ceildiv(M, BM), n < ceildiv(N, BN)\n{\n  shared a: f16[BM, BK], b: f16[BN, BK]\n"
+           "  fragment c: f32[BM, BN] = 0, s: f32[1] = 0\n  for k < ceildiv(K, BK) {\n    a = A[m*BM +: BM, k*BK +: "
+           "BK]\n"
+           "    b = B[n*BN +: BN, k*BK +: BK]\n    c += a @ b^T\n  }\n  " +
+           behind + "\n  C[m*BM +: BM, n*BN +: BN] = c\n}\n";
+  };
+  CHECK(splits(text("tune auto BK", "")));
+  CHECK(splits(text("tune BK = 16 | 48", "")));
+  CHECK(!splits(text("tune BK = 80 | 96 | 112", "")));  // 3360
+  CHECK(!splits(text("tune BK = 16 | 0\nwhere BK > 0", "")));
+  // BK is not known behind the loop, where the condition on P is needed.
+  const std::string tail =
+      "for p < P / BP { parallel i < 1 { s[i] += sum[j < BP](E[p*BP + j]) } }  parallel i < BM, j < BN { c[i, j] += "
+      "s[0] }";
+  auto module = ir::load(text("tune BK = 16, BP = 8 | 16\nwhere K % BK == 0 && P % BP == 0", tail));
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  CHECK(prepare_operands(module->kernels[0], {}, {.parts = 4}).find("c_parts") == std::string::npos);
+  module = ir::load(text("tune BK = 16, BP = 8 | 16\nwhere K % BK == 0, P % BP == 0", tail));
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  CHECK(prepare_operands(module->kernels[0], {}, {.parts = 4}).find("c_parts") != std::string::npos);
+}
+
+TEST_CASE("a tile whose place a condition, a bound or a slice is made of is not turned") {
+  const auto down = [](const std::string& sum) {
+    auto module = ir::load(
+        "tile 1\nkernel k(A: f32[K, M], B: f32[N, K], C: out f32[M, N])\ngrid m < ceildiv(M, 16), n < ceildiv(N, "
+        "16)\n{\n"
+        "  shared a: f32[16, 16], b: f32[16, 16]\n  fragment c: f32[16, 16] = 0\n  for k < ceildiv(K, 16) {\n"
+        "    a = A[k*16 +: 16, m*16 +: 16]\n    b = B[n*16 +: 16, k*16 +: 16]\n    " +
+        sum + "\n  }\n  C[m*16 +: 16, n*16 +: 16] = c\n}\n");
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    return operand_slices(module->kernels[0]).at(0).k_down;
+  };
+  CHECK(down("c += a^T @ b^T"));
+  CHECK(!down("if a[1, 0] > 0 { c += a^T @ b^T }"));
+  CHECK(!down("for q < i64(a[1, 0]) { c += a^T @ b^T }"));
+  CHECK(!down("parallel i < 16, j < 16 { c[i, j] += a[i, j] }  c += a^T @ b^T"));
 }
 
 }  // namespace
