@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "derive/fixed_extents.h"
 #include "derive/free_tunables.h"
 #include "derive/parts.h"
 #include "ir/print.h"
@@ -78,7 +79,11 @@ class Preparer {
       module_.kernels.push_back(kernel);
       program.calls.push_back(call_of(kernel, {chosen, true}));
     };
-    const std::optional<SumLoop> sums = parts_.parts > 1 ? sum_loop(reader) : std::nullopt;
+    std::optional<SumLoop> sums = parts_.parts > 1 ? sum_loop(reader) : std::nullopt;
+    if (const auto fixed = parts_.parts > 1 && !sums ? with_fixed_extents(reader) : std::nullopt) {
+      sums = sum_loop(*fixed);
+      if (sums) reader = *fixed;
+    }
     if (const auto split = sums ? split_sums(reader, *sums, parts_, std::ref(fresh_)) : std::nullopt) {
       program.temps.insert(program.temps.end(), split->sums.begin(), split->sums.end());
       add(split->part);

@@ -118,6 +118,32 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
         .check();
 }
 
+TEST_CASE("extents that decide where sums lie have one value in both kernels") {
+  // One extent along two axes, and rows that are added up behind the loop.
+  const std::string text = R"(tile 1
+kernel k<T: f16>(A: T[K, M], C: out f32[M, M])
+tune BM = 16 | 8, BK = 16 | 32
+grid m < ceildiv(M, BM), n < ceildiv(M, BM)
+{
+  shared a: T[BK, BM], b: T[BK, BM]
+  fragment c: f32[BM, BM] = 0, r: f32[BM]
+  for k < ceildiv(K, BK) {
+    a = A[k*BK +: BK, m*BM +: BM]
+    b = A[k*BK +: BK, n*BM +: BM]
+    c += a^T @ b
+  }
+  parallel i < BM { r[i] = sum[j < BM](c[j, i] * 0.5) }
+  parallel i < BM, j < BM { c[i, j] += r[j] }
+  C[m*BM +: BM, n*BM +: BM] = c
+})";
+  Interpreted program(text, bindings(DType::F16, 16, 16, 16), {{"M", 37}, {"K", 150}}, {.operands = false, .parts = 4});
+  const std::string part = ir::print(*program.derived().find("k_prepared_part"));
+  CAPTURE(part);
+  CHECK(part.find("c_parts: out f32[4, max(ceildiv(M, 16), 0), max(ceildiv(M, 16), 0), 16, 16]") != std::string::npos);
+  CHECK(part.find("tune BK = 16 | 32") != std::string::npos);
+  program.check();
+}
+
 TEST_CASE("what an iteration leaves to the next, or to what stands behind, is not parted") {
   const std::string sum = "c += a @ b^T";
   CHECK(splits(one_loop(" = 0", sum)));

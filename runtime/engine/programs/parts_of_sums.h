@@ -18,7 +18,8 @@ ir::DType tile_type(const KernelModel& model, const ir::Buffer& tile, const Boun
 // As many as let tiles of 128 x 128 take every multiprocessor, while each still has some iterations. What decides are
 // dimensions, constants and the device alone, so that every process comes to the same number. One where the grid or the
 // loop follows from anything else.
-PartsOfSums parts_of_sums(const KernelModel& model, const derive::SumLoop& loop, const BoundArguments& arguments,
-                          int multiprocessors);
+// `kernel`: whose loop it is, with the dimensions of the model's.
+PartsOfSums parts_of_sums(const KernelModel& model, const ir::Kernel& kernel, const derive::SumLoop& loop,
+                          const BoundArguments& arguments, int multiprocessors);
 
 }  // namespace kachel::runtime

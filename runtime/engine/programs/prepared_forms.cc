@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "derive/fixed_extents.h"
 #include "derive/prepare_operands.h"
 #include "ir/parse.h"
 #include "lowering/machine/machine.h"
@@ -54,7 +55,7 @@ bool is_for_the_kernel(Code code) {
 
 PreparedForms::PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                              std::span<const ConstValue> consts, std::shared_ptr<const KernelModel> model,
-                             std::vector<derive::OperandSlice> slices, std::optional<derive::SumLoop> sums)
+                             std::vector<derive::OperandSlice> slices, std::optional<Sums> sums)
     : engine_(std::move(engine)),
       kernel_(kernel),
       consts_(consts.begin(), consts.end()),
@@ -66,7 +67,12 @@ std::unique_ptr<PreparedForms> PreparedForms::create(std::shared_ptr<Engine> eng
                                                      std::span<const ConstValue> consts,
                                                      std::shared_ptr<const KernelModel> model) {
   std::vector<derive::OperandSlice> slices = derive::operand_slices(kernel);
-  std::optional<derive::SumLoop> sums = derive::sum_loop(kernel);
+  std::optional<Sums> sums;
+  if (auto loop = derive::sum_loop(kernel)) {
+    sums = Sums{kernel, *std::move(loop)};
+  } else if (auto fixed = derive::with_fixed_extents(kernel)) {
+    if (auto its = derive::sum_loop(*fixed)) sums = Sums{*std::move(fixed), *std::move(its)};
+  }
   if (slices.empty() && !sums) return nullptr;
   return std::unique_ptr<PreparedForms>(
       new PreparedForms(std::move(engine), kernel, consts, std::move(model), std::move(slices), std::move(sums)));
@@ -178,9 +184,10 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
                                                       const LaunchSettings& settings, const Signature& signature,
                                                       void* stream) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  const PartsOfSums parts = sums_ && device->properties().compute_major > 0
-                                ? parts_of_sums(*model_, *sums_, arguments, device->properties().multiprocessors)
-                                : PartsOfSums{};
+  const PartsOfSums parts =
+      sums_ && device->properties().compute_major > 0
+          ? parts_of_sums(*model_, sums_->kernel, sums_->loop, arguments, device->properties().multiprocessors)
+          : PartsOfSums{};
   const std::vector<Form> forms = this->forms(*device, arguments, parts);
   if (forms.empty()) return Serving{};
   {

@@ -34,9 +34,13 @@ class PreparedForms final : public OtherForms {
                                       void* stream) override;
 
  private:
+  struct Sums {
+    ir::Kernel kernel;  // this one, or with fixed extents
+    derive::SumLoop loop;
+  };
   PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel, std::span<const ConstValue> consts,
                 std::shared_ptr<const KernelModel> model, std::vector<derive::OperandSlice> slices,
-                std::optional<derive::SumLoop> sums);
+                std::optional<Sums> sums);
   struct Form {
     uint64_t made = 0;    // operands made ahead; bit i: slice i
     uint64_t turned = 0;  // of those, the ones that are read along k then
@@ -61,7 +65,7 @@ class PreparedForms final : public OtherForms {
   const std::vector<ConstValue> consts_;
   std::shared_ptr<const KernelModel> model_;
   const std::vector<derive::OperandSlice> slices_;
-  const std::optional<derive::SumLoop> sums_;
+  const std::optional<Sums> sums_;
   DispatchTable<Specialisation> alone_;
   std::mutex mutex_;  // guards programs_
   std::map<Form, std::unique_ptr<ProgramHandle>> programs_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <new>
 
+#include "runtime/engine/programs/prepared_forms.h"
 #include "runtime/engine/programs/program_bound.h"
 #include "runtime/engine/programs/program_cargo.h"
 #include "runtime/engine/programs/program_session.h"
@@ -22,6 +23,20 @@ LaunchSettings quiet(const LaunchSettings& settings) {
   made.quiet = true;
   if (made.policy == tuner::Policy::kBlocking) made.policy = tuner::Policy::kOff;
   return made;
+}
+
+// The kernels of derived programs are such forms themselves.
+std::unique_ptr<OtherForms> forms_of(const std::shared_ptr<Engine>& engine,
+                                     const std::shared_ptr<const KernelModel>& model) {
+  if (model->derived) return nullptr;
+  std::vector<ConstValue> consts;
+  for (const ir::VarRef& constant : model->kernel.consts) {
+    const auto i = model->int_consts.find(constant->name);
+    const auto f = model->float_consts.find(constant->name);
+    consts.push_back(
+        {constant->name, i == model->int_consts.end() ? 0 : i->second, f == model->float_consts.end() ? 0 : f->second});
+  }
+  return PreparedForms::create(engine, model->kernel, consts, model);
 }
 
 }  // namespace
@@ -42,7 +57,7 @@ ProgramHandle::ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<con
   std::map<const KernelModel*, std::shared_ptr<KernelHandle>> known;
   for (const ProgramModel::Step& step : program_->steps) {
     std::shared_ptr<KernelHandle>& handle = known[step.kernel.get()];
-    if (!handle) handle = std::make_shared<KernelHandle>(engine_, step.kernel);
+    if (!handle) handle = std::make_shared<KernelHandle>(engine_, step.kernel, forms_of(engine_, step.kernel));
     steps_.push_back(handle);
   }
 }

@@ -182,8 +182,9 @@ Roundings ProgramSession::roundings() const {
     const Roundings its = roundings_of(*step.kernel, types);
     note(its.narrowest);
     all.computes |= its.computes;
+    all.products |= its.products;
   }
-  all.longest = longest_extent(*program.header, given_);
+  if (all.products) all.longest = longest_extent(*program.header, given_);
   return all;
 }
 

@@ -3,8 +3,8 @@
 //  - The last rounding to the output type may fall on either side of a tie: 2 U relative.
 //  - A sum of n terms in f32 in another order moves by about n * 2^-24 of the sum of magnitudes. Against the largest
 //    output that is below 2^-13 for any n up to 2^20 of random sign, hence at least that much absolute. Tensor cores
-//    cut sums off where others round them, once for 16 terms and more: by up to n * 2^-28 of the sum, all in one
-//    direction.
+//    cut off what they align to a sum where others round: each of n terms by up to 2^-24 of the sum, all in one
+//    direction, half of that in the mean; more than 2^-5 of the largest output is not taken for that.
 //  - Where intermediates are rounded to a narrow type at a point that depends on the configuration (the probabilities
 //    of a blocked softmax, scaled to another running maximum), each term moves by u; the sum moves by u of its
 //    magnitudes, at most a few u of the largest output: 4 u absolute.
@@ -111,6 +111,7 @@ class Walk {
         // one sign, runs of them lose as much as bf16 does, and long ones a quarter.
         const DType operand = resolve(gemm->a.buffer->type);
         found_.computes |= ir::is_float(operand);
+        found_.products |= ir::is_float(operand);
         if (gemm->precision == ir::Precision::kTf32 && operand == DType::F32) tf32_ = true, add({DType::F16, nullptr});
         if (ir::is_float8(operand) && ir::is_float8(resolve(gemm->b.buffer->type)))
           add({gemm->precision == ir::Precision::kFast ? DType::F8E4M3 : DType::BF16, nullptr});
@@ -145,7 +146,7 @@ class Walk {
 }  // namespace
 
 Tolerance tolerance_for(DType output, const Roundings& roundings) {
-  const double cut = std::ldexp(static_cast<double>(roundings.longest), -28);
+  const double cut = std::min(std::ldexp(static_cast<double>(roundings.longest), -25), std::ldexp(1, -5));
   if (ir::is_float(output))
     return {2 * 2 * unit(output), std::max({4 * unit(roundings.narrowest), std::ldexp(1, -13), cut})};
   if (!roundings.computes) return {};

@@ -25,7 +25,8 @@ struct Roundings {
   ir::DType narrowest = ir::DType::F32;
   // Whether floats are computed at all, and not only moved, compared or rounded to integers.
   bool computes = false;
-  // The largest extent of a tensor: no product adds up more terms along one axis.
+  bool products = false;  // of matrices of floats
+  // Of programs with products, the largest extent of a tensor: none adds up more terms along one axis.
   int64_t longest = 0;
 };
 Roundings roundings_of(const KernelModel& model, uint64_t types);

@@ -91,7 +91,7 @@ Status TuneSession::open_once() {
   KACHEL_ASSIGN(timer_, device.create_timer());
   KACHEL_TRY(outputs_.open(device, setup_.scratch, setup_.model, &arguments_, stream_));
   roundings_ = roundings_of(setup_.model, setup_.point.types);
-  roundings_.longest = longest_extent(setup_.model, arguments_);
+  if (roundings_.products) roundings_.longest = longest_extent(setup_.model, arguments_);
   return {};
 }
 

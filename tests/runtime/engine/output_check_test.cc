@@ -42,6 +42,19 @@ TEST_CASE("reordered sums pass, wrong values do not") {
   CHECK_FALSE(compare(DType::BF16, DType::BF16, {100, 1}, {106, 1}).empty());
 }
 
+TEST_CASE("long sums of products may have been cut off") {
+  const auto passes = [](int64_t longest, double got) {
+    const Tolerance tolerance = tolerance_for(DType::F32, {.products = true, .longest = longest});
+    return OutputReference(DType::F32, piece(DType::F32, {840, 1}))
+        .compare(tolerance, piece(DType::F32, {got, 1}))
+        .empty();
+  };
+  CHECK(!passes(4096, 840.25));
+  CHECK(passes(262144, 840.25));
+  CHECK(!passes(262144, 850));
+  CHECK(!passes(int64_t{1} << 40, 900));
+}
+
 TEST_CASE("integers are exact, NaN is itself, infinities are not near") {
   CHECK(compare(DType::I32, DType::F32, {5, -7}, {5, -7}).empty());
   CHECK(compare(DType::I32, DType::F32, {5, -7}, {5, -6}).find("1 of 2") != std::string::npos);

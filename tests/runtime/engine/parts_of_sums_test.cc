@@ -38,7 +38,7 @@ PartsOfSums parts(int64_t h, int64_t m, int64_t n, int64_t k, ir::DType type = i
   arguments.types = static_cast<uint64_t>(type);
   const std::map<std::string, int64_t> values = {{"H", h}, {"M", m}, {"N", n}, {"K", k}};
   for (size_t i = 0; i < (*model)->dims.size(); ++i) arguments.dims[i] = values.at((*model)->dims[i]);
-  return parts_of_sums(**model, *loop, arguments, kMultiprocessors);
+  return parts_of_sums(**model, module->kernels[0], *loop, arguments, kMultiprocessors);
 }
 
 TEST_CASE("few tiles and a long sum take as many parts as fill the device") {

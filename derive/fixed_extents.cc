@@ -1,0 +1,80 @@
+#include "derive/fixed_extents.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <string>
+
+#include "derive/free_tunables.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/tunable_role.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+constexpr int64_t kMostExtent = 128;
+
+int64_t chosen(const std::vector<int64_t>& values) {
+  int64_t best = *std::min_element(values.begin(), values.end());
+  for (int64_t value : values)
+    if (value <= kMostExtent) best = std::max(best, value);
+  return best;
+}
+
+// With numbers in the places of whole names.
+std::string replaced(const std::string& text, const std::map<std::string, int64_t>& values) {
+  std::string out;
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && is_letter(text[end])) ++end;
+    if (end == at) {
+      out += text[at++];
+      continue;
+    }
+    const std::string word = text.substr(at, end - at);
+    const auto found = values.find(word);
+    out += found == values.end() ? word : std::to_string(found->second);
+    at = end;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Kernel> with_fixed_extents(const Kernel& kernel) {
+  const std::set<const Var*> free = free_tunables(kernel);
+  std::set<const Var*> extents;
+  for_each_stmt(kernel.body, [&](const Stmt& stmt) {
+    const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+    if (!gemm || !gemm->accumulate) return;
+    for (const ExprRef& extent : gemm->c.buffer->shape)
+      if (extent->kind == ExprKind::kVar && !free.count(extent->var.get())) extents.insert(extent->var.get());
+  });
+  std::map<std::string, int64_t> values;
+  Kernel open = kernel;
+  open.tunables.clear();
+  for (const Tunable& tunable : kernel.tunables) {
+    if (!extents.count(tunable.var.get())) {
+      open.tunables.push_back(tunable);
+      continue;
+    }
+    const bool named = std::any_of(kernel.where.begin(), kernel.where.end(),
+                                   [&](const ExprRef& condition) { return mentions(condition, tunable.var); });
+    if (tunable.automatic || named) return std::nullopt;
+    values[tunable.var->name] = chosen(tunable.values);
+  }
+  if (values.empty()) return std::nullopt;
+  Module module;
+  module.kernels.push_back(std::move(open));
+  const auto made = load(replaced(print(module), values), "fixed.tile");
+  return made.ok() ? std::optional(made->kernels.at(0)) : std::nullopt;
+}
+
+}  // namespace kachel::derive

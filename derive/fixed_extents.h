@@ -1,0 +1,15 @@
+// A kernel whose sums lie where a tunable decides, with one of its values in the tunable's place: kernels that are
+// derived from it agree on where sums lie, since both have that value.
+#pragma once
+#include <optional>
+
+#include "ir/kernel.h"
+
+namespace kachel::derive {
+
+// For extents of tiles that products add to, which are no free tunables (free_tunables.h): the largest value listed up
+// to 128, else the smallest. Nothing where there is no such extent, where values are derived, or where a condition
+// names the tunable. The result has variables and buffers of its own. REQUIRES: verify() has passed the kernel.
+std::optional<ir::Kernel> with_fixed_extents(const ir::Kernel& kernel);
+
+}  // namespace kachel::derive
