@@ -206,6 +206,9 @@ ExprRef Parser::name_use() {
     if (called) {
       advance();
       if (!arguments(ignored, height)) return nullptr;
+    } else if (indexed && peek(1).kind == Token::Kind::kName && peek(2).text.starts_with("<")) {  // as reductions begin
+      skip_group();
+      if (at("(")) skip_group();
     } else if (indexed) {
       advance();
       do {

@@ -46,6 +46,15 @@ bool Parser::accept(std::string_view text) {
   return true;
 }
 
+void Parser::skip_group() {
+  int depth = 0;
+  do {
+    depth += at("(") || at("[");
+    depth -= at(")") || at("]");
+    advance();
+  } while (depth > 0 && !at_end() && !at("}"));
+}
+
 bool Parser::expect(std::string_view text, std::string_view after) {
   if (accept(text)) return true;
   return fail(at_end() ? fmt::format("the program ends where `{}` is expected after {}", text, after)
@@ -136,10 +145,15 @@ std::string Parser::nearest(std::string_view name) const {
 
 namespace {
 
+constexpr std::string_view kOtherReductions[] = {"prod", "product", "mean", "any", "all", "count", "cumsum", "cumprod"};
+
 // What stands here for a word of other languages; "" for any other word.
 std::string_view here_for(std::string_view name) {
   for (const std::string_view word : {"return", "break", "continue"})
     if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
+  if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
+    return "the reductions are `sum[k < n](x[k])`, `max`, `min`, `argmax` and `argmin`, of what stands before an index "
+           "`sum[k <= j](x[k])`";
   for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
     if (name == word) return "`let x = ...` names a value, whose type is that of the expression";
   return "";

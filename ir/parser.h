@@ -47,6 +47,8 @@ class Parser {
   bool at_name() const { return peek().kind == Token::Kind::kName; }
   bool at_end() const { return peek().kind == Token::Kind::kEnd; }
   void advance();
+  // Past what brackets enclose, which begin here.
+  void skip_group();
   bool accept(std::string_view text);
   bool expect(std::string_view text, std::string_view after);
   Loc span(size_t first) const;  // from token `first` to the token before the current one, within its line

@@ -200,9 +200,21 @@ class Writes {
     for (const ExprRef& index : assign.indices) components.push_back(polys_.of(index));
     std::vector<const Var*> doubtful;
     if (injective(polys_, {iters, least_}, components, doubtful)) return;
+    // Where bits or a name make the place, as in a network, the way to say it is the other way round.
+    const bool computed = assign.buffer->scope != Scope::kGlobal &&
+                          std::any_of(assign.indices.begin(), assign.indices.end(), [](const ExprRef& index) {
+                            if (index->kind == ExprKind::kVar) return index->var->kind == VarKind::kLet;
+                            return index->kind == ExprKind::kApply &&
+                                   (index->op == Op::kBitXor || index->op == Op::kBitOr || index->op == Op::kBitAnd);
+                          });
+    const std::string& name = doubtful[0]->name;
     report(loc, fmt::format("two iterations of `parallel` may write the same element of `{}`", assign.buffer->name),
-           fmt::format("index with every parallel variable (see `{}`), reduce with `sum[...]`, or use `atomic`",
-                       doubtful[0]->name));
+           computed
+               ? fmt::format("it is not seen that places which follow `{0}` differ: write at `{0}` itself and read "
+                             "elsewhere (`x[{0}] = f(x[{0}], x[{0} ^ h])`), or use `atomic`",
+                             name)
+               : fmt::format("index with every parallel variable (see `{}`), reduce with `sum[...]`, or use `atomic`",
+                             name));
   }
 
   const Kernel& kernel_;

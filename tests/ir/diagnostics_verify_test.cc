@@ -155,6 +155,7 @@ TEST_CASE("reads that are no mistake") {
 TEST_CASE("diagnostics of iterations and blocks that meet") {
   const Malformed kTable[] = {
       {in_kernel("parallel i < BM, j < BN { $v[i] = 1$ }"), "may write the same element of `v`", "see `j`"},
+      {in_kernel("parallel i < BM { $v[i ^ 1] = v[i]$ }"), "may write the same element of `v`", "write at `i` itself"},
       {in_kernel("parallel i < BM, j < BN { $acc[i, i] = 1$ }"), "same element of `acc`", "`atomic`"},
       {in_kernel("parallel i < BM, j < BN { $acc[i + j, 0] = 1$ }"), "same element of `acc`", "sum[...]"},
       {in_kernel("parallel i < BM { $v[i / 2] = 1$ }"), "same element of `v`", "see `i`"},
