@@ -141,6 +141,9 @@ BufferRef with_direction(const BufferRef& tensor, Direction direction) {
   return copy;
 }
 
+bool is_tunable(const ExprRef& expr) {
+  return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
+}
 ExprRef at_least_zero(const ExprRef& extent) {
   return extent->kind == ExprKind::kVar || extent->kind == ExprKind::kInt ? extent
                                                                           : make_apply(Op::kMax, {extent, make_int(0)});

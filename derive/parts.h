@@ -48,6 +48,7 @@ ir::Stmt declaration(const ir::BufferRef& buffer, ir::Scope scope);
 ir::BufferRef with_direction(const ir::BufferRef& tensor, ir::Direction direction);
 // A loop or a grid may be empty for a number below 0, a tensor not.
 ir::ExprRef at_least_zero(const ir::ExprRef& extent);
+bool is_tunable(const ir::ExprRef& expr);
 ir::ExprRef times(const ir::ExprRef& a, const ir::ExprRef& b);
 ir::ExprRef ceil_div(const ir::ExprRef& a, const ir::ExprRef& b);
 

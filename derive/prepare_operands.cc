@@ -18,10 +18,6 @@ using namespace ir;
 
 constexpr int64_t kRowElements = 128;  // rows begin at multiples of 128 bytes, whatever the type
 
-bool is_tunable(const ExprRef& expr) {
-  return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
-}
-
 ExprRef plus(const ExprRef& a, int64_t b) {
   return b == 0 ? a : make_apply(Op::kAdd, {a, make_int(b)});
 }

@@ -21,10 +21,6 @@ namespace {
 // Of blocks that add parts up, where extents are free: so small that there are many.
 constexpr int64_t kRows[] = {8, 32}, kColumns[] = {128, 64};
 
-bool is_tunable(const ExprRef& expr) {
-  return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
-}
-
 // Those of the statements that `rest` has need of, with the declarations of all tiles that are left.
 Block needed(const Block& statements, const Block& rest) {
   Uses wanted;

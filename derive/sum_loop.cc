@@ -7,6 +7,7 @@
 
 #include "derive/free_tunables.h"
 #include "derive/lets.h"
+#include "derive/parts.h"
 #include "derive/uses.h"
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
@@ -20,9 +21,6 @@ namespace {
 constexpr size_t kMostAxes = 5;
 constexpr int64_t kMostUnit = 1024;  // along k
 
-bool is_tunable(const ExprRef& expr) {
-  return expr->kind == ExprKind::kVar && expr->var->kind == VarKind::kTunable;
-}
 bool mentions_tunables(const ExprRef& expr) {
   bool found = false;
   visit(expr, [&](const ExprRef& node) { found |= is_tunable(node); });
