@@ -35,8 +35,9 @@ Block needed(const Block& statements, const Block& rest) {
     });
     if (!writes && !(let && wanted.vars.count(let->var.get()))) continue;
     wanted.add(uses);
-    out.insert(out.begin(), *stmt);
+    out.push_back(*stmt);
   }
+  std::reverse(out.begin(), out.end());
   // By name: a tile that is declared for another place in memory is another one.
   std::set<std::string> names;
   for (const auto* buffers : {&wanted.read, &wanted.written})
