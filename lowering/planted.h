@@ -58,6 +58,8 @@ enum class Planted {
   kEarlyBarrier,          // the barrier before the wait, not after
   kRaggedLayout,          // places past the end of a ragged layout are used
   kReplicasCompute,       // replicas read what one of them writes
+  kUnfencedPipeline,      // wgmma may not see what was written in front of a pipeline's barrier
+  kReplicasRead,          // the same, without a use for it
   kDroppedPart,           // a reduction across warps leaves out a warp
   kPartialTwice,          // replicas write their partial results too
   kReducedAxis,           // a reduction over the other axis

@@ -39,15 +39,16 @@ ExprRef TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, con
   const int64_t width = read.words ? kWordBytes * read.words : read.value ? read.width / 2 : read.width * read.stride;
   ExprRef guard = in_bounds(tensor, indices, nullptr);
   if (read.padded && guard) guard = let("inside", guard);
+  const ExprRef reader = read.written && !planted(Planted::kReplicasRead) ? site.owner : nullptr;
   if (width == 1 && !read.ahead) {
-    store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), nullptr);
+    store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), reader);
     return guard;
   }
   ExprRef from = offset(tensor, indices, &site);
   const bool bytes = ir::bits(tensor->type.dtype) == 4;
   if (bytes) from = ir::make_typed(Op::kShr, {from, ir::make_int(1, from->type)});
   move(LoopIntrinsic::Kind::kCopyVector, to, slot, bytes ? packed_.at(tensor.get()) : storage(tensor), from, width,
-       guard);
+       both(reader, guard));
   return guard;
 }
 

@@ -97,6 +97,10 @@ struct TileLowering::ReadsOfRegion {
 std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                                const FragmentLayout& layout) {
   ReadsOfRegion found{region.iters, indexes, layout, makes_operand(region), {}, {}};
+  const auto is_written = [&region](const ir::BufferRef& buffer) {
+    return std::any_of(region.stores.begin(), region.stores.end(),
+                       [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == buffer; });
+  };
   for (const ir::LetStmt& let : region.lets) {
     note_nibbles(let.value, indexes, layout, &found.reads);
     ir::visit(let.value, [&](const ExprRef& node) {
@@ -104,8 +108,7 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
     });
     for_each_certain_load(let.value, [&](const ExprRef& load) {
       const ir::BufferRef& tensor = load->buffer;
-      const bool written = std::any_of(region.stores.begin(), region.stores.end(),
-                                       [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == tensor; });
+      const bool written = is_written(tensor);
       // Functions are evaluated a few elements at a time where each is loaded for itself: with all in registers the
       // compiler does all of one step first (exact silu in front of wgmma, an H200: 1.2 times as slow).
       if (!written && !region_is_heavy_ && as_it_lies(indexes, *load, region.iters.size()) &&
@@ -130,6 +133,7 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
     });
   }
   merge_windows(&found.reads);
+  for (RegionRead& read : found.reads) read.written = is_written(read.load->buffer);
   return std::move(found.reads);
 }
 

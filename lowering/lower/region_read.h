@@ -23,6 +23,7 @@ struct RegionRead {
   bool ahead = false;                // and that an iteration of the pipeline before
   bool unchanging = false;           // or in front of the pipeline: it is the same in all its iterations
   bool matrices = false;             // there too, the tile as it lies, by ldmatrix
+  bool written = false;              // the region writes it too: replicas of who does must not read it meanwhile
   const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
   ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
   int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each

@@ -10,8 +10,6 @@
 // which every thread had waited for when it came to the barrier.
 #include "lowering/passes/expand_pipeline.h"
 
-#include <set>
-
 #include "lowering/passes/product_forms.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
@@ -37,7 +35,8 @@ LoopBlock consumed(const LoopPipeline& node, GroupBatches* batches, const Synchr
   return body;
 }
 
-void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, LoopBlock* out) {
+void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, bool fenced,
+                  LoopBlock* out) {
   const bool overlapped = overlaps(node);
   LoopBlock body = consumed(node, batches, synchronised);
   auto local = [](const char* name, DType type) {
@@ -63,9 +62,7 @@ void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchro
   const ir::ExprRef done = ir::make_typed(Op::kSub, {ir::make_var(node.var), node.begin});
   if (planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
   loop.body.push_back(marker(Kind::kAsyncWait, planted(Planted::kShortWait) ? lead : lead - 1));
-  std::set<const ir::Buffer*> filled;
-  for (const ir::BufferRef& buffer : node.buffers) filled.insert(buffer.get());
-  if (batches->reads_any(filled)) loop.body.push_back(marker(Kind::kProxyFence));
+  if (fenced) loop.body.push_back(marker(Kind::kProxyFence));
   if (!planted(Planted::kDroppedBarrier) && !planted(Planted::kEarlyBarrier)) loop.body.push_back({LoopBarrier{}});
   auto run_ahead = [&] {
     fill(ir::make_typed(Op::kAdd, {ir::make_var(node.var), int64(lead)}),

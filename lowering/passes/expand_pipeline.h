@@ -9,8 +9,9 @@ namespace kachel::lowering {
 
 // Writes a part of LoopPipeline::consume with its barriers and waits; parts may be asked for twice.
 using Synchronised = std::function<void(const LoopBlock& part, LoopBlock* out)>;
-// Of asynchronous copies.
-void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, LoopBlock* out);
+// Of asynchronous copies. `fenced`: wgmma reads what was written ahead of the barrier of an iteration.
+void expand_async(const LoopPipeline& node, GroupBatches* batches, const Synchronised& synchronised, bool fenced,
+                  LoopBlock* out);
 // The consumers' part of a pipeline that the copy engine fills. `ranges`: of the kernel.
 void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
                  const Synchronised& synchronised, FurtherRegisters* further, LoopBlock* out);

@@ -221,10 +221,11 @@ class Synchroniser {
     Accesses open = produced;
     for (const ir::BufferRef& buffer : node.buffers) open.writes.erase(buffer.get());
     Accesses exit = block(node.consume, open, nullptr);
+    exit.add(entry);
     if (out)
       expand_async(
-          node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); }, out);
-    exit.add(entry);
+          node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); },
+          batches_.reads_any(exit.writes) && !planted(Planted::kUnfencedPipeline), out);
     return exit;
   }
 

@@ -186,4 +186,32 @@ inline const std::string kMadeInPart =
     product_of_blocks("made_in_part", "", "f32", "", ", e: f16[64, 64] = 0.5",
                       "    parallel r < 64, s < 64 { if s < 24 { e[r, s] = f32(a[r, s]) * 2 } }\n", "e");
 
+// Sums that three warps of four hold for nothing; the product, of which they are added to a tile in memory.
+constexpr const char* kOwnProduct = R"(tile 1
+kernel own(x: bf16[N, K], y: inout f32[N, N])
+{
+  fragment xs: bf16[64, 64]
+  shared   sums: f32[64, 64]
+  xs = x[0 +: 64, 0 +: 64]
+  sums = y[0 +: 64, 0 +: 64]
+  parallel i < 64, j < 64 { sums[i, j] = sums[i, j] * 0.5 }
+  sums += xs @ xs^T
+  parallel i < 64, j < 64 { sums[i, j] = clamp(sums[i, j] * 0.0625, -2, 2) }
+  y[0 +: 64, 0 +: 64] = sums
+}
+)";
+// The barrier between what is stored and wgmma is that of the asynchronous copies behind it.
+constexpr const char* kStoredBefore = R"(tile 1
+kernel before(x: f32[N, K], z: f32[N, K], y: out f32[N, N], w: out f32[N, K])
+{
+  fragment xs: f32[64, 16]
+  shared   zs: f32[64, 40], sums: f32[64, 64]
+  xs = x[0 +: 64, 0 +: 16]
+  zs = z[0 +: 64, 0 +: 40]
+  sums = xs @ xs^T precision tf32
+  y[0 +: 64, 0 +: 64] = sums
+  w[0 +: 64, 0 +: 40] = zs
+}
+)";
+
 }  // namespace kachel::lowering

@@ -65,6 +65,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kEarlyBarrier, "barrier before the wait", OnCpu::kNotThere},
     {Planted::kRaggedLayout, "places past a ragged layout's end", OnCpu::kNotThere},
     {Planted::kReplicasCompute, "replicas read what one writes", OnCpu::kNotThere},
+    {Planted::kUnfencedPipeline, "no proxy fence in a pipeline", OnCpu::kNotThere},
+    {Planted::kReplicasRead, "replicas read for nothing what one writes", OnCpu::kNotThere},
     {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
     {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
     {Planted::kArgLast, "the last of the largest is found", OnCpu::kSafe},

@@ -142,6 +142,13 @@ class Suite {
     }
     groups.values = {{"K", 80}};
     for (int twice = 0; twice < 2; ++twice) add_program("shifted", kShifted, 24, groups);
+    groups.threads = 96;
+    groups.values = {{"N", 64}, {"K", 64}};
+    add_program("own product", kOwnProduct, 24, groups);
+    groups.threads = 256;
+    add_program("stored before", kStoredBefore, 24, groups);
+    groups.threads = 128;
+    groups.values = {{"K", 80}};
     groups.teams = 2;
     groups.aligned.insert({"R", "C"});
     groups.values = {{"M", 300}, {"N", 72}, {"K", 200}};
