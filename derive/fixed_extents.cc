@@ -18,12 +18,10 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kMostExtent = 128;
-
-int64_t chosen(const std::vector<int64_t>& values) {
+int64_t chosen(const std::vector<int64_t>& values, int64_t most) {
   int64_t best = *std::min_element(values.begin(), values.end());
   for (int64_t value : values)
-    if (value <= kMostExtent) best = std::max(best, value);
+    if (value <= most) best = std::max(best, value);
   return best;
 }
 
@@ -48,7 +46,7 @@ std::string replaced(const std::string& text, const std::map<std::string, int64_
 
 }  // namespace
 
-std::optional<Kernel> with_fixed_extents(const Kernel& kernel) {
+std::optional<Kernel> with_fixed_extents(const Kernel& kernel, int64_t most) {
   const std::set<const Var*> free = free_tunables(kernel);
   std::set<const Var*> extents;
   for_each_stmt(kernel.body, [&](const Stmt& stmt) {
@@ -68,7 +66,7 @@ std::optional<Kernel> with_fixed_extents(const Kernel& kernel) {
     const bool named = std::any_of(kernel.where.begin(), kernel.where.end(),
                                    [&](const ExprRef& condition) { return mentions(condition, tunable.var); });
     if (tunable.automatic || named) return std::nullopt;
-    values[tunable.var->name] = chosen(tunable.values);
+    values[tunable.var->name] = chosen(tunable.values, most);
   }
   if (values.empty()) return std::nullopt;
   Module module;

@@ -76,7 +76,7 @@ class Preparer {
       program.calls.push_back(call_of(kernel, {chosen, true}));
     };
     std::optional<SumLoop> sums = parts_.parts > 1 ? sum_loop(reader) : std::nullopt;
-    if (const auto fixed = parts_.parts > 1 && !sums ? with_fixed_extents(reader) : std::nullopt) {
+    if (const auto fixed = parts_.parts > 1 && !sums ? with_fixed_extents(reader, parts_.most_extent) : std::nullopt) {
       sums = sum_loop(*fixed);
       if (sums) reader = *fixed;
     }

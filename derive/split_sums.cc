@@ -19,7 +19,7 @@ using namespace ir;
 namespace {
 
 // Of blocks that add parts up, where extents are free: so small that there are many.
-constexpr int64_t kRows[] = {8, 32}, kColumns[] = {128, 64};
+constexpr int64_t kRows[] = {8, 32}, kColumns[] = {128, 64}, kBoth[] = {16, 32};
 
 // Those of the statements that `rest` has need of, with the declarations of all tiles that are left.
 Block needed(const Block& statements, const Block& rest) {
@@ -156,12 +156,19 @@ class Splitter {
     rest.push_back({{}, std::move(loop)});
     rest.insert(rest.end(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at) + 1, kernel_.body.end());
     finish(&combine, std::move(rest), Direction::kIn);
-    for (Tunable& tunable : combine.tunables)
-      for (const SumLoop::Sum& sum : loop_.sums)
-        for (size_t axis = 0; axis < sum.axes.size(); ++axis)
-          if (sum.axes[axis].var && sum.tile->shape[axis]->var == tunable.var && !tied(combine, tunable.var))
-            tunable = {tunable.var, axis == 0 ? std::vector<int64_t>(std::begin(kRows), std::end(kRows))
-                                              : std::vector<int64_t>(std::begin(kColumns), std::end(kColumns))};
+    for (Tunable& tunable : combine.tunables) {
+      const auto is_extent = [&](bool of_rows) {
+        return std::any_of(loop_.sums.begin(), loop_.sums.end(), [&](const SumLoop::Sum& sum) {
+          for (size_t axis = 0; axis < sum.axes.size(); ++axis)
+            if ((axis == 0) == of_rows && sum.axes[axis].var && sum.tile->shape[axis]->var == tunable.var) return true;
+          return false;
+        });
+      };
+      const bool rows = is_extent(true), columns = is_extent(false);
+      if ((!rows && !columns) || tied(combine, tunable.var)) continue;
+      const auto& values = rows && columns ? kBoth : rows ? kRows : kColumns;
+      tunable = {tunable.var, {std::begin(values), std::end(values)}};
+    }
   }
   static bool tied(const Kernel& kernel, const VarRef& tunable) {
     return std::any_of(kernel.where.begin(), kernel.where.end(),

@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "derive/fixed_extents.h"
 #include "derive/sum_loop.h"
 
 namespace kachel::derive {
 
 struct SumParts {
   int64_t parts = 1;
+  int64_t most_extent = kMostExtent;  // of tiles of sums that no free tunable decides (fixed_extents.h)
   // The type of a tile of sums, which tensors cannot name as tiles do (`acc(T)`); null: of a tile that names it.
   std::function<ir::DType(const ir::Buffer& tile)> type;
 };

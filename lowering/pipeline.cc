@@ -9,6 +9,7 @@
 //            -> split branches    in pipelined loops: what they copy, and what they do
 //            -> split slices      of tiles of which products use matrices
 //            -> loop tiles        of tiles that several loops fill
+//            -> renamed copies    of tiles that pipelined loops change in place
 //            -> padded reads      of tiles that pipelined loops copy with another padding than zero
 //            -> named rows        that pipelined loops copy by numbers in tiles
 //            -> hoist scans       each a region of its own
@@ -116,6 +117,7 @@
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
 #include "lowering/tile_ir/region_results.h"
+#include "lowering/tile_ir/renamed_copies.h"
 #include "lowering/tile_ir/scalar_tiles.h"
 #include "lowering/tile_ir/split_slices.h"
 #include "lowering/tile_ir/split_tiles.h"
@@ -226,7 +228,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
-    const ir::Kernel ahead = named_rows(padded_reads(loop_tiles(split_slices(joined))));
+    const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel padded =
         shared_results(padded_depth(turned_operands(parted_operands(exact_parts(scanned, target)))), target);

@@ -59,6 +59,7 @@ enum class Planted {
   kRaggedLayout,          // places past the end of a ragged layout are used
   kReplicasCompute,       // replicas read what one of them writes
   kUnfencedPipeline,      // wgmma may not see what was written in front of a pipeline's barrier
+  kStaleCopy,             // what reads a tile between its copy and what changes it reads the change before
   kReplicasRead,          // the same, without a use for it
   kDroppedPart,           // a reduction across warps leaves out a warp
   kPartialTwice,          // replicas write their partial results too

@@ -8,8 +8,8 @@ using ir::ExprKind;
 using ir::ExprRef;
 
 std::optional<ThreadConditions::Share> ThreadConditions::share_of(const ExprRef& condition) const {
-  std::set<const ir::Var*> free;
-  if (!free_variables(condition, &free) || free.size() != 1) return std::nullopt;
+  std::set<const ir::Var*> free, seen;
+  if (!free_variables(condition, &free, &seen) || free.size() != 1) return std::nullopt;
   const int64_t count = domains_.at(*free.begin());
   double threads = 0;
   std::set<int64_t> warps, others;
@@ -25,25 +25,30 @@ std::optional<ThreadConditions::Share> ThreadConditions::share_of(const ExprRef&
                static_cast<double>(others.size()) / all};
 }
 
+void ThreadConditions::add_let(const LoopLet& let) {
+  lets_[let.var.get()] = let.value;
+  if (asks_for_thread(let.value)) asking_.insert(let.var.get());
+}
+
 bool ThreadConditions::asks_for_thread(const ExprRef& expr) const {
   bool asks = false;
   ir::visit(expr, [&](const ExprRef& part) {
-    if (part->kind != ExprKind::kVar || asks) return;
-    const auto let = lets_.find(part->var.get());
-    asks = domains_.count(part->var.get()) || (let != lets_.end() && asks_for_thread(let->second));
+    asks |= part->kind == ExprKind::kVar && (domains_.count(part->var.get()) || asking_.count(part->var.get()));
   });
   return asks;
 }
 
-bool ThreadConditions::free_variables(const ExprRef& expr, std::set<const ir::Var*>* free) const {
+bool ThreadConditions::free_variables(const ExprRef& expr, std::set<const ir::Var*>* free,
+                                      std::set<const ir::Var*>* seen) const {
   bool known = true;
   ir::visit(expr, [&](const ExprRef& part) {
     if (part->kind == ExprKind::kLoad || ir::is_reduction(*part)) known = false;
     if (part->kind != ExprKind::kVar || !known) return;
     const ir::Var* var = part->var.get();
+    if (!seen->insert(var).second) return;
     if (domains_.count(var))
       free->insert(var);
-    else if (auto let = lets_.find(var); let == lets_.end() || !free_variables(let->second, free))
+    else if (auto let = lets_.find(var); let == lets_.end() || !free_variables(let->second, free, seen))
       known = false;
   });
   return known;

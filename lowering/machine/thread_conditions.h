@@ -17,7 +17,8 @@ class ThreadConditions {
  public:
   // `index` is the number of one of so many threads.
   void add_domain(const ir::VarRef& index, int64_t threads) { domains_[index.get()] = threads; }
-  void add_let(const LoopLet& let) { lets_[let.var.get()] = let.value; }
+  // In the order in which they are evaluated.
+  void add_let(const LoopLet& let);
 
   // The shares of threads and of warps for which a condition holds, and of warps for which it does not.
   struct Share {
@@ -30,11 +31,12 @@ class ThreadConditions {
 
  private:
   // False where the value hangs on anything but numbers of threads.
-  bool free_variables(const ir::ExprRef& expr, std::set<const ir::Var*>* free) const;
+  bool free_variables(const ir::ExprRef& expr, std::set<const ir::Var*>* free, std::set<const ir::Var*>* seen) const;
   std::optional<int64_t> evaluate(const ir::ExprRef& expr, ir::HostEnv* env) const;
 
   std::unordered_map<const ir::Var*, ir::ExprRef> lets_;
   std::unordered_map<const ir::Var*, int64_t> domains_;
+  std::set<const ir::Var*> asking_;  // `let`s that hang on numbers of threads
 };
 
 }  // namespace kachel::lowering

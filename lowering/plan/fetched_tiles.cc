@@ -27,7 +27,7 @@ class Fetcher {
     const bool meets =
         std::any_of(used.begin(), used.end(), [&](const ir::Buffer* buffer) { return sums_.count(buffer) != 0; });
     if (!meets || region.iters.size() != 2) return {};
-    std::vector<TensorRead> reads = tensor_reads(region);
+    std::vector<TensorRead> reads = tensor_reads(region, false);
     std::erase_if(reads, [&](const TensorRead& read) {
       return read.place.size() != 2 || ir::bits(read.tile->type.dtype) != kBits ||
              !refuses_boxes(kernel_, read.copy.src, multiples_, fact_mask_).empty();
@@ -143,7 +143,7 @@ std::vector<TensorRead> reads_of(const ir::Block& body) {
   std::vector<TensorRead> found;
   for (const ir::Stmt& stmt : body) {
     if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
-      for (TensorRead& read : tensor_reads(*region)) found.push_back(std::move(read));
+      for (TensorRead& read : tensor_reads(*region, true)) found.push_back(std::move(read));
     if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
       for (TensorRead& read : reads_of(branch->then_body))
         if (reads(branch->else_body, read.load)) found.push_back(std::move(read));
@@ -152,11 +152,7 @@ std::vector<TensorRead> reads_of(const ir::Block& body) {
 }
 
 bool copies_ahead(const ir::ForStmt& loop) {
-  if (!loop.pipelined || !loop.stages || loop.stages->int_value < 2) return false;
-  return std::any_of(loop.body.begin(), loop.body.end(), [](const ir::Stmt& stmt) {
-    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-    return copy && copy->src.buffer->scope == ir::Scope::kGlobal && copy->dst.buffer->scope == ir::Scope::kShared;
-  });
+  return loop.pipelined && loop.stages && loop.stages->int_value > 1;
 }
 
 }  // namespace

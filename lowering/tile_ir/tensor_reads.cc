@@ -1,6 +1,7 @@
 #include "lowering/tile_ir/tensor_reads.h"
 
 #include <algorithm>
+#include <set>
 
 #include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -11,13 +12,15 @@ namespace {
 using ir::ExprKind;
 using ir::ExprRef;
 
-std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIndexes& indexes, const ExprRef& load) {
+std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIndexes& indexes, const ExprRef& load,
+                                  bool ahead) {
   const ir::BufferRef& tensor = load->buffer;
   if (!is_unwritten(*tensor)) return std::nullopt;
   ir::Buffer tile{tensor->name + "_tile", ir::Scope::kShared, ir::Direction::kInOut, tensor->type, {}, tensor->loc};
   TensorRead read{load, nullptr, {}, {}};
   read.copy.src.buffer = tensor;
   size_t next = 0;  // axis of the region
+  std::set<size_t> followed;
   for (const ExprRef& arg : load->args) {
     const std::optional<RegionIndex> index = indexes.split(indexes.inlined(arg));
     if (!index) return std::nullopt;
@@ -25,7 +28,7 @@ std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIn
     axis.start = index->base ? index->base : ir::make_int(0, ir::DType::I64);
     axis.kind = index->axis == RegionIndex::kNone ? ir::AxisSpec::Kind::kIndex : ir::AxisSpec::Kind::kRange;
     if (index->axis != RegionIndex::kNone) {
-      if (index->axis < next) return std::nullopt;
+      if (ahead ? !followed.insert(index->axis).second : index->axis < next) return std::nullopt;
       const ir::IterVar& iter = region.iters[index->axis];
       next = index->axis + 1;
       if (read.place.empty() && planted(Planted::kFetchedPlace))
@@ -41,6 +44,18 @@ std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIn
   read.copy.dst.buffer = read.tile;
   read.copy.dst.axes.resize(read.place.size());
   return read;
+}
+
+// Calls fn(load) on each load that is evaluated for some of the region's iterations and not for others.
+template <class Fn>
+void for_each_masked_load(const ExprRef& expr, const RegionIndexes& indexes, bool masked, const Fn& fn) {
+  if (expr->kind == ExprKind::kReduce) return;
+  if (expr->kind == ExprKind::kLoad && masked) fn(expr);
+  for (size_t i = 0; i < expr->args.size(); ++i) {
+    const bool lazily = i > 0 && ir::is_lazy(*expr);
+    if (lazily && indexes.axes_of(expr->args[0]).empty()) return;  // for all or for none
+    for_each_masked_load(expr->args[i], indexes, masked || lazily, fn);
+  }
 }
 
 ir::Block block_with_tiles(ir::Block body, const std::vector<TensorRead>& reads) {
@@ -66,7 +81,7 @@ ir::Block block_with_tiles(ir::Block body, const std::vector<TensorRead>& reads)
 
 }  // namespace
 
-std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region) {
+std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region, bool ahead) {
   std::vector<TensorRead> found;
   RegionIndexes indexes(region.iters);
   for (const ir::Stmt& stmt : region.body) {
@@ -74,11 +89,13 @@ std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region) {
     const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
     if (!let && !assign) continue;
     const ExprRef& value = let ? let->value : assign->value;
-    for_each_certain_load(value, [&](const ExprRef& load) {
+    const auto note = [&](const ExprRef& load) {
       if (std::any_of(found.begin(), found.end(), [&](const TensorRead& other) { return ir::same(other.load, load); }))
         return;
-      if (std::optional<TensorRead> read = read_of(region, indexes, load)) found.push_back(std::move(*read));
-    });
+      if (std::optional<TensorRead> read = read_of(region, indexes, load, ahead)) found.push_back(std::move(*read));
+    };
+    for_each_certain_load(value, note);
+    if (ahead) for_each_masked_load(value, indexes, false, note);
     if (let) indexes.name(*let);
   }
   return found;

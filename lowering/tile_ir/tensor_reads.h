@@ -16,8 +16,9 @@ struct TensorRead {
 };
 
 // The loads of tensors that the kernel only reads, of one element an iteration, for which there is such a tile: each
-// axis of the tensor follows one axis of the region or none, in the region's order. Each once.
-std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region);
+// axis of the tensor follows one axis of the region or none, in the region's order. Each once. `ahead`: of tiles that
+// are copied long before, where another order does as well, and what only some iterations load.
+std::vector<TensorRead> tensor_reads(const ir::ParallelStmt& region, bool ahead);
 
 // The region with tiles in the place of tensors.
 ir::ParallelStmt with_tiles(const ir::ParallelStmt& region, const std::vector<TensorRead>& reads);

@@ -35,7 +35,7 @@ class Interpreted {
     if (form.operands) slices_ = operand_slices(kernel_);
     for (OperandSlice& slice : slices_) slice.turned = form.turned && slice.k_down;
     auto derived =
-        ir::load(prepare_operands(kernel_, slices_, {form.parts, [&](const ir::Buffer& tile) {
+        ir::load(prepare_operands(kernel_, slices_, {form.parts, kMostExtent, [&](const ir::Buffer& tile) {
                                                        const DType type = type_of(tile);
                                                        return tile.type.accumulator ? ir::accumulator_type(type) : type;
                                                      }}));

@@ -79,4 +79,20 @@ grid h < 2
 }
 )";
 
+// A tile that is read, between its copy and what changes it.
+inline constexpr const char* kChanged = R"(tile 1
+kernel changed(X: f32[M, K], Y: out f32[M, K], R: out f32[M])
+{
+  shared   x: f32[8, 64]
+  fragment r: f32[8] = 0
+  pipelined k < ceildiv(K, 64), 2 {
+    x = X[0 +: 8, k*64 +: 64]
+    parallel i < 8 { r[i] += sum[j < 64](x[i, j]) }
+    parallel i < 8, j < 64 { x[i, j] = x[i, 63 - j] * 2 }
+    Y[0 +: 8, k*64 +: 64] = x
+  }
+  R[0 +: 8] = r
+}
+)";
+
 }  // namespace kachel::lowering

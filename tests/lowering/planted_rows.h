@@ -66,6 +66,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kRaggedLayout, "places past a ragged layout's end", OnCpu::kNotThere},
     {Planted::kReplicasCompute, "replicas read what one writes", OnCpu::kNotThere},
     {Planted::kUnfencedPipeline, "no proxy fence in a pipeline", OnCpu::kNotThere},
+    {Planted::kStaleCopy, "reads of a renamed copy stay", OnCpu::kNotThere},
     {Planted::kReplicasRead, "replicas read for nothing what one writes", OnCpu::kNotThere},
     {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
     {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},

@@ -85,6 +85,9 @@ class Suite {
     moved.aligned = {"X", "Y"};
     add_program("direct", kDirect, 24, moved);
     add_program("next row", kNextRow, 24, block);
+    conformance::Wishes long_rows = block;
+    long_rows.values = {{"K", 200}};
+    add_program("changed", kChanged, 24, long_rows);
     add_program("scalar groups", kScalarGroups, 24, block);
     add_program("few columns", kFewColumns, 24, block);
     add_program("scans", kScans, 24, block);

@@ -1,14 +1,36 @@
 #include "runtime/engine/programs/parts_of_sums.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ir/instantiate.h"
 
 namespace kachel::runtime {
 namespace {
 
-constexpr int64_t kTile = 128, kMostParts = 32, kLeastSteps = 4;
+constexpr int64_t kTile = 128, kMostParts = 128, kLeastSteps = 4;
+// A step of a part takes some eight times as long as the addition of a part, so that steps / parts + parts / 8 is least
+// where parts^2 is so many times the steps.
+constexpr int64_t kStepInAdditions = 8;
 constexpr int64_t kUnlisted = 64;  // stands for a tunable whose values are derived
+
+// What covers the widest axis of the grid along which the kernel has a number in a tunable's place.
+Result<int64_t> extent_of_sums(const KernelModel& model, const ir::Kernel& kernel, const ir::HostEnv& env) {
+  int64_t widest = 0;
+  for (size_t axis = 0; axis < kernel.grid.size(); ++axis) {
+    const ir::Expr &fixed = *kernel.grid[axis].extent, &asked = *model.kernel.grid[axis].extent;
+    const auto by_tunable = [](const ir::Expr& extent) {
+      return extent.kind == ir::ExprKind::kApply && extent.op == ir::Op::kCeilDiv &&
+             extent.args[1]->kind == ir::ExprKind::kVar && extent.args[1]->var->kind == ir::VarKind::kTunable;
+    };
+    if (fixed.kind != ir::ExprKind::kApply || fixed.op != ir::Op::kCeilDiv || !by_tunable(asked) || by_tunable(fixed))
+      continue;
+    KACHEL_ASSIGN(const int64_t elements, ir::evaluate_int(fixed.args[0], env));
+    widest = std::max(widest, elements);
+  }
+  if (widest <= 0 || widest >= derive::kMostExtent) return derive::kMostExtent;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(widest)));
+}
 
 Result<PartsOfSums> chosen(const KernelModel& model, const ir::Kernel& kernel, const derive::SumLoop& loop,
                            const BoundArguments& arguments, const ir::HostEnv& env, int multiprocessors) {
@@ -22,8 +44,9 @@ Result<PartsOfSums> chosen(const KernelModel& model, const ir::Kernel& kernel, c
   KACHEL_ASSIGN(const int64_t begin, ir::evaluate_int(sums.begin, env));
   KACHEL_ASSIGN(const int64_t end, ir::evaluate_int(sums.end, env));
   PartsOfSums made{.steps = end - begin};
+  KACHEL_ASSIGN(made.extent, extent_of_sums(model, kernel, env));
   while (2 * made.parts <= kMostParts && 2 * made.parts * blocks <= multiprocessors &&
-         made.steps / (2 * made.parts) >= kLeastSteps)
+         made.steps / (2 * made.parts) >= kLeastSteps && 4 * made.parts * made.parts <= kStepInAdditions * made.steps)
     made.parts *= 2;
   for (const derive::SumLoop::Sum& sum : loop.sums) {
     int64_t elements = made.parts;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "derive/fixed_extents.h"
 #include "derive/sum_loop.h"
 #include "runtime/engine/bind/argument_binder.h"
 
@@ -11,6 +12,7 @@ struct PartsOfSums {
   int64_t parts = 1;
   int64_t steps = 0;  // of the loop, as it is
   int64_t bytes = 0;  // of the sums of all parts
+  int64_t extent = derive::kMostExtent;  // of tiles of sums, the most that the shape has use for
 };
 // Of a tile, as far as the launch's types say.
 ir::DType tile_type(const KernelModel& model, const ir::Buffer& tile, const BoundArguments& arguments);

@@ -102,9 +102,14 @@ std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, cons
     if (turned) operands.turned |= bit;
   }
   std::vector<Form> forms;
-  if (operands.made && parts.parts > 1) forms.push_back({operands.made, operands.turned, parts.parts, arguments.types});
+  const Form parted{.parts = parts.parts, .extent = parts.extent, .types = arguments.types};
+  if (operands.made && parts.parts > 1) {
+    forms.push_back(parted);
+    forms.back().made = operands.made;
+    forms.back().turned = operands.turned;
+  }
   if (operands.made) forms.push_back(operands);
-  if (parts.parts > 1) forms.push_back({.parts = parts.parts, .types = arguments.types});
+  if (parts.parts > 1) forms.push_back(parted);
   return forms;
 }
 
@@ -112,7 +117,7 @@ Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Form& fo
                                                                   const BoundArguments& arguments) const {
   auto load = [&](const std::vector<derive::OperandSlice>& slices) {
     const auto type = [&](const ir::Buffer& tile) { return tile_type(*model_, tile, arguments); };
-    return ir::load(derive::prepare_operands(kernel_, slices, {form.parts, type}), "prepared.tile");
+    return ir::load(derive::prepare_operands(kernel_, slices, {form.parts, form.extent, type}), "prepared.tile");
   };
   std::vector<derive::OperandSlice> chosen;
   Status why = internal("no operand");

@@ -45,7 +45,8 @@ class PreparedForms final : public OtherForms {
     uint64_t made = 0;    // operands made ahead; bit i: slice i
     uint64_t turned = 0;  // of those, the ones that are read along k then
     int64_t parts = 1;    // of sums
-    uint64_t types = 0;   // of the launch, where sums are in parts
+    int64_t extent = 0;   // where they are in parts: the most of their tiles, and
+    uint64_t types = 0;   // of the launch
     auto operator<=>(const Form&) const = default;
   };
   // In the order in which they are asked about. `parts`: of sums, if they were made so.

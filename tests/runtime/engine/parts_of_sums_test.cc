@@ -42,7 +42,8 @@ PartsOfSums parts(int64_t h, int64_t m, int64_t n, int64_t k, ir::DType type = i
 }
 
 TEST_CASE("few tiles and a long sum take as many parts as fill the device") {
-  CHECK(parts(1, 128, 128, 1 << 16).parts == 32);  // the most there are
+  CHECK(parts(1, 128, 128, 1 << 16).parts == 128);  // the most there are
+  CHECK(parts(1, 128, 128, 1 << 13).parts == 32);   // more would take longer to add up
   CHECK(parts(1, 512, 512, 1 << 16).parts == 8);
   CHECK(parts(1, 200, 600, 1 << 16).parts == 8);
   CHECK(parts(4, 256, 256, 1 << 16).parts == 8);
@@ -61,6 +62,43 @@ TEST_CASE("what parts take in memory is known") {
   CHECK(made.steps == (1 << 14) / 32);
   CHECK(made.bytes == made.parts * 2 * 100 * 200 * 4);
   CHECK(parts(2, 100, 200, 1 << 14, ir::DType::I8).bytes == made.bytes);
+}
+
+TEST_CASE("extents that are fixed for the sake of the parts follow the shape") {
+  auto module = ir::load(R"(tile 1
+kernel gram(X: f32[N, F], C: out f32[F, F])
+key N, F
+tune BF = 32 | 64 | 128 | 256
+grid a < ceildiv(F, BF), b < ceildiv(F, BF)
+{
+  shared x: f32[32, BF], y: f32[32, BF]
+  fragment c: f32[BF, BF] = 0
+  pipelined k < ceildiv(N, 32) {
+    x = X[k*32 +: 32, a*BF +: BF]
+    y = X[k*32 +: 32, b*BF +: BF]
+    c += x^T @ y precision tf32
+  }
+  parallel i < BF, j < BF { c[i, j] = i == j ? c[i, j] * 0.5 : c[i, j] }
+  C[a*BF +: BF, b*BF +: BF] = c
+}
+)");
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  auto model = KernelModel::create(module->kernels[0], {});
+  REQUIRE_MESSAGE(model.ok(), model.status().message());
+  const auto fixed = derive::with_fixed_extents(module->kernels[0]);
+  REQUIRE(fixed);
+  const auto loop = derive::sum_loop(*fixed);
+  REQUIRE(loop);
+  const auto extent = [&](int64_t features) {
+    BoundArguments arguments{};
+    const std::map<std::string, int64_t> values = {{"N", 1 << 16}, {"F", features}};
+    for (size_t i = 0; i < (*model)->dims.size(); ++i) arguments.dims[i] = values.at((*model)->dims[i]);
+    return parts_of_sums(**model, *fixed, *loop, arguments, kMultiprocessors).extent;
+  };
+  CHECK(extent(17) == 32);
+  CHECK(extent(64) == 64);
+  CHECK(extent(65) == 128);
+  CHECK(extent(1000) == 128);
 }
 
 }  // namespace
