@@ -42,9 +42,38 @@ std::optional<Step> step_of_sum(const ir::ParallelStmt& region) {
   return Step{assign->buffer, added};
 }
 
+// The regions that set a tile each, in the order of its assignments, if it has several that do not read each other's.
+ir::Block parted(const ir::ParallelStmt& region, ir::Loc loc) {
+  BufferSet written, read;
+  ir::Block parts;
+  for (const ir::Stmt& stmt : region.body) {
+    const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
+    if (!assign || !written.insert(assign->buffer.get()).second) return {};
+    parts.push_back({loc, ir::ParallelStmt{region.iters, {stmt}}});
+  }
+  for (const ir::Stmt& part : parts) {
+    const auto& own = std::get<ir::ParallelStmt>(part.node);
+    if (!step_of_sum(own)) return {};
+    for_each_node(own.body, [&](const ExprRef& node) {
+      const bool others = node->kind == ExprKind::kLoad && written.count(node->buffer.get()) &&
+                          node->buffer != std::get<ir::AssignStmt>(own.body[0].node).buffer;
+      if (others) read.insert(node->buffer.get());
+    });
+  }
+  return read.empty() ? parts : ir::Block();
+}
+
 class Carrier {
  public:
+  explicit Carrier(bool has_products) : has_products_(has_products) {}
+
   ir::Block declared;
+
+  static bool mentions_products(const ir::Block& body) {
+    bool found = false;
+    ir::for_each_stmt(body, [&](const ir::Stmt& stmt) { found |= std::holds_alternative<ir::GemmStmt>(stmt.node); });
+    return found;
+  }
 
   ir::Block block(const ir::Block& body) {
     ir::Block out;
@@ -60,6 +89,19 @@ class Carrier {
   }
 
  private:
+  static void part_regions(ir::Block* body) {
+    ir::Block out;
+    for (const ir::Stmt& stmt : *body) {
+      const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
+      const ir::Block parts = region && region->body.size() > 1 ? parted(*region, stmt.loc) : ir::Block();
+      if (parts.empty())
+        out.push_back(stmt);
+      else
+        out.insert(out.end(), parts.begin(), parts.end());
+    }
+    *body = std::move(out);
+  }
+
   // What the loop's products read of memory.
   static BufferSet operands_of(const ir::Block& body) {
     BufferSet operands;
@@ -72,11 +114,15 @@ class Carrier {
 
   void carry(ir::ForStmt* loop, ir::Block* before, ir::Block* behind) {
     const BufferSet operands = operands_of(loop->body);
-    if (operands.empty()) return;
+    const bool statistics = has_products_ && !mentions_products(loop->body);
+    if (operands.empty() && !statistics) return;
+    if (statistics) part_regions(&loop->body);
     for (size_t at = loop->body.size(); at-- > 0;) {
       const auto* region = std::get_if<ir::ParallelStmt>(&loop->body[at].node);
       const std::optional<Step> step = region ? step_of_sum(*region) : std::nullopt;
-      if (!step || !reads_operands_alone(step->added, operands) || uses_of(step->sum.get(), loop->body) != 1) continue;
+      if (!step || !(statistics || reads_operands_alone(step->added, operands)) ||
+          uses_of(step->sum.get(), loop->body) != 1)
+        continue;
       const ir::Loc loc = loop->body[at].loc;
       const ir::BufferRef carried = tile_like(step->sum, "_carried", ir::Scope::kFragment, loc),
                           moved = tile_like(step->sum, "_moved", ir::Scope::kShared, loc);
@@ -169,12 +215,14 @@ class Carrier {
     }
     return at;
   }
+
+  const bool has_products_;
 };
 
 }  // namespace
 
 ir::Kernel carried_sums(const ir::Kernel& kernel) {
-  Carrier carrier;
+  Carrier carrier(Carrier::mentions_products(kernel.body));
   ir::Kernel out = kernel;
   const ir::Block body = carrier.block(kernel.body);
   if (carrier.declared.empty()) return kernel;

@@ -6,7 +6,9 @@
 //
 // are carried through the loop in a tile of their own, whose layout suits reading b, and stand behind the products,
 // beside which they are then computed. The sums themselves lie as what is done with c behind the loop wants them: where
-// each thread has many of them, it would read all of b for these, an element at a time.
+// each thread has many of them, it would read all of b for these, an element at a time. So are the sums of loops that
+// have no products where others do, the statistics of rows that are multiplied afterwards: where they lay as those
+// products want them, each iteration would have to pass them from the threads that add up to those that hold them.
 #pragma once
 #include "ir/kernel.h"
 
