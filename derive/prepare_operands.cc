@@ -83,6 +83,7 @@ class Preparer {
     if (const auto split = sums ? split_sums(reader, *sums, parts_, std::ref(fresh_)) : std::nullopt) {
       program.temps.insert(program.temps.end(), split->sums.begin(), split->sums.end());
       add(split->part);
+      for (const Kernel& adder : split->adders) add(adder);
       add(split->combine);
     } else {
       add(reader);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "derive/adder.h"
 #include "derive/free_tunables.h"
 #include "derive/parts.h"
 #include "derive/uses.h"
@@ -68,8 +69,11 @@ class Splitter {
       for (const SumLoop::Axis& axis : sum.axes) tensor->shape.push_back(at_least_zero(axis.all));
       made_.sums.push_back(std::move(tensor));
     }
+    for (size_t i = 0; i < loop_.sums.size(); ++i) totals_.push_back(total_of(i));
     make_part();
     make_combine();
+    for (const BufferRef& total : totals_)
+      if (total) made_.sums.push_back(total);
     return loses_ ? std::nullopt : std::optional(std::move(made_));
   }
 
@@ -78,10 +82,23 @@ class Splitter {
     return std::make_shared<Var>(Var{kind, fresh_(name), {DType::I64, nullptr, false}, {}});
   }
   Block before() const { return {kernel_.body.begin(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at)}; }
+  // The sum of all parts, with the kernel that makes it; null: the last kernel adds them up.
+  BufferRef total_of(size_t number) {
+    const SumLoop::Sum& sum = loop_.sums[number];
+    const auto free = [this](const Var& tunable) { return free_.count(&tunable) != 0; };
+    if (sum.axes.size() != 2 || is_cut_at_will(sum, free)) return nullptr;
+    auto total = std::make_shared<Buffer>(*made_.sums[number]);
+    total->name = fresh_(sum.tile->name + "_total");
+    total->shape.erase(total->shape.begin());
+    made_.adders.push_back(adder_of(kernel_, sum, made_.sums[number], total, fresh_));
+    return total;
+  }
+
+  // In the tensor of the parts or, without one of them, of their sum.
   TileRef place(size_t number, const VarRef& part) const {
     const SumLoop::Sum& sum = loop_.sums[number];
-    TileRef tile{made_.sums[number], {}, nullptr, nullptr, nullptr, {}};
-    tile.axes.push_back({AxisSpec::Kind::kIndex, make_var(part), nullptr, nullptr});
+    TileRef tile{part ? made_.sums[number] : totals_[number], {}, nullptr, nullptr, nullptr, {}};
+    if (part) tile.axes.push_back({AxisSpec::Kind::kIndex, make_var(part), nullptr, nullptr});
     for (const IterVar& axis : sum.free)
       tile.axes.push_back({AxisSpec::Kind::kIndex, make_var(axis.var), nullptr, nullptr});
     for (size_t axis = 0; axis < sum.axes.size(); ++axis) {
@@ -140,6 +157,10 @@ class Splitter {
     Block rest;
     for (size_t i = 0; i < loop_.sums.size(); ++i) {
       const BufferRef& tile = loop_.sums[i].tile;
+      if (totals_[i]) {
+        rest.push_back({{}, CopyStmt{whole(tile), place(i, nullptr)}});
+        continue;
+      }
       auto part = std::make_shared<Buffer>(*tile);
       part->name = fresh_(tile->name + "_part");
       combine.body.push_back({{}, DeclStmt{part, nullptr}});
@@ -153,7 +174,7 @@ class Splitter {
       region.body.push_back({{}, AssignStmt{tile, places, AssignOp::kAdd, AtomicOp::kNone, make_load(part, places)}});
       loop.body.push_back({{}, std::move(region)});
     }
-    rest.push_back({{}, std::move(loop)});
+    if (!loop.body.empty()) rest.push_back({{}, std::move(loop)});
     rest.insert(rest.end(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at) + 1, kernel_.body.end());
     finish(&combine, std::move(rest), Direction::kIn);
     for (Tunable& tunable : combine.tunables) {
@@ -181,7 +202,9 @@ class Splitter {
     kernel->body.insert(kernel->body.end(), front.begin(), front.end());
     kernel->body.insert(kernel->body.end(), rest.begin(), rest.end());
     std::vector<BufferRef> tensors;
-    for (const BufferRef& sum : made_.sums) tensors.push_back(with_direction(sum, direction));
+    for (size_t i = 0; i < loop_.sums.size(); ++i)
+      tensors.push_back(
+          with_direction(direction == Direction::kIn && totals_[i] ? totals_[i] : made_.sums[i], direction));
     complete(kernel_, tensors, kernel);
     // Tiles whose type no tensor of this kernel has are of the launch's.
     for (Stmt& stmt : kernel->body) {
@@ -232,6 +255,7 @@ class Splitter {
   const std::function<std::string(std::string)>& fresh_;
   const std::set<const Var*> free_;
   SplitKernels made_;
+  std::vector<BufferRef> totals_;  // by sum; null: there is none
   bool loses_ = false;
 };
 

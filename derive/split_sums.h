@@ -4,7 +4,8 @@
 // one iteration to the next: a first kernel, with one more axis of its grid, adds up a part of the iterations and
 // writes the sums; a second one adds the parts, in their order, and goes on behind the loop. Where the sums lie, and
 // which elements a part adds up, must not depend on how either cuts the work: extents of sums are free tunables
-// (free_tunables.h) or none, and parts begin at multiples of every extent that tiles may have along k.
+// (free_tunables.h) or none, and parts begin at multiples of every extent that tiles may have along k. Where there are
+// such extents as are not free, a kernel between the two adds the parts up (adder.h).
 #pragma once
 #include <functional>
 #include <string>
@@ -22,7 +23,9 @@ struct SumParts {
   std::function<ir::DType(const ir::Buffer& tile)> type;
 };
 struct SplitKernels {
-  ir::Kernel part, combine;
+  ir::Kernel part;
+  std::vector<ir::Kernel> adders;  // in any order, behind `part`
+  ir::Kernel combine;
   std::vector<ir::BufferRef> sums;  // tensors between them, kInOut
 };
 // Nothing where a condition that one of them cannot state keeps a tunable of its to what is right. `fresh`: gives names

@@ -114,8 +114,13 @@ class Interpreted {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i].empty()) continue;
       TestTensor& tensor = tensors_.at(kernel.params[i].name());
-      for (size_t at = 0; at < outputs[i].size(); ++at)
-        if (outputs[i][at].written) tensor.set(static_cast<int64_t>(at), outputs[i][at].value);
+      for (size_t at = 0; at < outputs[i].size(); ++at) {
+        if (!outputs[i][at].written) continue;
+        if (ir::is_float(tensor.type()))
+          tensor.set(static_cast<int64_t>(at), outputs[i][at].value);
+        else
+          tensor.set_integer(static_cast<int64_t>(at), outputs[i][at].bits);
+      }
       last = std::move(outputs[i]);
     }
     return last;

@@ -141,6 +141,35 @@ grid m < ceildiv(M, BM), n < ceildiv(M, BM)
   CAPTURE(part);
   CHECK(part.find("c_parts: out f32[4, max(ceildiv(M, 16), 0), max(ceildiv(M, 16), 0), 16, 16]") != std::string::npos);
   CHECK(part.find("tune BK = 16 | 32") != std::string::npos);
+  CHECK(program.derived().find("k_prepared_adder"));
+  program.check();
+}
+
+TEST_CASE("parts in tiles of fixed extents are added up in tiles of any") {
+  // Of integers; one of the sums has all of its columns in a tile.
+  const std::string text = R"(tile 1
+kernel k(A: i8[M, K], B: i8[N, K], D: i8[24, K], C: out i32[M, N], E: out i32[M, 24])
+tune BK = 16 | 32
+grid m < ceildiv(M, 16), n < ceildiv(N, 16)
+{
+  shared a: i8[16, BK], b: i8[16, BK], d: i8[24, BK]
+  fragment c: i32[16, 16] = 0, e: i32[16, 24] = 0
+  for k < ceildiv(K, BK) {
+    a = A[m*16 +: 16, k*BK +: BK]
+    b = B[n*16 +: 16, k*BK +: BK]
+    d = D[0 +: 24, k*BK +: BK]
+    c += a @ b^T
+    e += a @ d^T
+  }
+  parallel i < 16, j < 16 { c[i, j] = c[i, j] * 2 - e[i, j] }
+  C[m*16 +: 16, n*16 +: 16] = c
+  if n == 0 { E[m*16 +: 16, 0 +: 24] = e }
+})";
+  Interpreted program(text, bindings(DType::I8, 16, 16, 16), {{"M", 37}, {"N", 21}, {"K", 150}},
+                      {.operands = false, .parts = 4});
+  int adders = 0;
+  for (const Kernel& kernel : program.derived().kernels) adders += kernel.name.find("adder") != std::string::npos;
+  CHECK(adders == 2);
   program.check();
 }
 
