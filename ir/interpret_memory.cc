@@ -114,6 +114,7 @@ void Memory::restart(const HostTensor& tensor, Direction direction) {
 
 void Memory::reset(const Cell& value) {
   cells_.assign(cells_.size(), value);
+  std::fill(additions_.begin(), additions_.end(), 0);
 }
 
 Cell Memory::load(int64_t offset, uint32_t block) {
@@ -150,6 +151,7 @@ void Memory::store(int64_t offset, const Cell& value, uint32_t block, bool maybe
     cell = is_float(type_) ? hull(cell, value) : hull_integer(cell, value);
   else
     cell = value;
+  if (!output_ && !additions_.empty()) additions_[at] = 0;
 }
 
 void Memory::store_once(int64_t offset, const Cell& value, uint32_t block, bool maybe, uint32_t set, uint32_t writer) {
@@ -158,45 +160,6 @@ void Memory::store_once(int64_t offset, const Cell& value, uint32_t block, bool 
   bool met = stamp >> 32 == set && static_cast<uint32_t>(stamp) != writer;
   stamp = uint64_t{set} << 32 | (met ? 0xFFFFFFFF : writer);
   store(offset, met ? Cell::undecided() : value, block, maybe);
-}
-
-void Memory::combine(AtomicOp op, int64_t offset, const Cell& value, uint32_t block, bool maybe) {
-  auto at = static_cast<size_t>(offset);
-  Cell& cell = cells_[at];
-  note_write(offset, block);
-  if (writer_[at] == kNobody) writer_[at] = kAtomic;
-  if (writer_[at] != kAtomic && writer_[at] != block) {
-    writer_[at] = kMany;
-    cell = Cell::undecided();
-    return;
-  }
-  if (maybe || cell.is_undecided() || value.is_undecided()) {
-    cell = Cell::undecided();
-    return;
-  }
-  if (!is_float(type_)) {
-    Op integer = op == AtomicOp::kAdd ? Op::kAdd : op == AtomicOp::kMax ? Op::kMax : Op::kMin;
-    cell.i = integer_op(integer, type_, cell.i, value.i);
-  } else if (op == AtomicOp::kAdd) {
-    if (magnitude_.empty()) {
-      magnitude_.assign(cells_.size(), 0);
-      additions_.assign(cells_.size(), 0);
-    }
-    if (additions_[at]++ == 0) magnitude_[at] = std::abs(cell.v) + cell.e;
-    magnitude_[at] += std::abs(value.v) + value.e;
-    cell = Cell::of(cell.v + value.v, cell.e + value.e);
-  } else {
-    cell = op == AtomicOp::kMax ? maximum(cell, value) : minimum(cell, value);
-  }
-}
-
-void Memory::taint(uint32_t block) {
-  for (size_t at = 0; at < cells_.size(); ++at) {
-    cells_[at] = Cell::undecided();
-    if (!output_) continue;
-    note_write(static_cast<int64_t>(at), block);
-    if (writer_[at] != block) writer_[at] = writer_[at] == kNobody ? block : kMany;
-  }
 }
 
 namespace {
@@ -213,6 +176,58 @@ Cell summed(DType type, const Cell& sum, double magnitude, uint32_t additions) {
 }
 
 }  // namespace
+
+// Whether blocks have only combined the element so far, or this one alone has written it.
+bool Memory::combines_with(size_t at, uint32_t block) {
+  if (!output_) return true;
+  note_write(static_cast<int64_t>(at), block);
+  if (writer_[at] == kNobody) writer_[at] = kAtomic;
+  if (writer_[at] == kAtomic || writer_[at] == block) return true;
+  writer_[at] = kMany;
+  return false;
+}
+
+void Memory::combine(AtomicOp op, int64_t offset, const Cell& value, uint32_t block, bool maybe) {
+  auto at = static_cast<size_t>(offset);
+  Cell& cell = cells_[at];
+  if (!combines_with(at, block)) {
+    cell = Cell::undecided();
+    return;
+  }
+  if (maybe || cell.is_undecided() || value.is_undecided()) {
+    cell = Cell::undecided();
+    return;
+  }
+  if (!is_float(type_)) {
+    Op integer = op == AtomicOp::kAdd ? Op::kAdd : op == AtomicOp::kMax ? Op::kMax : Op::kMin;
+    cell.i = integer_op(integer, type_, cell.i, value.i);
+  } else if (op == AtomicOp::kAdd) {
+    if (magnitude_.empty()) {
+      magnitude_.assign(cells_.size(), 0);
+      additions_.assign(cells_.size(), 0);
+      inexact_.assign(cells_.size(), 0);
+    }
+    if (additions_[at]++ == 0) {
+      magnitude_[at] = std::abs(cell.v) + cell.e;
+      inexact_[at] = cell.e;
+    }
+    magnitude_[at] += std::abs(value.v) + value.e;
+    inexact_[at] += value.e;
+    cell = Cell::of(cell.v + value.v, inexact_[at]);
+    if (!output_) cell = summed(type_, cell, magnitude_[at], additions_[at]);
+  } else {
+    cell = op == AtomicOp::kMax ? maximum(cell, value) : minimum(cell, value);
+  }
+}
+
+void Memory::taint(uint32_t block) {
+  for (size_t at = 0; at < cells_.size(); ++at) {
+    cells_[at] = Cell::undecided();
+    if (!output_) continue;
+    note_write(static_cast<int64_t>(at), block);
+    if (writer_[at] != block) writer_[at] = writer_[at] == kNobody ? block : kMany;
+  }
+}
 
 void Memory::expect(std::vector<Expected>& out) const {
   out.resize(cells_.size());

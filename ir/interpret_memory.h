@@ -33,7 +33,7 @@ class Memory {
   void store(int64_t offset, const Cell& value, uint32_t block, bool maybe);
   // As store(), for writes that must not meet: two with equal `set` and different `writer` leave the element undecided.
   void store_once(int64_t offset, const Cell& value, uint32_t block, bool maybe, uint32_t set, uint32_t writer);
-  // REQUIRES: is_output().
+  // REQUIRES: is_output(), or a tile.
   void combine(AtomicOp op, int64_t offset, const Cell& value, uint32_t block, bool maybe);
   // Something undecided may have been written anywhere.
   void taint(uint32_t block);
@@ -49,6 +49,7 @@ class Memory {
   Cell decode(int64_t offset) const;
   void fill_from(const HostTensor& tensor, Direction direction);
   void note_write(int64_t offset, uint32_t block);
+  bool combines_with(size_t at, uint32_t block);
 
   DType type_ = DType::F32;
   bool output_ = false;
@@ -60,8 +61,8 @@ class Memory {
   std::vector<uint32_t> writer_, reader_;
   std::vector<uint8_t> written_, racy_;
   bool found_race_ = false;
-  // Float sums: what the bound of a sum in any order needs.
-  std::vector<double> magnitude_;
+  // Float sums: what the bound of a sum in any order needs. A tile's elements have that bound all along.
+  std::vector<double> magnitude_, inexact_;
   std::vector<uint32_t> additions_;
 };
 

@@ -31,7 +31,7 @@ class KernelTyper {
   AssignStmt typed(const AssignStmt& stmt);
   ForStmt typed(const ForStmt& stmt);
   IfStmt typed(const IfStmt& stmt);
-  void check_atomic(AtomicOp op, DType type);
+  void check_atomic(AtomicOp op, const Buffer& to);
 
   const Kernel& kernel_;
   Typer typer_;
@@ -149,15 +149,19 @@ LetStmt KernelTyper::typed(const LetStmt& stmt) {
   return {typer_.declare(stmt.var, value->type), value};
 }
 
-void KernelTyper::check_atomic(AtomicOp op, DType type) {
-  if (op == AtomicOp::kNone || atomic_supported(op, type)) return;
-  typer_.report(loc_, fmt::format("there is no `atomic {}` on {}", spelling(op), name(type)),
-                is_float(type) ? "accumulate in an f32 tensor" : "use an i32, u32, i64 or u64 tensor");
+void KernelTyper::check_atomic(AtomicOp op, const Buffer& to) {
+  const DType type = to.type.dtype;
+  const bool tile = to.scope != Scope::kGlobal;
+  if (op == AtomicOp::kNone || (atomic_supported(op, type) && !(tile && bits(type) < 32))) return;
+  const char* kind = tile ? "tile" : "tensor";
+  typer_.report(loc_, fmt::format("there is no `atomic {}` on {}{}", spelling(op), tile ? "tiles of " : "", name(type)),
+                is_float(type) ? fmt::format("accumulate in an f32 {}", kind)
+                               : fmt::format("use an i32, u32, i64 or u64 {}", kind));
 }
 
 CopyStmt KernelTyper::typed(const CopyStmt& stmt) {
   CopyStmt out{tile(stmt.dst), tile(stmt.src), stmt.atomic};
-  check_atomic(stmt.atomic, out.dst.buffer->type.dtype);
+  check_atomic(stmt.atomic, *out.dst.buffer);
   return out;
 }
 
@@ -219,7 +223,7 @@ AssignStmt KernelTyper::typed(const AssignStmt& stmt) {
   out.indices = typer_.indices(stmt.indices);
   out.atomic = stmt.atomic;
   DType type = out.buffer->type.dtype;
-  check_atomic(stmt.atomic, type);
+  check_atomic(stmt.atomic, *out.buffer);
   if (bits(type) == 4 && out.buffer->scope == Scope::kGlobal && stmt.atomic == AtomicOp::kNone)
     typer_.report(loc_,
                   fmt::format("elements of `{}` cannot be written one by one, two {} share a byte", stmt.buffer->name,

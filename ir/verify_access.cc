@@ -50,11 +50,14 @@ class Access {
   }
 
   void write(const Buffer& buffer, AtomicOp atomic, Loc loc) {
+    const bool global = buffer.scope == Scope::kGlobal;
+    if (atomic != AtomicOp::kNone && buffer.scope == Scope::kFragment)
+      report(loc, fmt::format("`atomic` on the fragment `{}`", buffer.name),
+             fmt::format("declare it `shared`, where all threads of the block can combine elements, or reduce with "
+                         "`sum[...]`"));
+    else if (atomic != AtomicOp::kNone && !global)
+      read(buffer, loc);
     written_.insert(&buffer);
-    bool global = buffer.scope == Scope::kGlobal;
-    if (atomic != AtomicOp::kNone && !global)
-      report(loc, fmt::format("`atomic` on the tile `{}`", buffer.name),
-             "`atomic` is for tensors; within a block reduce with `sum[...]` instead");
     if (!global) return;
     if (buffer.direction == Direction::kIn)
       report(loc, fmt::format("`{}` is an input and cannot be written", buffer.name),
@@ -93,6 +96,11 @@ class Access {
   }
 
   void stored_tile(const TileRef& tile, AtomicOp atomic) {
+    if (atomic != AtomicOp::kNone && tile.buffer->scope != Scope::kGlobal) {
+      report(tile.loc, fmt::format("`atomic` on a slice of the tile `{}`", tile.buffer->name),
+             fmt::format("combine elements, `parallel i < N {{ atomic {}[...] += x[i] }}`", tile.buffer->name));
+      atomic = AtomicOp::kNone;
+    }
     write(*tile.buffer, atomic, tile.loc);
     if (tile.buffer->scope == Scope::kGlobal && atomic == AtomicOp::kNone && may_be_four_bit(*tile.buffer))
       whole_bytes(tile);

@@ -27,6 +27,7 @@ enum class Planted {
   kPaddingIgnored,        // `pad` is taken as 0
   kGridOrder,             // grid axes decoded in the wrong order
   kAtomicLost,            // an atomic becomes a plain store
+  kUnorderedAtomics,      // no barrier between atomics and what else is done with a tile
   kNibbleOrder,           // the two elements of a byte exchanged
   kShortWait,             // a pipeline waits for one group too few
   kWrongStage,            // copies go to the stage that is being read

@@ -155,6 +155,12 @@ class Emitter : LlvmExpressions {
     line("store {} {}, ptr {}, align {}{}", memory_type(type), text, at, ir::bits(type) / 8, alias_of(store.buffer));
   }
   void statement(const LoopAtomic& atomic) {
+    if (atomic.buffer->scope != ir::Scope::kGlobal) {  // of the block, which is one thread
+      constexpr Op kOps[] = {Op::kAdd, Op::kAdd, Op::kMax, Op::kMin};
+      const ir::ExprRef held = ir::make_load(atomic.buffer, {atomic.index});
+      return statement(LoopStore{atomic.buffer, atomic.index,
+                                 ir::make_typed(kOps[static_cast<int>(atomic.op)], {held, atomic.value})});
+    }
     const DType type = atomic.buffer->type.dtype;
     const bool is_float = ir::is_float(type), is_signed = ir::is_signed(type);
     const char* op = atomic.op == ir::AtomicOp::kAdd   ? (is_float ? "fadd" : "add")

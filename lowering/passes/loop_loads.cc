@@ -56,15 +56,18 @@ bool divides(const ExprRef& expr) {
   return found;
 }
 
-// Names of loads beside the body's own, in blocks as well, which may come to be no blocks.
-void rename(LoopBlock* loads, Ranges* ranges, std::unordered_map<const ir::Var*, ExprRef>* names) {
-  for (LoopStmt& stmt : *loads) {
-    for_each_block(&stmt, [&](LoopBlock* inner) { rename(inner, ranges, names); });
-    auto* let = std::get_if<LoopLet>(&stmt.node);
+// Names of loads beside the body's own, in blocks as well, which may come to be no blocks. One name may be given in
+// several blocks, each of which has its own then: the last one first, within what follows it.
+void rename(LoopBlock* loads, Ranges* ranges) {
+  for (size_t i = loads->size(); i-- > 0;) {
+    for_each_block(&(*loads)[i], [&](LoopBlock* inner) { rename(inner, ranges); });
+    auto* let = std::get_if<LoopLet>(&(*loads)[i].node);
     if (!let) continue;
     const auto name = std::make_shared<ir::Var>(*let->var);
     if (!ir::is_float(let->value->type)) ranges->set(name, ranges->of(ir::make_var(let->var)));
-    (*names)[let->var.get()] = ir::make_var(name);
+    const auto behind = loads->begin() + static_cast<std::ptrdiff_t>(i) + 1;
+    const LoopBlock rest = substituted(LoopBlock(behind, loads->end()), {{let->var.get(), ir::make_var(name)}});
+    std::copy(rest.begin(), rest.end(), behind);
     let->var = name;
   }
 }
@@ -111,10 +114,9 @@ LoopBlock LoopLoads::loads_at(const ExprRef& at, const ExprRef& turn, LoopKernel
   const auto ahead = std::make_shared<ir::Var>(*loop_.var);
   kernel->ranges.set(ahead, kernel->ranges.of(ir::make_var(loop_.var)));
   kernel->ranges.set_limit(ahead, loop_.end);
-  std::unordered_map<const ir::Var*, ExprRef> names{{loop_.var.get(), ir::make_var(ahead)}};
   LoopBlock loads = loads_of(loop_.body, turn);
-  rename(&loads, &kernel->ranges, &names);
-  loads = substituted(loads, std::move(names));
+  rename(&loads, &kernel->ranges);
+  loads = substituted(loads, {{loop_.var.get(), ir::make_var(ahead)}});
   loads.insert(loads.begin(), {LoopLet{ahead, at}});
   return loads;
 }

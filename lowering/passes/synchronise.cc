@@ -20,15 +20,18 @@ namespace {
 
 struct Accesses {
   std::set<const ir::Buffer*> reads, writes;
+  std::set<const ir::Buffer*> combined;  // by atomics, which may meet each other
 
   void add(const Accesses& other) {
     reads.insert(other.reads.begin(), other.reads.end());
     writes.insert(other.writes.begin(), other.writes.end());
+    combined.insert(other.combined.begin(), other.combined.end());
   }
   template <class Fn>
   void leave_out(const Fn& fn) {
     std::erase_if(reads, fn);
     std::erase_if(writes, fn);
+    std::erase_if(combined, fn);
   }
   bool operator==(const Accesses&) const = default;
 };
@@ -135,10 +138,11 @@ class Synchroniser {
   void note(const LoopStmt& stmt, Accesses* accesses) const {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
     if (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kBulkStore) return;  // touches what nobody else does
+    const auto* atomic = std::get_if<LoopAtomic>(&stmt.node);
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
       const bool apart = of_warps_.count(buffer.get()) && !neighbours_.count(buffer.get());
-      if (buffer->scope != ir::Scope::kRegister && !apart)
-        (write ? accesses->writes : accesses->reads).insert(buffer.get());
+      if (buffer->scope == ir::Scope::kRegister || apart) return;
+      (write ? atomic ? accesses->combined : accesses->writes : accesses->reads).insert(buffer.get());
     });
   }
   Accesses accesses_of(const LoopBlock& block) const {
@@ -155,9 +159,10 @@ class Synchroniser {
     return accesses;
   }
 
-  bool meets(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b) const {
+  // With `themselves`, what is in both sets meets, too; what has bytes in common does in any case.
+  bool meets(const std::set<const ir::Buffer*>& a, const std::set<const ir::Buffer*>& b, bool themselves = true) const {
     for (const ir::Buffer* buffer : a) {
-      if (b.count(buffer) && !of_warps_.count(buffer)) return true;
+      if (themselves && b.count(buffer) && !of_warps_.count(buffer)) return true;
       const auto found = neighbours_.find(buffer);
       if (found == neighbours_.end()) continue;
       for (const ir::Buffer* neighbour : found->second)
@@ -167,6 +172,11 @@ class Synchroniser {
   }
   bool conflict(const Accesses& before, const Accesses& now) const {
     if (meets(before.writes, now.reads) || meets(before.writes, now.writes)) return true;
+    if (!planted(Planted::kUnorderedAtomics)) {
+      if (meets(before.combined, now.reads) || meets(before.combined, now.writes)) return true;
+      if (meets(before.writes, now.combined) || meets(before.reads, now.combined)) return true;
+      if (meets(before.combined, now.combined, false)) return true;
+    }
     // A half that is written was read two iterations before, and between those is the barrier behind a writing.
     std::set<const ir::Buffer*> written = now.writes;
     for (const ir::Buffer* buffer : alternating_) written.erase(buffer);
@@ -175,7 +185,8 @@ class Synchroniser {
 
   void barrier(const Accesses& before, LoopBlock* out) {
     batches_.settle(out);
-    if (batches_.reads_any(before.writes)) out->push_back(marker(LoopIntrinsic::Kind::kProxyFence));
+    if (batches_.reads_any(before.writes) || batches_.reads_any(before.combined))
+      out->push_back(marker(LoopIntrinsic::Kind::kProxyFence));
     if (!planted(Planted::kDroppedBarrier)) out->push_back({LoopBarrier{}});
   }
   // A barrier that the body needs for the sake of what came before stands in front of the loop, not in it.
@@ -225,7 +236,9 @@ class Synchroniser {
     if (out)
       expand_async(
           node, &batches_, [&](const LoopBlock& part, LoopBlock* to) { block(part, open, to); },
-          batches_.reads_any(exit.writes) && !planted(Planted::kUnfencedPipeline), out);
+          (batches_.reads_any(exit.writes) || batches_.reads_any(exit.combined)) &&
+              !planted(Planted::kUnfencedPipeline),
+          out);
     return exit;
   }
 

@@ -18,12 +18,11 @@ struct Operands {
   const char *a, *b, *c;
   int64_t bytes;  // of an element of A
 };
-constexpr Operands kOperands[] = {{"f16", "f16", "f32", 2},       {"f16", "f16", "f32", 2},
-                                  {"bf16", "bf16", "f32", 2},     {"bf16", "bf16", "f32", 2},
-                                  {"f32", "f32", "f32", 4},       {"i8", "i8", "i32", 1},
-                                  {"u8", "u8", "i32", 1},         {"u8", "i8", "i32", 1},
-                                  {"f8e4m3", "f8e4m3", "f32", 1}, {"f8e4m3", "f8e4m3", "f32", 1},
-                                  {"f8e5m2", "f8e4m3", "f32", 1}};
+constexpr Operands kOperands[] = {
+    {"f16", "f16", "f32", 2},       {"f16", "f16", "f32", 2},      {"bf16", "bf16", "f32", 2},
+    {"bf16", "bf16", "f32", 2},     {"f32", "f32", "f32", 4},      {"i8", "i8", "i32", 1},
+    {"u8", "u8", "i32", 1},         {"u8", "i8", "i32", 1},        {"f8e4m3", "f8e4m3", "f32", 1},
+    {"f8e4m3", "f8e4m3", "f32", 1}, {"f8e5m2", "f8e4m3", "f32", 1}};
 
 TypeName type_named(const std::string& name) {
   return {name, *ir::dtype_from_name(name)};
@@ -108,6 +107,38 @@ void Generator::load_operand(size_t tile, size_t along, const Fixed& fixed, cons
     line(first);
   else
     line(fmt::format("if {} {{ {} }} else {{ {} }}", step_condition(var), first, copy()));
+  mark_written(tile, true, true);
+  if (chance(15)) change_in_place(tile, var);
+}
+
+// What a loop has copied, changed where it lies: all of it or some, by values of its own or by others of the tile.
+void Generator::change_in_place(size_t tile, const std::string& var) {
+  const TileBuffer& of = tiles_[tile];
+  const std::string i = fresh("r"), j = fresh("r"), own = fmt::format("{}[{}, {}]", of.name, i, j);
+  const Extent &rows = of.shape[0], &columns = of.shape[1];
+  std::string change;
+  switch (below(6)) {
+    case 0:
+      change = fmt::format("{} = max({}, 0)", own, own);
+      break;
+    case 1:
+      change = fmt::format("if ({} + {}) % 3 == 0 {{ {} = 0 }}", i, j, own);
+      break;
+    case 2:
+      change = fmt::format("{} = {} < {} + {} ? {} : 0", own, i, j, var, own);
+      break;
+    case 3:
+      change = fmt::format("{} = {}[{}, {} - 1 - {}]", own, of.name, i, columns.text, j);
+      break;
+    case 4:
+      change = fmt::format("let x = {} {} = min(x, 1)", own, own);
+      break;
+    default:
+      change = fmt::format("{} -= {} - {}", own, own, own);
+  }
+  const std::string first = fmt::format("{} < {}", i, rows.text), second = fmt::format("{} < {}", j, columns.text);
+  const bool turned = chance(20);
+  line(fmt::format("parallel {}, {} {{ {} }}", turned ? second : first, turned ? first : second, change));
   mark_written(tile, true, true);
 }
 

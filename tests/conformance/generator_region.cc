@@ -109,7 +109,7 @@ void Generator::region_into(size_t at) {
     assign(at, indices, site, true);
   }
   if (chance(25)) assign(at, indices, site, false);  // reads back what was just written
-  if (chance(15)) atomic_element(site);
+  if (chance(15)) atomic_element(site, at);
   if (chance(12) && whole) {
     const bool in_order = std::is_sorted(order.begin(), order.end());
     const TypeName type = type_like(chance(60));

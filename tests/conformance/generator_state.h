@@ -201,6 +201,7 @@ class Generator {
   std::string operand_slice(const Shape& target, const TypeName& type, size_t along, const Fixed& fixed);
   std::string step_condition(const std::string& var);
   void load_operand(size_t tile, size_t along, const Fixed& fixed, const std::string& var);
+  void change_in_place(size_t tile, const std::string& var);
   void statistics(size_t tile, bool use);
   void tensor_loop();
 
@@ -210,7 +211,8 @@ class Generator {
   void region_to_tensor();
   void half_region();
   void assign(size_t tile, const std::vector<std::string>& indices, const Site& site, bool first);
-  void atomic_element(const Site& site);
+  void atomic_element(const Site& site, size_t set);
+  void atomic_in_tile(const Site& site, size_t tile, const char* format);
   void region_lets(const Site& site);
 
   static constexpr int64_t kMostWork = 400'000;

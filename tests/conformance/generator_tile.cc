@@ -187,9 +187,15 @@ void Generator::combine_tile() {
   spend(runs_ * elements(tile.shape));
 }
 
-void Generator::atomic_element(const Site& site) {
+// Of a tensor or a shared tile, which is another one than the region sets.
+void Generator::atomic_element(const Site& site, size_t set) {
   const Atomic& atomic = kAtomics[below(3)];
   std::vector<std::string> types{"f32", "i32", "u32", "i64", "u64"};
+  const auto tiles = tiles_where([&](const TileBuffer& tile) {
+    return tile.ready && tile.scope == ir::Scope::kShared && tile.name != tiles_[set].name &&
+           std::count(types.begin(), types.end(), tile.type.text);
+  });
+  if (!tiles.empty() && chance(50)) return atomic_in_tile(site, choose(tiles), atomic.format);
   if (atomic.adds) types.insert(types.end(), {"f16", "bf16"});
   const std::string type = choose(types);
   const TypeName held{type, *ir::dtype_from_name(type)};
@@ -205,6 +211,18 @@ void Generator::atomic_element(const Site& site) {
   add_param(name, "inout ", held, shape);
   const Term value = value_for(held, 2, site);
   line(fmt::format(fmt::runtime(atomic.format), fmt::format("{}[{}]", name, fmt::join(indices, ", ")), value.text));
+}
+
+void Generator::atomic_in_tile(const Site& site, size_t tile, const char* format) {
+  TileBuffer& to = tiles_[tile];
+  std::vector<std::string> indices;
+  for (const Extent& extent : to.shape)
+    indices.push_back(chance(50) ? fmt::format("abs({}) % {}", index_of_data(site), std::max<int64_t>(extent.value, 1))
+                                 : index(extent, site));
+  const Term value = value_for(to.type, 2, site);
+  line(fmt::format(fmt::runtime(format), fmt::format("{}[{}]", to.name, fmt::join(indices, ", ")), value.text));
+  to.exact &= value.exact && !ir::is_float(to.type.type);
+  to.saved = false;
 }
 
 void Generator::copy_tensors() {

@@ -34,6 +34,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kPaddingIgnored, "`pad` is taken as 0", OnCpu::kSafe},
     {Planted::kGridOrder, "grid axes in the wrong order", OnCpu::kUnsafe},
     {Planted::kAtomicLost, "an atomic becomes a plain store", OnCpu::kSafe},
+    {Planted::kUnorderedAtomics, "atomics in a tile are not waited for", OnCpu::kNotThere},
     {Planted::kNibbleOrder, "the elements of a byte exchanged", OnCpu::kSafe},
     {Planted::kShortWait, "a pipeline waits for one group too few", OnCpu::kNotThere},
     {Planted::kWrongStage, "copies go to the stage being read", OnCpu::kNotThere},

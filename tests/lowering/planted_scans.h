@@ -51,4 +51,15 @@ kernel largest(X: i32[6, 300], Y: out i32[6])
 }
 )";
 
+// Numbers that threads combine in a tile, which other threads read.
+inline constexpr const char* kCounted = R"(tile 1
+kernel counted(X: i32[512], Y: out i32[64])
+{
+  shared h: i32[64] = 0
+  parallel i < 512 { atomic h[X[i] & 63] += 1 }
+  parallel i < 512 { atomic h[(X[i] >> 2) & 63] += 3 }
+  parallel b < 64 { Y[b] = h[63 - b] }
+}
+)";
+
 }  // namespace kachel::lowering

@@ -94,6 +94,7 @@ class Suite {
     add_program("exchanges", kExchanges, 24, block);
     add_program("words", kWordsOfK, 40, block);
     add_program("largest", kLargest);
+    add_program("counted", kCounted, 24, block);
     add_program("grown", kGrown, 24, block);
     add_program("deeper", kDeeper, 24, block);
     add_program("matrices", kMatrices, 24, block);

@@ -57,9 +57,10 @@ bool access(Parts parts, PtxInstruction* out) {
   return out->bytes != 0;
 }
 
-// red.global.op[.noftz][.vN].type, where additions of 16-bit floats may be of pairs
+// red.space.op[.noftz][.vN].type, where additions of 16-bit floats may be of pairs; of shared memory single numbers alone
 bool reduction(Parts parts, PtxInstruction* out) {
-  if (parts.size() < 4 || parts[1] != "global") return false;
+  if (parts.size() < 4 || (parts[1] != "global" && (parts[1] != "shared" || parts.size() > 4))) return false;
+  out->space = parts[1] == "shared" ? PtxSpace::kShared : PtxSpace::kGlobal;
   if (const std::string width = parts.end()[-2]; width == "v2" || width == "v4") {
     out->results = width == "v2" ? 2 : 4;
     parts.erase(parts.end() - 2);
@@ -129,6 +130,7 @@ constexpr std::pair<const char*, PtxKind> kNames[] = {
     {"shfl.sync.idx.b32", PtxKind::kShuffleIndex},
     {"vote.sync.any.pred", PtxKind::kVoteAny},
     {"atom.global.cas.b32", PtxKind::kCompareSwap},
+    {"atom.shared.cas.b32", PtxKind::kCompareSwap},
     {"cp.async.cg.shared.global", PtxKind::kCopyAsync},
     {"cp.async.ca.shared.global", PtxKind::kCopyAsync},
     {"cp.async.commit_group", PtxKind::kAsyncCommit},
@@ -140,7 +142,10 @@ bool decode(const std::string& name, PtxInstruction* out) {
   for (const auto& [known, kind] : kNames) {
     if (name != known) continue;
     out->kind = kind;
-    if (kind == PtxKind::kCompareSwap) out->bytes = 4;
+    if (kind == PtxKind::kCompareSwap) {
+      out->bytes = 4;
+      out->space = name.find(".shared.") != name.npos ? PtxSpace::kShared : PtxSpace::kGlobal;
+    }
     return true;
   }
   if (const auto found = ptx_functions().find(name); found != ptx_functions().end()) {

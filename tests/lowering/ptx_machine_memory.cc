@@ -69,7 +69,7 @@ void PtxMachine::store(const PtxInstruction& code, Thread& thread) {
 
 void PtxMachine::reduce(const PtxInstruction& code, Thread& thread) {
   const int64_t each = code.bytes * code.count;  // of a word, which may be a pair
-  uint8_t* at = memory(code, thread, PtxSpace::kGlobal, code.words[0], code.offsets[0], each * code.results);
+  uint8_t* at = memory(code, thread, code.space, code.words[0], code.offsets[0], each * code.results);
   const auto bytes = static_cast<size_t>(code.bytes);
   for (size_t word = 0; at && word < code.results; ++word)
     for (int64_t part = 0; part < code.count; ++part, at += bytes) {
@@ -82,9 +82,9 @@ void PtxMachine::reduce(const PtxInstruction& code, Thread& thread) {
     }
 }
 
-// atom.global.cas.b32 old, [at], expected, wanted
+// atom.space.cas.b32 old, [at], expected, wanted
 void PtxMachine::compare_swap(const PtxInstruction& code, Thread& thread) {
-  uint8_t* at = memory(code, thread, PtxSpace::kGlobal, code.words[1], code.offsets[0], code.bytes);
+  uint8_t* at = memory(code, thread, code.space, code.words[1], code.offsets[0], code.bytes);
   if (!at) return;
   const auto bytes = static_cast<size_t>(code.bytes);
   const uint64_t expected = thread.file[code.words[2]], wanted = thread.file[code.words[3]];

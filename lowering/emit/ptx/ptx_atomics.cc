@@ -7,21 +7,31 @@ namespace kachel::lowering::ptx {
 using ir::AtomicOp;
 using ir::DType;
 
+namespace {
+
+const char* space_of(const Place& place) {
+  return place.buffer->space == Space::kShared ? "shared" : "global";
+}
+
+}  // namespace
+
 // Nothing is done where memory holds what would be left there; a NaN there is replaced first, after which there is
 // none.
 void Statements::float_extremum(bool maximum, const Place& place, const Value& value) {
   const Value old = code_.fresh(Class::kF32);
-  code_.line("ld.relaxed.gpu.global.f32 {}, {};", old.text, place.text());
+  const char* space = space_of(place);
+  code_.line("ld.relaxed.{}.{}.f32 {}, {};", place.buffer->space == Space::kShared ? "cta" : "gpu", space, old.text,
+             place.text());
   const Value number = code_.compare("num", "f32", value, value);
   const Value changes = code_.both(number, code_.compare(maximum ? "ltu" : "gtu", "f32", old, value));
   const Value replaces = code_.both(number, code_.compare("nan", "f32", old, old));
   const Value bits = code_.pure(Class::kB32, "mov.b32", {value}), from = code_.pure(Class::kB32, "mov.b32", {old});
   const Value has_sign = code_.compare("lt", "s32", bits, Code::integer(0, 32));
-  only_where(replaces, fmt::format("atom.global.cas.b32 {}, {}, {}, {};", code_.fresh(Class::kB32).text, place.text(),
-                                   from.text, bits.text));
+  only_where(replaces, fmt::format("atom.{}.cas.b32 {}, {}, {}, {};", space, code_.fresh(Class::kB32).text,
+                                   place.text(), from.text, bits.text));
   const auto combine = [&](const Value& condition, const char* operation) {
     only_where(code_.both(changes, condition),
-               fmt::format("red.global.{} {}, {};", operation, place.text(), bits.text));
+               fmt::format("red.{}.{} {}, {};", space, operation, place.text(), bits.text));
   };
   combine(code_.opposite(has_sign), maximum ? "max.s32" : "min.s32");
   combine(has_sign, maximum ? "min.u32" : "max.u32");
@@ -43,7 +53,7 @@ void Statements::statement(const LoopAtomic& atomic) {
     return code_.line("red.global.add.noftz.{} {}, {};", name, place.text(), rounded.text);
   }
   if (ir::is_float(type) && !add) return float_extremum(atomic.op == AtomicOp::kMax, place, value);
-  code_.line("red.global.{}.{} {}, {};", kNames[static_cast<int>(atomic.op)],
+  code_.line("red.{}.{}.{} {}, {};", space_of(place), kNames[static_cast<int>(atomic.op)],
              add && type == DType::I64 ? "u64" : number_type(type), place.text(), value.text);
 }
 
