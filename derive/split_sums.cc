@@ -181,7 +181,9 @@ class Splitter {
       const auto is_extent = [&](bool of_rows) {
         return std::any_of(loop_.sums.begin(), loop_.sums.end(), [&](const SumLoop::Sum& sum) {
           for (size_t axis = 0; axis < sum.axes.size(); ++axis)
-            if ((axis == 0) == of_rows && sum.axes[axis].var && sum.tile->shape[axis]->var == tunable.var) return true;
+            if ((axis + 1 < sum.axes.size()) == of_rows && sum.axes[axis].var &&
+                sum.tile->shape[axis]->var == tunable.var)
+              return true;
           return false;
         });
       };

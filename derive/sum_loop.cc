@@ -8,6 +8,7 @@
 #include "derive/free_tunables.h"
 #include "derive/lets.h"
 #include "derive/parts.h"
+#include "derive/region_sums.h"
 #include "derive/uses.h"
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
@@ -47,17 +48,10 @@ class Finder {
   explicit Finder(const Kernel& kernel) : kernel_(kernel) {}
 
   std::optional<SumLoop> run() {
-    int loops = 0;
     std::vector<BufferRef> tiles;
-    for (size_t i = 0; i < kernel_.body.size(); ++i) {
-      const auto* loop = std::get_if<ForStmt>(&kernel_.body[i].node);
-      const size_t before = tiles.size();
-      if (loop) note_sums(loop->body, &tiles);
-      if (tiles.size() == before) continue;
-      found_.at = i;
-      ++loops;
-    }
-    if (loops != 1) return {};
+    const int loops = find_loop(note_sums, &tiles);
+    if (loops == 1) note_region_sums(body(), &tiles);
+    if (loops > 1 || (loops == 0 && find_loop(note_region_sums, &tiles) != 1)) return {};
     for (const BufferRef& tile : tiles) sums_.insert(tile.get());
     if (!adds_only() || !carries_nothing() || !begins_at_zero() || !counts_alike()) return {};
     free_ = free_tunables(kernel_);
@@ -67,6 +61,21 @@ class Finder {
   }
 
  private:
+  // How many loops of the body have sums, and these.
+  template <class Note>
+  int find_loop(const Note& note, std::vector<BufferRef>* tiles) {
+    int loops = 0;
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      const auto* loop = std::get_if<ForStmt>(&kernel_.body[i].node);
+      const size_t before = tiles->size();
+      if (loop) note(loop->body, tiles);
+      if (tiles->size() == before) continue;
+      found_.at = i;
+      ++loops;
+    }
+    return loops;
+  }
+
   const Block& body() const { return std::get<ForStmt>(kernel_.body[found_.at].node).body; }
   static bool writes_tensors(const Uses& uses) {
     return std::any_of(uses.written.begin(), uses.written.end(),
@@ -76,7 +85,7 @@ class Finder {
     return std::any_of(buffers.begin(), buffers.end(), [this](const Buffer* buffer) { return sums_.count(buffer); });
   }
 
-  // Whether nothing in the loop touches the sums but products that add to all of one.
+  // Whether nothing in the loop touches the sums but products that add to all of one, and regions that add to elements.
   bool adds_only() const {
     bool only = true;
     for_each_stmt(body(), [&](const Stmt& stmt) {
@@ -86,6 +95,14 @@ class Finder {
             only &= node->kind != ExprKind::kLoad || !sums_.count(node->buffer.get());
           });
         });
+        return;
+      }
+      const auto* region = std::get_if<ParallelStmt>(&stmt.node);
+      if (region) only &= derive::adds_only(*region, sums_);
+      // What is within a region has been seen with it.
+      if (region || std::holds_alternative<LetStmt>(stmt.node) || std::holds_alternative<AssignStmt>(stmt.node)) {
+        const auto* let = std::get_if<LetStmt>(&stmt.node);
+        only &= !let || !touches_sums(find_uses(stmt).read);
         return;
       }
       const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
@@ -101,29 +118,48 @@ class Finder {
     return only;
   }
 
-  // Whether all other tiles that the loop writes are set anew in each iteration, and not read behind it.
+  // Whether all other tiles that the loop writes are set anew in each iteration before anything reads them, and not
+  // read behind it.
   bool carries_nothing() const {
-    std::set<const Buffer*> behind;
+    std::set<const Buffer*> behind, written;
     for (size_t i = found_.at + 1; i < kernel_.body.size(); ++i) behind.merge(find_uses(kernel_.body[i]).read);
-    std::set<const Buffer*> seen;
     for (const Stmt& stmt : body()) {
       const Uses uses = find_uses(stmt);
       if (writes_tensors(uses)) return false;
-      for (const Buffer* tile : uses.written) {
-        if (sums_.count(tile) || seen.count(tile)) continue;
-        const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
-        const bool made = gemm && !gemm->accumulate && is_whole(gemm->c);
-        if (behind.count(tile) || (!made && !defines(stmt, uses, *tile))) return false;
-        seen.insert(tile);
-      }
+      for (const Buffer* tile : uses.written)
+        if (!sums_.count(tile)) written.insert(tile);
     }
-    // What is read before it is set is what the iteration before left.
-    std::set<const Buffer*> set;
-    for (const Stmt& stmt : body()) {
+    const bool left =
+        std::any_of(written.begin(), written.end(), [&](const Buffer* tile) { return behind.count(tile); });
+    return !left && reads_what_is_set(body(), written, {});
+  }
+  // `set`: tiles that hold what this iteration has given all of their elements.
+  bool reads_what_is_set(const Block& block, const std::set<const Buffer*>& written,
+                         std::set<const Buffer*> set) const {
+    for (const Stmt& stmt : block) {
+      const auto* loop = std::get_if<ForStmt>(&stmt.node);
+      const auto* branch = std::get_if<IfStmt>(&stmt.node);
+      if (loop || branch) {
+        Uses bounds;
+        for_each_expr(stmt, [&](const ExprRef& expr) {
+          visit(expr, [&](const ExprRef& node) {
+            if (node->kind == ExprKind::kLoad) bounds.read.insert(node->buffer.get());
+          });
+        });
+        for (const Buffer* tile : bounds.read)
+          if (written.count(tile) && !set.count(tile)) return false;
+        if (loop && !reads_what_is_set(loop->body, written, set)) return false;
+        if (branch && (!reads_what_is_set(branch->then_body, written, set) ||
+                       !reads_what_is_set(branch->else_body, written, set)))
+          return false;
+        continue;
+      }
       const Uses uses = find_uses(stmt);
       for (const Buffer* tile : uses.read)
-        if (seen.count(tile) && !set.count(tile)) return false;
-      set.insert(uses.written.begin(), uses.written.end());
+        if (written.count(tile) && !set.count(tile)) return false;
+      const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+      for (const Buffer* tile : uses.written)
+        if ((gemm && !gemm->accumulate && is_whole(gemm->c)) || defines(stmt, uses, *tile)) set.insert(tile);
     }
     return true;
   }

@@ -1,4 +1,5 @@
-// The loop of a kernel whose sums of products may be dealt out to several blocks (split_sums.h).
+// The loop of a kernel whose sums, of products or of what regions add up, may be dealt out to several blocks
+// (split_sums.h).
 #pragma once
 #include <optional>
 #include <vector>
