@@ -64,9 +64,14 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
     store(storage(c), at, multiply_add(x, y, ir::make_load(storage(c), {at})), guard);
   };
 
+  const auto along_k = [&](bool reassociate, const std::function<void(ExprRef)>& fn) {
+    serial("k", int64(k_extent), reassociate, [&](ExprRef k) {
+      fn(target_.reversed ? ir::make_typed(Op::kSub, {int64(k_extent - 1), std::move(k)}) : std::move(k));
+    });
+  };
   if (!on_cpu() && in_registers(c)) {
     if (!accumulate) clear();
-    serial("k", int64(k_extent), false, [&](ExprRef k) {
+    along_k(false, [&](const ExprRef& k) {
       auto one = [&](const Site& site) { update(site, a_at(site.coords[0], k), b_at(k, site.coords[1])); };
       each_of(c, shape, {"m", "n"}, one);
     });
@@ -75,7 +80,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
   if (on_cpu() && !gemm.transpose_b) {
     if (!accumulate) clear();
     serial("m", int64(shape[0]), false, [&](ExprRef m) {
-      serial("k", int64(k_extent), false, [&](ExprRef k) {
+      along_k(false, [&](const ExprRef& k) {
         ExprRef x = let("a", a_at(m, k));
         serial("n", int64(shape[1]), false, [&](ExprRef n) { update({{m, n}, nullptr}, x, b_at(k, n)); });
       });
@@ -89,7 +94,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
     ExprRef old = ir::make_load(storage(c), {at});
     if (guard) old = ir::make_typed(Op::kSelect, {guard, old, zero});
     store(sum, first, accumulate ? old : zero, nullptr);
-    serial("k", int64(k_extent), true, [&](ExprRef k) {
+    along_k(true, [&](const ExprRef& k) {
       ExprRef x = a_at(site.coords[0], k), y = b_at(k, site.coords[1]);
       store(sum, first, multiply_add(x, y, ir::make_load(sum, {first})), nullptr);
     });

@@ -69,13 +69,14 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
 }
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                    const DeviceProperties& device, bool generic, bool compact) {
+                    const DeviceProperties& device, bool generic, bool compact, bool reversed) {
   const lowering::Target target = target_of(device, model, point, values);
   cache::KeyBuilder key(cache::Kind::kPlan);
   add_program(key, model, point);
   key.u64s("configuration", words(values))
       .text("architecture", device.architecture)
-      .text("flags", std::string(generic              ? "generic"
+      .text("flags", std::string(reversed             ? "generic reversed"
+                                 : generic            ? "generic"
                                  : target.bulk_copies ? "maps"
                                                       : "") +
                          (target.one_tile && !generic ? " one tile" : "") + (target.bounded_waits ? " bounded" : "") +

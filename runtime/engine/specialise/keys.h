@@ -30,7 +30,8 @@ lowering::Target target_of(const DeviceProperties& device, const KernelModel& mo
                            const TunableValues& values);
 
 cache::Key plan_key(const KernelModel& model, const Point& point, const TunableValues& values,
-                    const DeviceProperties& device, bool generic = false, bool compact = false);
+                    const DeviceProperties& device, bool generic = false, bool compact = false,
+                    bool reversed = false);
 cache::Key tuning_key(const KernelModel& model, const Point& point, const DeviceProperties& device);
 // The key values of a stored tuning key, if that is `own` but for them.
 std::optional<std::vector<int64_t>> key_values_of_relative(const cache::ParsedKey& own, std::string_view stored);

@@ -95,7 +95,7 @@ std::string PlanBuilder::name_of(const DeviceProperties& device, const cache::Ke
 
 cache::Key PlanBuilder::key_of(const Request& request) {
   return plan_key(request.model, request.point, request.values, request.device.properties(), request.generic,
-                  request.compact);
+                  request.compact, request.reversed);
 }
 
 std::shared_ptr<PlanBuilder::Entry> PlanBuilder::entry_of(const DeviceProperties& device, const cache::Key& key,
@@ -240,6 +240,7 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   KACHEL_ASSIGN(ir::Kernel concrete, ir::instantiate(request.model.kernel, bindings_of(request)));
   lowering::Target target = target_of(request.device.properties(), request.model, request.point, request.values);
   target.generic = request.generic;
+  target.reversed = request.reversed;
   target.compact = request.compact;
   KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));

@@ -59,6 +59,7 @@ class PlanBuilder {
     bool may_compile = true;  // false: kNotCached where that would be needed
     bool generic = false;     // by the generic lowering: the reference that candidates are compared with
     bool compact = false;     // lowering::Target::compact; kept in memory only
+    bool reversed = false;    // generic: lowering::Target::reversed
 
     Request in_compact_form() const {
       Request other = *this;

@@ -71,8 +71,8 @@ int64_t elements_in(DType type, const OutputPiece& piece) {
   return static_cast<int64_t>(piece.bytes.size()) * 8 / ir::bits(type);
 }
 
-std::string compare_integers(DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
-                             const std::vector<OutputPiece>& actual) {
+Mismatch compare_integers(DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
+                          const std::vector<OutputPiece>& actual) {
   auto value = [&](const OutputPiece& piece, int64_t i) { return ir::load_element(type, piece.bytes.data(), i).i; };
   int64_t neighbours = 0, others = 0, total = 0;
   std::string first;
@@ -96,8 +96,9 @@ std::string compare_integers(DType type, const Tolerance& tolerance, const std::
   const int64_t spare = tolerance.others > 0 && total >= kFew ? 1 : 0;
   if (others <= std::max(allowed(tolerance.others), spare) &&
       neighbours + others <= std::max(allowed(tolerance.neighbours), spare))
-    return "";
-  return fmt::format("{} of {} elements are wrong; {}", neighbours + others, total, first);
+    return {0, total, {}};
+  return {neighbours + others, total,
+          fmt::format("{} of {} elements are wrong; {}", neighbours + others, total, first)};
 }
 
 bool is_finite(float x) {
@@ -125,8 +126,8 @@ float largest_of(DType type, const std::vector<OutputPiece>& pieces) {
   return largest;
 }
 
-std::string compare_floats(DType type, float relative, float absolute, const std::vector<OutputPiece>& expected,
-                           const std::vector<OutputPiece>& actual) {
+Mismatch compare_floats(DType type, float relative, float absolute, const std::vector<OutputPiece>& expected,
+                        const std::vector<OutputPiece>& actual) {
   const Decoder decode(type);
   Decoder::Batch want, got;
   auto is_wrong = [&](size_t i) {
@@ -154,7 +155,8 @@ std::string compare_floats(DType type, float relative, float absolute, const std
     }
     wrong += here;
   });
-  return wrong ? fmt::format("{} of {} elements are wrong; {}", wrong, total, first_wrong) : "";
+  if (!wrong) return {0, total, {}};
+  return {wrong, total, fmt::format("{} of {} elements are wrong; {}", wrong, total, first_wrong)};
 }
 
 }  // namespace
@@ -162,7 +164,7 @@ std::string compare_floats(DType type, float relative, float absolute, const std
 OutputReference::OutputReference(DType type, std::vector<OutputPiece> pieces)
     : type_(type), pieces_(std::move(pieces)), largest_(ir::is_float(type) ? largest_of(type, pieces_) : 0) {}
 
-std::string OutputReference::compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const {
+Mismatch OutputReference::compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const {
   if (ir::is_float(type_))
     return compare_floats(type_, static_cast<float>(tolerance.relative),
                           static_cast<float>(tolerance.absolute * static_cast<double>(largest_)), pieces_, actual);

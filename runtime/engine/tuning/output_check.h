@@ -14,14 +14,22 @@ struct OutputPiece {
   std::vector<char> bytes;
 };
 
+// Elements that are not within tolerance; none, where as few differ as may.
+struct Mismatch {
+  int64_t wrong = 0, total = 0;
+  std::string what;  // a sentence that says how many, where the first is, and by how much
+
+  double share() const { return wrong ? static_cast<double>(wrong) / static_cast<double>(total) : 0; }
+};
+
 // What candidates are compared with. Immutable; free for all threads.
 class OutputReference {
  public:
   OutputReference() = default;
   OutputReference(ir::DType type, std::vector<OutputPiece> pieces);
-  // "" if all elements of `actual` are within tolerance of these (two NaN are equal); otherwise a
-  // sentence that says where and by how much. REQUIRES: pieces of equal place and size, whole elements.
-  std::string compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const;
+  // The elements of `actual` that are not within tolerance of these; two NaN are equal. REQUIRES: pieces of equal place
+  // and size, whole elements.
+  Mismatch compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const;
 
  private:
   ir::DType type_ = ir::DType::F32;

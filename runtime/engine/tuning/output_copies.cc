@@ -57,15 +57,26 @@ Status OutputCopies::keep() {
   return {};
 }
 
-Status OutputCopies::compare(const Roundings& roundings, const std::string& configuration) const {
-  for (const Output& output : outputs_) {
+Status OutputCopies::compare(const Roundings& roundings, const std::string& configuration,
+                             const std::vector<double>& spare) const {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const Output& output = outputs_[i];
     KACHEL_ASSIGN(const std::vector<OutputPiece> pieces, fetch(output));
-    const std::string wrong = output.reference.compare(tolerance_for(output.type, roundings), pieces);
-    if (!wrong.empty())
+    const Mismatch mismatch = output.reference.compare(tolerance_for(output.type, roundings), pieces);
+    if (mismatch.share() > (spare.empty() ? 0 : spare[i]))
       return invalid(
-          fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, wrong));
+          fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, mismatch.what));
   }
   return {};
+}
+
+Result<std::vector<double>> OutputCopies::apart(const Roundings& roundings) const {
+  std::vector<double> shares;
+  for (const Output& output : outputs_) {
+    KACHEL_ASSIGN(const std::vector<OutputPiece> pieces, fetch(output));
+    shares.push_back(output.reference.compare(tolerance_for(output.type, roundings), pieces).share());
+  }
+  return shares;
 }
 
 }  // namespace kachel::runtime

@@ -22,7 +22,11 @@ class OutputCopies {
   // What they hold now is what others are compared with. Waits for the stream.
   Status keep();
   // kInvalid, with where and by how much, if they hold something else than reordering explains (output_check.h).
-  Status compare(const Roundings& roundings, const std::string& configuration) const;
+  // `spare`: by output, the share of elements that may, if they do not depend on reordering alone; empty: none.
+  Status compare(const Roundings& roundings, const std::string& configuration,
+                 const std::vector<double>& spare = {}) const;
+  // By output, the share of elements that reordering does not explain.
+  Result<std::vector<double>> apart(const Roundings& roundings) const;
 
  private:
   struct Output {

@@ -64,6 +64,8 @@ class TuneSession final : public ReferencedRunner {
   Status run_ahead(const Specialisation& specialisation);
   Result<const Specialisation*> build(size_t index);
   Result<const Specialisation*> build_generic(size_t index);
+  // By output, the share of elements that candidates may have otherwise than the reference; empty: none of any.
+  Result<std::vector<double>> spare();
 
   Setup setup_;
   BoundArguments arguments_;  // the caller's, with outputs redirected to the copies
@@ -74,6 +76,8 @@ class TuneSession final : public ReferencedRunner {
   Workspace workspace_;
   int64_t workspace_bytes_ = 0;
   Roundings roundings_;
+  size_t reference_ = 0;  // the attempt that made it
+  std::optional<std::vector<double>> spare_;
   std::unique_ptr<Device::Timer> timer_;
   void* stream_ = nullptr;
   bool has_stream_ = false;

@@ -28,7 +28,7 @@ std::vector<OutputPiece> piece(DType type, const std::vector<double>& values) {
 }
 
 std::string compare(DType type, DType narrowest, const std::vector<double>& want, const std::vector<double>& got) {
-  return OutputReference(type, piece(type, want)).compare(tolerance_for(type, {narrowest}), piece(type, got));
+  return OutputReference(type, piece(type, want)).compare(tolerance_for(type, {narrowest}), piece(type, got)).what;
 }
 
 TEST_CASE("reordered sums pass, wrong values do not") {
@@ -47,7 +47,7 @@ TEST_CASE("long sums of products may have been cut off") {
     const Tolerance tolerance = tolerance_for(DType::F32, {.products = true, .longest = longest});
     return OutputReference(DType::F32, piece(DType::F32, {840, 1}))
         .compare(tolerance, piece(DType::F32, {got, 1}))
-        .empty();
+        .what.empty();
   };
   CHECK(!passes(4096, 840.25));
   CHECK(passes(262144, 840.25));
@@ -94,7 +94,7 @@ TEST_CASE("any two codes are told apart as their values are") {
       for (uint32_t code : {first, want})
         if (const double value = std::abs(ir::decode_float(type, code)); std::isfinite(value))
           largest = std::max(largest, value);
-      const std::string wrong = OutputReference(type, {expected}).compare(tolerance, {actual});
+      const std::string wrong = OutputReference(type, {expected}).compare(tolerance, {actual}).what;
       CAPTURE(ir::name(type));
       CAPTURE(first);
       CAPTURE(want);
@@ -158,7 +158,7 @@ grid m < M
 TEST_CASE("integers that follow from computed floats may differ where a tie is near, and nowhere else") {
   auto differ = [](const std::vector<double>& want, const std::vector<double>& got, bool computes) {
     const Tolerance tolerance = tolerance_for(DType::I32, {DType::F32, computes});
-    return !OutputReference(DType::I32, piece(DType::I32, want)).compare(tolerance, piece(DType::I32, got)).empty();
+    return !OutputReference(DType::I32, piece(DType::I32, want)).compare(tolerance, piece(DType::I32, got)).what.empty();
   };
   const std::vector<double> want(2048, 100.0);
   auto with = [&](size_t count, double other) {
@@ -212,6 +212,14 @@ TEST_CASE("large outputs are compared in pieces that reach both ends") {
     CHECK(total <= (int64_t{9} << 20));
     CHECK(gap <= bytes / 200);
   }
+}
+
+TEST_CASE("of elements that are wrong the share is known") {
+  const OutputReference reference(DType::F32, piece(DType::F32, {1, 2, 3, 4}));
+  const Mismatch two = reference.compare(tolerance_for(DType::F32, {DType::F32}), piece(DType::F32, {1, 5, 3, 7}));
+  CHECK(two.wrong == 2);
+  CHECK(two.share() == 0.5);
+  CHECK(reference.compare(tolerance_for(DType::F32, {DType::F32}), piece(DType::F32, {1, 2, 3, 4})).share() == 0);
 }
 
 }  // namespace
