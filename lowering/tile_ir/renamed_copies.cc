@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "lowering/loop_ir/region_index.h"
 #include "lowering/machine/machine.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -46,64 +47,122 @@ int64_t shared_bytes(const ir::Block& body, int64_t stages) {
   return bytes;
 }
 
-// Whether each iteration of the region assigns its own element of the tile, and all elements have one.
-bool sets_each(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
-  if (assign.atomic != ir::AtomicOp::kNone || assign.indices.size() != region.iters.size()) return false;
-  std::vector<const ir::Var*> seen;
+// Elements of one axis of a tile that an index runs through: stride * i + first, `extent` of them.
+struct Run {
+  int64_t stride = 1, first = 0, extent = 0;
+  ir::VarRef along;  // i
+};
+
+// Where an assignment's elements lie: its own for each iteration, and all along every axis but the last one.
+std::optional<Run> run_of(const ir::ParallelStmt& region, const ir::AssignStmt& assign) {
+  if (assign.atomic != ir::AtomicOp::kNone || assign.indices.size() != region.iters.size()) return std::nullopt;
+  RegionIndexes indexes(region.iters);
+  std::vector<bool> seen(region.iters.size());
+  Run run;
   for (size_t axis = 0; axis < assign.indices.size(); ++axis) {
-    const ExprRef& index = assign.indices[axis];
-    if (index->kind != ExprKind::kVar || std::count(seen.begin(), seen.end(), index->var.get())) return false;
-    const auto iter = std::find_if(region.iters.begin(), region.iters.end(),
-                                   [&](const ir::IterVar& one) { return one.var == index->var; });
-    if (iter == region.iters.end() || iter->extent->int_value != assign.buffer->shape[axis]->int_value) return false;
-    seen.push_back(index->var.get());
+    const std::optional<ScaledIndex> index = indexes.scaled(assign.indices[axis]);
+    if (!index || index->base || index->axis >= seen.size() || seen[index->axis] || index->scale < 1)
+      return std::nullopt;
+    seen[index->axis] = true;
+    const ir::IterVar& iter = region.iters[index->axis];
+    run = {index->scale, index->constant, iter.extent->int_value, iter.var};
+    const bool last = axis + 1 == assign.indices.size();
+    const int64_t all = assign.buffer->shape[axis]->int_value;
+    if (!last && (run.stride != 1 || run.first != 0 || run.extent != all)) return std::nullopt;
   }
-  return true;
+  return run;
 }
 
-// The same statement, which reads `raw` and writes all of `tile`; nothing if it does not write all of it, or reads what
-// it has written.
-std::optional<ir::Stmt> rewritten(const ir::Stmt& stmt, const ir::BufferRef& tile, const ir::BufferRef& raw) {
-  if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
-    BufferSet read;
-    note_uses(copy->src, &read);
-    if (copy->src.buffer->scope == ir::Scope::kGlobal || copy->atomic != ir::AtomicOp::kNone ||
-        read.count(tile.get()) || !has_whole_axes(copy->dst) || copy->dst.within_first)
-      return std::nullopt;
-    return stmt;
+// Whether the runs are all elements of the axis, each once, in parts behind each other.
+bool cover(std::vector<Run> runs, int64_t all) {
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
+  int64_t covered = 0;
+  for (const Run& run : runs) {
+    if (run.stride != 1 || run.first != covered) return false;
+    covered += run.extent;
   }
+  return covered == all;
+}
+
+// A statement that writes all of `tile`, as others that read `raw`. Of a tile that is written in parts, each is a
+// fragment first, so that threads have neighbours and copy them together.
+struct Change {
+  ir::Block statements;
+  std::vector<ir::BufferRef> parts;
+};
+
+ir::BufferRef part_of(const ir::BufferRef& tile, const Run& run) {
+  auto part = std::make_shared<ir::Buffer>(*tile);
+  part->name += "_part";
+  part->scope = ir::Scope::kFragment;
+  part->shape.back() = ir::make_int(run.extent);
+  return part;
+}
+
+ir::CopyStmt copy_of(const ir::BufferRef& tile, const ir::BufferRef& part, const Run& run) {
+  ir::CopyStmt copy{whole_tile(tile), whole_tile(part)};
+  copy.dst.axes.back() = {ir::AxisSpec::Kind::kRange, ir::make_int(run.first), ir::make_int(run.extent), nullptr};
+  return copy;
+}
+
+ir::Block reading(ir::Block body, const ir::BufferRef& tile, const ir::BufferRef& raw) {
+  rewrite_region(&body, [&](const ExprRef& root) {
+    return ir::rewrite(root, [&](const ExprRef& node) {
+      return node->kind == ExprKind::kLoad && node->buffer == tile ? ir::make_load(raw, node->args) : node;
+    });
+  });
+  return body;
+}
+
+bool is_plain_copy(const ir::CopyStmt& copy, const ir::BufferRef& tile) {
+  BufferSet read;
+  note_uses(copy.src, &read);
+  return copy.src.buffer->scope != ir::Scope::kGlobal && copy.atomic == ir::AtomicOp::kNone &&
+         !read.count(tile.get()) && has_whole_axes(copy.dst) && !copy.dst.within_first;
+}
+
+// Nothing where the statement does not write all of the tile, or reads what it has written.
+std::optional<Change> changed(const ir::Stmt& stmt, const ir::BufferRef& tile, const ir::BufferRef& raw) {
+  if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node))
+    return is_plain_copy(*copy, tile) ? std::optional(Change{{stmt}, {}}) : std::nullopt;
   const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
   if (!region) return std::nullopt;
-  ir::ParallelStmt out{region->iters, {}};
-  bool written = false;
+  ir::Block body;
+  std::vector<Run> runs;
+  std::vector<size_t> places;  // in the body
   for (const ir::Stmt& inner : region->body) {
-    BufferSet used, writes;
-    note_uses(inner, &used);
+    BufferSet read, writes;
+    ir::for_each_stmt({inner}, [&](const ir::Stmt& each) {
+      ir::for_each_expr(each, [&](const ExprRef& expr) { note_loads(expr, &read); });
+    });
     note_writes(inner, &writes);
-    if (written && used.count(tile.get())) return std::nullopt;
-    ir::Stmt copy = inner;
-    if (writes.count(tile.get())) {
-      const auto* branch = std::get_if<ir::IfStmt>(&inner.node);
-      const bool masked = branch && branch->then_body.size() == 1 && branch->else_body.empty();
-      const auto* assign = std::get_if<ir::AssignStmt>(masked ? &branch->then_body[0].node : &inner.node);
-      if (!assign || !sets_each(*region, *assign)) return std::nullopt;
-      ir::AssignStmt whole = *assign;
-      if (masked)
-        whole.value = ir::make_typed(ir::Op::kSelect, {branch->condition, ir::make_cast(tile->type, assign->value),
-                                                       ir::make_load(tile, assign->indices)});
-      copy.node = std::move(whole);
-      written = true;
-    }
-    const auto from_raw = [&](const ExprRef& root) {
-      return ir::rewrite(root, [&](const ExprRef& node) {
-        return node->kind == ExprKind::kLoad && node->buffer == tile ? ir::make_load(raw, node->args) : node;
-      });
-    };
-    ir::Block one{std::move(copy)};
-    rewrite_region(&one, from_raw);
-    out.body.push_back(std::move(one[0]));
+    if (!runs.empty() && read.count(tile.get())) return std::nullopt;
+    body.push_back(inner);
+    if (!writes.count(tile.get())) continue;
+    const auto* branch = std::get_if<ir::IfStmt>(&inner.node);
+    const bool masked = branch && branch->then_body.size() == 1 && branch->else_body.empty();
+    const auto* assign = std::get_if<ir::AssignStmt>(masked ? &branch->then_body[0].node : &inner.node);
+    const std::optional<Run> run = assign ? run_of(*region, *assign) : std::nullopt;
+    if (!run || (masked && !runs.empty())) return std::nullopt;
+    ir::AssignStmt whole = *assign;
+    if (masked)
+      whole.value = ir::make_typed(ir::Op::kSelect, {branch->condition, ir::make_cast(tile->type, assign->value),
+                                                     ir::make_load(tile, assign->indices)});
+    body.back().node = std::move(whole);
+    places.push_back(body.size() - 1);
+    runs.push_back(*run);
   }
-  return ir::Stmt{stmt.loc, std::move(out)};
+  if (!cover(runs, tile->shape.back()->int_value)) return std::nullopt;
+  Change change{{{stmt.loc, ir::ParallelStmt{region->iters, reading(std::move(body), tile, raw)}}}, {}};
+  for (size_t i = 0; runs.size() > 1 && i < runs.size(); ++i) {
+    const ir::BufferRef part = change.parts.emplace_back(part_of(tile, runs[i]));
+    auto& made = std::get<ir::ParallelStmt>(change.statements[0].node);
+    auto& assign = std::get<ir::AssignStmt>(made.body[places[i]].node);
+    assign.buffer = part;
+    assign.indices.back() = ir::make_var(runs[i].along);
+    change.statements.push_back({stmt.loc, copy_of(tile, part, runs[i])});
+  }
+  return change;
 }
 
 class Renamer {
@@ -140,15 +199,17 @@ class Renamer {
       ir::Buffer copied = *tile;
       copied.name += "_copy";
       const auto raw = std::make_shared<const ir::Buffer>(std::move(copied));
-      std::optional<ir::Stmt> made = rewritten(*writer, tile, raw);
-      if (!made) continue;
-      *writer = std::move(*made);
+      std::optional<Change> change = changed(*writer, tile, raw);
+      if (!change) continue;
       if (!planted(Planted::kStaleCopy))
         for (auto reader = loop->body.begin() + static_cast<std::ptrdiff_t>(at) + 1; reader != writer; ++reader)
           replace_uses(tile, raw, &*reader);
       std::get<ir::CopyStmt>(loop->body[at].node).dst.buffer = raw;
+      const auto behind = loop->body.erase(writer);
+      loop->body.insert(behind, change->statements.begin(), change->statements.end());
       room_ -= bytes_of(*tile);
       tiles_.push_back(raw);
+      tiles_.insert(tiles_.end(), change->parts.begin(), change->parts.end());
     }
   }
 

@@ -22,7 +22,8 @@ TEST_CASE("what is changed in place is copied ahead") {
        {"parallel r < 64, s < 64 { a[r, s] *= S[k*64 + s] }", "parallel s < 64, r < 64 { a[r, s] = a[r, s ^ 1] }",
         "parallel r < 64, s < 64 { if k*64 + s >= K { a[r, s] = 1 } }",
         "parallel r < 64, s < 64 { let x = a[r, s] * 2 a[r, s] = x * x }",
-        "parallel r < 64, s < 64 { d[r, s] = a[r, s] + 1 }  a = d"}) {
+        "parallel r < 64, s < 64 { d[r, s] = a[r, s] + 1 }  a = d",
+        "parallel r < 64, s < 32 { let x = a[r, s], y = a[r, s + 32] a[r, s + 32] = x + y a[r, s] = x - y }"}) {
     CAPTURE(change);
     CHECK(renamed(notes(change)));
   }
@@ -34,6 +35,10 @@ TEST_CASE("tiles stay one where the change leaves something, reads it again, or 
   for (const char* change :
        {"parallel r < 32, s < 64 { a[r, s] *= 2 }", "parallel r < 64, s < 32 { a[r, s + 32] = a[r, s] }",
         "parallel r < 64, s < 64 { a[r, s] *= 2 d[r, s] = a[r, s ^ 1] }", "a[0 +: 32, :] = B[0 +: 32, k*64 +: 64]",
+        "parallel r < 64, s < 32 { let x = a[r, s] a[r, s] = x * 2 a[r, s + 32] = a[r, s + 31] }",
+        "parallel r < 64, s < 32 { let x = a[r, s] a[r, s] = x * 2 a[r, s + 31] = x }",
+        "parallel r < 64, s < 16 { let x = a[r, s] a[r, s] = x * 2 a[r, s + 32] = x }",
+        "parallel s < 32, r < 64 { let x = a[r, 2*s] a[r, 2*s + 1] = x a[r, 2*s] = x * 2 }",
         "if k > 2 { parallel r < 64, s < 64 { a[r, s] *= 2 } }", "parallel r < 64, s < 64 { d[r, s] = a[r, s] }"}) {
     CAPTURE(change);
     CHECK(!renamed(notes(change)));
