@@ -10,6 +10,7 @@
 
 #include "ir/injective.h"
 #include "ir/print.h"
+#include "ir/quotients.h"
 #include "ir/verify_rules.h"
 
 namespace kachel::ir {
@@ -88,6 +89,7 @@ class Writes {
   void define(const LetStmt& let) {
     depends_[let.var.get()] = depends(let.value);
     polys_.define(let.var, let.value);
+    names_[let.var.get()] = let.value;
   }
 
   void stored(const TileRef& dst, uint64_t value, uint64_t control, AtomicOp atomic) {
@@ -198,6 +200,11 @@ class Writes {
 
     std::vector<Poly> components = conditions;
     for (const ExprRef& index : assign.indices) components.push_back(polys_.of(index));
+    const auto named = [this](const Var& var) {
+      const auto found = names_.find(&var);
+      return found == names_.end() ? nullptr : found->second;
+    };
+    for (const ExprRef& whole : recomposed(assign.indices, named)) components.push_back(polys_.of(whole));
     std::vector<const Var*> doubtful;
     if (injective(polys_, {iters, least_}, components, doubtful)) return;
     // Where bits or a name make the place, as in a network, the way to say it is the other way round.
@@ -222,6 +229,7 @@ class Writes {
   PolyContext polys_;
   std::unordered_map<const void*, uint64_t> depends_;  // grid indices that a variable or the contents of a tile follow
   std::unordered_map<const Var*, int64_t> least_;
+  std::unordered_map<const Var*, ExprRef> names_;  // of regions
   bool quiet_ = false;
 };
 
