@@ -15,10 +15,6 @@ namespace {
 // Of a block: small, so that there are many.
 const std::vector<int64_t> kRows = {8, 16}, kColumns = {64, 32};
 
-TileRef whole(const BufferRef& tile) {
-  return {tile, std::vector<AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
-}
-
 }  // namespace
 
 bool is_cut_at_will(const SumLoop::Sum& sum, const std::function<bool(const Var&)>& free) {
@@ -66,14 +62,7 @@ Kernel adder_of(const Kernel& kernel, const SumLoop::Sum& sum, const BufferRef& 
   of_part.insert(of_part.begin(), {AxisSpec::Kind::kIndex, make_var(loop.var), nullptr, nullptr});
   const BufferRef source = with_direction(parts, Direction::kIn), result = with_direction(total, Direction::kOut);
   loop.body.push_back({{}, CopyStmt{whole(one), {source, of_part, nullptr, nullptr, nullptr, {}}}});
-  ParallelStmt region;
-  std::vector<ExprRef> places;
-  for (const ExprRef& extent : added->shape) {
-    region.iters.push_back({variable(VarKind::kParallel, "i"), extent});
-    places.push_back(make_var(region.iters.back().var));
-  }
-  region.body.push_back({{}, AssignStmt{added, places, AssignOp::kAdd, AtomicOp::kNone, make_load(one, places)}});
-  loop.body.push_back({{}, std::move(region)});
+  loop.body.push_back({{}, added_up(added, one, [&] { return variable(VarKind::kParallel, "i"); })});
   adder.body.push_back({{}, std::move(loop)});
   adder.body.push_back({{}, CopyStmt{{result, place, nullptr, nullptr, nullptr, {}}, whole(added)}});
   complete(kernel, {source, result}, &adder);

@@ -27,11 +27,22 @@ TileRef place(const BufferRef& tensor, const OperandSlice& slice) {
   return {tensor, place_of(slice), nullptr, nullptr, nullptr, {}};
 }
 
+}  // namespace
+
 TileRef whole(const BufferRef& tile) {
   return {tile, std::vector<AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
 }
 
-}  // namespace
+ParallelStmt added_up(const BufferRef& to, const BufferRef& from, const std::function<VarRef()>& variable) {
+  ParallelStmt region;
+  std::vector<ExprRef> places;
+  for (const ExprRef& extent : to->shape) {
+    region.iters.push_back({variable(), extent});
+    places.push_back(make_var(region.iters.back().var));
+  }
+  region.body.push_back({{}, AssignStmt{to, places, AssignOp::kAdd, AtomicOp::kNone, make_load(from, places)}});
+  return region;
+}
 
 CopyStmt store_of(const OperandSlice& slice, const BufferRef& tensor, const BufferRef& tile) {
   return {place(tensor, slice), whole(tile)};

@@ -1,5 +1,6 @@
 // The kernels of a derived program. Private to derive/.
 #pragma once
+#include <functional>
 #include <set>
 
 #include "derive/operand_slice.h"
@@ -42,6 +43,11 @@ void for_each_extent(const ir::Stmt& stmt, const Fn& fn) {
 // Gives `made` the parameters, constants, types and dimensions of the kernel that its body and its grid name, and the
 // tensors as further parameters.
 void complete(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tensors, ir::Kernel* made);
+// All of a tile.
+ir::TileRef whole(const ir::BufferRef& tile);
+// A region that adds one tile to another of its shape; `variable` makes its indices.
+ir::ParallelStmt added_up(const ir::BufferRef& to, const ir::BufferRef& from,
+                          const std::function<ir::VarRef()>& variable);
 // What the statements write, with everything inside them.
 std::set<const ir::Buffer*> written_by(const ir::Block& block);
 ir::Stmt declaration(const ir::BufferRef& buffer, ir::Scope scope);

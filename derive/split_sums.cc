@@ -108,9 +108,6 @@ class Splitter {
     }
     return tile;
   }
-  static TileRef whole(const BufferRef& tile) {
-    return {tile, std::vector<AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
-  }
 
   void make_part() {
     Kernel& part = made_.part;
@@ -165,14 +162,7 @@ class Splitter {
       part->name = fresh_(tile->name + "_part");
       combine.body.push_back({{}, DeclStmt{part, nullptr}});
       loop.body.push_back({{}, CopyStmt{whole(part), place(i, loop.var)}});
-      ParallelStmt region;
-      std::vector<ExprRef> places;
-      for (const ExprRef& extent : tile->shape) {
-        region.iters.push_back({variable(VarKind::kParallel, "i"), extent});
-        places.push_back(make_var(region.iters.back().var));
-      }
-      region.body.push_back({{}, AssignStmt{tile, places, AssignOp::kAdd, AtomicOp::kNone, make_load(part, places)}});
-      loop.body.push_back({{}, std::move(region)});
+      loop.body.push_back({{}, added_up(tile, part, [this] { return variable(VarKind::kParallel, "i"); })});
     }
     if (!loop.body.empty()) rest.push_back({{}, std::move(loop)});
     rest.insert(rest.end(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at) + 1, kernel_.body.end());

@@ -1,4 +1,4 @@
-#include "lowering/tile_ir/renamed_copies.h"
+#include "lowering/plan/renamed_copies.h"
 
 #include <algorithm>
 #include <optional>
