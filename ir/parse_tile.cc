@@ -98,9 +98,11 @@ bool Parser::gemm(Block& body, TileRef dst, TileRef a, bool accumulate, size_t f
   stmt.a = std::move(a);
   stmt.accumulate = accumulate;
   if (!transpose(stmt.transpose_a)) return false;
-  if (stmt.transpose_a && !at("@"))
-    return fail("`^T` turns operands of products alone",
-                "write `@` and the right operand, or turn a tile in `parallel i < M, j < N { y[i, j] = x[j, i] }`");
+  if (stmt.transpose_a && !at("@")) {
+    report(stmt.a.loc, "`^T` turns operands of products alone",
+           "write `@` and the right operand, or turn a tile in `parallel i < M, j < N { y[i, j] = x[j, i] }`");
+    return true;
+  }
   if (!expect("@", "the left operand of a gemm")) return false;
   const Entity* entity = at_name() ? find(peek().text) : nullptr;
   if (at_name() && !entity) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kachel::ir {
 namespace {
@@ -147,8 +148,30 @@ namespace {
 
 constexpr std::string_view kOtherReductions[] = {"prod", "product", "mean", "any", "all", "count", "cumsum", "cumprod"};
 
+// Functions of other languages, and how they are written here.
+constexpr std::pair<std::string_view, std::string_view> kOtherFunctions[] = {
+    {"sigmoid", "write `rcp(1 + exp(-x))`"},
+    {"silu", "write `x * rcp(1 + exp(-x))`"},
+    {"relu", "write `max(x, 0)`"},
+    {"gelu", "write `0.5 * x * (1 + erf(x * 0.70710678))`"},
+    {"softplus", "write `log(1 + exp(x))`"},
+    {"pow", "write `exp2(y * log2(x))` for x > 0, or a product"},
+    {"where", "write `condition ? a : b`"},
+    {"fabs", "write `abs(x)`"},
+    {"fmax", "write `max(a, b)`"},
+    {"fmin", "write `min(a, b)`"},
+    {"isnan", "write `x != x`"},
+    {"tan", "write `sin(x) / cos(x)`"},
+    {"cdiv", "write `ceildiv(a, b)`"},
+    {"rint", "write `round(x)`"},
+    {"maximum", "write `max(a, b)`"},
+    {"minimum", "write `min(a, b)`"},
+};
+
 // What stands here for a word of other languages; "" for any other word.
 std::string_view here_for(std::string_view name) {
+  for (const auto& [other, here] : kOtherFunctions)
+    if (name == other) return here;
   for (const std::string_view word : {"return", "break", "continue"})
     if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
   if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
