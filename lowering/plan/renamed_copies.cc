@@ -91,11 +91,18 @@ struct Change {
   std::vector<ir::BufferRef> parts;
 };
 
-ir::BufferRef part_of(const ir::BufferRef& tile, const Run& run) {
+// Whether the runs are the even and the odd elements of the axis.
+bool are_pairs(const std::vector<Run>& runs, int64_t all) {
+  return runs.size() == 2 && runs[0].first + runs[1].first == 1 && runs[0].first * runs[1].first == 0 &&
+         std::all_of(runs.begin(), runs.end(),
+                     [&](const Run& run) { return run.stride == 2 && 2 * run.extent == all; });
+}
+
+ir::BufferRef part_of(const ir::BufferRef& tile, int64_t extent) {
   auto part = std::make_shared<ir::Buffer>(*tile);
   part->name += "_part";
   part->scope = ir::Scope::kFragment;
-  part->shape.back() = ir::make_int(run.extent);
+  part->shape.back() = ir::make_int(extent);
   return part;
 }
 
@@ -152,16 +159,20 @@ std::optional<Change> changed(const ir::Stmt& stmt, const ir::BufferRef& tile, c
     places.push_back(body.size() - 1);
     runs.push_back(*run);
   }
-  if (!cover(runs, tile->shape.back()->int_value)) return std::nullopt;
+  const int64_t all = tile->shape.back()->int_value;
+  const bool pairs = are_pairs(runs, all);
+  if (!pairs && !cover(runs, all)) return std::nullopt;
   Change change{{{stmt.loc, ir::ParallelStmt{region->iters, reading(std::move(body), tile, raw)}}}, {}};
   for (size_t i = 0; runs.size() > 1 && i < runs.size(); ++i) {
-    const ir::BufferRef part = change.parts.emplace_back(part_of(tile, runs[i]));
+    if (i == 0 || !pairs) change.parts.push_back(part_of(tile, pairs ? all : runs[i].extent));
     auto& made = std::get<ir::ParallelStmt>(change.statements[0].node);
     auto& assign = std::get<ir::AssignStmt>(made.body[places[i]].node);
-    assign.buffer = part;
+    assign.buffer = change.parts.back();
+    if (pairs) continue;
     assign.indices.back() = ir::make_var(runs[i].along);
-    change.statements.push_back({stmt.loc, copy_of(tile, part, runs[i])});
+    change.statements.push_back({stmt.loc, copy_of(tile, change.parts.back(), runs[i])});
   }
+  if (pairs) change.statements.push_back({stmt.loc, ir::CopyStmt{whole_tile(tile), whole_tile(change.parts[0])}});
   return change;
 }
 

@@ -3,7 +3,8 @@
 //   pipelined k < K, 3 { x = X[k]; parallel i, j { x[i, j] *= s[j] }; c += x @ b }
 //   ->                 { raw = X[k]; parallel i, j { x[i, j] = raw[i, j] * s[j] }; c += x @ b }
 //
-// so that it can be copied ahead, and what the block makes of it lie wherever the product wants it.
+// so that it can be copied ahead, and what the block makes of it lie wherever the product wants it. What is written in
+// parts, as rotated halves or pairs are, is a fragment first.
 #pragma once
 #include "ir/kernel.h"
 #include "lowering/lower.h"

@@ -23,7 +23,8 @@ TEST_CASE("what is changed in place is copied ahead") {
         "parallel r < 64, s < 64 { if k*64 + s >= K { a[r, s] = 1 } }",
         "parallel r < 64, s < 64 { let x = a[r, s] * 2 a[r, s] = x * x }",
         "parallel r < 64, s < 64 { d[r, s] = a[r, s] + 1 }  a = d",
-        "parallel r < 64, s < 32 { let x = a[r, s], y = a[r, s + 32] a[r, s + 32] = x + y a[r, s] = x - y }"}) {
+        "parallel r < 64, s < 32 { let x = a[r, s], y = a[r, s + 32] a[r, s + 32] = x + y a[r, s] = x - y }",
+        "parallel r < 64, s < 32 { let x = a[r, 2*s], y = a[r, 2*s + 1] a[r, 2*s + 1] = x + y a[r, 2*s] = x - y }"}) {
     CAPTURE(change);
     CHECK(renamed(notes(change)));
   }
@@ -38,7 +39,7 @@ TEST_CASE("tiles stay one where the change leaves something, reads it again, or 
         "parallel r < 64, s < 32 { let x = a[r, s] a[r, s] = x * 2 a[r, s + 32] = a[r, s + 31] }",
         "parallel r < 64, s < 32 { let x = a[r, s] a[r, s] = x * 2 a[r, s + 31] = x }",
         "parallel r < 64, s < 16 { let x = a[r, s] a[r, s] = x * 2 a[r, s + 32] = x }",
-        "parallel s < 32, r < 64 { let x = a[r, 2*s] a[r, 2*s + 1] = x a[r, 2*s] = x * 2 }",
+        "parallel r < 64, s < 32 { let x = a[r, 2*s] a[r, 2*s + 1] = x a[r, 2*s + 2] = x * 2 }",
         "if k > 2 { parallel r < 64, s < 64 { a[r, s] *= 2 } }", "parallel r < 64, s < 64 { d[r, s] = a[r, s] }"}) {
     CAPTURE(change);
     CHECK(!renamed(notes(change)));
