@@ -213,10 +213,11 @@ void Memory::combine(AtomicOp op, int64_t offset, const Cell& value, uint32_t bl
     }
     magnitude_[at] += std::abs(value.v) + value.e;
     inexact_[at] += value.e;
-    cell = Cell::of(cell.v + value.v, inexact_[at]);
+    cell = Cell::of(cell.v + value.v, output_ ? cell.e + value.e : inexact_[at]);
     if (!output_) cell = summed(type_, cell, magnitude_[at], additions_[at]);
   } else {
     cell = op == AtomicOp::kMax ? maximum(cell, value) : minimum(cell, value);
+    if (!output_ && !additions_.empty()) additions_[at] = 0;
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 struct Accesses {
   std::set<const ir::Buffer*> reads, writes;
-  std::set<const ir::Buffer*> combined;  // by atomics, which may meet each other
+  std::set<const ir::Buffer*> combined;  // by atomics that commute, which may meet each other
 
   void add(const Accesses& other) {
     reads.insert(other.reads.begin(), other.reads.end());
@@ -46,10 +46,27 @@ std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_of(const 
   return neighbours;
 }
 
+// Buffers that all atomics of the kernel combine in one way. Additions and extremes do not commute.
+std::set<const ir::Buffer*> combined_in_one_way(const LoopKernel& kernel) {
+  std::map<const ir::Buffer*, std::set<ir::AtomicOp>> ways;
+  const auto note = [&](const LoopStmt& stmt) {
+    if (const auto* atomic = std::get_if<LoopAtomic>(&stmt.node)) ways[atomic->buffer.get()].insert(atomic->op);
+  };
+  for_each_statement(kernel.body, note);
+  std::set<const ir::Buffer*> found;
+  for (const auto& [buffer, ops] : ways)
+    if (ops.size() == 1) found.insert(buffer);
+  return found;
+}
+
 class Synchroniser {
  public:
   explicit Synchroniser(const LoopKernel& kernel)
-      : ranges_(kernel.ranges), batches_(kernel), further_(kernel), neighbours_(neighbours_of(kernel)) {
+      : ranges_(kernel.ranges),
+        batches_(kernel),
+        further_(kernel),
+        neighbours_(neighbours_of(kernel)),
+        one_way_(combined_in_one_way(kernel)) {
     for (const LoopBuffer& buffer : kernel.buffers)
       if (buffer.of_warps) of_warps_.insert(buffer.buffer.get());
     for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
@@ -138,11 +155,12 @@ class Synchroniser {
   void note(const LoopStmt& stmt, Accesses* accesses) const {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
     if (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kBulkStore) return;  // touches what nobody else does
-    const auto* atomic = std::get_if<LoopAtomic>(&stmt.node);
+    const bool atomic = std::holds_alternative<LoopAtomic>(stmt.node);
     for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
       const bool apart = of_warps_.count(buffer.get()) && !neighbours_.count(buffer.get());
       if (buffer->scope == ir::Scope::kRegister || apart) return;
-      (write ? atomic ? accesses->combined : accesses->writes : accesses->reads).insert(buffer.get());
+      const bool commutes = atomic && one_way_.count(buffer.get());
+      (!write ? accesses->reads : commutes ? accesses->combined : accesses->writes).insert(buffer.get());
     });
   }
   Accesses accesses_of(const LoopBlock& block) const {
@@ -246,6 +264,7 @@ class Synchroniser {
   GroupBatches batches_;
   FurtherRegisters further_;
   const std::map<const ir::Buffer*, std::vector<const ir::Buffer*>> neighbours_;
+  const std::set<const ir::Buffer*> one_way_;
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
   std::set<const ir::Buffer*> of_warps_;
   std::set<const ir::Buffer*> alternating_;

@@ -16,6 +16,7 @@ kachel_test(NAME engine_test SOURCES
   engine/host_program_test.cc
   engine/keys_test.cc
   engine/launch_test.cc
+  engine/rejected_test.cc
   engine/early_launch_test.cc
   engine/output_check_test.cc
   engine/parts_of_sums_test.cc
