@@ -44,7 +44,7 @@ std::optional<Step> step_of_sum(const ir::ParallelStmt& region) {
 
 // The regions that set a tile each, in the order of its assignments, if it has several that do not read each other's.
 ir::Block parted(const ir::ParallelStmt& region, ir::Loc loc) {
-  BufferSet written, read;
+  BufferSet written;
   ir::Block parts;
   for (const ir::Stmt& stmt : region.body) {
     const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
@@ -52,15 +52,14 @@ ir::Block parted(const ir::ParallelStmt& region, ir::Loc loc) {
     parts.push_back({loc, ir::ParallelStmt{region.iters, {stmt}}});
   }
   for (const ir::Stmt& part : parts) {
-    const auto& own = std::get<ir::ParallelStmt>(part.node);
-    if (!step_of_sum(own)) return {};
-    for_each_node(own.body, [&](const ExprRef& node) {
-      const bool others = node->kind == ExprKind::kLoad && written.count(node->buffer.get()) &&
-                          node->buffer != std::get<ir::AssignStmt>(own.body[0].node).buffer;
-      if (others) read.insert(node->buffer.get());
-    });
+    const std::optional<Step> step = step_of_sum(std::get<ir::ParallelStmt>(part.node));
+    if (!step) return {};
+    BufferSet read;
+    note_loads(step->added, &read);
+    if (std::any_of(read.begin(), read.end(), [&](const ir::Buffer* one) { return written.count(one) != 0; }))
+      return {};
   }
-  return read.empty() ? parts : ir::Block();
+  return parts;
 }
 
 class Carrier {

@@ -1,7 +1,6 @@
 #include "lowering/tile_ir/tensor_reads.h"
 
 #include <algorithm>
-#include <set>
 
 #include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -19,8 +18,7 @@ std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIn
   ir::Buffer tile{tensor->name + "_tile", ir::Scope::kShared, ir::Direction::kInOut, tensor->type, {}, tensor->loc};
   TensorRead read{load, nullptr, {}, {}};
   read.copy.src.buffer = tensor;
-  size_t next = 0;  // axis of the region
-  std::set<size_t> followed;
+  std::vector<size_t> followed;  // axes of the region
   for (const ExprRef& arg : load->args) {
     const std::optional<RegionIndex> index = indexes.split(indexes.inlined(arg));
     if (!index) return std::nullopt;
@@ -28,9 +26,10 @@ std::optional<TensorRead> read_of(const ir::ParallelStmt& region, const RegionIn
     axis.start = index->base ? index->base : ir::make_int(0, ir::DType::I64);
     axis.kind = index->axis == RegionIndex::kNone ? ir::AxisSpec::Kind::kIndex : ir::AxisSpec::Kind::kRange;
     if (index->axis != RegionIndex::kNone) {
-      if (ahead ? !followed.insert(index->axis).second : index->axis < next) return std::nullopt;
+      const bool again = std::count(followed.begin(), followed.end(), index->axis) != 0;
+      if (again || (!ahead && !followed.empty() && index->axis < followed.back())) return std::nullopt;
+      followed.push_back(index->axis);
       const ir::IterVar& iter = region.iters[index->axis];
-      next = index->axis + 1;
       if (read.place.empty() && planted(Planted::kFetchedPlace))
         axis.start = ir::make_typed(ir::Op::kSub, {axis.start, ir::make_int(1, axis.start->type)});
       axis.extent = iter.extent;
