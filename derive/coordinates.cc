@@ -41,14 +41,9 @@ bool is_var(const ExprRef& expr, VarKind kind) {
 
 }  // namespace
 
-Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& statements, const BufferRef& tile)
-    : statements_(statements), tile_(tile) {
-  for (const Stmt& stmt : kernel.body)
-    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) lets_.define(*let);
-  for (const Stmt* stmt : statements) {
-    if (const auto* let = std::get_if<LetStmt>(&stmt->node)) lets_.define(*let);
-    if (const auto* region = std::get_if<ParallelStmt>(&stmt->node)) lets_.define_all(region->body);
-  }
+Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& statements,
+                         const std::vector<Digits>& digits, const BufferRef& tile)
+    : statements_(statements), digits_(digits), tile_(tile), lets_(kernel, statements), scattered_(tile->shape.size()) {
   std::vector<int> own(tile->shape.size());
   for (size_t axis = 0; axis < own.size(); ++axis) {
     own[axis] = static_cast<int>(axis);
@@ -56,12 +51,31 @@ Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& s
   }
   tiles_[tile.get()] = own;
   for (auto stmt = statements.rbegin(); stmt != statements.rend(); ++stmt) follow(**stmt);
+  forget_scattered();
+}
+
+void Coordinates::scatter(int a, int b) {
+  for (const int axis : {a, b})
+    if (axis != kNone) scattered_[static_cast<size_t>(axis)] = true;
+}
+
+void Coordinates::forget_scattered() {
+  const auto forget = [&](int& axis) {
+    if (axis != kNone && scattered_[static_cast<size_t>(axis)]) axis = kNone;
+  };
+  for (auto& [tile, axes] : tiles_)
+    for (int& axis : axes) forget(axis);
+  for (auto& [iter, axis] : iters_) forget(axis);
 }
 
 void Coordinates::relate(const Buffer& tile, const std::vector<int>& axes) {
-  followed_ &= axes.size() == tile.shape.size();
+  if (axes.size() != tile.shape.size()) {
+    followed_ = false;
+    return;
+  }
   const auto [found, fresh] = tiles_.try_emplace(&tile, axes);
-  if (!fresh && found->second != axes) followed_ = false;
+  for (size_t axis = 0; axis < axes.size(); ++axis)
+    if (found->second[axis] != axes[axis]) scatter(found->second[axis], axes[axis]);
 }
 
 int Coordinates::axis_of(const Buffer& tile, size_t axis) const {
@@ -97,11 +111,11 @@ void Coordinates::follow_assignments(const ParallelStmt& region, const Block& bl
     for (size_t axis = 0; axis < assign->indices.size(); ++axis) {
       const int own = axis_of(*assign->buffer, axis);
       if (!is_var(assign->indices[axis], VarKind::kParallel)) {
-        followed_ &= own == kNone;
+        scatter(own);
         continue;
       }
       const auto [found, fresh] = iters_.try_emplace(assign->indices[axis]->var.get(), own);
-      followed_ &= fresh || found->second == own;
+      if (found->second != own) scatter(found->second, own);
     }
   }
 }
@@ -109,7 +123,7 @@ void Coordinates::follow_assignments(const ParallelStmt& region, const Block& bl
 void Coordinates::follow_loads(const Block& block) {
   for_each_stmt(block, [&](const Stmt& stmt) {
     for_each_expr(stmt, [&](const ExprRef& expr) {
-      visit(lets_.expanded(expr), [&](const ExprRef& node) {
+      visit(written_out(expr), [&](const ExprRef& node) {
         if (node->kind != ExprKind::kLoad || node->buffer->scope == Scope::kGlobal) return;
         std::vector<int> axes;
         for (const ExprRef& index : node->args)
@@ -122,8 +136,20 @@ void Coordinates::follow_loads(const Block& block) {
 
 ExprRef Coordinates::covered(const ExprRef& count, const ExprRef& extent) {
   if (!is_var(extent, VarKind::kTunable) && mentions_tunables(extent)) return nullptr;
-  if (count->kind != ExprKind::kApply || (count->op != Op::kCeilDiv && count->op != Op::kDiv)) return nullptr;
-  return polys_.equal(count->args[1], extent) ? count->args[0] : nullptr;
+  if (count->kind != ExprKind::kApply) return nullptr;
+  if (count->op == Op::kMin) {
+    const ExprRef first = covered(count->args[0], extent);
+    return first ? first : covered(count->args[1], extent);
+  }
+  if (count->op != Op::kCeilDiv && count->op != Op::kDiv) return nullptr;
+  return polys_.equal(count->args[1], extent) ? known_bound(count->args[0]) : nullptr;
+}
+
+ExprRef Coordinates::known_bound(const ExprRef& expr) const {
+  if (is_host_value(expr)) return expr;
+  if (expr->kind != ExprKind::kApply || expr->op != Op::kMin) return nullptr;
+  const ExprRef first = known_bound(expr->args[0]);
+  return first ? first : known_bound(expr->args[1]);
 }
 
 bool Coordinates::is_host_value(const ExprRef& expr) const {
@@ -207,7 +233,7 @@ bool Coordinates::walk_copy(const CopyStmt& copy, const std::vector<Bound>& boun
       if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
       continue;
     }
-    if (!polys_.equal(lets_.expanded(spec.start), start_of(*along)) ||
+    if (!polys_.equal(written_out(spec.start), start_of(*along)) ||
         !polys_.equal(spec.extent, tile_->shape[static_cast<size_t>(along->axis)]))
       return false;
     *occurs = true;
@@ -247,7 +273,7 @@ const Coordinates::Bound* Coordinates::coordinate(const ExprRef& node, const std
 // left is looked at.
 bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& iters, const std::vector<Bound>& bound,
                             const Forbidden& forbidden, bool* occurs) {
-  const ExprRef left = rewrite(lets_.expanded(expr), [&](const ExprRef& node) {
+  const ExprRef left = rewrite(written_out(expr), [&](const ExprRef& node) {
     if (node->kind == ExprKind::kLoad && node->buffer->scope != Scope::kGlobal) {
       std::vector<ExprRef> indices = node->args;
       for (ExprRef& index : indices)

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "derive/digits.h"
 #include "derive/lets.h"
 #include "ir/poly.h"
 
@@ -12,10 +13,12 @@ namespace kachel::derive {
 
 class Coordinates {
  public:
-  // statements: the slice of `tile`, in order (copies, fills, regions and lets). Borrowed.
-  Coordinates(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& statements, const ir::BufferRef& tile);
+  // statements: the slice of `tile`, in order (copies, fills, regions and lets). Borrowed, as `digits` are.
+  Coordinates(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& statements,
+              const std::vector<Digits>& digits, const ir::BufferRef& tile);
 
-  // The elements that `count` tiles of `extent` cover, where that is written as a quotient; else null.
+  // The elements that `count` tiles of `extent` cover or, of a minimum, that they cover at most, where that is written
+  // as a quotient; else null.
   ir::ExprRef covered(const ir::ExprRef& count, const ir::ExprRef& extent);
   // Whether `var` occurs, and only as the count of tiles along `axis` of the tile.
   bool counts_tiles(const ir::VarRef& var, size_t axis);
@@ -35,10 +38,16 @@ class Coordinates {
   static constexpr int kNone = -1;  // an axis that is none of the tile's
 
   bool followed() const { return followed_ && lets_.complete(); }
+  ir::ExprRef written_out(const ir::ExprRef& expr) { return in_digits(lets_.expanded(expr), digits_, lets_); }
+  // A host's value that the expression does not exceed; or null.
+  ir::ExprRef known_bound(const ir::ExprRef& expr) const;
   void follow(const ir::Stmt& stmt);
   void follow_assignments(const ir::ParallelStmt& region, const ir::Block& block);
   void follow_loads(const ir::Block& block);
   void relate(const ir::Buffer& tile, const std::vector<int>& axes);
+  // Elements along `a` and `b` are used for each other, and in ways that are not understood.
+  void scatter(int a, int b = kNone);
+  void forget_scattered();
   int axis_of(const ir::Buffer& tile, size_t axis) const;
   int axis_of(const ir::Var* iter) const;
   const Bound* bound_to(int axis, const std::vector<Bound>& bound) const;
@@ -54,6 +63,7 @@ class Coordinates {
                  const Forbidden& forbidden, bool* occurs);
 
   const std::vector<const ir::Stmt*>& statements_;
+  const std::vector<Digits>& digits_;
   ir::BufferRef tile_;
   ir::PolyContext polys_;
   Lets lets_;
@@ -61,7 +71,8 @@ class Coordinates {
   std::unordered_map<const ir::Var*, int> iters_;                  // the same of indices of regions
   std::vector<Bound> bound_;
   std::vector<ir::VarRef> marks_;  // what stands for the coordinate of each axis while an expression is looked at
-  bool followed_ = true;           // false: an index is used in a way that is not understood
+  std::vector<bool> scattered_;    // axes, each of which no variable can be bound to
+  bool followed_ = true;           // false: a tile is used in a way that is not understood
 };
 
 }  // namespace kachel::derive

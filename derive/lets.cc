@@ -20,6 +20,15 @@ int count_down(const ExprRef& expr, int budget) {
 
 }  // namespace
 
+Lets::Lets(const Kernel& kernel, const std::vector<const Stmt*>& statements) {
+  for (const Stmt& stmt : kernel.body)
+    if (const auto* let = std::get_if<LetStmt>(&stmt.node)) define(*let);
+  for (const Stmt* stmt : statements) {
+    if (const auto* let = std::get_if<LetStmt>(&stmt->node)) define(*let);
+    if (const auto* region = std::get_if<ParallelStmt>(&stmt->node)) define_all(region->body);
+  }
+}
+
 void Lets::define_all(const Block& block) {
   for_each_stmt(block, [&](const Stmt& stmt) {
     if (const auto* let = std::get_if<LetStmt>(&stmt.node)) define(*let);

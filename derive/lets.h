@@ -8,6 +8,9 @@ namespace kachel::derive {
 
 class Lets {
  public:
+  Lets() = default;
+  // Those of the kernel's own body and of the statements.
+  Lets(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& statements);
   // In textual order: a let's value is kept with those before it written out.
   void define(const ir::LetStmt& let) { values_[let.var.get()] = expanded(let.value); }
   // With everything inside the statements.

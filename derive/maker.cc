@@ -49,6 +49,10 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
   Block body;
   for (size_t at : slice.outer) body.push_back(kernel.body[at]);
   for (size_t at : slice.inner) body.push_back(slice.home_of(kernel)[at]);
+  std::vector<const Stmt*> statements;
+  for (const Stmt& stmt : body) statements.push_back(&stmt);
+  Lets lets(kernel, statements);
+  body = in_digits(std::move(body), slice.digits, lets);
   const std::set<const Buffer*> written = written_by(body);
   for (const Stmt& stmt : kernel.body)
     if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && written.count(decl->buffer.get()))

@@ -7,6 +7,7 @@
 
 #include "derive/coordinates.h"
 #include "derive/uses.h"
+#include "ir/print.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -44,7 +45,8 @@ bool is_plain(const Stmt& stmt) {
 
 class Slicer {
  public:
-  Slicer(const Kernel& kernel, KnownUses& uses, BufferRef tile) : kernel_(kernel), uses_(uses) {
+  Slicer(const Kernel& kernel, const std::string& fresh, KnownUses& uses, BufferRef tile)
+      : kernel_(kernel), fresh_(fresh), uses_(uses) {
     slice_.tile = std::move(tile);
   }
 
@@ -55,7 +57,8 @@ class Slicer {
     for (size_t at : slice_.inner) statements_.push_back(&inner[at]);
     const auto works = std::count_if(statements_.begin(), statements_.end(),
                                      [](const Stmt* stmt) { return !std::holds_alternative<LetStmt>(stmt->node); });
-    slice_.computed = works > 1 || !std::holds_alternative<CopyStmt>(statements_.back()->node);
+    const auto* copy = std::get_if<CopyStmt>(&statements_.back()->node);
+    slice_.computed = works > 1 || !copy || copy->src.axes.back().kind == AxisSpec::Kind::kIndex;
     if (!slice_.computed && !slice_.in_loop) return {};  // each block copies it once
     if (!place()) return {};
     slice_.k_down = slice_.tf32 = slice_.tile->shape.size() == 2;
@@ -209,14 +212,16 @@ class Slicer {
   // Which variables count the tiles of which axes, and that nothing else depends on how the tensor is cut.
   bool place() {
     std::vector<IterVar> vars;
+    Lets lets(kernel_, statements_);
+    size_t axes_used = 0;
     for (const IterVar& axis : kernel_.grid)
-      if (vars_.count(axis.var.get())) vars.push_back(axis);
-    if (vars.size() == kernel_.grid.size()) return false;  // every block has its own
+      if (vars_.count(axis.var.get())) axes_used += count_by(axis, lets, vars) == Use::kWhole;
+    if (axes_used == kernel_.grid.size()) return false;  // every block has its own
     if (slice_.in_loop && vars_.count(loop().var.get())) {
       if (!is_int(loop().begin, 0)) return false;
-      vars.push_back({loop().var, loop().end});
+      count_by({loop().var, loop().end}, lets, vars);
     }
-    Coordinates coordinates(kernel_, statements_, slice_.tile);
+    Coordinates coordinates(kernel_, statements_, slice_.digits, slice_.tile);
     for (size_t axis = 0; axis < slice_.tile->shape.size(); ++axis) {
       slice_.axes.push_back({nullptr, slice_.tile->shape[axis]});
       for (size_t i = 0; i < vars.size(); ++i) {
@@ -237,7 +242,22 @@ class Slicer {
     return coordinates.independent_of_tiles();
   }
 
+  enum class Use : uint8_t { kWhole, kInPart };
+  // Adds a counter to `vars`, or the digits of it that the slice depends on.
+  Use count_by(const IterVar& counter, Lets& lets, std::vector<IterVar>& vars) {
+    const auto digits = digits_of(counter, statements_, lets, fresh_ + counter.var->name);
+    if (!digits) {
+      vars.push_back(counter);
+      return Use::kWhole;
+    }
+    for (const IterVar& digit : {digits->quotient, digits->remainder})
+      if (digit.var) vars.push_back(digit);
+    slice_.digits.push_back(*digits);
+    return digits->quotient.var && digits->remainder.var ? Use::kWhole : Use::kInPart;
+  }
+
   const Kernel& kernel_;
+  const std::string& fresh_;  // what names may begin with
   KnownUses& uses_;
   OperandSlice slice_;
   std::set<const Buffer*> needed_, tensors_;
@@ -256,6 +276,8 @@ bool may_be_prepared(const Buffer& tile) {
 std::vector<OperandSlice> operand_slices(const Kernel& kernel) {
   std::vector<OperandSlice> slices;
   KnownUses uses;
+  std::string fresh;
+  for (const std::string text = print(kernel); text.find(fresh + "part_") != text.npos;) fresh += "part_";
   std::set<const Buffer*> seen;
   for_each_stmt(kernel.body, [&](const Stmt& stmt) {
     const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
@@ -263,7 +285,7 @@ std::vector<OperandSlice> operand_slices(const Kernel& kernel) {
     for (const TileRef* operand : {&gemm->a, &gemm->b}) {
       if (seen.size() == kMostOperands || !seen.insert(operand->buffer.get()).second) continue;
       if (!may_be_prepared(*operand->buffer)) continue;
-      if (auto slice = Slicer(kernel, uses, operand->buffer).run()) slices.push_back(*std::move(slice));
+      if (auto slice = Slicer(kernel, fresh, uses, operand->buffer).run()) slices.push_back(*std::move(slice));
     }
   });
   return slices;

@@ -11,7 +11,7 @@
 #pragma once
 #include <vector>
 
-#include "ir/kernel.h"
+#include "derive/digits.h"
 
 namespace kachel::derive {
 
@@ -21,10 +21,11 @@ struct OperandSlice {
     ir::ExprRef all;  // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
   };
   ir::BufferRef tile;
-  bool computed = false;             // else it is one copy from a tensor, in a loop
+  bool computed = false;             // else it is one copy of rows that lie in a tensor, in a loop
   std::vector<size_t> outer, inner;  // statements of the body, and of the loop in it, in order
   size_t home = 0;                   // the loop's place in the body; in_loop false: not used
   bool in_loop = false;
+  std::vector<Digits> digits;          // whose variables count in place of a loop's or the grid's
   std::vector<ir::IterVar> free;       // what selects one of several such tensors, grid axes first
   std::vector<Axis> axes;              // of the tile
   std::vector<ir::BufferRef> tensors;  // that it reads

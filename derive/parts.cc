@@ -12,19 +12,17 @@ using namespace ir;
 
 namespace {
 
-std::vector<AxisSpec> place_of(const OperandSlice& slice) {
+// value_of: of a variable that counts tiles or tensors.
+template <class Fn>
+TileRef place(const BufferRef& tensor, const OperandSlice& slice, const Fn& value_of) {
   std::vector<AxisSpec> axes;
-  for (const IterVar& var : slice.free) axes.push_back({AxisSpec::Kind::kIndex, make_var(var.var), nullptr, nullptr});
+  for (const IterVar& var : slice.free) axes.push_back({AxisSpec::Kind::kIndex, value_of(var.var), nullptr, nullptr});
   for (size_t axis : order_of(slice)) {
     const ExprRef& extent = slice.tile->shape[axis];
     const VarRef& var = slice.axes[axis].var;
-    axes.push_back({AxisSpec::Kind::kRange, var ? times(make_var(var), extent) : make_int(0), extent, nullptr});
+    axes.push_back({AxisSpec::Kind::kRange, var ? times(value_of(var), extent) : make_int(0), extent, nullptr});
   }
-  return axes;
-}
-
-TileRef place(const BufferRef& tensor, const OperandSlice& slice) {
-  return {tensor, place_of(slice), nullptr, nullptr, nullptr, {}};
+  return {tensor, std::move(axes), nullptr, nullptr, nullptr, {}};
 }
 
 }  // namespace
@@ -45,10 +43,15 @@ ParallelStmt added_up(const BufferRef& to, const BufferRef& from, const std::fun
 }
 
 CopyStmt store_of(const OperandSlice& slice, const BufferRef& tensor, const BufferRef& tile) {
-  return {place(tensor, slice), whole(tile)};
+  return {place(tensor, slice, [](const VarRef& var) { return make_var(var); }), whole(tile)};
 }
 CopyStmt load_of(const OperandSlice& slice, const BufferRef& tensor, const BufferRef& tile) {
-  return {whole(tile), place(tensor, slice)};
+  const auto value_of = [&](const VarRef& var) {
+    for (const Digits& digits : slice.digits)
+      if (var == digits.quotient.var || var == digits.remainder.var) return digits.value_of(var);
+    return make_var(var);
+  };
+  return {whole(tile), place(tensor, slice, value_of)};
 }
 
 std::vector<size_t> order_of(const OperandSlice& slice) {

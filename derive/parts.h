@@ -18,7 +18,8 @@ ir::Kernel maker_of(const ir::Kernel& kernel, const OperandSlice& slice, const i
 ir::Block body_of_reader(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices,
                          const std::vector<ir::BufferRef>& tensors);
 
-// A copy between the whole of `tile`, which the slice's is or one that is turned, and its place in the tensor.
+// A copy between the whole of `tile`, which the slice's is or one that is turned, and its place in the tensor: by the
+// variables of digits in the kernel that makes it, by their values where it is read.
 ir::CopyStmt store_of(const OperandSlice& slice, const ir::BufferRef& tensor, const ir::BufferRef& tile);
 ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor, const ir::BufferRef& tile);
 // The axes of the tile in the order of the tensor's last ones.

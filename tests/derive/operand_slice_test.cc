@@ -133,6 +133,19 @@ TEST_CASE("operands that are each block's own, or depend on how they are cut, ar
   // Elements of tiles beyond which there is nothing.
   CHECK(slices({.tiles = "fragment g: i32[BK] ",
                 .work = kB + "g = I[0 +: BK] a = A[m*BM +: BM, k*BK +: BK] within 0 +: g[10]"}) == "b");
+  // Of what counts: by two divisors, whole beside a quotient, by what differs from iteration to iteration.
+  const auto digits = [](const std::string& value) {
+    return slices({.work = "let c = ceildiv(K, BK) b = 1 a = A[m*BM +: BM, k % c * BK +: BK] parallel i < BM, j < BK { "
+                           "a[i, j] = a[i, j] * f16(" +
+                           value + ") }",
+                   .range = "k < 6 * ceildiv(K, BK)"});
+  };
+  CHECK(digits("k / c") == "a*");
+  for (const char* value : {"k / (c + 1)", "k", "k % (c * 2)", "(k + 1) / c", "k / (c + I[k])", "BK"})
+    CHECK_MESSAGE(digits(value) == "", value);
+  // An axis whose tiles are counted, by halves.
+  CHECK(slices({.work = load + "parallel i < BM, j < BK / 2 { a[i, j] = a[i, j + BK / 2] }"}) == "b");
+  CHECK(slices({.work = load + "parallel i < BM / 2, j < BK { a[i + BM / 2, j] = a[i, j] }"}) == "b");
   // What the kernel itself writes.
   CHECK(slices({.work = kB + "a = Z[m*BM +: BM, k*BK +: BK]"}) == "b");
   // One copy a block.

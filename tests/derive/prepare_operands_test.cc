@@ -115,6 +115,58 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
   weights.check();
 }
 
+TEST_CASE("operands that follow quotients and remainders of what counts") {
+  // A filter whose taps lie beside each other, read by a loop over taps and channels: one tensor for each tap.
+  Interpreted taps(R"(tile 1
+kernel conv<T: f16>(X: T[M, C], F: T[N, C, 3, 2], Y: out f32[M, N])
+tune BM = 16 | 32, BN = 16 | 48, BK = 16 | 32
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared x: T[BM, BK], f: T[BN, BK]
+  fragment acc: f32[BM, BN] = 0
+  let chunks = ceildiv(C, BK)
+  pipelined k < 6 * chunks {
+    let tap = k / chunks, c = k % chunks * BK
+    f = F[n*BN +: BN, c +: BK, tap / 2, tap % 2]
+    parallel i < BM, j < BK { x[i, j] = X[m*BM + i + tap / 2, c + j] }
+    acc += x @ f^T
+  }
+  Y[m*BM +: BM, n*BN +: BN] = acc
+})",
+                   bindings(DType::F16, 32, 48, 16), {{"M", 37}, {"N", 29}, {"C", 45}});
+  CHECK(taps.operands() == 2);
+  CHECK(taps.derived().programs.at(0).temps.at(0)->shape.size() == 3);
+  taps.check();
+
+  // Keys that several heads share, changed by halves: one tensor for each head of keys, of every element that a block
+  // reads, however soon its loop ends.
+  Interpreted heads(R"(tile 1
+kernel scores<T: f16>(Q: T[H, M, 12], K: T[G, N, 12], R: f32[N, 6], S: out f32[H, M, N])
+where H % G == 0
+tune BM = 16 | 32, BN = 16 | 48
+grid m < ceildiv(M, BM), h < H
+{
+  shared q: T[BM, 12], k: T[BN, 12]
+  fragment acc: f32[BM, BN]
+  q = Q[h, m*BM +: BM, :]
+  for n < ceildiv(min((m + 1)*BM, N), BN) {
+    k = K[h / (H / G), n*BN +: BN, :]
+    parallel i < BN, d < 6 {
+      let r = R[n*BN + i, d], low = k[i, d], high = k[i, d + 6]
+      k[i, d] = low - high * r
+      k[i, d + 6] = high + low * r
+    }
+    acc = q @ k^T
+    S[h, m*BM +: BM, n*BN +: BN] = acc
+  }
+})",
+                    bindings(DType::F16, 16, 48, 0), {{"M", 50}, {"N", 45}, {"H", 6}, {"G", 3}});
+  CHECK(heads.operands() == 1);
+  const ir::BufferRef keys = heads.derived().programs.at(0).temps.at(0);
+  CHECK(ir::print(keys->shape.at(0)).find("H / G") != std::string::npos);
+  heads.check();
+}
+
 TEST_CASE("operands with k down their rows are turned where that is wanted") {
   const std::string text = R"(tile 1
 kernel k<T: f32 | f16>(A: T[H, K, M], B: T[K, N], C: out f32[H, M, N], D: out f32[H, M, N])

@@ -74,8 +74,7 @@ ir::DType tile_type(const KernelModel& model, const ir::Buffer& tile, const Boun
   return tile.type.accumulator ? ir::accumulator_type(type) : type;
 }
 
-PartsOfSums parts_of_sums(const KernelModel& model, const ir::Kernel& kernel, const derive::SumLoop& loop,
-                          const BoundArguments& arguments, int multiprocessors) {
+ir::HostEnv host_values(const KernelModel& model, const ir::Kernel& kernel, const BoundArguments& arguments) {
   ir::HostEnv env;
   for (size_t i = 0; i < kernel.dims.size(); ++i) env[kernel.dims[i].get()] = {.i = arguments.dims[i]};
   for (const ir::VarRef& constant : kernel.consts)
@@ -83,6 +82,12 @@ PartsOfSums parts_of_sums(const KernelModel& model, const ir::Kernel& kernel, co
       env[constant.get()] = {.i = found->second};
   for (const ir::Tunable& tunable : kernel.tunables)
     env[tunable.var.get()] = {.i = tunable.values.empty() ? kUnlisted : tunable.values[0]};
+  return env;
+}
+
+PartsOfSums parts_of_sums(const KernelModel& model, const ir::Kernel& kernel, const derive::SumLoop& loop,
+                          const BoundArguments& arguments, int multiprocessors) {
+  ir::HostEnv env = host_values(model, kernel, arguments);
   for (const derive::SumLoop::Sum& sum : loop.sums)
     for (size_t axis = 0; axis < sum.axes.size(); ++axis)
       if (sum.axes[axis].var) env[sum.tile->shape[axis]->var.get()] = {.i = kTile};

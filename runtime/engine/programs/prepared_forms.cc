@@ -10,6 +10,7 @@
 
 #include "derive/fixed_extents.h"
 #include "derive/prepare_operands.h"
+#include "ir/instantiate.h"
 #include "ir/parse.h"
 #include "lowering/machine/machine.h"
 #include "lowering/machine/rates.h"
@@ -23,8 +24,8 @@ constexpr double kMostShare = 0.5;    // of the kernel's time, that making opera
 constexpr double kStepNs = 2000;      // of a kernel more in the stream
 constexpr int kMostTried = 2;         // forms of a key
 constexpr double kIterationNs = 300;  // of a loop of products, where nothing was measured
-constexpr int64_t kMostGrowth = 5;    // temporaries are at most so many times their sources: 16 bits of 4, and edges,
-constexpr int64_t kAlwaysBytes = int64_t{8} << 20;  // or this
+constexpr double kMostGrowth = 5;     // an operand takes at most so many times its sources: 16 bits of 4, and edges,
+constexpr double kAlwaysBytes = 8 << 20;  // or this
 
 // Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
 // types may have them along either of the last two.
@@ -85,6 +86,20 @@ const BoundTensor& PreparedForms::tensor(const BoundArguments& arguments, const 
   return arguments.tensors[found - params.begin()];
 }
 
+bool PreparedForms::outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments) const {
+  const ir::HostEnv env = host_values(*model_, kernel_, arguments);
+  int64_t sources = 0;
+  for (const ir::BufferRef& source : slice.tensors) sources += tensor(arguments, *source).bytes;
+  double bytes = ir::bits(tile_type(*model_, *slice.tile, arguments)) / 8.0;
+  const auto times = [&](const ir::ExprRef& extent) {
+    const auto value = ir::evaluate_int(extent, env);
+    if (value.ok()) bytes *= static_cast<double>(*value);
+  };
+  for (const ir::IterVar& var : slice.free) times(var.extent);
+  for (const derive::OperandSlice::Axis& axis : slice.axes) times(axis.all);
+  return bytes > kAlwaysBytes && bytes / kMostGrowth > static_cast<double>(sources);
+}
+
 std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, const BoundArguments& arguments,
                                                       const PartsOfSums& parts) const {
   Form operands;
@@ -98,6 +113,7 @@ std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, cons
     const bool turned =
         slice.k_down && reads_along_k(device.properties(), tile_type(*model_, *slice.tile, arguments), slice.tf32);
     const uint64_t bit = uint64_t{1} << i;
+    if (outgrows_sources(slice, arguments)) continue;
     if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) operands.made |= bit;
     if (turned) operands.turned |= bit;
   }
@@ -158,8 +174,7 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   for (size_t i = 0; i < slices_.size(); ++i)
     if (form.made >> i & 1)
       for (const ir::BufferRef& source : slices_[i].tensors) sources += tensor(arguments, *source).bytes;
-  const int64_t sums = form.parts > 1 ? parts.bytes : 0, operands = layout.bytes - sums;
-  if (operands > kAlwaysBytes && operands / kMostGrowth > sources) return false;
+  const int64_t sums = form.parts > 1 ? parts.bytes : 0;
   const DeviceProperties& properties = device.properties();
   const double as_it_is = measured(device, arguments, *model_);
   const bool known = std::isfinite(as_it_is);

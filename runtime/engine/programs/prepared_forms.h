@@ -51,6 +51,8 @@ class PreparedForms final : public OtherForms {
   };
   // In the order in which they are asked about. `parts`: of sums, if they were made so.
   std::vector<Form> forms(const Device& device, const BoundArguments& arguments, const PartsOfSums& parts) const;
+  // Whether making the operand writes far more than there is to read, as all windows of an image do.
+  bool outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments) const;
   bool is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
                        const Form& form, const PartsOfSums& parts) const;
   // What a decision says that the winner takes, in ns; infinity: there is none.
