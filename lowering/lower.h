@@ -45,7 +45,7 @@ struct Target {
 // compiled for fewer may serve a call with more.
 struct Fact {
   enum class Kind : uint8_t {
-    kIndex32,     // every dimension, every axis's extent and every in-bounds element offset is below 2^30
+    kIndex32,     // every dimension, every product of extents of one tensor and every in-bounds offset are below 2^30
     kUnitStride,  // the last axis of parameter `param` has stride 1
     kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
     kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that

@@ -60,7 +60,38 @@ Interval hull(Interval a, Interval b) {
   return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
 }
 
+void add_factors(const ExprRef& product, std::vector<ExprRef>* out) {
+  if (product->kind == ExprKind::kApply && product->op == Op::kMul)
+    for (const ExprRef& side : product->args) add_factors(side, out);
+  else
+    out->push_back(product);
+}
+
 }  // namespace
+
+void Ranges::know_shape(const std::vector<ExprRef>& extents, int64_t limit) {
+  Shape shape{{}, limit};
+  for (const ExprRef& extent : extents) add_factors(extent, &shape.factors);
+  if (shape.factors.size() > 1) shapes_.push_back(std::move(shape));
+}
+
+int64_t Ranges::limit_of_product(const ExprRef& product) const {
+  if (shapes_.empty() || product->type != DType::I64) return 0;
+  std::vector<ExprRef> factors;
+  add_factors(product, &factors);
+  for (const Shape& shape : shapes_) {
+    std::vector<ExprRef> left = shape.factors;
+    const bool all = std::all_of(factors.begin(), factors.end(), [&](const ExprRef& factor) {
+      const auto found =
+          std::find_if(left.begin(), left.end(), [&](const ExprRef& each) { return ir::same(each, factor); });
+      if (found == left.end()) return false;
+      left.erase(found);
+      return true;
+    });
+    if (all) return shape.limit;
+  }
+  return 0;
+}
 
 Interval Ranges::of(const ExprRef& expr) const {
   const DType type = expr->type;
@@ -110,6 +141,7 @@ Interval Ranges::of(const ExprRef& expr) const {
       return clip({-Wide(a.hi), -Wide(a.lo)}, type, &wrapped);
     }
     case Op::kMul:
+      if (const int64_t limit = limit_of_product(expr)) return {0, limit - 1};
       return clip(multiply(of(args[0]), of(args[1])), type, &wrapped);
     case Op::kDiv:
     case Op::kCeilDiv: {
@@ -194,6 +226,7 @@ bool Ranges::cannot_wrap(const ExprRef& expr) const {
       break;
     }
     case Op::kMul:
+      if (limit_of_product(expr)) break;
       clip(multiply(of(expr->args[0]), of(expr->args[1])), expr->type, &wrapped);
       break;
     default:

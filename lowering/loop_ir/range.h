@@ -29,6 +29,9 @@ class Ranges {
 
   // Also known: whatever equals the expression, an operation of I64, has a value in the interval.
   void know(ir::ExprRef expr, Interval interval) { known_.emplace_back(std::move(expr), interval); }
+  // Also known: the product of any of these numbers, at least 0 each, is below the limit, as those of a tensor's
+  // extents are that has fewer elements.
+  void know_shape(const std::vector<ir::ExprRef>& extents, int64_t limit);
   // Also known: var is a multiple of this.
   void set_multiple(const ir::VarRef& var, int64_t multiple) { multiples_[var] = multiple; }
   // A number that divides every value of `expr`, as far as it does not wrap; 0 if it is always 0.
@@ -49,6 +52,13 @@ class Ranges {
   std::unordered_map<ir::VarRef, ir::ExprRef> limits_;
   std::unordered_map<ir::VarRef, int64_t> multiples_;
   std::vector<std::pair<ir::ExprRef, Interval>> known_;
+  struct Shape {
+    std::vector<ir::ExprRef> factors;
+    int64_t limit;
+  };
+  std::vector<Shape> shapes_;
+  // The limit of a product of a known shape's factors; 0: it is none.
+  int64_t limit_of_product(const ir::ExprRef& product) const;
 };
 
 // Also known: what divides the names of a block, those in regions left out.

@@ -95,9 +95,11 @@ void TileLowering::declare_params() {
       out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, bytes});
     }
     const int rank = static_cast<int>(param.tensor->shape.size());
-    if (index32_)
+    if (index32_) {
       for (const ExprRef& extent : param.tensor->shape)
         if (extent->kind == ir::ExprKind::kApply && extent->type == DType::I64) out_.ranges.know(extent, dim_range);
+      out_.ranges.know_shape(param.tensor->shape, dim_range.hi + 1);
+    }
     std::vector<ExprRef>& strides = strides_[param.tensor.get()];
     for (int axis = 0; axis < rank; ++axis) {
       // 4-bit tensors are packed along a unit-stride last axis by definition.

@@ -19,6 +19,19 @@ TEST_CASE("what is as large as an axis of a tensor has 32 bits where dimensions 
   CHECK(has(loops("128"), "i64 = i * 128"));
 }
 
+TEST_CASE("products of a tensor's extents have 32 bits where its elements have") {
+  const auto loops = [](const std::string& shape, const std::string& divisor) {
+    return lowered({"tile 1\nkernel k(X: f32[" + shape + "], Z: f32[P], S: f32[M], Y: out f32[128])\ngrid i < 1\n{\n" +
+                    "  fragment y: f32[128]\n  parallel j < 128 { y[j] = S[(j + P) / (" + divisor +
+                    ")] }\n  Y[:] = y\n}\n"})
+        .loop_ir;
+  };
+  CHECK(has(loops("M, N, L", "M * N * L"), "/ u32(i32(M) * i32(N) * i32(L))"));
+  CHECK(has(loops("M, N, 2 * N", "M * 2 * N"), "/ u32(i32(M) * 2 * i32(N))"));
+  CHECK(!has(loops("M, N, L", "M * N * N"), "u32(i32(M) * i32(N) * i32(N))"));
+  CHECK(!has(loops("M, N, L", "M * N * 4"), "u32(i32(M) * i32(N) * 4)"));
+}
+
 TEST_CASE("a quotient of numbers that are not negative has no signs") {
   auto quotient = [](const std::string& index, const std::string& divisor) {
     return lowered(

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 namespace kachel::runtime {
@@ -19,18 +20,19 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     const int last = facts.rank - 1, bits = bits_of(tensor.dtype);
     const bool transposed = is_transposed(facts.rank, tensor.shape, tensor.strides);
     const int row = transposed ? last - 1 : last;  // the axis that 16-byte rows would lie along
-    int64_t reach = 0;
+    int64_t reach = 0, elements = 1;               // the latter as if no extent were 0
     // Its lowest set bit is the largest power of two, up to 128, that divides all of these numbers of bits.
     uint64_t divisors =
         reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 | static_cast<uint64_t>(tensor.shape[row] * bits);
     for (int axis = 0; axis <= last; ++axis) {
       const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
-      narrow &= extent < kIndexLimit;
+      narrow &= extent < kIndexLimit && elements < kIndexLimit;
+      elements *= narrow ? std::max<int64_t>(extent, 1) : 1;
       if (extent > 1) reach += (extent - 1) * stride;
       // The copy engine, which rows of 16 bytes are an invitation to, is not promised to take a stride of 0.
       if (extent > 1 && axis != row) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
     }
-    narrow &= reach < kIndexLimit || tensor.elements == 0;
+    narrow &= elements < kIndexLimit && (reach < kIndexLimit || tensor.elements == 0);
     // The stride of an axis with at most one element multiplies nothing but 0.
     const bool unit = tensor.strides[last] == 1;
     if (unit || tensor.shape[last] <= 1) mask |= facts.unit_stride;

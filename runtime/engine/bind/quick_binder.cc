@@ -66,7 +66,6 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
     bad |= __builtin_mul_overflow(elements, extent, &elements);
     bad |= __builtin_mul_overflow(steps, stride, &span);
     bad |= __builtin_add_overflow(reach, span, &reach);
-    all.narrow &= extent < kIndexLimit;
     divisors |= static_cast<uint64_t>(axis == row ? extent : extent == 1 ? 0 : stride) * static_cast<uint64_t>(bytes);
     divisors |= stride == 0 && extent > 1 && axis != row ? 8 : 0;  // as facts_that_hold() does
     bound.shape[axis] = extent;
@@ -78,7 +77,7 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   bound.data = reinterpret_cast<char*>(address);
   bound.elements = elements;
   bound.bytes = static_cast<int64_t>((static_cast<uint64_t>(reach) + 1) * static_cast<uint64_t>(bytes));
-  all.narrow &= reach < kIndexLimit;
+  all.narrow &= reach < kIndexLimit && elements < kIndexLimit;
   all.bad |= bad || (is_output && !ordered) || reach >= kMaxTensorBytes / 8 || elements > kMaxTensorBytes / 8;
   const bool unit = bound.strides[last] == 1;
   all.facts |= unit || bound.shape[last] == 1 ? entry.unit_stride : 0;

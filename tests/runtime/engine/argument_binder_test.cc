@@ -372,6 +372,26 @@ TEST_CASE("facts follow the arguments") {
   CHECK(large.find("index32") == std::string::npos);
 }
 
+TEST_CASE("tensors of fewer elements than there are numbers of 31 bits are told apart, however they lie") {
+  auto model = model_of("tile 1\nkernel k(A: f32[L, M, N], C: out f32[L])\ngrid l < L\n{\n  fragment c: f32[1]\n"
+                        "  parallel i < 1 { c[i] = A[l, M - 1, N - 1] }\n  C[l +: 1] = c\n}\n");
+  BoundArguments bound;
+  const auto has_index32 = [&](std::vector<int64_t> shape, std::vector<int64_t> strides) {
+    const int64_t rows = shape[0];
+    Tensor a(ir::DType::F32, std::move(shape), std::move(strides), 0x100000), c(ir::DType::F32, {rows}, {}, 0x90000000000);
+    Arg args[] = {a, c};
+    REQUIRE(bind_completely(*model, args, bound).ok());
+    const bool has = facts_text(*model, bound.facts).find("index32") != std::string::npos;
+    if (bind_quickly(*model, args, bound)) CHECK(has == (facts_text(*model, bound.facts).find("index32") != std::string::npos));
+    return has;
+  };
+  CHECK(has_index32({8, 1 << 10, 1 << 10}, {}));
+  CHECK(has_index32({8, 1 << 13, 1 << 13}, {0, 0, 1}));
+  CHECK(!has_index32({16, 1 << 13, 1 << 13}, {0, 0, 1}));  // one row, seen as 2^30 elements
+  CHECK(has_index32({0, 1 << 10, 1 << 10}, {}));
+  CHECK(!has_index32({0, 1 << 15, 1 << 15}, {}));  // what its planes would have
+}
+
 // Of a scalar that nothing is divided by no fact is known: each of its values would ask for another binary.
 TEST_CASE("scalars that the text divides by are multiples or not") {
   std::string text = kScale;
