@@ -15,6 +15,19 @@ using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
+namespace {
+
+// f16 has as many bits of a number, of those that are neither too large for it nor subnormal there.
+ExprRef rounded_to_tf32(const ExprRef& value) {
+  const ExprRef size = ir::make_typed(Op::kAbs, {value});
+  const ExprRef fits = ir::make_typed(Op::kAnd, {ir::make_typed(Op::kLt, {size, ir::make_float(65504)}),
+                                                 ir::make_typed(Op::kGe, {size, ir::make_float(0x1p-14)})});
+  const ExprRef rounded = ir::make_cast({DType::F32, nullptr}, ir::make_cast({DType::F16, nullptr}, value));
+  return ir::make_typed(Op::kSelect, {fits, rounded, value});
+}
+
+}  // namespace
+
 void TileLowering::statement(const ir::GemmStmt& gemm) {
   comment(ir::print(gemm.c) + (gemm.accumulate ? " += " : " = ") + ir::print(gemm.a) +
           (gemm.transpose_a ? "^T @ " : " @ ") + ir::print(gemm.b) + (gemm.transpose_b ? "^T" : ""));
@@ -32,13 +45,18 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
   const bool accumulate = gemm.accumulate && !planted(Planted::kGemmNoAccumulate);
   const Slice a = slice(gemm.a), b = slice(gemm.b), c_slice = slice(gemm.c);
 
+  const bool in_tf32 = target_.reversed && !on_cpu() && gemm.precision == ir::Precision::kTf32 && type == DType::F32;
+  auto operand = [&](const Slice& from, std::vector<ExprRef> indices) {
+    const ExprRef value = convert(load_element(from, {std::move(indices), nullptr}), type);
+    return in_tf32 ? rounded_to_tf32(value) : value;
+  };
   auto a_at = [&](const ExprRef& m, const ExprRef& k) {
     bool transpose =
         gemm.transpose_a != (planted(Planted::kTransposedOperand) && slice_shape(gemm.a)[0] == slice_shape(gemm.a)[1]);
-    return convert(load_element(a, {transpose ? std::vector{k, m} : std::vector{m, k}, nullptr}), type);
+    return operand(a, transpose ? std::vector{k, m} : std::vector{m, k});
   };
   auto b_at = [&](const ExprRef& k, const ExprRef& n) {
-    return convert(load_element(b, {gemm.transpose_b ? std::vector{n, k} : std::vector{k, n}, nullptr}), type);
+    return operand(b, gemm.transpose_b ? std::vector{n, k} : std::vector{k, n});
   };
   auto multiply_add = [&](const ExprRef& x, const ExprRef& y, const ExprRef& sum) {
     if (ir::is_float(type)) return ir::make_typed(Op::kFma, {x, y, sum});

@@ -23,10 +23,21 @@ using ir::Op;
 constexpr uint64_t kMostInlined = 256;  // nodes of what is worked out for each row
 constexpr int64_t kLeastBytes = 8;      // that a copy moves at once
 
-bool is_plain(const ExprRef& value) {
-  bool plain = true;
-  ir::visit(value, [&](const ExprRef& node) { plain &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node); });
-  return plain;
+// A region of its own for each element that the region assigns; empty where anything but names stands with these.
+std::vector<ir::ParallelStmt> by_assignment(const ir::ParallelStmt& region) {
+  std::vector<ir::ParallelStmt> regions;
+  ir::ParallelStmt names{region.iters, {}};
+  for (const ir::Stmt& stmt : region.body) {
+    if (std::holds_alternative<ir::AssignStmt>(stmt.node)) {
+      regions.push_back(names);
+      regions.back().body.push_back(stmt);
+    } else if (std::holds_alternative<ir::LetStmt>(stmt.node)) {
+      names.body.push_back(stmt);
+    } else {
+      return {};
+    }
+  }
+  return regions;
 }
 
 // `place` of an index `place + var`; null if it is none, or if the place is the variable's own.
@@ -55,7 +66,10 @@ class Rewriter {
       const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
       const bool inner = pipelined || (loop && loop->pipelined);
       if (const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node); region && pipelined)
-        if (auto copy = copied(*region)) stmt.node = std::move(*copy);
+        if (ir::Block copies = copied_all(*region); !copies.empty()) {
+          out.insert(out.end(), copies.begin(), copies.end());
+          continue;
+        }
       replace_blocks(&stmt, [&](const ir::Block& nested) { return block(nested, inner); });
       out.push_back(std::move(stmt));
     }
@@ -63,6 +77,17 @@ class Rewriter {
   }
 
  private:
+  // Copies read tensors that nothing writes, so that their order is free.
+  ir::Block copied_all(const ir::ParallelStmt& region) const {
+    ir::Block copies;
+    for (const ir::ParallelStmt& part : by_assignment(region)) {
+      auto copy = copied(part);
+      if (!copy) return {};
+      copies.push_back({part.body.back().loc, std::move(*copy)});
+    }
+    return copies;
+  }
+
   std::optional<ir::CopyStmt> copied(const ir::ParallelStmt& region) const {
     ExprRef value = region_value(region, kMostInlined), condition;
     if (!value) return std::nullopt;
@@ -74,7 +99,7 @@ class Rewriter {
     if (value->kind == ExprKind::kApply && value->op == Op::kSelect && ir::is_zero_constant(value->args[2]))
       condition = value->args[0], value = value->args[1];
     const ir::VarRef &row = region.iters[0].var, &column = region.iters[1].var;
-    if (value->kind != ExprKind::kLoad || (condition && (!is_plain(condition) || ir::mentions(condition, column))))
+    if (value->kind != ExprKind::kLoad || (condition && (!is_unchanging(condition) || ir::mentions(condition, column))))
       return std::nullopt;
     if (!suits(*value->buffer, *assign.buffer)) return std::nullopt;
     return copy_of(*value, condition, row, column, assign, region.iters);
@@ -104,7 +129,7 @@ class Rewriter {
     bool placed = false;
     for (size_t axis = 0; axis + 1 < load.args.size(); ++axis) {
       const ExprRef& index = load.args[axis];
-      if (!is_plain(index) || ir::mentions(index, column)) return std::nullopt;
+      if (!is_unchanging(index) || ir::mentions(index, column)) return std::nullopt;
       AxisSpec spec;
       spec.kind = AxisSpec::Kind::kIndex;
       spec.start = index;
@@ -125,7 +150,7 @@ class Rewriter {
       slice.axes.push_back(std::move(spec));
     }
     const ExprRef& last = load.args.back();
-    const ExprRef first = ir::mentions(last, row) || !is_plain(last) ? nullptr : before(last, column);
+    const ExprRef first = ir::mentions(last, row) || !is_unchanging(last) ? nullptr : before(last, column);
     if (!placed || !first) return std::nullopt;
     slice.axes.push_back({AxisSpec::Kind::kRange, first, iters[1].extent, nullptr});
     ir::TileRef whole = whole_tile(assign.buffer);

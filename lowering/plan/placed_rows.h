@@ -1,5 +1,5 @@
 // Tile IR to tile IR: a shared tile whose rows a pipelined loop takes from places that it works out, as those of a
-// convolution are,
+// convolution are, or finds in a tensor, as a table says where the pages of a cache lie,
 //
 //   parallel i < BM, j < BK { let m = b*BM + i; a[i, j] = X[m / (H*W), m / W % H + r, m % W + s, c*BK + j] }
 //     ->   a = X[i < BM: (b*BM + i) / (H*W), (b*BM + i) / W % H + r, (b*BM + i) % W + s, c*BK +: BK]

@@ -18,9 +18,9 @@ using ir::ExprRef;
 
 constexpr uint64_t kMostInlined = 64;  // nodes, which are worked out for each row that is copied
 
-// What a tile's elements are: `index`, of what the slice of a tensor holds.
+// What a tile's elements are: `index`, of what the slice of a tensor holds or, without one, of the element's place.
 struct Numbers {
-  ir::TileRef slice;
+  std::optional<ir::TileRef> slice;
   ir::VarRef element;
   ExprRef index;
 };
@@ -104,6 +104,14 @@ class Rewriter {
       return;
     const ExprRef value = region_value(region, kMostInlined);
     if (!value) return;
+    if (is_unchanging(value) && ir::Expansion().size(value) <= kMostInlined) {
+      const auto place = std::make_shared<ir::Var>(*iter.var);
+      const ExprRef index = ir::rewrite(value, [&](const ExprRef& node) {
+        return node->kind == ExprKind::kVar && node->var == iter.var ? ir::make_var(place) : node;
+      });
+      known_[&tile] = {std::nullopt, place, converted(index, tile)};
+      return;
+    }
     // Of its own element of one tile, and of what all elements share.
     const Numbers* from = nullptr;
     bool fits = true;
@@ -118,7 +126,8 @@ class Rewriter {
       from = &found->second;
       return found->second.index;
     });
-    if (!fits || !from || ir::mentions(index, iter.var) || ir::Expansion().size(index) > kMostInlined) return;
+    if (!fits || !from || !from->slice || ir::mentions(index, iter.var) || ir::Expansion().size(index) > kMostInlined)
+      return;
     const Numbers made{from->slice, from->element, converted(index, tile)};
     known_[&tile] = made;
   }
@@ -129,7 +138,8 @@ class Rewriter {
       const auto found = known_.find(axis.gather->buffer.get());
       if (found == known_.end()) continue;
       const Numbers& numbers = found->second;
-      axis.gather = std::make_shared<ir::TileRef>(numbers.slice);
+      axis.extent = numbers.slice ? nullptr : axis.gather->buffer->shape[0];
+      axis.gather = numbers.slice ? std::make_shared<ir::TileRef>(*numbers.slice) : nullptr;
       axis.element = numbers.element;
       axis.index = planted(Planted::kNumberItself) ? ir::make_var(numbers.element) : numbers.index;
     }

@@ -5,6 +5,9 @@
 //   pipelined k < n { x = X[token, k*BK +: BK]; ... }
 //     ->   x = X[ids[m*64 +: 64] as slot: slot / topk, k*BK +: BK]
 //
+//   parallel i < 64 { row[i] = pages[(k*64 + i) / 16] * 16 + i % 16 }   x = X[row, :]
+//     ->   x = X[i < 64: pages[(k*64 + i) / 16] * 16 + i % 16, :]
+//
 // so that whoever copies ahead knows them without the tile.
 #pragma once
 #include "ir/kernel.h"

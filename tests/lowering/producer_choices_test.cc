@@ -58,6 +58,25 @@ TEST_CASE("rows that an index names are copied by the producer's threads, beside
       has(neither.notes, "asynchronous copies into {x, w} (without the copy engine: rows of X are named by an index)"));
 }
 
+TEST_CASE("rows that a region finds in a table are copied ahead, of two tiles and by numbers in a third") {
+  const std::string both =
+      "parallel r < 128, d < 64 { x[r, d] = X[rows[(i*128 + r) / 8], k*64 + d] "
+      "w[r, d] = j*128 + r < rows[k] ? W[j*128 + r, k*64 + d] : 0 }";
+  CHECK(has(lowered(product(both, "")).notes, "asynchronous copies into {x, w}"));
+  // What it reads is written, or what it makes has other readers in the region.
+  CHECK(!has(
+      lowered(product("parallel r < 128, d < 64 { x[r, d] = X[rows[r], k*64 + d] w[r, d] = x[r, d] * 2 }", "")).notes,
+      "asynchronous copies"));
+  const std::string numbers = "parallel r < 128 { at[r] = rows[(k*128 + r) / 8] + r % 8 } x = X[at, k*64 +: 64]";
+  Request named = product(numbers, kColumns);
+  const std::string tiles = "shared x: f16[128, 64]";
+  named.text.replace(named.text.find(tiles), tiles.size(), "fragment at: i32[128] = 0 " + tiles);
+  CHECK(has(lowered(named).notes, "the copy engine into {x, w} (in part by the producer's threads"));
+  const std::string carried = "parallel r < 128 { at[r] = rows[r] + at[r] }";
+  named.text.replace(named.text.find(numbers), numbers.find('x'), carried + " ");
+  CHECK(!has(lowered(named).notes, "the copy engine into {x, w}"));
+}
+
 TEST_CASE("rows that begin anywhere are copied by way of registers") {
   constexpr uint64_t kIndex32 = 1, kUnitX = 1 << 1, kUnitW = 1 << 6,
                      kWide = 7 << 7;  // facts_of(): five a tensor, behind the first
