@@ -22,6 +22,29 @@ const ExprRef* EarlyNames::value_of(const ir::Var* name) const {
   const auto found = values_.find(name);
   return found == values_.end() ? nullptr : &found->second;
 }
+void EarlyNames::add(const LoopLet& let) {
+  const auto [found, fresh] = values_.try_emplace(let.var.get(), let.value);
+  if (fresh || found->second == let.value) return;
+  found->second = let.value;
+  several_.insert(let.var.get());
+}
+
+bool EarlyNames::depends(const ExprRef& expr, const ir::Var* var) const {
+  std::set<const ir::Var*> seen;
+  const auto looks = [&](const ExprRef& value, auto&& self) -> bool {
+    bool found = false;
+    ir::visit(value, [&](const ExprRef& node) {
+      if (found || node->kind != ExprKind::kVar) return;
+      const ir::Var* name = node->var.get();
+      found |= name == var || several_.count(name);
+      const ExprRef* behind = value_of(name);
+      if (!found && behind && seen.insert(name).second) found = self(*behind, self);
+    });
+    return found;
+  };
+  return looks(expr, looks);
+}
+
 bool EarlyNames::is_known(const ExprRef& expr) const {
   bool known = true;
   ir::visit(expr, [&](const ExprRef& node) {

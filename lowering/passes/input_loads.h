@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,17 @@ class EarlyNames {
   // `is_known`: of a load, and of a variable that is no name of these.
   explicit EarlyNames(std::function<bool(const ir::Expr&)> is_known) : leaf_(std::move(is_known)) {}
 
-  void add(const LoopLet& let) { values_[let.var.get()] = let.value; }
+  void add(const LoopLet& let);
   const ir::ExprRef* value_of(const ir::Var* name) const;  // null: it is none
   // Each name is looked into once, however often others use it.
   bool is_known(const ir::ExprRef& expr) const;
+  // Whether the variable, no name, is in the expression or in the names that it uses.
+  bool depends(const ir::ExprRef& expr, const ir::Var* var) const;
 
  private:
   std::function<bool(const ir::Expr&)> leaf_;
   std::map<const ir::Var*, ir::ExprRef> values_;
+  std::set<const ir::Var*> several_;  // that more than one block gives
   mutable std::map<const ir::Var*, bool> settled_;
 };
 

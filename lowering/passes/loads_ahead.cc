@@ -36,13 +36,26 @@ class Rounds {
     loads(begin_, place, &out);
     LoopFor loop = without_body(loop_);
     loop.begin = begin_, loop.end = end_;
-    const LoopBlock moves = moved();
-    loop.body.insert(loop.body.end(), moves.begin(), moves.end());
     const ExprRef at = ir::make_var(loop_.var), next = apply(Op::kMin, plus(at, number(1)), last);
-    loads(planted(Planted::kAheadLoad) ? at : named("next", next, &loop.body), place, &loop.body);
-    for (size_t i = 0; i < now_.size(); ++i) body_.all[i].load.registers = now_[i];
-    const LoopBlock rest = body_.rest_of(loop_.body, place);
-    loop.body.insert(loop.body.end(), rest.begin(), rest.end());
+    const auto load_next = [&] {
+      loads(planted(Planted::kAheadLoad) ? at : named("next", next, &loop.body), place, &loop.body);
+    };
+    if (const auto behind = body_.behind_uses()) {
+      const LoopBlock& body = loop_.body;
+      const LoopBlock rest = body_.rest_of(body, place);
+      // What is left out of the rest are loads, which stand in front of their uses.
+      const auto products = rest.end() - static_cast<std::ptrdiff_t>(body.size() - *behind);
+      loop.body.assign(rest.begin(), products);
+      load_next();
+      loop.body.insert(loop.body.end(), products, rest.end());
+    } else {
+      const LoopBlock moves = moved();
+      loop.body.insert(loop.body.end(), moves.begin(), moves.end());
+      load_next();
+      for (size_t i = 0; i < now_.size(); ++i) body_.all[i].load.registers = now_[i];
+      const LoopBlock rest = body_.rest_of(loop_.body, place);
+      loop.body.insert(loop.body.end(), rest.begin(), rest.end());
+    }
     out.push_back({std::move(loop)});
     return out;
   }
@@ -153,13 +166,15 @@ class Former {
     each_serial(body, [this](LoopFor* loop) {
       const LoopLoads found(*loop, kernel_, uses_, kernel_.threads);
       if (found.all.empty()) return false;
-      int64_t ahead = std::min(kFarthest, room() / found.words());
+      // A long iteration is no more than once in the code, and takes as long as a load.
+      const bool once = found.waits() || kMostNodes / found.nodes < 2;
+      const int64_t copies = once && !found.behind_uses() ? 2 : 1;  // of what is loaded, at a time
+      int64_t ahead = std::min(kFarthest, room() / (copies * found.words()));
       if (ir::is_const(loop->begin) && ir::is_const(loop->end))
         ahead = std::min(ahead, loop->end->int_value - loop->begin->int_value);
-      if (ahead < 2) return false;
-      // A long iteration is no more than once in the code, and takes as long as a load.
-      loop->ahead = kMostNodes / found.nodes < 2 ? 1 : std::min(ahead, kMostNodes / found.nodes);
-      registers_ += std::max<int64_t>(loop->ahead, 2) * found.words();
+      if (ahead < (once ? 1 : 2)) return false;
+      loop->ahead = once ? 1 : std::min(ahead, kMostNodes / found.nodes);
+      registers_ += std::max(loop->ahead, copies) * found.words();
       return true;
     });
   }

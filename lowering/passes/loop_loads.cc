@@ -36,6 +36,30 @@ bool is_product(LoopIntrinsic::Kind kind) {
   }
 }
 
+// Of copies that run ahead of the loop.
+bool is_wait(LoopIntrinsic::Kind kind) {
+  using Kind = LoopIntrinsic::Kind;
+  switch (kind) {
+    case Kind::kCopyAsync:
+    case Kind::kAsyncCommit:
+    case Kind::kAsyncWait:
+    case Kind::kPhaseWait:
+    case Kind::kPhaseArrive:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_products(const LoopStmt& stmt) {
+  bool found = false;
+  for_each_statement(stmt, [&](const LoopStmt& inner) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&inner.node);
+    found |= intrinsic && is_product(intrinsic->kind);
+  });
+  return found;
+}
+
 int64_t trips_of(const LoopFor& loop) {
   if (const int64_t trips = unrolled_trips(loop)) return trips;
   if (!ir::is_const(loop.begin) || !ir::is_const(loop.end)) return kTrips;
@@ -127,6 +151,30 @@ int64_t LoopLoads::words() const {
   return words;
 }
 
+std::optional<size_t> LoopLoads::behind_uses() const {
+  const auto holds = [this](const LoopStmt& stmt) {
+    const auto* loop = std::get_if<LoopFor>(&stmt.node);
+    const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+    const auto* branch = std::get_if<LoopIf>(&stmt.node);
+    return (loop && holds_.count(&loop->body)) || (threads && holds_.count(&threads->body)) ||
+           (branch && (holds_.count(&branch->then_body) || holds_.count(&branch->else_body)));
+  };
+  size_t behind = 0;
+  for (size_t i = 0; i < loop_.body.size(); ++i) {
+    const bool own = std::any_of(all.begin(), all.end(),
+                                 [&](const AheadLoad& ahead) { return ahead.block == &loop_.body && ahead.at == i; });
+    if (own || holds(loop_.body[i])) behind = i + 1;
+  }
+  while (behind < loop_.body.size() && !has_products(loop_.body[behind])) ++behind;
+  if (behind == loop_.body.size()) return std::nullopt;
+  // Those that run on by themselves do so while addresses are worked out.
+  for (size_t i = behind; i < loop_.body.size(); ++i) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&loop_.body[i].node);
+    if (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kGroupCommit) return i + 1;
+  }
+  return behind;
+}
+
 LoopBlock LoopLoads::loads_of(const LoopBlock& body, const ExprRef& turn) const {
   LoopBlock out;
   bool any = false;
@@ -168,7 +216,8 @@ void LoopLoads::look_at(const LoopStmt& stmt) {
   if (loop && !unrolled_trips(*loop)) changing_.insert(loop->var.get());
   const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
   plain_ &= !std::holds_alternative<LoopPipeline>(stmt.node);
-  plain_ &= !intrinsic || is_own_work(*intrinsic) || is_product(intrinsic->kind);
+  waits_ |= intrinsic && is_wait(intrinsic->kind);
+  plain_ &= !intrinsic || is_own_work(*intrinsic) || is_product(intrinsic->kind) || is_wait(intrinsic->kind);
   for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { writes_[buffer.get()] += write; });
 }
 
@@ -186,11 +235,15 @@ void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
     if (copy && wanted_ == Wanted::kLoads) vector(*copy, {{}, &body, i, run, runs});
     if (const auto* threads = std::get_if<LoopThreads>(&body[i].node)) {
       const int64_t rounds = rounds_of(*threads, threads_);
+      levels_.push_back({threads->slot, rounds});
       block(threads->body, plus(times(run, rounds), ir::make_var(threads->slot)), runs * rounds);
+      levels_.pop_back();
     } else if (const auto* loop = std::get_if<LoopFor>(&body[i].node); loop && unrolled_trips(*loop)) {
       const int64_t trips = unrolled_trips(*loop);
+      levels_.push_back({loop->var, trips});
       const ExprRef number = ir::make_cast({DType::I32, nullptr}, ir::make_var(loop->var));
       block(loop->body, plus(times(run, trips), number), runs * trips);
+      levels_.pop_back();
     } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node);
                branch && (wanted_ == Wanted::kPlaces ? fixed_ : names_).is_known(branch->condition)) {
       block(branch->then_body, run, runs);
@@ -244,6 +297,13 @@ void LoopLoads::places(const ExprRef& expr, const AheadLoad& ahead) {
   if (std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); })) return;
   all.push_back(ahead);
   all.back().load.read = expr.get();
+  // One for all runs of the loops around it that it does not depend on.
+  all.back().run = int32(0), all.back().runs = 1;
+  for (const Level& level : levels_) {
+    if (!fixed_.depends(expr, level.var.get())) continue;
+    all.back().run = plus(times(all.back().run, level.trips), ir::make_cast({DType::I32, nullptr}, ir::make_var(level.var)));
+    all.back().runs *= level.trips;
+  }
 }
 
 void LoopLoads::vector(const LoopIntrinsic& copy, AheadLoad ahead) {

@@ -1,6 +1,7 @@
 // What a serial loop can load ahead (loads_ahead.h), and places that it need not work out again and again
 // (held_places.h).
 #pragma once
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -38,6 +39,11 @@ class LoopLoads {
             Wanted wanted = Wanted::kLoads);
 
   std::vector<AheadLoad> all;
+  // Whether iterations wait for copies that run ahead of them, and so for more than these loads.
+  bool waits() const { return waits_; }
+  // The statement of the loop's body in front of which none of this iteration's loads is needed any more, since its
+  // products have begun; none: there are no products behind the last use.
+  std::optional<size_t> behind_uses() const;
   int64_t nodes = 0;      // of expressions, that an iteration evaluates
   int64_t words() const;  // of registers, an iteration
 
@@ -64,6 +70,11 @@ class LoopLoads {
   const BufferCounts& uses_;
   const int threads_;
   const Wanted wanted_;
+  struct Level {  // a loop of the body around what is looked at, that is written out
+    ir::VarRef var;
+    int64_t trips;
+  };
+  std::vector<Level> levels_;
   std::set<const ir::Var*> changing_;  // that no name stands for
   std::set<const LoopBlock*> holds_;   // loads
   BufferCounts writes_;                // of all that is accessed
@@ -76,7 +87,7 @@ class LoopLoads {
   EarlyNames fixed_{[this](const ir::Expr& leaf) {
     return leaf.kind == ir::ExprKind::kVar && !changing_.count(leaf.var.get()) && leaf.var != loop_.var;
   }};
-  bool plain_ = true;
+  bool plain_ = true, waits_ = false;
 };
 
 }  // namespace kachel::lowering

@@ -56,6 +56,13 @@ ExprRef before(const ExprRef& index, const ir::VarRef& var) {
   return nullptr;
 }
 
+// `column < D` beside `X[..., column]` with rows of D, of which nothing is read beyond them anyway.
+bool is_end_of_rows(const ExprRef& condition, const ir::Expr& load, const ir::VarRef& column) {
+  const auto is_column = [&](const ExprRef& expr) { return expr->kind == ExprKind::kVar && expr->var == column; };
+  return condition->kind == ExprKind::kApply && condition->op == Op::kLt && is_column(condition->args[0]) &&
+         is_column(load.args.back()) && ir::same(condition->args[1], load.buffer->shape.back());
+}
+
 class Rewriter {
  public:
   Rewriter(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {}
@@ -89,19 +96,25 @@ class Rewriter {
   }
 
   std::optional<ir::CopyStmt> copied(const ir::ParallelStmt& region) const {
-    ExprRef value = region_value(region, kMostInlined), condition;
+    ExprRef value = region_value(region, kMostInlined);
     if (!value) return std::nullopt;
     const auto& assign = std::get<ir::AssignStmt>(region.body.back().node);
     if (assign.buffer->scope != ir::Scope::kShared || !ir::sets_all(region, assign)) return std::nullopt;
     // Of the tile's own type, as what is loaded has to be.
     const ir::DType type = assign.buffer->type.dtype;
     if (value->kind == ExprKind::kCast && value->cast_type.dtype == type) value = value->args[0];
-    if (value->kind == ExprKind::kApply && value->op == Op::kSelect && ir::is_zero_constant(value->args[2]))
-      condition = value->args[0], value = value->args[1];
+    std::vector<ExprRef> conditions;
+    for (; value->kind == ExprKind::kApply && value->op == Op::kSelect && ir::is_zero_constant(value->args[2]);
+         value = value->args[1])
+      conditions.push_back(value->args[0]);
     const ir::VarRef &row = region.iters[0].var, &column = region.iters[1].var;
-    if (value->kind != ExprKind::kLoad || (condition && (!is_unchanging(condition) || ir::mentions(condition, column))))
-      return std::nullopt;
-    if (!suits(*value->buffer, *assign.buffer)) return std::nullopt;
+    if (value->kind != ExprKind::kLoad || !suits(*value->buffer, *assign.buffer)) return std::nullopt;
+    ExprRef condition;
+    for (const ExprRef& each : conditions) {
+      if (is_end_of_rows(each, *value, column)) continue;
+      if (!is_unchanging(each) || ir::mentions(each, column)) return std::nullopt;
+      condition = condition ? ir::make_typed(Op::kAnd, {condition, each}) : each;
+    }
     return copy_of(*value, condition, row, column, assign, region.iters);
   }
 
