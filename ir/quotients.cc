@@ -24,18 +24,36 @@ ExprRef whole_of(const ExprRef& quotient, const ExprRef& remainder) {
   return nullptr;
 }
 
+// What the value is an invertible function of, written out; the value itself if of nothing else.
+ExprRef core_of(ExprRef value, const std::function<ExprRef(const Var&)>& named,
+                const std::function<bool(const ExprRef&)>& is_fixed) {
+  for (;;) {
+    if (value->kind == ExprKind::kVar) {
+      const ExprRef stands_for = named(*value->var);
+      if (!stands_for) return value;
+      value = stands_for;
+      continue;
+    }
+    const bool sum = is(value, Op::kAdd) || is(value, Op::kSub), product = is(value, Op::kMul);
+    if (!sum && !product) return value;
+    const auto leaves = [&](const ExprRef& other) {
+      return sum ? is_fixed(other) : other->kind == ExprKind::kInt && other->int_value != 0;
+    };
+    if (leaves(value->args[1]))
+      value = value->args[0];
+    else if (leaves(value->args[0]))
+      value = value->args[1];
+    else
+      return value;
+  }
+}
+
 }  // namespace
 
-std::vector<ExprRef> recomposed(const std::vector<ExprRef>& known, const std::function<ExprRef(const Var&)>& named) {
+std::vector<ExprRef> recomposed(const std::vector<ExprRef>& known, const std::function<ExprRef(const Var&)>& named,
+                                const std::function<bool(const ExprRef&)>& is_fixed) {
   std::vector<ExprRef> values;
-  for (ExprRef value : known) {
-    while (value->kind == ExprKind::kVar) {
-      const ExprRef stands_for = named(*value->var);
-      if (!stands_for) break;
-      value = stands_for;
-    }
-    values.push_back(std::move(value));
-  }
+  for (const ExprRef& value : known) values.push_back(core_of(value, named, is_fixed));
   const size_t given = values.size();
   // Each pair once: what comes of it is tried with all others, in turn.
   for (size_t i = 1; i < values.size(); ++i)

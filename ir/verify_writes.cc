@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "ir/injective.h"
 #include "ir/print.h"
@@ -162,6 +164,22 @@ class Writes {
     return least > 0;
   }
 
+  // Whether a node for which that holds is in the value, or in the names that it uses.
+  bool has(const ExprRef& value, const std::function<bool(const Expr&)>& what) const {
+    std::set<const Var*> seen;
+    const auto looks = [&](const ExprRef& expr, auto&& self) -> bool {
+      bool found = false;
+      visit(expr, [&](const ExprRef& node) {
+        found = found || what(*node);
+        if (found || node->kind != ExprKind::kVar) return;
+        const auto name = names_.find(node->var.get());
+        if (name != names_.end() && seen.insert(node->var.get()).second) found = self(name->second, self);
+      });
+      return found;
+    };
+    return looks(value, looks);
+  }
+
   // `conditions`: a - b for each `a == b` that holds here.
   void region(const std::vector<IterVar>& iters, const Block& body, std::vector<Poly>& conditions, uint64_t control) {
     for (const Stmt& stmt : body) {
@@ -204,7 +222,12 @@ class Writes {
       const auto found = names_.find(&var);
       return found == names_.end() ? nullptr : found->second;
     };
-    for (const ExprRef& whole : recomposed(assign.indices, named)) components.push_back(polys_.of(whole));
+    const auto is_fixed = [&](const ExprRef& value) {
+      return !has(value, [](const Expr& node) {
+        return node.kind == ExprKind::kLoad || (node.kind == ExprKind::kVar && node.var->kind == VarKind::kParallel);
+      });
+    };
+    for (const ExprRef& whole : recomposed(assign.indices, named, is_fixed)) components.push_back(polys_.of(whole));
     std::vector<const Var*> doubtful;
     if (injective(polys_, {iters, least_}, components, doubtful)) return;
     // Where bits or a name make the place, as in a network, the way to say it is the other way round.
@@ -215,13 +238,23 @@ class Writes {
                                    (index->op == Op::kBitXor || index->op == Op::kBitOr || index->op == Op::kBitAnd);
                           });
     const std::string& name = doubtful[0]->name;
-    report(loc, fmt::format("two iterations of `parallel` may write the same element of `{}`", assign.buffer->name),
-           computed
-               ? fmt::format("it is not seen that places which follow `{0}` differ: write at `{0}` itself and read "
-                             "elsewhere (`x[{0}] = f(x[{0}], x[{0} ^ h])`), or use `atomic`",
-                             name)
-               : fmt::format("index with every parallel variable (see `{}`), reduce with `sum[...]`, or use `atomic`",
-                             name));
+    const auto is_doubtful = [&](const Expr& node) {
+      return node.kind == ExprKind::kVar && node.var.get() == doubtful[0];
+    };
+    const bool in_index = std::any_of(assign.indices.begin(), assign.indices.end(),
+                                      [&](const ExprRef& index) { return has(index, is_doubtful); });
+    report(
+        loc, fmt::format("two iterations of `parallel` may write the same element of `{}`", assign.buffer->name),
+        computed ? fmt::format("it is not seen that places which follow `{0}` differ: write at `{0}` itself and read "
+                               "elsewhere (`x[{0}] = f(x[{0}], x[{0} ^ h])`), or use `atomic`",
+                               name)
+        : in_index
+            ? fmt::format("it is not seen that places differ which follow `{0}`: sums of multiples do, and a quotient "
+                          "beside its remainder (`[{0} / w, {0} % w]`); reduce with `sum[...]`, keep the places in a "
+                          "tile, as `Y[at, :] = x` writes rows, or use `atomic`",
+                          name)
+            : fmt::format("index with every parallel variable (see `{}`), reduce with `sum[...]`, or use `atomic`",
+                          name));
   }
 
   const Kernel& kernel_;
