@@ -40,10 +40,15 @@ class Accesses {
 
   void reads(const ExprRef& expr) {
     if (ir::is_reduction(*expr)) return;
-    if (expr->kind == ExprKind::kLoad && expr->buffer->scope != ir::Scope::kFragment)
-      note(window(*expr) ? widest(expr->buffer) : width_of(expr->buffer, expr->args), expr->args);
+    if (expr->kind == ExprKind::kLoad && expr->buffer->scope != ir::Scope::kFragment) {
+      const int64_t width = window(*expr) ? widest(expr->buffer) : width_of(expr->buffer, expr->args);
+      const bool global = expr->buffer->scope == ir::Scope::kGlobal;
+      if (note(width, expr->args)) ++(global ? single_reads_ : of_tiles_);
+    }
     for (const ExprRef& arg : expr->args) reads(arg);
   }
+
+  bool reads_singly() const { return single_reads_ > 0 && together_ == 0 && of_tiles_ == 0; }
 
   int64_t vector() const {
     if (most_ == 1 || alone_ >= together_) return 1;
@@ -93,11 +98,13 @@ class Accesses {
            (!row->base || ranges_.multiple_of(row->base) % widest(load.buffer) == 0);
   }
 
-  void note(int64_t width, const std::vector<ExprRef>& indices) {
+  // False: all neighbours read the same.
+  bool note(int64_t width, const std::vector<ExprRef>& indices) {
     if (std::none_of(indices.begin(), indices.end(), [this](const ExprRef& at) { return follows_last(at); }))
-      return;  // all neighbours read the same
+      return false;
     ++(width > 1 ? together_ : alone_);
     width_ = std::max(width_, width);
+    return true;
   }
 
   const ir::Kernel& kernel_;
@@ -107,7 +114,8 @@ class Accesses {
   RegionIndexes indexes_;
   Ranges ranges_;
   int64_t most_ = 0, width_ = 1;
-  int alone_ = 0, together_ = 0;  // accesses
+  int alone_ = 0, together_ = 0;         // accesses
+  int single_reads_ = 0, of_tiles_ = 0;  // of tensors, where together_ is 0; of tiles in memory
 };
 
 // Whether all that a region does is to read tensors that nothing writes and to write tensors.
@@ -123,14 +131,14 @@ bool moves_between_tensors(const ir::ParallelStmt& region) {
   return all;
 }
 
-int64_t widest_access(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
-                      const ir::ParallelStmt& region) {
+Accesses accesses_of(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                     const ir::ParallelStmt& region) {
   if (const ir::Expr* reduction = reduction_of(region)) {
     std::vector<ir::IterVar> iters = region.iters;
     iters.insert(iters.end(), reduction->iters.begin(), reduction->iters.end());
     Accesses accesses(kernel, target, fact_mask, std::move(iters));
     accesses.reads(reduction->args[0]);
-    return accesses.vector();
+    return accesses;
   }
   const ir::ForwardedRegion forwarded = ir::forward_stores(region);
   Accesses accesses(kernel, target, fact_mask, region.iters);
@@ -139,7 +147,7 @@ int64_t widest_access(const ir::Kernel& kernel, const Target& target, uint64_t f
     accesses.name(let);
   }
   for (const ir::GuardedStore& store : forwarded.stores) accesses.writes(store);
-  return accesses.vector();
+  return accesses;
 }
 
 }  // namespace
@@ -147,9 +155,14 @@ int64_t widest_access(const ir::Kernel& kernel, const Target& target, uint64_t f
 int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space,
                       int64_t threads) {
   if (!space.region || scan_of(*space.region)) return 1;
-  int64_t vector = widest_access(kernel, target, fact_mask, *space.region);
+  int64_t vector = accesses_of(kernel, target, fact_mask, *space.region).vector();
   while (vector > 1 && product(space.shape) / vector < threads) vector /= 2;
   return vector;
+}
+
+bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space) {
+  return space.region && !space.reduction && !scan_of(*space.region) &&
+         accesses_of(kernel, target, fact_mask, *space.region).reads_singly();
 }
 
 std::optional<FragmentLayout> layout_of_tensors(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,

@@ -12,6 +12,9 @@ namespace kachel::lowering {
 int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space,
                       int64_t threads);
 
+// Whether a region reads tensors element by element along its last axis, and nothing else that differs along it.
+bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space);
+
 // The layout of a space that no fragment is accessed in; nothing: it is dealt out in cyclic order. Where a region only
 // moves between tensors and all threads have as much of it, its iterations are written out by the layout, so that the
 // loads of several are under way together.
