@@ -175,6 +175,9 @@ void Parser::recover_to_param(size_t first) {
 bool Parser::param(Kernel& kernel) {
   std::string name;
   Loc loc;
+  if (at("const"))
+    return fail("`const` among the arguments of a launch",
+                "what is known at compile time stands in front of them: `kernel k<T: f16, const rows: i32>(...)`");
   if (!new_name("a parameter", name, loc) || !expect(":", "the name of a parameter")) return false;
   Direction direction = Direction::kIn;
   bool directed = at("in") || at("out") || at("inout");

@@ -188,8 +188,11 @@ ExprRef Parser::primary() {
   }
   fail(at_end() ? "the program ends where an expression is expected"
                 : fmt::format("`{}` where an expression is expected", token.text),
-       token.kind == Token::Kind::kWord ? "it is a reserved word; rename, or complete the expression before it"
-                                        : "write a number, a name, a call or `( ... )` here");
+       token.text == "let"
+           ? "a value is no block: names stand in front of the statement that uses them; or complete the "
+             "expression before it"
+       : token.kind == Token::Kind::kWord ? "it is a reserved word; rename, or complete the expression before it"
+                                          : "write a number, a name, a call or `( ... )` here");
   return nullptr;
 }
 

@@ -195,6 +195,9 @@ bool Parser::axis(TileRef& tile) {
     axis.kind = AxisSpec::Kind::kRange;
     axis.extent = expr();
     if (!axis.extent) return false;
+    if (at(":"))
+      return fail("a slice has no step",
+                  "read single elements in a region: `parallel i < n { x[i] = X[first + 2*i] }`");
   } else if (at(":")) {
     return fail("a slice is `first +: length`", "write `+:` and the number of elements");
   }

@@ -19,7 +19,7 @@ using ir::Op;
 // Iterations: a load of global memory takes some 600 clocks, a short iteration 40.
 constexpr int64_t kFarthest = 16;
 // Words of a ring; of a thread, what the loop computes with has to fit beside it.
-constexpr int64_t kMostRegisters = 32, kOthers = 48;
+constexpr int64_t kMostRegisters = 32, kOthers = 48, kFew = 8;
 // Nodes of expressions in all copies of a body.
 constexpr int64_t kMostNodes = 6000;
 
@@ -197,7 +197,9 @@ class Former {
  private:
   int64_t room() const {
     const int64_t of_thread = kernel_.registers ? kernel_.registers : registers_alike(kernel_);
-    return std::min(of_thread - registers_ - kOthers, kMostRegisters);
+    // What few words cost has room where arrays, which do not all live at a time, seem to leave none.
+    const int64_t left = of_thread - registers_;
+    return std::max(std::min(left - kOthers, kMostRegisters), left / kFew);
   }
 
   // Those of the whole block, but for what threads do by themselves, inner ones first, of which none may have been

@@ -44,6 +44,7 @@ TEST_CASE("diagnostics of modules and headers") {
       {"tile 1 kernel k(A: $U$[M]) { }", "`U` is not a type", "<U: f16 | bf16>"},
       {"tile 1 kernel k(A: f32[M], $A$: f32[M]) { }", "`A` is declared already", "another name"},
       {"tile 1 kernel k($key$: f32[M]) { }", "`key` is a reserved word", "another name"},
+      {"tile 1 kernel k(A: f32[M], $const$ n: i32) { }", "`const` among the arguments", "<T: f16, const rows: i32>"},
       {"tile 1 kernel k(A: f32[2*$M$]) { }", "unknown name `M`", "a shape binds a dimension"},
       {"tile 1 kernel k($A$: f32[1, 1, 1, 1, 1, 1]) { }", "has 6 axes", "1 to 5"},
       {"tile 1 kernel k(x: out f32$,$ y: f32) { }", "is a scalar", "T[1]"},
@@ -115,6 +116,7 @@ TEST_CASE("diagnostics of statements") {
 TEST_CASE("diagnostics of slices and expressions") {
   const Malformed kTable[] = {
       {in_kernel("acc = R[by*BM $:$ BM, 0 +: BN]"), "`first +: length`", "`+:`"},
+      {in_kernel("acc = R[by*BM +: BM $:$ 2, 0 +: BN]"), "has no step", "in a region"},
       {in_kernel("v = $I[0, 0 +: 4]$"), "`I` has 1 axes, 2 are given", "for each axis"},
       {in_kernel("As = A[I[by*BM +: BM] $+$ 1, 0 +: 32]"), "after a slice that is used as indices", "integer tile"},
       {in_kernel("As = A[by*BM +: BM, 0 +: 32] pad 0 $pad$ 1"), "`pad` is given twice", "keep one"},
@@ -148,7 +150,10 @@ TEST_CASE("diagnostics of slices and expressions") {
       {in_kernel("let x = 1 < n $<$ 3"), "comparisons do not chain", "a < b && b < c"},
       {in_kernel("let x = (1 + n $]$"), "where `)` is expected", "write `)`"},
       {in_kernel("let x = n > 0 ? 1 $]$"), "where `:` is expected", "write `:`"},
-      {in_kernel("let x = 1 + $let$ y = 2"), "`let` where an expression is expected", "reserved word"},
+      {in_kernel("let x = 1 + $let$ y = 2"), "`let` where an expression is expected", "complete the expression"},
+      {in_kernel("parallel i < BM { v[i] = sum[j < 8]($let$ d = 2 d) }"), "`let` where an",
+       "in front of the statement"},
+      {in_kernel("let x = 1 + $grid$ y = 2"), "`grid` where an expression is expected", "reserved word"},
       {in_kernel("let x = 1 + $)$"), "`)` where an expression is expected", "a number, a name"},
       {in_kernel("let x = T $+$ 1"), "where `(` is expected after a type", "write `(`"},
   };
