@@ -34,6 +34,8 @@ struct Target {
   // Where there is a producer, a block computes one tile and ends: for grids that the device takes at once. Right for
   // any grid.
   bool one_tile = false;
+  // Registers before residency: the compiler saves none for a second block, which it may do at the price of spills.
+  bool roomy = false;
   int64_t shared_limit = 48 * 1024;  // bytes of shared memory a block may use; CPU: of the worker's arena
   int vector_bits = 128;             // CPU: width of its vectors
   bool streaming_stores = true;      // CPU: large results go past the caches; else their lines are asked for ahead
@@ -95,6 +97,7 @@ struct Lowered {
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   bool resident = false;      // no more blocks than run at once, which go on to further tiles; else a block a tile
   bool one_tile = false;      // a block computes the tile of its own number only: never fewer blocks than tiles
+  bool alone = false;         // the compiler has been told to save no registers for a second block
   bool deterministic = true;  // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.

@@ -297,7 +297,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone =
-        lowering.schedule.roles.size() > 1 || resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
+        target.roomy || lowering.schedule.roles.size() > 1 || resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
     return lower_to_loops(concrete, without_teams(target), fact_mask, fetches, shares);
@@ -398,6 +398,7 @@ Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, u
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;
+  lowered.alone = loops.alone;
   if (!cpu) {
     WorkProfile work = lowering.work;
     work.resident = lowered.resident;

@@ -55,6 +55,14 @@ std::string flaw_of(const lowering::Lowered& lowered, const CompileResult& compi
   return flaw;
 }
 
+// Whether the compiler has stored registers in memory though a thread of the block could have had more of them, for
+// another block's sake: few bytes mostly, which cost more than the residency is worth and the configuration its place.
+bool spills_for_residency(const lowering::Lowered& lowered, const ResourceUsage& usage) {
+  constexpr int64_t kRegisterFile = 65536, kMostOfThread = 255, kGranule = 8;
+  if (usage.spill_bytes <= 0 || lowered.alone || lowered.threads <= 0) return false;
+  return usage.registers + kGranule < std::min(kRegisterFile / lowered.threads, kMostOfThread);
+}
+
 // For the store's journal.
 cache::Label label_of(const PlanBuilder::Request& request) {
   const std::string configuration = configuration_text(request.model, request.values);
@@ -242,6 +250,7 @@ Result<lowering::Lowered> PlanBuilder::lower_uncounted(const Request& request,
   target.generic = request.generic;
   target.reversed = request.reversed;
   target.compact = request.compact;
+  target.roomy = request.roomy;
   KACHEL_ASSIGN(lowering::Lowered lowered, services_.lower(concrete, target, request.point.facts, options));
   KACHEL_TRY(generic_slots(request.model, concrete, lowered.slots));
   return lowered;
@@ -271,6 +280,15 @@ void PlanBuilder::tell_compiled(const Request& request, const PlanRecord& plan, 
                                   {"bytes", step.binary.size()}}});
 }
 
+Result<CompileResult> PlanBuilder::compiled(const Request& request, const lowering::Lowered& lowered) {
+  auto compiled = request.device.compiler().compile({.text = lowered.text,
+                                                     .entry = lowered.entry,
+                                                     .architecture = request.device.properties().architecture,
+                                                     .time_limit_ns = services_.compile_limit_ns});
+  if (compiled.ok()) services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
+  return compiled;
+}
+
 Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const KernelModel& model = request.model;
   const DeviceProperties& properties = request.device.properties();
@@ -278,11 +296,15 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const double start_ns = now_ns();
   KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
   Compiler& compiler = request.device.compiler();
-  KACHEL_ASSIGN(CompileResult compiled, compiler.compile({.text = lowered.text,
-                                                          .entry = lowered.entry,
-                                                          .architecture = properties.architecture,
-                                                          .time_limit_ns = services_.compile_limit_ns}));
-  services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
+  KACHEL_ASSIGN(CompileResult compiled, this->compiled(request, lowered));
+  if (spills_for_residency(lowered, compiled.usage)) {
+    Request roomy = request;
+    roomy.roomy = true;
+    KACHEL_ASSIGN(lowering::Lowered other, lower(roomy, {}));
+    KACHEL_ASSIGN(CompileResult made, this->compiled(roomy, other));
+    made.compile_ns += compiled.compile_ns;
+    if (made.usage.spill_bytes < compiled.usage.spill_bytes) lowered = std::move(other), compiled = std::move(made);
+  }
   PlanRecord plan;
   plan.kernel = model.kernel.name;
   plan.configuration = configuration_text(model, request.values);

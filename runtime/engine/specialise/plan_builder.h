@@ -60,6 +60,7 @@ class PlanBuilder {
     bool generic = false;     // by the generic lowering: the reference that candidates are compared with
     bool compact = false;     // lowering::Target::compact; kept in memory only
     bool reversed = false;    // generic: lowering::Target::reversed
+    bool roomy = false;       // lowering::Target::roomy
 
     Request in_compact_form() const {
       Request other = *this;
@@ -114,6 +115,7 @@ class PlanBuilder {
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
+  Result<CompileResult> compiled(const Request& request, const lowering::Lowered& lowered);
   Result<PlanRecord> make_plan(const Request& request);
   void tell_compiled(const Request& request, const PlanRecord& plan, int64_t duration_ns) const;
 

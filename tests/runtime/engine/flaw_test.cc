@@ -91,6 +91,25 @@ TEST_CASE("columns of a cluster divide it") {
   }
 }
 
+TEST_CASE("what spills for the sake of residency is compiled anew without it") {
+  TempDir dir;
+  for (int run = 0; run < 2; ++run) {
+    EngineFixture fixture(dir.path());
+    prefer_64(fixture);
+    auto kernel = fixture.kernel();
+    fixture.state().report_usage("roomy", {180, 0, 0});
+    fixture.state().report_usage("f32[64, 16]", {96, 4, 0});
+    fixture.state().report_usage("f32[16, 16]", {255, 4, 0});  // there are no more
+    REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+    CHECK(fixture.engine()->stats().compiles == (run == 0 ? 7 : 0));
+    const TuningView view = view_of(*kernel);
+    REQUIRE(view.candidates.size() == 6);
+    CHECK(view.candidates[4].configuration == "BM=64,BN=16");
+    CHECK(view.candidates[4].state == CandidateState::kMeasured);
+    CHECK(view.candidates[0].state == CandidateState::kRejectedFlaw);
+  }
+}
+
 TEST_CASE("where every configuration spills, the fastest serves") {
   EngineFixture fixture;
   prefer_64(fixture);
