@@ -235,7 +235,7 @@ void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
     if (copy && wanted_ == Wanted::kLoads) vector(*copy, {{}, &body, i, run, runs});
     if (const auto* threads = std::get_if<LoopThreads>(&body[i].node)) {
       const int64_t rounds = rounds_of(*threads, threads_);
-      levels_.push_back({threads->slot, rounds});
+      levels_.push_back({threads->slot, rounds, threads->index.get()});
       block(threads->body, plus(times(run, rounds), ir::make_var(threads->slot)), runs * rounds);
       levels_.pop_back();
     } else if (const auto* loop = std::get_if<LoopFor>(&body[i].node); loop && unrolled_trips(*loop)) {
@@ -300,8 +300,11 @@ void LoopLoads::places(const ExprRef& expr, const AheadLoad& ahead) {
   // One for all runs of the loops around it that it does not depend on.
   all.back().run = int32(0), all.back().runs = 1;
   for (const Level& level : levels_) {
-    if (!fixed_.depends(expr, level.var.get())) continue;
-    all.back().run = plus(times(all.back().run, level.trips), ir::make_cast({DType::I32, nullptr}, ir::make_var(level.var)));
+    const bool depends =
+        fixed_.depends(expr, level.var.get()) || (level.element && fixed_.depends(expr, level.element));
+    if (level.trips == 1 || !depends) continue;
+    all.back().run =
+        plus(times(all.back().run, level.trips), ir::make_cast({DType::I32, nullptr}, ir::make_var(level.var)));
     all.back().runs *= level.trips;
   }
 }

@@ -73,6 +73,7 @@ class LoopLoads {
   struct Level {  // a loop of the body around what is looked at, that is written out
     ir::VarRef var;
     int64_t trips;
+    const ir::Var* element = nullptr;  // of a thread loop, which is another one in each round
   };
   std::vector<Level> levels_;
   std::set<const ir::Var*> changing_;  // that no name stands for

@@ -147,5 +147,21 @@ TEST_CASE("rows that lie where a region says are copied ahead") {
   CHECK(has(text, "held[row_r]) + r - 1"));
 }
 
+TEST_CASE("places that are held follow the elements of a thread, in whichever round it comes to them") {
+  const auto held = [](const std::string& place, int threads) {
+    Request request{
+        "tile 1\nkernel k(X: f32[M, N], Y: out f32[128])\ngrid b < 1\n{\n  fragment s: f32[128] = 0\n"
+        "  for t < M {\n    parallel i < 128 { s[i] += X[t, (" +
+        place + ") / N] }\n    parallel i < 128 { s[i] += sum[j < 4](s[127 - i]) }\n  }\n  Y[:] = s\n}\n"};
+    request.target.threads = threads;
+    const std::string text = lowered(request).loop_ir;
+    const size_t at = text.find("registers held: u32[");
+    return at == text.npos ? -1 : std::stoi(text.substr(at + 20));
+  };
+  CHECK(held("i", 128) == 1);
+  CHECK(held("i", 32) == 4);
+  CHECK(held("b", 32) == 1);
+}
+
 }  // namespace
 }  // namespace kachel::lowering
