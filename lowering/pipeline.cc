@@ -56,6 +56,7 @@
 //            -> divide by invariants   on the CPU
 //            -> loads ahead       of serial loops
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
+//            -> integer quotients by what loops do not change
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
@@ -74,6 +75,7 @@
 #include "lowering/passes/early_loads.h"
 #include "lowering/passes/held_places.h"
 #include "lowering/passes/hoist_invariants.h"
+#include "lowering/passes/integer_quotients.h"
 #include "lowering/passes/loads_ahead.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
@@ -343,6 +345,7 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   // says.
   if (!plain && target.kind == Target::Kind::kCuda) loads_ahead(&lowering.loops);
   if (!plain) pass_places(&lowering.loops, target);
+  if (!plain && target.kind == Target::Kind::kCuda) integer_quotients(&lowering.loops);
   drop_unused(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));

@@ -19,6 +19,22 @@ grid h < 10
 }
 )";
 
+// Places that a loop divides out, by a number of the launch.
+inline constexpr const char* kQuotients = R"(tile 1
+kernel quotients(X: f32[H, W], Y: out f32[256])
+grid b < 1
+{
+  fragment s: f32[256] = 0
+  for t < ceildiv(H * W, 256) {
+    parallel i < 256 {
+      let e = t*256 + i
+      s[i] += X[e / W, e % W] * f32(t + 1)
+    }
+  }
+  Y[:] = s
+}
+)";
+
 // Rows of three elements, the last tile of which is not full.
 inline constexpr const char* kJoinedRows = R"(tile 1
 kernel joined(X: f16[80, 3], Y: out f32[80])
