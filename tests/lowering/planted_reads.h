@@ -20,7 +20,7 @@ grid h < 10
 )";
 
 // Places that a loop divides out, by a number of the launch.
-inline constexpr const char* kQuotients = R"(tile 1
+inline constexpr const char* kDividedPlaces = R"(tile 1
 kernel quotients(X: f32[H, W], Y: out f32[256])
 grid b < 1
 {

@@ -80,7 +80,7 @@ class Suite {
     conformance::Wishes places;
     places.values = {{"H", 23}, {"W", 37}};
     places.threads = 64;
-    add_program("quotients", kQuotients, 24, places);
+    add_program("divided places", kDividedPlaces, 24, places);
     add_program("joined", kJoinedRows, 24, whole);
     add_program("sliding", kSliding, 24, whole);
     conformance::Wishes block;
