@@ -159,11 +159,22 @@ std::optional<size_t> LoopLoads::behind_uses() const {
     return (loop && holds_.count(&loop->body)) || (threads && holds_.count(&threads->body)) ||
            (branch && (holds_.count(&branch->then_body) || holds_.count(&branch->else_body)));
   };
+  // What a copy of the body's own loads, other statements of the body read.
+  std::set<const ir::Buffer*> loaded;
+  for (const AheadLoad& ahead : all)
+    if (ahead.load.vector && ahead.block == &loop_.body) loaded.insert(ahead.load.vector->operands[0].buffer.get());
+  const auto reads = [&loaded](const LoopStmt& stmt) {
+    bool found = false;
+    for_each_statement(stmt, [&](const LoopStmt& inner) {
+      for_each_access(inner, [&](const ir::BufferRef& buffer, bool) { found |= loaded.count(buffer.get()) != 0; });
+    });
+    return found;
+  };
   size_t behind = 0;
   for (size_t i = 0; i < loop_.body.size(); ++i) {
     const bool own = std::any_of(all.begin(), all.end(),
                                  [&](const AheadLoad& ahead) { return ahead.block == &loop_.body && ahead.at == i; });
-    if (own || holds(loop_.body[i])) behind = i + 1;
+    if (own || holds(loop_.body[i]) || reads(loop_.body[i])) behind = i + 1;
   }
   while (behind < loop_.body.size() && !has_products(loop_.body[behind])) ++behind;
   if (behind == loop_.body.size()) return std::nullopt;
