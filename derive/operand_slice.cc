@@ -215,7 +215,7 @@ class Slicer {
     Lets lets(kernel_, statements_);
     size_t axes_used = 0;
     for (const IterVar& axis : kernel_.grid)
-      if (vars_.count(axis.var.get())) axes_used += count_by(axis, lets, vars) == Use::kWhole;
+      if (vars_.count(axis.var.get())) axes_used += count_by(axis, lets, vars);
     if (axes_used == kernel_.grid.size()) return false;  // every block has its own
     if (slice_.in_loop && vars_.count(loop().var.get())) {
       if (!is_int(loop().begin, 0)) return false;
@@ -242,18 +242,17 @@ class Slicer {
     return coordinates.independent_of_tiles();
   }
 
-  enum class Use : uint8_t { kWhole, kInPart };
-  // Adds a counter to `vars`, or the digits of it that the slice depends on.
-  Use count_by(const IterVar& counter, Lets& lets, std::vector<IterVar>& vars) {
+  // Adds a counter to `vars`, or the digits of it that the slice depends on. Whether these are all of it.
+  bool count_by(const IterVar& counter, Lets& lets, std::vector<IterVar>& vars) {
     const auto digits = digits_of(counter, statements_, lets, fresh_ + counter.var->name);
     if (!digits) {
       vars.push_back(counter);
-      return Use::kWhole;
+      return true;
     }
     for (const IterVar& digit : {digits->quotient, digits->remainder})
       if (digit.var) vars.push_back(digit);
     slice_.digits.push_back(*digits);
-    return digits->quotient.var && digits->remainder.var ? Use::kWhole : Use::kInPart;
+    return digits->quotient.var && digits->remainder.var;
   }
 
   const Kernel& kernel_;

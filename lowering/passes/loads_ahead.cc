@@ -18,7 +18,8 @@ using ir::Op;
 
 // Iterations: a load of global memory takes some 600 clocks, a short iteration 40.
 constexpr int64_t kFarthest = 16;
-// Words of a ring; of a thread, what the loop computes with has to fit beside it.
+// Words of a ring; of a thread, what the loop computes with has to fit beside it. Few: the part of what seems to be
+// left that a ring may take in any case.
 constexpr int64_t kMostRegisters = 32, kOthers = 48, kFew = 8;
 // Nodes of expressions in all copies of a body.
 constexpr int64_t kMostNodes = 6000;

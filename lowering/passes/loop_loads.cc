@@ -131,7 +131,7 @@ LoopLoads::LoopLoads(const LoopFor& loop, const LoopKernel& kernel, const Buffer
                      Wanted wanted)
     : loop_(loop), kernel_(kernel), uses_(uses), threads_(threads), wanted_(wanted) {
   for_each_statement(loop.body, [this](const LoopStmt& stmt) { look_at(stmt); });
-  if (plain_ || wanted_ == Wanted::kPlaces) block(loop.body, int32(0), 1);
+  if (plain_ || wanted_ == Wanted::kPlaces) block(loop.body, 1);
 }
 
 LoopBlock LoopLoads::loads_at(const ExprRef& at, const ExprRef& turn, LoopKernel* kernel) const {
@@ -232,33 +232,42 @@ void LoopLoads::look_at(const LoopStmt& stmt) {
   for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) { writes_[buffer.get()] += write; });
 }
 
-void LoopLoads::block(const LoopBlock& body, const ExprRef& run, int64_t runs) {
+void LoopLoads::add(AheadLoad ahead, const std::function<bool(const Level&)>& counts) {
+  ahead.run = int32(0);
+  for (const Level& level : levels_) {
+    if (!counts(level)) continue;
+    ahead.run = plus(times(ahead.run, level.trips), ir::make_cast({DType::I32, nullptr}, ir::make_var(level.var)));
+    ahead.runs *= level.trips;
+  }
+  all.push_back(std::move(ahead));
+}
+
+void LoopLoads::block(const LoopBlock& body, int64_t runs) {
   const size_t before = all.size();
   for (size_t i = 0; i < body.size(); ++i) {
     for_each_expr(body[i], [&](const ExprRef& expr) {
       ir::visit(expr, [&](const ExprRef&) { nodes += runs; });
       if (wanted_ == Wanted::kPlaces)
-        places(expr, {{}, &body, i, run, runs});
+        places(expr, {{}, &body, i});
       else
-        reads(expr, {{}, &body, i, run, runs});
+        reads(expr, {{}, &body, i});
     });
     const auto* copy = std::get_if<LoopIntrinsic>(&body[i].node);
-    if (copy && wanted_ == Wanted::kLoads) vector(*copy, {{}, &body, i, run, runs});
+    if (copy && wanted_ == Wanted::kLoads) vector(*copy, {{}, &body, i});
     if (const auto* threads = std::get_if<LoopThreads>(&body[i].node)) {
       const int64_t rounds = rounds_of(*threads, threads_);
       levels_.push_back({threads->slot, rounds, threads->index.get()});
-      block(threads->body, plus(times(run, rounds), ir::make_var(threads->slot)), runs * rounds);
+      block(threads->body, runs * rounds);
       levels_.pop_back();
     } else if (const auto* loop = std::get_if<LoopFor>(&body[i].node); loop && unrolled_trips(*loop)) {
       const int64_t trips = unrolled_trips(*loop);
       levels_.push_back({loop->var, trips});
-      const ExprRef number = ir::make_cast({DType::I32, nullptr}, ir::make_var(loop->var));
-      block(loop->body, plus(times(run, trips), number), runs * trips);
+      block(loop->body, runs * trips);
       levels_.pop_back();
     } else if (const auto* branch = std::get_if<LoopIf>(&body[i].node);
                branch && (wanted_ == Wanted::kPlaces ? fixed_ : names_).is_known(branch->condition)) {
-      block(branch->then_body, run, runs);
-      block(branch->else_body, run, runs);
+      block(branch->then_body, runs);
+      block(branch->else_body, runs);
     } else {
       count(body[i], runs);
     }
@@ -295,29 +304,23 @@ void LoopLoads::reads(const ExprRef& expr, AheadLoad ahead) {
   if (!known || std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); }))
     return;
   ahead.load.read = expr.get();
-  all.push_back(std::move(ahead));
+  add(std::move(ahead), [](const Level&) { return true; });
 }
 
 // The largest ones. Operands that are evaluated only where they are needed stay where they are.
-void LoopLoads::places(const ExprRef& expr, const AheadLoad& ahead) {
+void LoopLoads::places(const ExprRef& expr, AheadLoad ahead) {
   const bool fits = (expr->type == DType::I32 || expr->type == DType::U32) && expr->kind == ir::ExprKind::kApply;
   if (!fits || !fixed_.is_known(expr) || !divides(expr)) {
     for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) places(expr->args[arg], ahead);
     return;
   }
   if (std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); })) return;
-  all.push_back(ahead);
-  all.back().load.read = expr.get();
+  ahead.load.read = expr.get();
   // One for all runs of the loops around it that it does not depend on.
-  all.back().run = int32(0), all.back().runs = 1;
-  for (const Level& level : levels_) {
-    const bool depends =
-        fixed_.depends(expr, level.var.get()) || (level.element && fixed_.depends(expr, level.element));
-    if (level.trips == 1 || !depends) continue;
-    all.back().run =
-        plus(times(all.back().run, level.trips), ir::make_cast({DType::I32, nullptr}, ir::make_var(level.var)));
-    all.back().runs *= level.trips;
-  }
+  add(std::move(ahead), [&](const Level& level) {
+    return level.trips > 1 &&
+           (fixed_.depends(expr, level.var.get()) || (level.element && fixed_.depends(expr, level.element)));
+  });
 }
 
 void LoopLoads::vector(const LoopIntrinsic& copy, AheadLoad ahead) {
@@ -332,7 +335,7 @@ void LoopLoads::vector(const LoopIntrinsic& copy, AheadLoad ahead) {
     return;
   ahead.load.vector = &copy;
   ahead.load.width = copy.operands[0].elements;
-  all.push_back(std::move(ahead));
+  add(std::move(ahead), [](const Level&) { return true; });
 }
 
 ExprRef LoopLoads::with_loads(const ExprRef& expr, const LoopBlock& body, const ExprRef& turn) const {

@@ -1,6 +1,7 @@
 // What a serial loop can load ahead (loads_ahead.h), and places that it need not work out again and again
 // (held_places.h).
 #pragma once
+#include <functional>
 #include <optional>
 #include <set>
 #include <vector>
@@ -53,13 +54,20 @@ class LoopLoads {
   LoopBlock rest_of(const LoopBlock& body, const ir::ExprRef& turn) const;
 
  private:
+  struct Level {  // a loop of the body around what is looked at, that is written out
+    ir::VarRef var;
+    int64_t trips;
+    const ir::Var* element = nullptr;  // of a thread loop, which is another one in each round
+  };
+  // With a run for each one of those loops around it that counts.
+  void add(AheadLoad ahead, const std::function<bool(const Level&)>& counts);
   // Of a block of the loop's, nothing but the loads.
   LoopBlock loads_of(const LoopBlock& body, const ir::ExprRef& turn) const;
   void look_at(const LoopStmt& stmt);
-  void block(const LoopBlock& body, const ir::ExprRef& run, int64_t runs);
+  void block(const LoopBlock& body, int64_t runs);
   void count(const LoopStmt& stmt, int64_t runs);  // what its blocks evaluate
   void reads(const ir::ExprRef& expr, AheadLoad ahead);
-  void places(const ir::ExprRef& expr, const AheadLoad& ahead);
+  void places(const ir::ExprRef& expr, AheadLoad ahead);
   void vector(const LoopIntrinsic& copy, AheadLoad ahead);
   ir::ExprRef with_loads(const ir::ExprRef& expr, const LoopBlock& body, const ir::ExprRef& turn) const;
   template <class Fn>
@@ -70,11 +78,6 @@ class LoopLoads {
   const BufferCounts& uses_;
   const int threads_;
   const Wanted wanted_;
-  struct Level {  // a loop of the body around what is looked at, that is written out
-    ir::VarRef var;
-    int64_t trips;
-    const ir::Var* element = nullptr;  // of a thread loop, which is another one in each round
-  };
   std::vector<Level> levels_;
   std::set<const ir::Var*> changing_;  // that no name stands for
   std::set<const LoopBlock*> holds_;   // loads
