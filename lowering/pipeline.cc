@@ -15,7 +15,8 @@
 //            -> hoist scans       each a region of its own
 //            -> exchanges         of elements whose places differ in bits, each a region of its own
 //            -> parted operands   of which products read columns
-//            -> turned operands   that regions make with k down their rows, where tensor cores read along k
+//            -> turned operands   that regions make with k down their rows, where tensor cores read along k, or
+//            gather
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> shared results    of products, by way of fragments; padded axes, of those whose rows or columns are
 //            none
@@ -57,6 +58,7 @@
 //            -> loads ahead       of serial loops
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //            -> integer quotients by what loops do not change
+//            -> sums by loop      places and conditions, what unrolled loops change last
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
@@ -83,6 +85,7 @@
 #include "lowering/passes/simplify.h"
 #include "lowering/passes/single_bounds.h"
 #include "lowering/passes/spare_tiles.h"
+#include "lowering/passes/sums_by_loop.h"
 #include "lowering/passes/synchronise.h"
 #include "lowering/passes/teams.h"
 #include "lowering/passes/wide_accesses.h"
@@ -99,6 +102,7 @@
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placed_rows.h"
+#include "lowering/plan/region_vectors.h"
 #include "lowering/plan/renamed_copies.h"
 #include "lowering/plan/shared_results.h"
 #include "lowering/plan/shared_stages.h"
@@ -232,14 +236,17 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
-    const ir::Kernel padded =
-        shared_results(padded_depth(turned_operands(parted_operands(exact_parts(scanned, target)))), target);
+    const ir::Kernel operands = parted_operands(exact_parts(scanned, target));
+    const auto gathered = [&](const ir::ParallelStmt& region) {
+      return gathered_axis(operands, target, fact_mask, region);
+    };
+    const ir::Kernel padded = shared_results(padded_depth(turned_operands(operands, gathered)), target);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));
     lowering.kernel = placed_rows(packed_tiles(unswitch_masks(reduced), fact_mask), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
-    lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left)), target);
+    lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left, gathered)), target);
     lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));
   }
   const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
@@ -345,7 +352,10 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   // says.
   if (!plain && target.kind == Target::Kind::kCuda) loads_ahead(&lowering.loops);
   if (!plain) pass_places(&lowering.loops, target);
-  if (!plain && target.kind == Target::Kind::kCuda) integer_quotients(&lowering.loops);
+  if (!plain && target.kind == Target::Kind::kCuda) {
+    integer_quotients(&lowering.loops);
+    sums_by_loop(&lowering.loops);
+  }
   drop_unused(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));

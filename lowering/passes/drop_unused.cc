@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "ir/poly.h"
+#include "lowering/loop_ir/loop_build.h"
 
 namespace kachel::lowering {
 namespace {
@@ -26,6 +27,15 @@ bool stores_what_is_there(const LoopStore& store, const LoopStmt* before) {
   if (value->kind != ir::ExprKind::kLoad || value->buffer != store.buffer) return false;
   ir::PolyContext polys;
   return polys.equal(value->args[0], store.index);
+}
+
+// v = x[i], y[j] = v, where nothing else reads v: y[j] = x[i], which moves a narrow float as it is.
+void forward_element(LoopStmt* stmt, const LoopStmt* before, const Variables& used) {
+  auto* store = std::get_if<LoopStore>(&stmt->node);
+  const auto* let = before ? std::get_if<LoopLet>(&before->node) : nullptr;
+  if (!store || !let || store->value->kind != ir::ExprKind::kVar || store->value->var != let->var) return;
+  const LoopStore moved{store->buffer, store->index, let->value};
+  if (!used.count(let->var.get()) && moved_element(moved)) *store = moved;
 }
 
 Variables drop(LoopBlock* body);
@@ -55,7 +65,9 @@ Variables drop(LoopBlock* body) {
   LoopBlock kept;
   for (size_t at = body->size(); at-- > 0;) {
     LoopStmt& stmt = (*body)[at];
-    if (!is_needed(&stmt, at > 0 ? &(*body)[at - 1] : nullptr, &used)) continue;
+    const LoopStmt* before = at > 0 ? &(*body)[at - 1] : nullptr;
+    forward_element(&stmt, before, used);
+    if (!is_needed(&stmt, before, &used)) continue;
     for_each_expr(stmt, [&](const ir::ExprRef& expr) { read(expr, &used); });
     kept.push_back(std::move(stmt));
   }

@@ -169,6 +169,20 @@ std::optional<FragmentLayout> turned_layout(const ir::Buffer& fragment, size_t a
   return FragmentLayout(shape, std::move(axes), threads);
 }
 
+FragmentLayout gathered_layout(const std::vector<int64_t>& shape, size_t axis, int64_t vector, int64_t threads) {
+  // As if `axis` were the last one, and what a thread stores together were one element.
+  std::vector<int64_t> turned = shape;
+  turned.back() /= vector;
+  std::swap(turned[axis], turned.back());
+  std::vector<FragmentLayout::Axis> axes = FragmentLayout::blocked(turned, 1, threads).axes();
+  std::swap(axes[axis], axes.back());
+  for (FragmentLayout::Axis& digits : axes)
+    for (FragmentLayout::Digit& digit : digits)
+      if (!digit.in_thread) digit.stride *= vector;
+  if (vector > 1) axes.back().insert(axes.back().begin(), {vector, false, 1});
+  return FragmentLayout(shape, std::move(axes), threads);
+}
+
 std::optional<size_t> connected_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
   for (const Space& space : spaces) {
     if (space.exchange && uses(space, fragment)) return space.exchange->axis;

@@ -47,6 +47,11 @@ std::optional<size_t> turned_axis(const ir::Buffer& fragment, const std::vector<
 // is stored by rows, then go along `axis`, to different banks. Nothing where the shape is not made of such parts.
 std::optional<FragmentLayout> turned_layout(const ir::Buffer& fragment, size_t axis, int64_t vector, int64_t threads);
 
+// The layout of a fragment whose elements are read one by one from memory, where neighbours along `axis`, which is not
+// the last one, lie beside each other: lanes go along it, and `vector` neighbours along the last one, a part of its
+// extent, belong to a thread, which stores them together.
+FragmentLayout gathered_layout(const std::vector<int64_t>& shape, size_t axis, int64_t vector, int64_t threads);
+
 // The axis of a fragment along which a prefix reduction runs or elements are exchanged, if that is so.
 std::optional<size_t> connected_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
 // For such a one. A thread holds neighbours along the axis: along the last one as many as one access takes to or from

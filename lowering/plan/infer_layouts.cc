@@ -322,7 +322,11 @@ class Inference {
       return connected_layout(*fragment, *axis, spaces_, by, threads_);
     if (auto state = state_layout(kernel_, *fragment, spaces_, threads_)) return *state;
     int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
-    if (is_gathered(*fragment)) vector = std::min(vector, std::max<int64_t>(by(fragment.get(), kWordBytes), 1));
+    if (const ir::ParallelStmt* region = gathering(*fragment)) {
+      const auto axis = gathered_axis(kernel_, target_, fact_mask_, *region);
+      if (axis && *axis + 1 < fragment->shape.size()) return gathered_layout(tile_shape(fragment), *axis, vector, threads_);
+      vector = std::min(vector, std::max<int64_t>(by(fragment.get(), kWordBytes), 1));
+    }
     if (const auto axis = turned_axis(*fragment, spaces_))
       if (auto turned = turned_layout(*fragment, *axis, vector, threads_)) return *turned;
     const FragmentLayout blocked = FragmentLayout::blocked(tile_shape(fragment), vector, threads_);
@@ -330,21 +334,22 @@ class Inference {
     return sliding ? with_neighbours(blocked, *sliding) : blocked;
   }
 
-  // Whether regions make it, for shared memory alone, of single elements of tensors, which lanes beside each other have
-  // beside each other.
-  bool is_gathered(const ir::Buffer& fragment) const {
+  // The region that makes it, for shared memory alone, of single elements of tensors, which lanes beside each other have
+  // beside each other; null: there is none.
+  const ir::ParallelStmt* gathering(const ir::Buffer& fragment) const {
     const auto copies = SpaceCollector::copies_of(kernel_, &fragment);
     if (copies.empty() || !std::all_of(copies.begin(), copies.end(), [](const SpaceCollector::Copied& copy) {
           return copy.stored && copy.other->scope == ir::Scope::kShared;
         }))
-      return false;
-    return std::any_of(spaces_.begin(), spaces_.end(), [&](const Space& space) {
+      return nullptr;
+    for (const Space& space : spaces_) {
       const bool made = std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
         return use.buffer.get() == &fragment && use.axes.size() == space.shape.size() &&
                use.spanned() == use.axes.size();
       });
-      return made && reads_singly(kernel_, target_, fact_mask_, space);
-    });
+      if (made && space.region && reads_singly(kernel_, target_, fact_mask_, *space.region)) return space.region;
+    }
+    return nullptr;
   }
 
   // Without its accumulator or its left operand in registers a product has no tensor cores.

@@ -16,7 +16,7 @@ using ir::ExprRef;
 // Which tiles are used in no other way.
 class Uses {
  public:
-  explicit Uses(bool left) : left_(left) {}
+  Uses(bool left, const GatheredAxis& gathered) : left_(left), gathered_(gathered) {}
 
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
@@ -58,9 +58,10 @@ class Uses {
   }
   // An element for each iteration, all of them.
   void statement(const ir::ParallelStmt& region) {
+    const bool apart = gathered_(region).has_value();
     for (const ir::Stmt& stmt : region.body) {
       const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
-      if (assign && ir::sets_all(region, *assign)) {
+      if (assign && !apart && ir::sets_all(region, *assign)) {
         computed_.insert(assign->buffer.get());
         reads(assign->value);
       } else {
@@ -85,6 +86,7 @@ class Uses {
   }
 
   const bool left_;
+  const GatheredAxis& gathered_;
   BufferSet computed_, multiplied_, otherwise_;
 };
 
@@ -128,8 +130,8 @@ class Mover {
 
 }  // namespace
 
-ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left) {
-  Uses uses(left);
+ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left, const GatheredAxis& gathered) {
+  Uses uses(left, gathered);
   uses.block(kernel.body);
   ir::Kernel out = kernel;
   out.body = Mover(uses).block(kernel.body);

@@ -3,14 +3,16 @@
 //   parallel i < M, k < K { a[i, k] = ... };  c += a @ b
 //
 // becomes a fragment, so that no barrier stands between computing and multiplying. On the left wgmma takes it from
-// registers: one warp group computes while another multiplies. On the right mma.sync does, for few rows of c.
+// registers: one warp group computes while another multiplies. On the right mma.sync does, for few rows of c. What is
+// gathered stays in memory, since the lanes that an instruction wants elements in are not those beside each other.
 #pragma once
 #include "ir/kernel.h"
+#include "lowering/tile_ir/turned_operands.h"
 
 namespace kachel::lowering {
 
 // `left`: left operands too, for architectures with wgmma. REQUIRES: a concrete kernel for a GPU, not the generic
 // lowering. The result shares variables and the other buffers.
-ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left);
+ir::Kernel operands_in_registers(const ir::Kernel& kernel, bool left, const GatheredAxis& gathered);
 
 }  // namespace kachel::lowering

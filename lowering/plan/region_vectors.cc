@@ -1,6 +1,7 @@
 #include "lowering/plan/region_vectors.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ir/parallel.h"
 #include "ir/tunable_role.h"
@@ -44,11 +45,15 @@ class Accesses {
       const int64_t width = window(*expr) ? widest(expr->buffer) : width_of(expr->buffer, expr->args);
       const bool global = expr->buffer->scope == ir::Scope::kGlobal;
       if (note(width, expr->args)) ++(global ? single_reads_ : of_tiles_);
+      if (global) note_last(expr->args.back());
     }
     for (const ExprRef& arg : expr->args) reads(arg);
   }
 
   bool reads_singly() const { return single_reads_ > 0 && together_ == 0 && of_tiles_ == 0; }
+  std::optional<size_t> gathered_axis() const {
+    return reads_singly() && along_.size() == 1 ? std::optional(*along_.begin()) : std::nullopt;
+  }
 
   int64_t vector() const {
     if (most_ == 1 || alone_ >= together_) return 1;
@@ -98,6 +103,11 @@ class Accesses {
            (!row->base || ranges_.multiple_of(row->base) % widest(load.buffer) == 0);
   }
 
+  void note_last(const ExprRef& index) {
+    const std::vector<size_t> axes = indexes_.axes_of(index);
+    along_.insert(axes.begin(), axes.end());
+  }
+
   // False: all neighbours read the same.
   bool note(int64_t width, const std::vector<ExprRef>& indices) {
     if (std::none_of(indices.begin(), indices.end(), [this](const ExprRef& at) { return follows_last(at); }))
@@ -116,6 +126,7 @@ class Accesses {
   int64_t most_ = 0, width_ = 1;
   int alone_ = 0, together_ = 0;         // accesses
   int single_reads_ = 0, of_tiles_ = 0;  // of tensors, where together_ is 0; of tiles in memory
+  std::set<size_t> along_;               // axes that last indices of tensors follow
 };
 
 // Whether all that a region does is to read tensors that nothing writes and to write tensors.
@@ -160,9 +171,14 @@ int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t f
   return vector;
 }
 
-bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space) {
-  return space.region && !space.reduction && !scan_of(*space.region) &&
-         accesses_of(kernel, target, fact_mask, *space.region).reads_singly();
+bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const ir::ParallelStmt& region) {
+  return !reduction_of(region) && !scan_of(region) && accesses_of(kernel, target, fact_mask, region).reads_singly();
+}
+
+std::optional<size_t> gathered_axis(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                                    const ir::ParallelStmt& region) {
+  if (reduction_of(region) || scan_of(region)) return std::nullopt;
+  return accesses_of(kernel, target, fact_mask, region).gathered_axis();
 }
 
 std::optional<FragmentLayout> layout_of_tensors(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,

@@ -13,7 +13,12 @@ int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t f
                       int64_t threads);
 
 // Whether a region reads tensors element by element along its last axis, and nothing else that differs along it.
-bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space);
+bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const ir::ParallelStmt& region);
+
+// The axis of such a region whose neighbours lie beside each other in tensors: the one that all of their last indices
+// follow. Nothing: there is no such axis, or they follow others as well.
+std::optional<size_t> gathered_axis(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                                    const ir::ParallelStmt& region);
 
 // The layout of a space that no fragment is accessed in; nothing: it is dealt out in cyclic order. Where a region only
 // moves between tensors and all threads have as much of it, its iterations are written out by the layout, so that the

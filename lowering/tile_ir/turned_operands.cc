@@ -14,17 +14,21 @@ namespace {
 using ir::ExprRef;
 
 // 16-bit types can be read either way.
-bool is_read_along_k(const ir::GemmStmt& gemm) {
+bool is_read_along_k_only(const ir::GemmStmt& gemm) {
   const int bits = ir::bits(gemm.a.buffer->type.dtype);
   return bits == 8 || (bits == 32 && gemm.precision == ir::Precision::kTf32);
 }
 
 class Turner {
  public:
-  explicit Turner(const ir::Kernel& kernel) {
+  Turner(const ir::Kernel& kernel, const GatheredAxis& gathered) : gathered_(gathered) {
     block(kernel.body);
     for (const ir::Buffer* tile : refused_) down_.erase(tile);
-    std::erase_if(down_, [this](const auto& entry) { return !made_.count(entry.first); });
+    std::erase_if(down_, [this](const auto& entry) {
+      const ir::Buffer* tile = entry.first;
+      const bool gathered = gathered_rows_.count(tile) && !others_.count(tile);
+      return !made_.count(tile) || !(needed_.count(tile) || gathered);
+    });
     for (const auto& [tile, ref] : down_) {
       auto turned = std::make_shared<ir::Buffer>(*ref);
       std::swap(turned->shape[0], turned->shape[1]);
@@ -55,6 +59,7 @@ class Turner {
         BufferSet written;
         note_writes(stmt, &written);
         made_.insert(written.begin(), written.end());
+        note_gathered(std::get<ir::ParallelStmt>(stmt.node));
         continue;
       }
       const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
@@ -71,12 +76,23 @@ class Turner {
     }
   }
   void operand(const ir::GemmStmt& gemm, const ir::TileRef& ref, bool k_down) {
-    const bool may_turn = k_down && is_read_along_k(gemm) && ref.buffer->shape.size() == 2 && has_whole_axes(ref) &&
-                          !ref.within_first && !ref.pad;
-    if (may_turn)
-      down_.emplace(ref.buffer.get(), ref.buffer);
-    else
+    const bool may_turn = k_down && ref.buffer->shape.size() == 2 && has_whole_axes(ref) && !ref.within_first &&
+                          !ref.pad && (is_read_along_k_only(gemm) || ir::bits(ref.buffer->type.dtype) == 16);
+    if (!may_turn)
       refused_.insert(ref.buffer.get());
+    else if (down_.emplace(ref.buffer.get(), ref.buffer); is_read_along_k_only(gemm))
+      needed_.insert(ref.buffer.get());
+  }
+
+  void note_gathered(const ir::ParallelStmt& region) {
+    const std::optional<size_t> axis = gathered_(region);
+    ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
+      const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
+      if (!assign) return;
+      const bool along_row = axis && assign->indices.size() == 2 && assign->indices[1]->kind == ir::ExprKind::kVar &&
+                             assign->indices[1]->var == region.iters[*axis].var;
+      (along_row ? gathered_rows_ : others_).insert(assign->buffer.get());
+    });
   }
 
   bool turn(ir::BufferRef* buffer) const {
@@ -109,14 +125,17 @@ class Turner {
     }
   }
 
-  BufferSet made_, refused_;  // by regions; for anything but these and products with k down
+  const GatheredAxis& gathered_;
+  BufferSet made_, refused_;          // by regions; for anything but these and products with k down
+  BufferSet needed_;                  // by a product that reads along k only
+  BufferSet gathered_rows_, others_;  // by regions that gather along their rows, and by others
   std::map<const ir::Buffer*, ir::BufferRef> down_, turned_;
 };
 
 }  // namespace
 
-ir::Kernel turned_operands(const ir::Kernel& kernel) {
-  const Turner turner(kernel);
+ir::Kernel turned_operands(const ir::Kernel& kernel, const GatheredAxis& gathered) {
+  const Turner turner(kernel, gathered);
   if (!turner.any()) return kernel;
   ir::Kernel out = kernel;
   out.body = turner.turned(kernel.body);

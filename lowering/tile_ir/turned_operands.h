@@ -1,15 +1,22 @@
-// Tile IR to tile IR: an operand that regions make with k down its rows, of a type that tensor cores read along k only,
-// is made the other way round,
+// Tile IR to tile IR: an operand that regions make with k down its rows is made the other way round,
 //
 //   parallel r < K, i < M { a[r, i] = ... }   c += a^T @ b   ->   parallel i < M, r < K { t[i, r] = ... }   c += t @ b
 //
-// since where the elements are put is the block's own affair.
+// since where the elements are put is the block's own affair: of types that tensor cores read along k only, and where
+// regions gather them, so that a thread has one place of what it reads, whose conditions all of its elements share, and
+// stores several of them together.
 #pragma once
+#include <functional>
+#include <optional>
+
 #include "ir/kernel.h"
 
 namespace kachel::lowering {
 
+// The axis of a region along which it reads tensors element by element; nothing: it does not.
+using GatheredAxis = std::function<std::optional<size_t>(const ir::ParallelStmt& region)>;
+
 // REQUIRES: a concrete kernel. The result shares variables and all other buffers with `kernel`.
-ir::Kernel turned_operands(const ir::Kernel& kernel);
+ir::Kernel turned_operands(const ir::Kernel& kernel, const GatheredAxis& gathered);
 
 }  // namespace kachel::lowering

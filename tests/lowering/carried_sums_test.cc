@@ -50,5 +50,18 @@ TEST_CASE("operands that are made with k down their rows are turned where tensor
   CHECK(has(product("f32", made + "c += a @ d\n").notes, "gemm c: fma"));
 }
 
+TEST_CASE("operands that are gathered along their rows are turned, for threads to store several elements together") {
+  const auto notes = [](const std::string& made) {
+    return product("bf16", "parallel t < 32, s < 128 { d[t, s] = " + made + " }\nc += a @ d\n").notes;
+  };
+  const std::string gathered = notes("B[k*32 + t, (j*128 + s) * 3 % K]");
+  CAPTURE(gathered);
+  CHECK(has(gathered, "tile d_part: bf16 in registers, layout [128, 32] on 128 threads: 128 t1; 8 r1 4 r8"));
+  CHECK(has(gathered, "gemm c: wgmma.m64k16"));
+  CHECK(has(notes("B[k*32 + t, j*128 + s]"), "layout [32, 128]"));                // 16 bytes at a time
+  CHECK(has(notes("B[k*32 + t, (j*128 + s + t) * 3 % K]"), "layout [32, 128]"));  // along either axis
+  CHECK(has(notes("B[j*128 + s, (k*32 + t) * 3 % K]"), "layout [32, 128]"));      // along k
+}
+
 }  // namespace
 }  // namespace kachel::lowering

@@ -204,7 +204,7 @@ grid g < 1
 }
 )");
   CAPTURE(result.loop_ir);
-  CHECK(has(result.loop_ir, " < 1 ? s["));
+  CHECK(has(result.loop_ir, "1 - d > d_r ? s["));
   CHECK(!has(result.loop_ir, "let loaded"));
 }
 

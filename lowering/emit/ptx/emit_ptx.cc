@@ -132,8 +132,9 @@ class Emitter {
     else
       code_.line("bar.sync 0;");
     wait_for_previous();
+    // By warps: what follows a branch that lanes might take apart has no uniform registers.
     statements_.branch(
-        code_.compare("lt", "s32", tid(), whole(consumers())),
+        code_.compare("lt", "s32", of_warp(code_.shift(tid(), whole(5), false, false)), whole(consumers() / 32)),
         [&] {
           if (kernel_.registers) code_.line("setmaxnreg.inc.sync.aligned.u32 {};", kernel_.registers);
           first_turn();

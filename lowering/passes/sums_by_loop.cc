@@ -1,0 +1,229 @@
+#include "lowering/passes/sums_by_loop.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "ir/visit.h"
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/planted.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::DType;
+using ir::ExprKind;
+using ir::ExprRef;
+using ir::Op;
+
+bool is(const ExprRef& expr, Op op) {
+  return expr->kind == ExprKind::kApply && expr->op == op;
+}
+bool loads(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
+  return found;
+}
+bool loads_memory(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) {
+    found |= node->kind == ExprKind::kLoad && node->buffer->scope != ir::Scope::kRegister;
+  });
+  return found;
+}
+
+ExprRef wrapping(const ExprRef& value) {
+  return value->type == DType::I32 ? ir::make_cast({DType::U32, nullptr}, value) : value;
+}
+// Null is 0.
+ExprRef combined(Op op, const ExprRef& a, const ExprRef& b) {
+  return a ? apply(op, wrapping(a), wrapping(b)) : op == Op::kSub ? combined(op, ir::make_int(0, b->type), b) : b;
+}
+// Of sums of 32 bits, what they are without their wrapping.
+ExprRef with_sign(DType type, const ExprRef& sum) {
+  return sum->type == type ? sum : ir::make_cast({type, nullptr}, sum);
+}
+
+// With the innermost of the unrolled loops around it that it changes with, counted from the outermost one; 0: none.
+struct Term {
+  ExprRef value;
+  int level = 0;
+  bool minus = false;
+};
+
+// Of one level, added up; null: there are none.
+ExprRef sum_of(const std::vector<Term>& terms, int level) {
+  ExprRef sum;
+  for (const bool minus : {false, true})
+    for (const Term& term : terms)
+      if (term.level == level && term.minus == minus) sum = combined(minus ? Op::kSub : Op::kAdd, sum, term.value);
+  return sum;
+}
+
+int deepest(const std::vector<Term>& terms) {
+  int level = 0;
+  for (const Term& term : terms) level = std::max(level, term.level);
+  return level;
+}
+
+class Orderer {
+ public:
+  explicit Orderer(const LoopKernel& kernel) : threads_(kernel.threads), ranges_(kernel.ranges) {}
+
+  void block(LoopBlock* body) {
+    for (LoopStmt& stmt : *body) {
+      if (depth_) for_each_expr(stmt, [this](ExprRef& expr) { expr = ordered(expr); });
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) name(*let);
+      auto* loop = std::get_if<LoopFor>(&stmt.node);
+      auto* threads = std::get_if<LoopThreads>(&stmt.node);
+      if (loop && unrolled_trips(*loop)) {
+        within({loop->var.get()}, &loop->body);
+      } else if (loop) {
+        Orderer(*this, 0).block(&loop->body);
+      } else if (threads && threads->extent > threads_ && threads->unroll) {
+        within({threads->index.get(), threads->slot.get()}, &threads->body);
+      } else {
+        for_each_block(&stmt, [this](LoopBlock* inner) { block(inner); });
+      }
+    }
+  }
+
+ private:
+  struct Name {
+    ExprRef value;
+    int level;
+  };
+  Orderer(const Orderer& around, int) : threads_(around.threads_), ranges_(around.ranges_) {}
+
+  void within(std::vector<const ir::Var*> vars, LoopBlock* body) {
+    if (depth_++ == 0)
+      for_each_statement(*body, [this](const LoopStmt& stmt) {
+        for_each_access(stmt, [this](const ir::BufferRef& buffer, bool write) {
+          if (write) written_.insert(buffer.get());
+        });
+      });
+    for (const ir::Var* var : vars) names_[var] = {nullptr, depth_};
+    block(body);
+    if (--depth_ == 0) names_.clear(), written_.clear();
+  }
+  // What loads is not looked into: it may have changed since.
+  void name(const LoopLet& let) {
+    if (depth_) names_[let.var.get()] = {loads(let.value) ? nullptr : let.value, level(let.value)};
+  }
+
+  int level(const ExprRef& expr) const {
+    int level = 0;
+    ir::visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kLoad && written_.count(node->buffer.get())) level = depth_;
+      const auto found = node->kind == ExprKind::kVar ? names_.find(node->var.get()) : names_.end();
+      if (found != names_.end()) level = std::max(level, found->second.level);
+    });
+    return level;
+  }
+
+  void collect(const ExprRef& expr, bool minus, std::vector<Term>* terms) const {
+    const auto named = expr->kind == ExprKind::kVar ? names_.find(expr->var.get()) : names_.end();
+    if (named != names_.end() && named->second.level && named->second.value && named->second.value->type == expr->type)
+      return collect(named->second.value, minus, terms);
+    if (is(expr, Op::kAdd) || is(expr, Op::kSub)) {
+      collect(expr->args[0], minus, terms);
+      return collect(expr->args[1], minus != (is(expr, Op::kSub) && !planted(Planted::kDifferenceAdded)), terms);
+    }
+    if (is(expr, Op::kMul) && level(expr)) {
+      const bool first = level(expr->args[0]) > 0;
+      const ExprRef &sum = expr->args[first ? 0 : 1], &factor = expr->args[first ? 1 : 0];
+      std::vector<Term> parts;
+      if (!level(factor)) collect(sum, false, &parts);
+      const int most = deepest(parts);
+      for (int at = 0; parts.size() > 1 && at <= most; ++at)
+        if (const ExprRef part = sum_of(parts, at)) terms->push_back({combined(Op::kMul, part, factor), at, minus});
+      if (parts.size() > 1) return;
+    }
+    terms->push_back({expr, level(expr), minus});
+  }
+
+  ExprRef sum(const ExprRef& index) const {
+    if (index->type != DType::I32 && index->type != DType::I64) return index;
+    std::vector<Term> terms;
+    collect(index, false, &terms);
+    const int most = deepest(terms);
+    if (terms.size() < 2 || most == 0) return index;
+    ExprRef all;
+    for (int at = 0; at <= most; ++at)
+      if (const ExprRef part = sum_of(terms, at)) all = combined(Op::kAdd, all, part);
+    return with_sign(index->type, all);
+  }
+
+  // place < limit with what the place changes with on one side, where no difference wraps.
+  ExprRef compared(const ExprRef& condition) const {
+    if (!is(condition, Op::kLt) || level(condition->args[1]) || condition->args[0]->type != DType::I32)
+      return condition;
+    std::vector<Term> terms;
+    collect(condition->args[0], false, &terms);
+    const ExprRef low = sum_of(terms, 0);
+    const int most = deepest(terms);
+    if (!most || !low) return condition;
+    ExprRef high;
+    for (int at = 1; at <= most; ++at)
+      if (const ExprRef part = sum_of(terms, at)) high = combined(Op::kAdd, high, part);
+    const ExprRef& limit = condition->args[1];
+    const bool wraps = ranges_.of(limit).lo < 0 || ranges_.of(low).lo < 0 || ranges_.of(low).hi > kMostPlace ||
+                       ranges_.of(high).lo < 0 || ranges_.of(high).hi > kMostPlace;
+    if (wraps) return condition;
+    return ir::make_typed(Op::kGt, {apply(Op::kSub, limit, with_sign(DType::I32, low)), with_sign(DType::I32, high)});
+  }
+
+  ExprRef all_of(const ExprRef& conjunction) const {
+    std::vector<ExprRef> conditions;
+    conjuncts(conjunction, &conditions);
+    if (std::any_of(conditions.begin(), conditions.end(), loads_memory)) return conjunction;
+    for (ExprRef& condition : conditions) condition = compared(condition);
+    std::stable_sort(conditions.begin(), conditions.end(),
+                     [this](const ExprRef& a, const ExprRef& b) { return level(a) < level(b); });
+    ExprRef all = conditions[0];
+    for (size_t i = 1; i < conditions.size(); ++i) all = ir::make_typed(Op::kAnd, {all, conditions[i]});
+    return all;
+  }
+  static void conjuncts(const ExprRef& expr, std::vector<ExprRef>* out) {
+    if (!is(expr, Op::kAnd)) return out->push_back(expr);
+    conjuncts(expr->args[0], out);
+    conjuncts(expr->args[1], out);
+  }
+
+  ExprRef ordered(const ExprRef& expr) const {
+    if (!expr) return expr;
+    if (is(expr, Op::kAnd)) return all_of(expr);
+    bool changed = false;
+    std::vector<ExprRef> args;
+    for (const ExprRef& arg : expr->args) {
+      args.push_back(ordered(arg));
+      changed |= args.back() != arg;
+    }
+    const bool place = expr->kind == ExprKind::kLoad && expr->buffer->scope == ir::Scope::kGlobal;
+    if (place) {
+      const ExprRef index = sum(args[0]);
+      changed |= index != args[0];
+      args[0] = index;
+    }
+    if (!changed) return expr;
+    auto copy = std::make_shared<ir::Expr>(*expr);
+    copy->args = std::move(args);
+    return copy;
+  }
+
+  static constexpr int64_t kMostPlace = (int64_t{1} << 31) - 1;
+  const int64_t threads_;
+  const Ranges& ranges_;
+  int depth_ = 0;                                   // of unrolled loops
+  std::unordered_map<const ir::Var*, Name> names_;  // that they change; value: null where it is not to be looked into
+  std::set<const ir::Buffer*> written_;             // in the outermost of them
+};
+
+}  // namespace
+
+void sums_by_loop(LoopKernel* kernel) {
+  for (LoopBlock* body : {&kernel->body, &kernel->producer}) Orderer(*kernel).block(body);
+}
+
+}  // namespace kachel::lowering
