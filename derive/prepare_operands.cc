@@ -38,8 +38,19 @@ class FreshNames {
 
 class Preparer {
  public:
-  Preparer(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts)
-      : kernel_(kernel), slices_(slices), parts_(parts), fresh_(kernel) {
+  Preparer(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts,
+           const std::vector<CrossedTensor>& crossed)
+      : kernel_(kernel), slices_(slices), parts_(parts), crossed_(crossed), fresh_(kernel), base_(kernel) {
+    for (const CrossedTensor& one : crossed_) {
+      auto rows = std::make_shared<Buffer>();
+      rows->name = fresh_(one.tensor->name + "_rows");
+      rows->direction = Direction::kInOut;
+      rows->type = one.tensor->type;
+      rows->shape = shape_of_rows(one);
+      base_.params.push_back({with_direction(rows, Direction::kIn), nullptr});
+      rows_.push_back(std::move(rows));
+    }
+    base_ = with_rows(base_, crossed_, read_rows());
     std::vector<BufferRef> tensors;
     for (const OperandSlice& slice : slices_) tensors.push_back(tensor_of(slice, slice.tile->name));
     free_ = free_tunables(reader_of(tensors));
@@ -60,6 +71,12 @@ class Preparer {
     program.header.tunables = {{prepared, {0, 1}}};
     const ExprRef chosen = make_apply(Op::kEq, {make_var(prepared), make_int(1)});
 
+    for (size_t i = 0; i < crossed_.size(); ++i) {
+      program.temps.push_back(rows_[i]);
+      const std::string name = fresh_(kernel_.name + "_" + crossed_[i].tensor->name);
+      module_.kernels.push_back(layer_of(kernel_, crossed_[i], rows_[i], name, std::ref(fresh_)));
+      program.calls.push_back(call_of(module_.kernels.back(), {chosen, true}));
+    }
     std::vector<BufferRef> tensors;
     for (const OperandSlice& slice : slices_) {
       const BufferRef tensor = tensor_of(slice, fresh_(slice.tile->name + "_all"));
@@ -101,10 +118,17 @@ class Preparer {
   }
 
   Kernel reader_of(const std::vector<BufferRef>& tensors) const {
-    Kernel reader = kernel_;
+    Kernel reader = base_;
     for (const BufferRef& tensor : tensors) reader.params.push_back({tensor, nullptr});
-    reader.body = body_of_reader(kernel_, slices_, tensors);
+    reader.body = body_of_reader(base_, slices_, tensors);
     return reader;
+  }
+  // The tensors that are laid out, as the reader has them.
+  std::vector<BufferRef> read_rows() const {
+    std::vector<BufferRef> rows;
+    for (size_t i = base_.params.size() - crossed_.size(); i < base_.params.size(); ++i)
+      rows.push_back(base_.params[i].tensor);
+    return rows;
   }
 
   // What was listed was listed for another kernel. A condition says which values go together, and is its author's.
@@ -173,15 +197,19 @@ class Preparer {
   const Kernel& kernel_;
   const std::vector<OperandSlice>& slices_;
   const SumParts& parts_;
+  const std::vector<CrossedTensor>& crossed_;
   FreshNames fresh_;
-  std::set<const Var*> free_;  // of the reader's tunables
+  Kernel base_;                  // the kernel, that reads rows_
+  std::vector<BufferRef> rows_;  // of crossed_
+  std::set<const Var*> free_;    // of the reader's tunables
   Module module_;
 };
 
 }  // namespace
 
-std::string prepare_operands(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts) {
-  return Preparer(kernel, slices, parts).run();
+std::string prepare_operands(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts,
+                             const std::vector<CrossedTensor>& crossed) {
+  return Preparer(kernel, slices, parts, crossed).run();
 }
 
 }  // namespace kachel::derive

@@ -26,7 +26,7 @@ class Turner {
     for (const ir::Buffer* tile : refused_) down_.erase(tile);
     std::erase_if(down_, [this](const auto& entry) {
       const ir::Buffer* tile = entry.first;
-      const bool gathered = gathered_rows_.count(tile) && !others_.count(tile);
+      const bool gathered = gathered_tiles_.count(tile) && !others_.count(tile);
       return !made_.count(tile) || !(needed_.count(tile) || gathered);
     });
     for (const auto& [tile, ref] : down_) {
@@ -59,7 +59,8 @@ class Turner {
         BufferSet written;
         note_writes(stmt, &written);
         made_.insert(written.begin(), written.end());
-        note_gathered(std::get<ir::ParallelStmt>(stmt.node));
+        (gathered_(std::get<ir::ParallelStmt>(stmt.node)) ? gathered_tiles_ : others_)
+            .insert(written.begin(), written.end());
         continue;
       }
       const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
@@ -82,17 +83,6 @@ class Turner {
       refused_.insert(ref.buffer.get());
     else if (down_.emplace(ref.buffer.get(), ref.buffer); is_read_along_k_only(gemm))
       needed_.insert(ref.buffer.get());
-  }
-
-  void note_gathered(const ir::ParallelStmt& region) {
-    const std::optional<size_t> axis = gathered_(region);
-    ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
-      const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
-      if (!assign) return;
-      const bool along_row = axis && assign->indices.size() == 2 && assign->indices[1]->kind == ir::ExprKind::kVar &&
-                             assign->indices[1]->var == region.iters[*axis].var;
-      (along_row ? gathered_rows_ : others_).insert(assign->buffer.get());
-    });
   }
 
   bool turn(ir::BufferRef* buffer) const {
@@ -126,9 +116,9 @@ class Turner {
   }
 
   const GatheredAxis& gathered_;
-  BufferSet made_, refused_;          // by regions; for anything but these and products with k down
-  BufferSet needed_;                  // by a product that reads along k only
-  BufferSet gathered_rows_, others_;  // by regions that gather along their rows, and by others
+  BufferSet made_, refused_;           // by regions; for anything but these and products with k down
+  BufferSet needed_;                   // by a product that reads along k only
+  BufferSet gathered_tiles_, others_;  // by regions that gather along one axis, and by others
   std::map<const ir::Buffer*, ir::BufferRef> down_, turned_;
 };
 

@@ -22,6 +22,7 @@ struct Form {
   bool operands = true;  // made ahead
   bool turned = false;   // those that products read with k down their rows alone
   int64_t parts = 1;     // of sums
+  bool crossed = false;  // tensors laid out along k
 };
 
 // Runs a derived program call by call, on tensors by name.
@@ -34,11 +35,16 @@ class Interpreted {
     kernel_ = module->kernels.at(0);
     if (form.operands) slices_ = operand_slices(kernel_);
     for (OperandSlice& slice : slices_) slice.turned = form.turned && slice.k_down;
-    auto derived =
-        ir::load(prepare_operands(kernel_, slices_, {form.parts, kMostExtent, [&](const ir::Buffer& tile) {
-                                                       const DType type = type_of(tile);
-                                                       return tile.type.accumulator ? ir::accumulator_type(type) : type;
-                                                     }}));
+    const auto tile_type = [&](const ir::Buffer& tile) {
+      const DType type = type_of(tile);
+      return tile.type.accumulator ? ir::accumulator_type(type) : type;
+    };
+    if (form.crossed) crossed_ = crossed_tensors(kernel_);
+    for (const CrossedTensor& one : crossed_)
+      std::erase_if(slices_, [&](const OperandSlice& slice) {
+        return std::count(slice.tensors.begin(), slice.tensors.end(), one.tensor) > 0;
+      });
+    auto derived = ir::load(prepare_operands(kernel_, slices_, {form.parts, kMostExtent, tile_type}, crossed_));
     REQUIRE_MESSAGE(derived.ok(), derived.status().message());
     derived_ = *std::move(derived);
     know(kernel_);
@@ -52,6 +58,7 @@ class Interpreted {
   }
 
   size_t operands() const { return slices_.size(); }
+  size_t crossed() const { return crossed_.size(); }
   const ir::Module& derived() const { return derived_; }
   const TestTensor& tensor(const std::string& name) const { return tensors_.at(name); }
 
@@ -131,6 +138,7 @@ class Interpreted {
   ir::HostEnv values_;
   Kernel kernel_;
   std::vector<OperandSlice> slices_;
+  std::vector<CrossedTensor> crossed_;
   ir::Module derived_;
   std::map<std::string, TestTensor> tensors_;
 };

@@ -60,7 +60,7 @@ TEST_CASE("operands that are gathered along their rows are turned, for threads t
   CHECK(has(gathered, "gemm c: wgmma.m64k16"));
   CHECK(has(notes("B[k*32 + t, j*128 + s]"), "layout [32, 128]"));                // 16 bytes at a time
   CHECK(has(notes("B[k*32 + t, (j*128 + s + t) * 3 % K]"), "layout [32, 128]"));  // along either axis
-  CHECK(has(notes("B[j*128 + s, (k*32 + t) * 3 % K]"), "layout [32, 128]"));      // along k
+  CHECK(has(notes("B[j*128 + s, (k*32 + t) * 3 % K]"), "layout [128, 32]"));      // along k
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ constexpr int kMostTried = 2;         // forms of a key
 constexpr double kIterationNs = 300;  // of a loop of products, where nothing was measured
 constexpr double kMostGrowth = 5;     // an operand takes at most so many times its sources: 16 bits of 4, and edges,
 constexpr double kAlwaysBytes = 8 << 20;  // or this
+constexpr size_t kMostCrossed = 16;       // tensors of a kernel that are looked at
 
 // Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
 // types may have them along either of the last two.
@@ -56,27 +57,31 @@ bool is_for_the_kernel(Code code) {
 
 PreparedForms::PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                              std::span<const ConstValue> consts, std::shared_ptr<const KernelModel> model,
-                             std::vector<derive::OperandSlice> slices, std::optional<Sums> sums)
+                             std::vector<derive::OperandSlice> slices, std::vector<derive::CrossedTensor> crossed,
+                             std::optional<Sums> sums)
     : engine_(std::move(engine)),
       kernel_(kernel),
       consts_(consts.begin(), consts.end()),
       model_(std::move(model)),
       slices_(std::move(slices)),
+      crossed_(std::move(crossed)),
       sums_(std::move(sums)) {}
 
 std::unique_ptr<PreparedForms> PreparedForms::create(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                                                      std::span<const ConstValue> consts,
                                                      std::shared_ptr<const KernelModel> model) {
   std::vector<derive::OperandSlice> slices = derive::operand_slices(kernel);
+  std::vector<derive::CrossedTensor> crossed = derive::crossed_tensors(kernel);
+  if (crossed.size() > kMostCrossed) crossed.resize(kMostCrossed);
   std::optional<Sums> sums;
   if (auto loop = derive::sum_loop(kernel)) {
     sums = Sums{kernel, *std::move(loop)};
   } else if (auto fixed = derive::with_fixed_extents(kernel)) {
     if (auto its = derive::sum_loop(*fixed)) sums = Sums{*std::move(fixed), *std::move(its)};
   }
-  if (slices.empty() && !sums) return nullptr;
-  return std::unique_ptr<PreparedForms>(
-      new PreparedForms(std::move(engine), kernel, consts, std::move(model), std::move(slices), std::move(sums)));
+  if (slices.empty() && crossed.empty() && !sums) return nullptr;
+  return std::unique_ptr<PreparedForms>(new PreparedForms(std::move(engine), kernel, consts, std::move(model),
+                                                          std::move(slices), std::move(crossed), std::move(sums)));
 }
 
 const BoundTensor& PreparedForms::tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const {
@@ -100,6 +105,13 @@ bool PreparedForms::outgrows_sources(const derive::OperandSlice& slice, const Bo
   return bytes > kAlwaysBytes && bytes / kMostGrowth > static_cast<double>(sources);
 }
 
+bool PreparedForms::may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const {
+  const BoundTensor& bound = tensor(arguments, *crossed.tensor);
+  const int64_t extent = bound.shape[crossed.axis];
+  const bool has_rows = bound.strides[crossed.axis] == 1 || extent < derive::kRowMultiple;
+  return !has_rows && ir::bits(bound.dtype) <= 16;
+}
+
 std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, const BoundArguments& arguments,
                                                       const PartsOfSums& parts) const {
   Form operands;
@@ -117,7 +129,16 @@ std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, cons
     if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) operands.made |= bit;
     if (turned) operands.turned |= bit;
   }
+  Form rows = operands;
+  for (size_t i = 0; i < crossed_.size(); ++i) {
+    if (device.properties().compute_major == 0 || !may_lay_out(crossed_[i], arguments)) continue;
+    rows.laid_out |= uint64_t{1} << i;
+    for (size_t j = 0; j < slices_.size(); ++j)
+      if (std::count(slices_[j].tensors.begin(), slices_[j].tensors.end(), crossed_[i].tensor))
+        rows.made &= ~(uint64_t{1} << j), rows.turned &= ~(uint64_t{1} << j);
+  }
   std::vector<Form> forms;
+  if (rows.laid_out) forms.push_back(rows);
   const Form parted{.parts = parts.parts, .extent = parts.extent, .types = arguments.types};
   if (operands.made && parts.parts > 1) {
     forms.push_back(parted);
@@ -131,9 +152,11 @@ std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, cons
 
 Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Form& form,
                                                                   const BoundArguments& arguments) const {
-  auto load = [&](const std::vector<derive::OperandSlice>& slices) {
+  auto load = [&](const std::vector<derive::OperandSlice>& slices,
+                  const std::vector<derive::CrossedTensor>& crossed = {}) {
     const auto type = [&](const ir::Buffer& tile) { return tile_type(*model_, tile, arguments); };
-    return ir::load(derive::prepare_operands(kernel_, slices, {form.parts, form.extent, type}), "prepared.tile");
+    return ir::load(derive::prepare_operands(kernel_, slices, {form.parts, form.extent, type}, crossed),
+                    "prepared.tile");
   };
   std::vector<derive::OperandSlice> chosen;
   Status why = internal("no operand");
@@ -146,8 +169,11 @@ Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Form& fo
     else
       why = alone.status();
   }
-  if (form.made && chosen.empty()) return why;
-  KACHEL_ASSIGN(const ir::Module module, load(chosen));
+  std::vector<derive::CrossedTensor> crossed;
+  for (size_t i = 0; i < crossed_.size(); ++i)
+    if (form.laid_out >> i & 1) crossed.push_back(crossed_[i]);
+  if (form.made && chosen.empty() && crossed.empty()) return why;
+  KACHEL_ASSIGN(const ir::Module module, load(chosen, crossed));
   return ProgramModel::create(module, module.programs.at(0), consts_, true);
 }
 
@@ -174,6 +200,8 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   for (size_t i = 0; i < slices_.size(); ++i)
     if (form.made >> i & 1)
       for (const ir::BufferRef& source : slices_[i].tensors) sources += tensor(arguments, *source).bytes;
+  for (size_t i = 0; i < crossed_.size(); ++i)
+    if (form.laid_out >> i & 1) sources += tensor(arguments, *crossed_[i].tensor).bytes;
   const int64_t sums = form.parts > 1 ? parts.bytes : 0;
   const DeviceProperties& properties = device.properties();
   const double as_it_is = measured(device, arguments, *model_);
@@ -181,7 +209,8 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   if (properties.compute_major == 0 || (!known && form.parts == 1)) return true;
   const lowering::Rates& rates = lowering::rates_of(10 * properties.compute_major + properties.compute_minor);
   const double bytes_a_ns = rates.dram_bytes * properties.multiprocessors * rates.clock_mhz / 1000;
-  double steps = std::popcount(form.made), bytes = static_cast<double>(sources + layout.bytes);
+  double steps = std::popcount(form.made) + std::popcount(form.laid_out),
+         bytes = static_cast<double>(sources + layout.bytes);
   if (form.parts > 1) {  // all that there is to read, and the parts once more
     steps += 1;
     bytes += static_cast<double>(sums);

@@ -1,5 +1,6 @@
-// A kernel's other forms: programs in which operands of its gemms are made ahead, its sums in parts, or both
-// (derive/prepare_operands.h, derive/split_sums.h).
+// A kernel's other forms: programs in which operands of its gemms are made ahead, tensors laid out along what its
+// products add up, its sums in parts, or several of these (derive/prepare_operands.h, derive/rows_along_k.h,
+// derive/split_sums.h).
 //
 // For which operands that may pay is read off the arguments: those that are computed, and on a GPU those that are
 // converted, those whose rows the copy engine cannot move or that begin between lines of the L2, and those that tensor
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "derive/operand_slice.h"
+#include "derive/rows_along_k.h"
 #include "runtime/engine/programs/parts_of_sums.h"
 #include "runtime/engine/programs/program_handle.h"
 
@@ -40,19 +42,22 @@ class PreparedForms final : public OtherForms {
   };
   PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel, std::span<const ConstValue> consts,
                 std::shared_ptr<const KernelModel> model, std::vector<derive::OperandSlice> slices,
-                std::optional<Sums> sums);
+                std::vector<derive::CrossedTensor> crossed, std::optional<Sums> sums);
   struct Form {
-    uint64_t made = 0;    // operands made ahead; bit i: slice i
-    uint64_t turned = 0;  // of those, the ones that are read along k then
-    int64_t parts = 1;    // of sums
-    int64_t extent = 0;   // where they are in parts: the most of their tiles, and
-    uint64_t types = 0;   // of the launch
+    uint64_t made = 0;      // operands made ahead; bit i: slice i
+    uint64_t turned = 0;    // of those, the ones that are read along k then
+    uint64_t laid_out = 0;  // tensors; bit i: crossed tensor i
+    int64_t parts = 1;      // of sums
+    int64_t extent = 0;     // where they are in parts: the most of their tiles, and
+    uint64_t types = 0;     // of the launch
     auto operator<=>(const Form&) const = default;
   };
   // In the order in which they are asked about. `parts`: of sums, if they were made so.
   std::vector<Form> forms(const Device& device, const BoundArguments& arguments, const PartsOfSums& parts) const;
   // Whether making the operand writes far more than there is to read, as all windows of an image do.
   bool outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments) const;
+  // Whether rows of the crossed axis would be worth having, and hold little else than elements.
+  bool may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const;
   bool is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
                        const Form& form, const PartsOfSums& parts) const;
   // What a decision says that the winner takes, in ns; infinity: there is none.
@@ -68,6 +73,7 @@ class PreparedForms final : public OtherForms {
   const std::vector<ConstValue> consts_;
   std::shared_ptr<const KernelModel> model_;
   const std::vector<derive::OperandSlice> slices_;
+  const std::vector<derive::CrossedTensor> crossed_;
   const std::optional<Sums> sums_;
   DispatchTable<Specialisation> alone_;
   std::mutex mutex_;  // guards programs_

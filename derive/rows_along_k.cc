@@ -1,0 +1,268 @@
+#include "derive/rows_along_k.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "derive/lets.h"
+#include "derive/parts.h"
+#include "derive/uses.h"
+#include "ir/visit.h"
+
+namespace kachel::derive {
+
+using namespace ir;
+
+namespace {
+
+bool mentions(const ExprRef& expr, const Var* var) {
+  bool found = false;
+  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kVar && node->var.get() == var; });
+  return found;
+}
+
+// base + var.
+bool goes_along(const ExprRef& expr, const Var* var) {
+  if (expr->kind == ExprKind::kVar) return expr->var.get() == var;
+  if (expr->kind != ExprKind::kApply) return false;
+  if (expr->op == Op::kSub) return goes_along(expr->args[0], var) && !mentions(expr->args[1], var);
+  if (expr->op != Op::kAdd) return false;
+  const size_t with = mentions(expr->args[0], var) ? 0 : 1;
+  return goes_along(expr->args[with], var) && !mentions(expr->args[1 - with], var);
+}
+
+// A multiple of vectors: tiles, counted.
+bool is_aligned(const ExprRef& expr) {
+  constexpr int64_t kVector = 8;
+  if (expr->kind == ExprKind::kInt) return expr->int_value % kVector == 0;
+  if (is_tunable(expr)) return true;
+  if (expr->kind != ExprKind::kApply) return false;
+  if (expr->op == Op::kMul) return is_aligned(expr->args[0]) || is_aligned(expr->args[1]);
+  return (expr->op == Op::kAdd || expr->op == Op::kSub) && is_aligned(expr->args[0]) && is_aligned(expr->args[1]);
+}
+// base + var, where vectors of neighbours begin at multiples of vectors.
+bool lies_in_vectors(const ExprRef& expr, const Var* var) {
+  if (expr->kind == ExprKind::kVar) return expr->var.get() == var;
+  if (expr->kind != ExprKind::kApply || expr->op != Op::kAdd) return false;
+  const size_t with = mentions(expr->args[0], var) ? 0 : 1;
+  return lies_in_vectors(expr->args[with], var) && is_aligned(expr->args[1 - with]);
+}
+
+// The axis of each matrix along which all products that read it as it is add up.
+class DepthAxes {
+ public:
+  explicit DepthAxes(const Block& body) {
+    for_each_stmt(body, [this](const Stmt& stmt) {
+      const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+      if (!gemm) return;
+      operand(gemm->a, gemm->transpose_a ? 0 : 1);
+      operand(gemm->b, gemm->transpose_b ? 1 : 0);
+    });
+  }
+  std::optional<size_t> of(const Buffer* tile) const {
+    const auto found = axes_.find(tile);
+    return found == axes_.end() ? std::nullopt : found->second;
+  }
+
+ private:
+  void operand(const TileRef& ref, size_t axis) {
+    const bool known = is_whole(ref) && ref.buffer->shape.size() == 2;
+    const auto [found, fresh] = axes_.try_emplace(ref.buffer.get(), known ? std::optional(axis) : std::nullopt);
+    if (!fresh && found->second != axis) found->second.reset();
+  }
+  std::map<const Buffer*, std::optional<size_t>> axes_;
+};
+
+// The index of a region along k of the operand that it makes, of whose elements each iteration sets one; null: it makes
+// none.
+const Var* depth_index(const ParallelStmt& region, const DepthAxes& depth) {
+  const Var* found = nullptr;
+  for (const Stmt& stmt : region.body) {
+    if (std::holds_alternative<LetStmt>(stmt.node)) continue;
+    const auto* assign = std::get_if<AssignStmt>(&stmt.node);
+    const auto axis = assign ? depth.of(assign->buffer.get()) : std::nullopt;
+    if (!axis || found) return nullptr;
+    const ExprRef& index = assign->indices[*axis];
+    const bool own = index->kind == ExprKind::kVar && std::any_of(region.iters.begin(), region.iters.end(),
+                                                                  [&](auto& i) { return i.var == index->var; });
+    if (!own) return nullptr;
+    found = index->var.get();
+  }
+  return found;
+}
+
+class Reads {
+ public:
+  explicit Reads(const Kernel& kernel) : depth_(kernel.body), lets_(kernel, {}) {
+    for_each_stmt(kernel.body, [this](const Stmt& stmt) { written_.merge(find_uses(stmt).written); });
+    for (const Stmt& stmt : kernel.body)
+      if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) lets_.define_all(loop->body);
+  }
+
+  // fn(load, axis): of each read that goes across the rows of its tensor.
+  template <class Fn>
+  void for_each_crossing(const ParallelStmt& region, const Fn& fn) {
+    const Var* along = depth_index(region, depth_);
+    if (!along) return;
+    lets_.define_all(region.body);
+    for_each_stmt(region.body, [&](const Stmt& stmt) {
+      for_each_expr(stmt, [&](const ExprRef& expr) {
+        visit(expr, [&](const ExprRef& node) {
+          if (const auto axis = crossed(node, along); axis && !has_vectors(node, region)) fn(node, *axis);
+        });
+      });
+    });
+  }
+
+ private:
+  std::optional<size_t> crossed(const ExprRef& load, const Var* along) {
+    if (load->kind != ExprKind::kLoad || load->buffer->scope != Scope::kGlobal || written_.count(load->buffer.get()) ||
+        bits(load->buffer->type) < 8)
+      return std::nullopt;
+    std::optional<size_t> axis;
+    for (size_t i = 0; i < load->args.size(); ++i) {
+      const ExprRef index = lets_.expanded(load->args[i]);
+      if (!mentions(index, along)) continue;
+      if (axis || i + 1 == load->args.size() || !goes_along(index, along)) return std::nullopt;
+      axis = i;
+    }
+    return lets_.complete() ? axis : std::nullopt;
+  }
+  // Rows as they are can be read, too.
+  bool has_vectors(const ExprRef& load, const ParallelStmt& region) {
+    const ExprRef last = lets_.expanded(load->args.back());
+    return std::any_of(region.iters.begin(), region.iters.end(),
+                       [&](const IterVar& iter) { return lies_in_vectors(last, iter.var.get()); });
+  }
+  static int bits(const TypeRef& type) {
+    if (!type.symbol) return ir::bits(type.dtype);
+    int least = 64;
+    for (DType option : type.symbol->options) least = std::min(least, ir::bits(option));
+    return least;
+  }
+
+  const DepthAxes depth_;
+  Lets lets_;
+  std::set<const Buffer*> written_;
+};
+
+// Elements with the axis last.
+std::vector<ExprRef> with_last(const std::vector<ExprRef>& indices, size_t axis) {
+  std::vector<ExprRef> out = indices;
+  std::rotate(out.begin() + static_cast<std::ptrdiff_t>(axis), out.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
+              out.end());
+  return out;
+}
+
+}  // namespace
+
+std::vector<CrossedTensor> crossed_tensors(const Kernel& kernel) {
+  Reads reads(kernel);
+  std::vector<CrossedTensor> found;
+  for_each_stmt(kernel.body, [&](const Stmt& stmt) {
+    const auto* region = std::get_if<ParallelStmt>(&stmt.node);
+    if (!region) return;
+    reads.for_each_crossing(*region, [&](const ExprRef& load, size_t axis) {
+      const auto known = std::find_if(found.begin(), found.end(),
+                                      [&](const CrossedTensor& one) { return one.tensor == load->buffer; });
+      if (known == found.end()) found.push_back({load->buffer, axis});
+    });
+  });
+  return found;
+}
+
+std::vector<ExprRef> shape_of_rows(const CrossedTensor& crossed) {
+  std::vector<ExprRef> shape = with_last(crossed.tensor->shape, crossed.axis);
+  for (ExprRef& extent : shape) extent = at_least_zero(extent);
+  shape.back() = times(ceil_div(shape.back(), make_int(kRowMultiple)), make_int(kRowMultiple));
+  return shape;
+}
+
+Kernel with_rows(const Kernel& kernel, const std::vector<CrossedTensor>& crossed, const std::vector<BufferRef>& rows) {
+  Reads reads(kernel);
+  const auto block = [&](const Block& body, const auto& self) -> Block {
+    Block out = body;
+    for (Stmt& stmt : out) {
+      if (auto* loop = std::get_if<ForStmt>(&stmt.node)) loop->body = self(loop->body, self);
+      if (auto* branch = std::get_if<IfStmt>(&stmt.node)) {
+        branch->then_body = self(branch->then_body, self);
+        branch->else_body = self(branch->else_body, self);
+      }
+      auto* region = std::get_if<ParallelStmt>(&stmt.node);
+      if (!region) continue;
+      std::map<const Expr*, ExprRef> replaced;
+      reads.for_each_crossing(*region, [&](const ExprRef& load, size_t axis) {
+        for (size_t i = 0; i < crossed.size(); ++i)
+          if (crossed[i].tensor == load->buffer && crossed[i].axis == axis)
+            replaced[load.get()] = make_load(rows[i], with_last(load->args, axis));
+      });
+      const auto in_place = [&](const ExprRef& expr) {
+        return rewrite(expr, [&](const ExprRef& node) {
+          const auto found = replaced.find(node.get());
+          return found == replaced.end() ? node : found->second;
+        });
+      };
+      for (Stmt& inner : region->body) {
+        if (auto* let = std::get_if<LetStmt>(&inner.node)) let->value = in_place(let->value);
+        if (auto* assign = std::get_if<AssignStmt>(&inner.node)) assign->value = in_place(assign->value);
+      }
+    }
+    return out;
+  };
+  Kernel out = kernel;
+  out.body = block(kernel.body, block);
+  return out;
+}
+
+Kernel layer_of(const Kernel& kernel, const CrossedTensor& crossed, const BufferRef& rows, std::string name,
+                const std::function<std::string(std::string)>& fresh) {
+  const auto variable = [&](VarKind kind, const std::string& base) {
+    return std::make_shared<Var>(Var{kind, fresh(base), {DType::I64, nullptr, false}, {}});
+  };
+  Kernel layer;
+  layer.name = std::move(name);
+  const size_t rank = rows->shape.size(), last = rank - 1;
+  const VarRef down = variable(VarKind::kTunable, "down"), across = variable(VarKind::kTunable, "across");
+  // Of the crossed axis and the one that was last, with lanes along either.
+  layer.tunables = {{down, {64, 32}}, {across, {64, 32}}};
+  std::vector<AxisSpec> place(rank);  // of the tensor
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const VarRef tunable = axis == crossed.axis ? down : across;
+    const bool cut = axis == crossed.axis || axis == last;
+    const VarRef block = variable(VarKind::kGrid, "b" + std::to_string(axis));
+    const ExprRef extent = axis == crossed.axis ? rows->shape.back() : at_least_zero(crossed.tensor->shape[axis]);
+    layer.grid.push_back({block, cut ? ceil_div(extent, make_var(tunable)) : extent});
+    place[axis] =
+        cut ? AxisSpec{AxisSpec::Kind::kRange, times(make_var(block), make_var(tunable)), make_var(tunable), nullptr}
+            : AxisSpec{AxisSpec::Kind::kIndex, make_var(block), nullptr, nullptr};
+  }
+  const auto tile = [&](const char* base, const VarRef& a, const VarRef& b) {
+    auto made = std::make_shared<Buffer>();
+    made->name = fresh(base);
+    made->scope = Scope::kFragment;
+    made->type = crossed.tensor->type;
+    made->shape = {make_var(a), make_var(b)};
+    return made;
+  };
+  const BufferRef from = tile("columns", down, across), to = tile("turned", across, down);
+  for (const BufferRef& one : {from, to}) layer.body.push_back({{}, DeclStmt{one, nullptr}});
+  layer.body.push_back({{}, CopyStmt{whole(from), {crossed.tensor, place, nullptr, nullptr, nullptr, {}}}});
+  ParallelStmt turning;
+  std::vector<ExprRef> indices;
+  for (const VarRef& extent : {across, down}) {
+    turning.iters.push_back({variable(VarKind::kParallel, "place"), make_var(extent)});
+    indices.push_back(make_var(turning.iters.back().var));
+  }
+  turning.body.push_back(
+      {{}, AssignStmt{to, indices, AssignOp::kSet, AtomicOp::kNone, make_load(from, {indices[1], indices[0]})}});
+  layer.body.push_back({{}, std::move(turning)});
+  std::rotate(place.begin() + static_cast<std::ptrdiff_t>(crossed.axis),
+              place.begin() + static_cast<std::ptrdiff_t>(crossed.axis) + 1, place.end());
+  const BufferRef result = with_direction(rows, Direction::kOut);
+  layer.body.push_back({{}, CopyStmt{{result, place, nullptr, nullptr, nullptr, {}}, whole(to)}});
+  complete(kernel, {result}, &layer);
+  return layer;
+}
+
+}  // namespace kachel::derive

@@ -1,0 +1,81 @@
+// Tensors that products read across their rows, laid out along them: the same results by the reference interpreter.
+#include <array>
+
+#include "tests/derive/interpreted.h"
+
+namespace kachel::derive {
+namespace {
+
+std::string convolution(const std::string& read, const std::string& more = "") {
+  return R"(tile 1
+kernel conv<T: f16>(X: T[N, C, H, W], F: T[9, O, C], R: T[N, O, H*W], Y: out T[N, O, H*W])
+tune BM = 16, BN = 16 | 32, BK = 16 | 8
+grid n < N, o < ceildiv(O, BM), p < ceildiv(H*W, BN)
+{
+  shared f: T[BM, BK], x: T[BK, BN], r: T[BM, BN]
+  fragment acc: f32[BM, BN] = 0
+  let chunks = ceildiv(C, BK)
+  pipelined k < 9*chunks {
+    let tap = k / chunks, c = k % chunks * BK
+    f = F[tap, o*BM +: BM, c +: BK]
+    parallel i < BK, j < BN {
+      let q = p*BN + j
+      x[i, j] = )" +
+         read + R"(
+    }
+    acc += f @ x
+  }
+  )" + more +
+         R"(
+  Y[n, o*BM +: BM, p*BN +: BN] = acc
+}
+)";
+}
+const std::string kChannelsFirst = "X[n, c + i, q / W + tap / 3 - 1, q % W + tap % 3 - 1]";
+
+size_t crossed_in(const std::string& text) {
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  return crossed_tensors(module->kernels.at(0)).size();
+}
+
+}  // namespace
+
+TEST_CASE("an image with channels first is laid out with channels last, its rows filled up with zeros") {
+  for (auto [n, c, h, w, o] :
+       {std::array<int64_t, 5>{2, 16, 5, 7, 17}, {1, 3, 4, 4, 5}, {2, 21, 1, 9, 16}, {1, 40, 3, 3, 33}}) {
+    CAPTURE(c);
+    Interpreted program(convolution(kChannelsFirst), bindings(DType::F16, 16, 16, 16),
+                        {{"N", n}, {"C", c}, {"H", h}, {"W", w}, {"O", o}}, {.operands = false, .crossed = true});
+    CHECK(program.crossed() == 1);
+    program.check();
+    const ir::Kernel& reader = program.derived().kernels.at(program.derived().kernels.size() - 1);
+    CHECK(reader.params.back().tensor->shape.size() == 4);
+  }
+}
+
+TEST_CASE("what else a kernel reads of the tensor it reads as it lies, and other operands are made ahead beside it") {
+  const std::string more =
+      "parallel i < BM, j < BN { acc[i, j] += f32(X[n, o*BM + i, (p*BN + j) / W, (p*BN + j) % W]) }";
+  Interpreted program(convolution(kChannelsFirst + " * 2 + X[n, c + i, 0, q % W]", more),
+                      bindings(DType::F16, 16, 32, 8), {{"N", 2}, {"C", 19}, {"H", 4}, {"W", 6}, {"O", 19}},
+                      {.operands = true, .crossed = true});
+  CHECK(program.crossed() == 1);
+  CHECK(program.operands() == 1);
+  program.check();
+}
+
+TEST_CASE("only what products add up along one axis but the last is crossed") {
+  CHECK(crossed_in(convolution(kChannelsFirst)) == 1);
+  CHECK(crossed_in(convolution("X[n, c + i + 1, q / W, q % W]")) == 1);
+  CHECK(crossed_in(convolution("X[n, c + i, o, q + tap]")) == 1);
+  CHECK(crossed_in(convolution("X[n, c + i, o, q]")) == 0);
+  CHECK(crossed_in(convolution("X[n, 5 - i, q / W, q % W]")) == 0);
+  CHECK(crossed_in(convolution("X[n, 2*i, q / W, q % W]")) == 0);
+  CHECK(crossed_in(convolution("X[n, c + i, q / W, (q + i) % W]")) == 0);
+  CHECK(crossed_in(convolution("X[n, q % C, q / W, c + i]")) == 0);
+  CHECK(crossed_in(convolution("X[n, (c + i) / 2, q / W, q % W]")) == 0);
+  CHECK(crossed_in(convolution(kChannelsFirst, "parallel i < BM, j < BN { acc[i, j] += x[0, j] } ")) == 1);
+}
+
+}  // namespace kachel::derive
