@@ -7,6 +7,7 @@
 
 #include "derive/fixed_extents.h"
 #include "derive/free_tunables.h"
+#include "derive/fresh_names.h"
 #include "derive/parts.h"
 #include "ir/print.h"
 #include "ir/tunable_role.h"
@@ -22,25 +23,17 @@ ExprRef plus(const ExprRef& a, int64_t b) {
   return b == 0 ? a : make_apply(Op::kAdd, {a, make_int(b)});
 }
 
-// Names that the kernel's text does not have.
-class FreshNames {
- public:
-  explicit FreshNames(const Kernel& kernel) : text_(print(kernel)) {}
-  std::string operator()(std::string name) {
-    while (text_.find(name) != text_.npos) name += "_";
-    text_ += " " + name;
-    return name;
-  }
-
- private:
-  std::string text_;
-};
-
 class Preparer {
  public:
   Preparer(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts,
-           const std::vector<CrossedTensor>& crossed)
-      : kernel_(kernel), slices_(slices), parts_(parts), crossed_(crossed), fresh_(kernel), base_(kernel) {
+           const std::vector<CrossedTensor>& crossed, const Kernel& source)
+      : kernel_(kernel),
+        source_(source),
+        slices_(slices),
+        parts_(parts),
+        crossed_(crossed),
+        fresh_(source),
+        base_(source) {
     for (const CrossedTensor& one : crossed_) {
       auto rows = std::make_shared<Buffer>();
       rows->name = fresh_(one.tensor->name + "_rows");
@@ -74,14 +67,14 @@ class Preparer {
     for (size_t i = 0; i < crossed_.size(); ++i) {
       program.temps.push_back(rows_[i]);
       const std::string name = fresh_(kernel_.name + "_" + crossed_[i].tensor->name);
-      module_.kernels.push_back(layer_of(kernel_, crossed_[i], rows_[i], name, std::ref(fresh_)));
+      module_.kernels.push_back(layer_of(source_, crossed_[i], rows_[i], name, std::ref(fresh_)));
       program.calls.push_back(call_of(module_.kernels.back(), {chosen, true}));
     }
     std::vector<BufferRef> tensors;
     for (const OperandSlice& slice : slices_) {
       const BufferRef tensor = tensor_of(slice, fresh_(slice.tile->name + "_all"));
       program.temps.push_back(tensor);
-      module_.kernels.push_back(maker_of(kernel_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name)));
+      module_.kernels.push_back(maker_of(source_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name)));
       program.calls.push_back(call_of(module_.kernels.back(), {chosen, true}));
       tensors.push_back(with_direction(tensor, Direction::kIn));
     }
@@ -195,11 +188,12 @@ class Preparer {
   }
 
   const Kernel& kernel_;
+  const Kernel& source_;  // of slices_ and crossed_
   const std::vector<OperandSlice>& slices_;
   const SumParts& parts_;
   const std::vector<CrossedTensor>& crossed_;
   FreshNames fresh_;
-  Kernel base_;                  // the kernel, that reads rows_
+  Kernel base_;                  // the source, that reads rows_
   std::vector<BufferRef> rows_;  // of crossed_
   std::set<const Var*> free_;    // of the reader's tunables
   Module module_;
@@ -208,8 +202,8 @@ class Preparer {
 }  // namespace
 
 std::string prepare_operands(const Kernel& kernel, const std::vector<OperandSlice>& slices, const SumParts& parts,
-                             const std::vector<CrossedTensor>& crossed) {
-  return Preparer(kernel, slices, parts, crossed).run();
+                             const std::vector<CrossedTensor>& crossed, const Kernel* source) {
+  return Preparer(kernel, slices, parts, crossed, source ? *source : kernel).run();
 }
 
 }  // namespace kachel::derive

@@ -20,13 +20,15 @@ namespace kachel::derive {
 inline constexpr const char* kPrepared = "prepared";
 
 // A module with the kernel and one program, of the kernel's parameters, in which the given operands are
-// prepared, tensors laid out, and the sums of the kernel that reads them, or of the kernel itself if there are none, are
-// made in `parts` (split_sums.h), where it has such sums. The elements that it makes are those that the kernel makes,
-// beyond the bounds of tensors too, where tiles stand out. REQUIRES: `slices` are from operand_slices() of the same
-// kernel, name different tiles and read none of `crossed`, which are from crossed_tensors(); there are some of either,
-// or parts.parts > 1. What comes out is to be judged by ir::load(), which may refuse it (a dimension that only other
-// tensors bind, for one).
+// prepared, tensors laid out, and the sums of the kernel that reads them, or of the kernel itself if there are none,
+// are made in `parts` (split_sums.h), where it has such sums. The elements that it makes are those that the kernel
+// makes, beyond the bounds of tensors too, where tiles stand out. `source` is another kernel with the same parameters
+// that computes the same (taps_outside.h); null: the kernel itself. REQUIRES: `slices` are from operand_slices() of the
+// source, name different tiles and read none of `crossed`, which are from its crossed_tensors(); there are some of
+// either, or parts.parts > 1. What comes out is to be judged by ir::load(), which may refuse it (a dimension that only
+// other tensors bind, for one).
 std::string prepare_operands(const ir::Kernel& kernel, const std::vector<OperandSlice>& slices,
-                             const SumParts& parts = {}, const std::vector<CrossedTensor>& crossed = {});
+                             const SumParts& parts = {}, const std::vector<CrossedTensor>& crossed = {},
+                             const ir::Kernel* source = nullptr);
 
 }  // namespace kachel::derive

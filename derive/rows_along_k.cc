@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "derive/depth_axes.h"
 #include "derive/lets.h"
 #include "derive/parts.h"
 #include "derive/uses.h"
@@ -15,12 +16,6 @@ namespace kachel::derive {
 using namespace ir;
 
 namespace {
-
-bool mentions(const ExprRef& expr, const Var* var) {
-  bool found = false;
-  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kVar && node->var.get() == var; });
-  return found;
-}
 
 // base + var.
 bool goes_along(const ExprRef& expr, const Var* var) {
@@ -47,49 +42,6 @@ bool lies_in_vectors(const ExprRef& expr, const Var* var) {
   if (expr->kind != ExprKind::kApply || expr->op != Op::kAdd) return false;
   const size_t with = mentions(expr->args[0], var) ? 0 : 1;
   return lies_in_vectors(expr->args[with], var) && is_aligned(expr->args[1 - with]);
-}
-
-// The axis of each matrix along which all products that read it as it is add up.
-class DepthAxes {
- public:
-  explicit DepthAxes(const Block& body) {
-    for_each_stmt(body, [this](const Stmt& stmt) {
-      const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
-      if (!gemm) return;
-      operand(gemm->a, gemm->transpose_a ? 0 : 1);
-      operand(gemm->b, gemm->transpose_b ? 1 : 0);
-    });
-  }
-  std::optional<size_t> of(const Buffer* tile) const {
-    const auto found = axes_.find(tile);
-    return found == axes_.end() ? std::nullopt : found->second;
-  }
-
- private:
-  void operand(const TileRef& ref, size_t axis) {
-    const bool known = is_whole(ref) && ref.buffer->shape.size() == 2;
-    const auto [found, fresh] = axes_.try_emplace(ref.buffer.get(), known ? std::optional(axis) : std::nullopt);
-    if (!fresh && found->second != axis) found->second.reset();
-  }
-  std::map<const Buffer*, std::optional<size_t>> axes_;
-};
-
-// The index of a region along k of the operand that it makes, of whose elements each iteration sets one; null: it makes
-// none.
-const Var* depth_index(const ParallelStmt& region, const DepthAxes& depth) {
-  const Var* found = nullptr;
-  for (const Stmt& stmt : region.body) {
-    if (std::holds_alternative<LetStmt>(stmt.node)) continue;
-    const auto* assign = std::get_if<AssignStmt>(&stmt.node);
-    const auto axis = assign ? depth.of(assign->buffer.get()) : std::nullopt;
-    if (!axis || found) return nullptr;
-    const ExprRef& index = assign->indices[*axis];
-    const bool own = index->kind == ExprKind::kVar && std::any_of(region.iters.begin(), region.iters.end(),
-                                                                  [&](auto& i) { return i.var == index->var; });
-    if (!own) return nullptr;
-    found = index->var.get();
-  }
-  return found;
 }
 
 class Reads {

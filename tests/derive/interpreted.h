@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "derive/prepare_operands.h"
+#include "derive/taps_outside.h"
 #include "tests/ir/run_kernel.h"
 
 namespace kachel::derive {
@@ -23,6 +24,7 @@ struct Form {
   bool turned = false;   // those that products read with k down their rows alone
   int64_t parts = 1;     // of sums
   bool crossed = false;  // tensors laid out along k
+  bool taps = false;     // k in the order of taps
 };
 
 // Runs a derived program call by call, on tensors by name.
@@ -33,18 +35,25 @@ class Interpreted {
     auto module = ir::load(text);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     kernel_ = module->kernels.at(0);
-    if (form.operands) slices_ = operand_slices(kernel_);
+    source_ = kernel_;
+    if (form.taps) {
+      const auto other = taps_outside(kernel_);
+      REQUIRE(other);
+      source_ = *other;
+    }
+    if (form.operands) slices_ = operand_slices(source_);
     for (OperandSlice& slice : slices_) slice.turned = form.turned && slice.k_down;
     const auto tile_type = [&](const ir::Buffer& tile) {
       const DType type = type_of(tile);
       return tile.type.accumulator ? ir::accumulator_type(type) : type;
     };
-    if (form.crossed) crossed_ = crossed_tensors(kernel_);
+    if (form.crossed) crossed_ = crossed_tensors(source_);
     for (const CrossedTensor& one : crossed_)
       std::erase_if(slices_, [&](const OperandSlice& slice) {
         return std::count(slice.tensors.begin(), slice.tensors.end(), one.tensor) > 0;
       });
-    auto derived = ir::load(prepare_operands(kernel_, slices_, {form.parts, kMostExtent, tile_type}, crossed_));
+    auto derived =
+        ir::load(prepare_operands(kernel_, slices_, {form.parts, kMostExtent, tile_type}, crossed_, &source_));
     REQUIRE_MESSAGE(derived.ok(), derived.status().message());
     derived_ = *std::move(derived);
     know(kernel_);
@@ -137,6 +146,7 @@ class Interpreted {
   std::map<std::string, int64_t> dims_;
   ir::HostEnv values_;
   Kernel kernel_;
+  Kernel source_;  // that is derived from
   std::vector<OperandSlice> slices_;
   std::vector<CrossedTensor> crossed_;
   ir::Module derived_;

@@ -52,10 +52,11 @@ TEST_CASE("sums of regions in parts are those of the kernel") {
 }
 
 bool splits(const std::string& work, const std::string& behind = "", const std::string& type = "f32") {
-  auto module = ir::load("tile 1\nkernel k(X: f32[N, O], Y: out f32[O])\ntune BN = 8 | 16, BO = 16\n"
-                         "grid o < ceildiv(O, BO)\n{\n  fragment x: f32[BN, BO], t: f32[BO] = 0, s: " +
-                         type + "[BO] = 0\n  for n < ceildiv(N, BN) {\n    x = X[n*BN +: BN, o*BO +: BO]\n    " + work +
-                         "\n  }\n  " + behind + "\n  Y[o*BO +: BO] = s\n}\n");
+  auto module = ir::load(
+      "tile 1\nkernel k(X: f32[N, O], Y: out f32[O])\ntune BN = 8 | 16, BO = 16\n"
+      "grid o < ceildiv(O, BO)\n{\n  fragment x: f32[BN, BO], t: f32[BO] = 0, s: " +
+      type + "[BO] = 0\n  for n < ceildiv(N, BN) {\n    x = X[n*BN +: BN, o*BO +: BO]\n    " + work + "\n  }\n  " +
+      behind + "\n  Y[o*BO +: BO] = s\n}\n");
   REQUIRE_MESSAGE(module.ok(), module.status().message());
   return sum_loop(module->kernels[0]).has_value();
 }
@@ -76,7 +77,7 @@ TEST_CASE("what is no sum, or is wanted in between, is not parted") {
   CHECK(!splits("parallel j < BO { s[j] += t[j] }  parallel j < BO { t[j] = x[0, j] }"));
   CHECK(splits(sum, "for n < 2 { parallel j < BO { s[j] += 1 } }"));
   CHECK(!splits(sum, "for n < 2 { parallel j < BO { t[j] += 1 } }"));  // which loop
-  CHECK(!splits(sum, "", "f16"));  // rounded at every step
+  CHECK(!splits(sum, "", "f16"));                                      // rounded at every step
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "derive/fixed_extents.h"
 #include "derive/prepare_operands.h"
+#include "derive/taps_outside.h"
 #include "ir/instantiate.h"
 #include "ir/parse.h"
 #include "lowering/machine/machine.h"
@@ -55,44 +56,49 @@ bool is_for_the_kernel(Code code) {
 
 }  // namespace
 
-PreparedForms::PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
-                             std::span<const ConstValue> consts, std::shared_ptr<const KernelModel> model,
-                             std::vector<derive::OperandSlice> slices, std::vector<derive::CrossedTensor> crossed,
+PreparedForms::PreparedForms(std::shared_ptr<Engine> engine, std::span<const ConstValue> consts,
+                             std::shared_ptr<const KernelModel> model, Source plain, std::optional<Source> reordered,
                              std::optional<Sums> sums)
     : engine_(std::move(engine)),
-      kernel_(kernel),
       consts_(consts.begin(), consts.end()),
       model_(std::move(model)),
-      slices_(std::move(slices)),
-      crossed_(std::move(crossed)),
+      plain_(std::move(plain)),
+      reordered_(std::move(reordered)),
       sums_(std::move(sums)) {}
 
 std::unique_ptr<PreparedForms> PreparedForms::create(std::shared_ptr<Engine> engine, const ir::Kernel& kernel,
                                                      std::span<const ConstValue> consts,
                                                      std::shared_ptr<const KernelModel> model) {
-  std::vector<derive::OperandSlice> slices = derive::operand_slices(kernel);
-  std::vector<derive::CrossedTensor> crossed = derive::crossed_tensors(kernel);
-  if (crossed.size() > kMostCrossed) crossed.resize(kMostCrossed);
+  const auto source = [](const ir::Kernel& kernel) {
+    Source source{kernel, derive::operand_slices(kernel), derive::crossed_tensors(kernel)};
+    if (source.crossed.size() > kMostCrossed) source.crossed.resize(kMostCrossed);
+    return source;
+  };
+  Source plain = source(kernel);
+  std::optional<Source> reordered;
+  if (plain.crossed.empty())
+    if (const auto other = derive::taps_outside(kernel)) reordered = source(*other);
+  if (reordered && reordered->crossed.empty()) reordered.reset();
   std::optional<Sums> sums;
   if (auto loop = derive::sum_loop(kernel)) {
     sums = Sums{kernel, *std::move(loop)};
   } else if (auto fixed = derive::with_fixed_extents(kernel)) {
     if (auto its = derive::sum_loop(*fixed)) sums = Sums{*std::move(fixed), *std::move(its)};
   }
-  if (slices.empty() && crossed.empty() && !sums) return nullptr;
-  return std::unique_ptr<PreparedForms>(new PreparedForms(std::move(engine), kernel, consts, std::move(model),
-                                                          std::move(slices), std::move(crossed), std::move(sums)));
+  if (plain.slices.empty() && plain.crossed.empty() && !reordered && !sums) return nullptr;
+  return std::unique_ptr<PreparedForms>(new PreparedForms(std::move(engine), consts, std::move(model), std::move(plain),
+                                                          std::move(reordered), std::move(sums)));
 }
 
 const BoundTensor& PreparedForms::tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const {
-  const auto& params = kernel_.params;
+  const auto& params = plain_.kernel.params;
   const auto found =
       std::find_if(params.begin(), params.end(), [&](const ir::Param& param) { return param.tensor.get() == &buffer; });
   return arguments.tensors[found - params.begin()];
 }
 
 bool PreparedForms::outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments) const {
-  const ir::HostEnv env = host_values(*model_, kernel_, arguments);
+  const ir::HostEnv env = host_values(*model_, plain_.kernel, arguments);
   int64_t sources = 0;
   for (const ir::BufferRef& source : slice.tensors) sources += tensor(arguments, *source).bytes;
   double bytes = ir::bits(tile_type(*model_, *slice.tile, arguments)) / 8.0;
@@ -112,31 +118,49 @@ bool PreparedForms::may_lay_out(const derive::CrossedTensor& crossed, const Boun
   return !has_rows && ir::bits(bound.dtype) <= 16;
 }
 
-std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, const BoundArguments& arguments,
-                                                      const PartsOfSums& parts) const {
-  Form operands;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    const derive::OperandSlice& slice = slices_[i];
-    const ir::Buffer& source = *slice.tensors[0];
-    const BoundTensor& bound = tensor(arguments, source);
+PreparedForms::Form PreparedForms::operands(const Device& device, const BoundArguments& arguments,
+                                            const Source& source) const {
+  Form form;
+  for (size_t i = 0; i < source.slices.size(); ++i) {
+    const derive::OperandSlice& slice = source.slices[i];
+    const ir::Buffer& read = *slice.tensors[0];
+    const BoundTensor& bound = tensor(arguments, read);
     // The copy engine converts nothing.
-    const bool moved_by_threads = strays(bound, static_cast<int>(source.shape.size())) ||
-                                  bound.dtype != tile_type(*model_, *slice.tile, arguments);
+    const bool moved_by_threads =
+        strays(bound, static_cast<int>(read.shape.size())) || bound.dtype != tile_type(*model_, *slice.tile, arguments);
     const bool turned =
         slice.k_down && reads_along_k(device.properties(), tile_type(*model_, *slice.tile, arguments), slice.tf32);
     const uint64_t bit = uint64_t{1} << i;
     if (outgrows_sources(slice, arguments)) continue;
-    if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) operands.made |= bit;
-    if (turned) operands.turned |= bit;
+    if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) form.made |= bit;
+    if (turned) form.turned |= bit;
   }
-  Form rows = operands;
-  for (size_t i = 0; i < crossed_.size(); ++i) {
-    if (device.properties().compute_major == 0 || !may_lay_out(crossed_[i], arguments)) continue;
-    rows.laid_out |= uint64_t{1} << i;
-    for (size_t j = 0; j < slices_.size(); ++j)
-      if (std::count(slices_[j].tensors.begin(), slices_[j].tensors.end(), crossed_[i].tensor))
-        rows.made &= ~(uint64_t{1} << j), rows.turned &= ~(uint64_t{1} << j);
+  return form;
+}
+
+// With tensors laid out, and what else there is to be made; none: nothing is laid out.
+PreparedForms::Form PreparedForms::rows(const Device& device, const BoundArguments& arguments) const {
+  const Source& source = reordered_ ? *reordered_ : plain_;
+  Form form;
+  if (device.properties().compute_major == 0 || source.crossed.empty()) return form;
+  form = operands(device, arguments, source);
+  for (size_t i = 0; i < source.crossed.size(); ++i) {
+    const derive::CrossedTensor& crossed = source.crossed[i];
+    if (!may_lay_out(crossed, arguments)) continue;
+    form.laid_out |= uint64_t{1} << i;
+    for (size_t j = 0; j < source.slices.size(); ++j) {
+      const std::vector<ir::BufferRef>& read = source.slices[j].tensors;
+      if (!std::count(read.begin(), read.end(), crossed.tensor)) continue;
+      form.made &= ~(uint64_t{1} << j);
+      form.turned &= ~(uint64_t{1} << j);
+    }
   }
+  return form;
+}
+
+std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, const BoundArguments& arguments,
+                                                      const PartsOfSums& parts) const {
+  const Form operands = this->operands(device, arguments, plain_), rows = this->rows(device, arguments);
   std::vector<Form> forms;
   if (rows.laid_out) forms.push_back(rows);
   const Form parted{.parts = parts.parts, .extent = parts.extent, .types = arguments.types};
@@ -152,17 +176,18 @@ std::vector<PreparedForms::Form> PreparedForms::forms(const Device& device, cons
 
 Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Form& form,
                                                                   const BoundArguments& arguments) const {
+  const Source& source = this->source(form);
   auto load = [&](const std::vector<derive::OperandSlice>& slices,
                   const std::vector<derive::CrossedTensor>& crossed = {}) {
     const auto type = [&](const ir::Buffer& tile) { return tile_type(*model_, tile, arguments); };
-    return ir::load(derive::prepare_operands(kernel_, slices, {form.parts, form.extent, type}, crossed),
-                    "prepared.tile");
+    const derive::SumParts parts{form.parts, form.extent, type};
+    return ir::load(derive::prepare_operands(plain_.kernel, slices, parts, crossed, &source.kernel), "prepared.tile");
   };
   std::vector<derive::OperandSlice> chosen;
   Status why = internal("no operand");
-  for (size_t i = 0; i < slices_.size(); ++i) {
+  for (size_t i = 0; i < source.slices.size(); ++i) {
     if (!(form.made >> i & 1)) continue;
-    derive::OperandSlice slice = slices_[i];
+    derive::OperandSlice slice = source.slices[i];
     slice.turned = form.turned >> i & 1;
     if (auto alone = load({slice}); alone.ok())
       chosen.push_back(std::move(slice));
@@ -170,8 +195,8 @@ Result<std::shared_ptr<const ProgramModel>> PreparedForms::derive(const Form& fo
       why = alone.status();
   }
   std::vector<derive::CrossedTensor> crossed;
-  for (size_t i = 0; i < crossed_.size(); ++i)
-    if (form.laid_out >> i & 1) crossed.push_back(crossed_[i]);
+  for (size_t i = 0; i < source.crossed.size(); ++i)
+    if (form.laid_out >> i & 1) crossed.push_back(source.crossed[i]);
   if (form.made && chosen.empty() && crossed.empty()) return why;
   KACHEL_ASSIGN(const ir::Module module, load(chosen, crossed));
   return ProgramModel::create(module, module.programs.at(0), consts_, true);
@@ -187,8 +212,8 @@ ProgramHandle* PreparedForms::program(const Form& form, const BoundArguments& ar
   else
     engine_->log().write(
         {.level = LogLevel::kInfo,
-         .message = fmt::format("kernel `{}` has no other form: {}", kernel_.name, made.status().message()),
-         .kernel = kernel_.name});
+         .message = fmt::format("kernel `{}` has no other form: {}", plain_.kernel.name, made.status().message()),
+         .kernel = plain_.kernel.name});
   return found->second.get();
 }
 
@@ -196,12 +221,13 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
                                     const Form& form, const PartsOfSums& parts) const {
   ProgramLayout layout;
   if (!lay_out(program, arguments, {1}, layout).ok()) return false;
+  const Source& source = this->source(form);
   int64_t sources = 0;
-  for (size_t i = 0; i < slices_.size(); ++i)
+  for (size_t i = 0; i < source.slices.size(); ++i)
     if (form.made >> i & 1)
-      for (const ir::BufferRef& source : slices_[i].tensors) sources += tensor(arguments, *source).bytes;
-  for (size_t i = 0; i < crossed_.size(); ++i)
-    if (form.laid_out >> i & 1) sources += tensor(arguments, *crossed_[i].tensor).bytes;
+      for (const ir::BufferRef& read : source.slices[i].tensors) sources += tensor(arguments, *read).bytes;
+  for (size_t i = 0; i < source.crossed.size(); ++i)
+    if (form.laid_out >> i & 1) sources += tensor(arguments, *source.crossed[i].tensor).bytes;
   const int64_t sums = form.parts > 1 ? parts.bytes : 0;
   const DeviceProperties& properties = device.properties();
   const double as_it_is = measured(device, arguments, *model_);
@@ -214,7 +240,7 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   if (form.parts > 1) {  // all that there is to read, and the parts once more
     steps += 1;
     bytes += static_cast<double>(sums);
-    for (const ir::Param& param : kernel_.params)
+    for (const ir::Param& param : plain_.kernel.params)
       if (param.tensor) bytes += static_cast<double>(tensor(arguments, *param.tensor).bytes);
   }
   const double takes = known ? as_it_is : kIterationNs * static_cast<double>(parts.steps);

@@ -1,6 +1,6 @@
 // A kernel's other forms: programs in which operands of its gemms are made ahead, tensors laid out along what its
 // products add up, its sums in parts, or several of these (derive/prepare_operands.h, derive/rows_along_k.h,
-// derive/split_sums.h).
+// derive/taps_outside.h, derive/split_sums.h).
 //
 // For which operands that may pay is read off the arguments: those that are computed, and on a GPU those that are
 // converted, those whose rows the copy engine cannot move or that begin between lines of the L2, and those that tensor
@@ -36,13 +36,19 @@ class PreparedForms final : public OtherForms {
                                       void* stream) override;
 
  private:
+  // What operands are made ahead for: this kernel, or one that computes the same.
+  struct Source {
+    ir::Kernel kernel;
+    std::vector<derive::OperandSlice> slices;
+    std::vector<derive::CrossedTensor> crossed;
+  };
   struct Sums {
     ir::Kernel kernel;  // this one, or with fixed extents
     derive::SumLoop loop;
   };
-  PreparedForms(std::shared_ptr<Engine> engine, const ir::Kernel& kernel, std::span<const ConstValue> consts,
-                std::shared_ptr<const KernelModel> model, std::vector<derive::OperandSlice> slices,
-                std::vector<derive::CrossedTensor> crossed, std::optional<Sums> sums);
+  PreparedForms(std::shared_ptr<Engine> engine, std::span<const ConstValue> consts,
+                std::shared_ptr<const KernelModel> model, Source plain, std::optional<Source> reordered,
+                std::optional<Sums> sums);
   struct Form {
     uint64_t made = 0;      // operands made ahead; bit i: slice i
     uint64_t turned = 0;    // of those, the ones that are read along k then
@@ -52,6 +58,10 @@ class PreparedForms final : public OtherForms {
     uint64_t types = 0;     // of the launch
     auto operator<=>(const Form&) const = default;
   };
+  // What `form` makes and lays out is of this.
+  const Source& source(const Form& form) const { return form.laid_out && reordered_ ? *reordered_ : plain_; }
+  Form operands(const Device& device, const BoundArguments& arguments, const Source& source) const;
+  Form rows(const Device& device, const BoundArguments& arguments) const;
   // In the order in which they are asked about. `parts`: of sums, if they were made so.
   std::vector<Form> forms(const Device& device, const BoundArguments& arguments, const PartsOfSums& parts) const;
   // Whether making the operand writes far more than there is to read, as all windows of an image do.
@@ -69,11 +79,10 @@ class PreparedForms final : public OtherForms {
   const BoundTensor& tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const;
 
   std::shared_ptr<Engine> engine_;
-  const ir::Kernel kernel_;
   const std::vector<ConstValue> consts_;
   std::shared_ptr<const KernelModel> model_;
-  const std::vector<derive::OperandSlice> slices_;
-  const std::vector<derive::CrossedTensor> crossed_;
+  const Source plain_;
+  const std::optional<Source> reordered_;  // whose tensors can be laid out, if the kernel's cannot
   const std::optional<Sums> sums_;
   DispatchTable<Specialisation> alone_;
   std::mutex mutex_;  // guards programs_

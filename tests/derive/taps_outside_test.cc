@@ -1,0 +1,83 @@
+// Products along flattened channels and taps, tap by tap: the same results by the reference interpreter.
+#include "derive/taps_outside.h"
+
+#include <array>
+
+#include "tests/derive/interpreted.h"
+
+namespace kachel::derive {
+namespace {
+
+std::string convolution(const std::string& read, const std::string& loop = "",
+                        const std::string& end = "ceildiv(K, BK)") {
+  return R"(tile 1
+kernel conv<T: f16>(X: T[N, C, H, W], F: T[O, K], Y: out T[N, O, H*W])
+where K == C * 6
+tune BM = 16, BN = 16 | 32, BK = 16 | 8
+grid n < N, o < ceildiv(O, BM), p < ceildiv(H*W, BN)
+{
+  shared f: T[BM, BK], x: T[BK, BN]
+  fragment acc: f32[BM, BN] = 0
+  for k < )" +
+         end + R"( {
+    f = F[o*BM +: BM, k*BK +: BK]
+    parallel i < BK, j < BN {
+      let e = k*BK + i, q = p*BN + j
+      let t = e % 6
+      x[i, j] = )" +
+         read + R"(
+    }
+    )" + loop +
+         R"(
+    acc += f @ x
+  }
+  Y[n, o*BM +: BM, p*BN +: BN] = acc
+}
+)";
+}
+const std::string kImage = "X[n, e / 6, q / W + t / 3 - 1, q % W + e % 3 - 1]";
+
+bool is_reordered(const std::string& text) {
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  return taps_outside(module->kernels.at(0)).has_value();
+}
+
+}  // namespace
+
+TEST_CASE("a filter's taps are walked through with the channels of each together") {
+  for (auto [n, c, h, w, o] :
+       {std::array<int64_t, 5>{2, 16, 5, 7, 17}, {1, 3, 4, 4, 5}, {2, 21, 1, 9, 16}, {1, 40, 3, 3, 33}})
+    for (const bool made : {false, true}) {
+      CAPTURE(c);
+      Interpreted program(convolution(kImage), bindings(DType::F16, 16, 16, 16),
+                          {{"N", n}, {"C", c}, {"H", h}, {"W", w}, {"O", o}, {"K", 6 * c}},
+                          {.operands = made, .crossed = true, .taps = true});
+      CHECK(program.crossed() == 1);
+      CHECK(program.operands() == (made ? 1 : 0));
+      program.check();
+    }
+}
+
+TEST_CASE("digits of the place along k, however they are written, and comparisons of the place itself") {
+  for (const char* read : {"e < K ? X[n, e / 6, q / W + e / 3 % 2 - 1, (q + e % 6) % W] : 0",
+                           "X[n, e / 6, q / W, t] * (e % 2 + 1) + X[n, e / 6, t, q % W]"}) {
+    Interpreted program(convolution(read), bindings(DType::F16, 16, 32, 8),
+                        {{"N", 2}, {"C", 19}, {"H", 4}, {"W", 6}, {"O", 19}, {"K", 6 * 19}},
+                        {.operands = false, .crossed = true, .taps = true});
+    CHECK(program.crossed() == 1);
+    program.check();
+  }
+}
+
+TEST_CASE("loops that do anything else stay as they are") {
+  CHECK(is_reordered(convolution(kImage)));
+  CHECK(!is_reordered(convolution("X[n, k*BK + i, q / W, q % W]")));     // no taps
+  CHECK(!is_reordered(convolution("X[n, e / W, q / W, e % W]")));        // nothing that is known of W
+  CHECK(!is_reordered(convolution("X[n, e / 6, q / W, (q + i) % W]")));  // depends on how k is cut
+  CHECK(!is_reordered(convolution(kImage, "parallel j < BN { x[0, j] = 0 }")));
+  CHECK(!is_reordered(convolution(kImage, "parallel i < BM, j < BN { acc[i, j] = acc[i, j] * 0.5 }")));
+  CHECK(!is_reordered(convolution(kImage, "", "ceildiv(K, BK) - 1")));
+}
+
+}  // namespace kachel::derive
