@@ -1,6 +1,7 @@
 #include "lowering/passes/loop_loads.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
@@ -89,10 +90,11 @@ void rename(LoopBlock* loads, Ranges* ranges) {
     if (!let) continue;
     const auto name = std::make_shared<ir::Var>(*let->var);
     if (!ir::is_float(let->value->type)) ranges->set(name, ranges->of(ir::make_var(let->var)));
+    const ir::VarRef known = std::exchange(let->var, name);
     const auto behind = loads->begin() + static_cast<std::ptrdiff_t>(i) + 1;
-    const LoopBlock rest = substituted(LoopBlock(behind, loads->end()), {{let->var.get(), ir::make_var(name)}});
-    std::copy(rest.begin(), rest.end(), behind);
-    let->var = name;
+    const LoopBlock rest = substituted(LoopBlock(behind, loads->end()), {{known.get(), ir::make_var(name)}});
+    loads->erase(behind, loads->end());  // not as many, maybe, since what is substituted is simplified
+    loads->insert(loads->end(), rest.begin(), rest.end());
   }
 }
 
