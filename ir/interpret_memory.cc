@@ -164,13 +164,15 @@ void Memory::store_once(int64_t offset, const Cell& value, uint32_t block, bool 
 
 namespace {
 
-// Each of n additions in any order rounds a partial sum of at most the magnitude.
+// Each of n additions in any order rounds a partial sum of at most the magnitude, which is that of the finite terms: of
+// an infinite sum they may make the other infinity first.
 Cell summed(DType type, const Cell& sum, double magnitude, uint32_t additions) {
-  if (sum.is_undecided() || !std::isfinite(sum.v)) return sum;
+  if (sum.is_undecided() || std::isnan(sum.v)) return sum;
   double unit = ulp_at(type, 1.0) / 2;
   double n = additions;
   double growth = n * unit * (magnitude + n * unit * magnitude);
   double e = sum.e + growth + n * ulp_at(type, 0) / 2;
+  if (std::isinf(sum.v)) return magnitude + growth > largest_finite(type) ? Cell::undecided() : sum;
   if (magnitude + e > largest_finite(type)) return Cell::undecided();
   return Cell::of(sum.v, e);
 }
@@ -207,11 +209,12 @@ void Memory::combine(AtomicOp op, int64_t offset, const Cell& value, uint32_t bl
       additions_.assign(cells_.size(), 0);
       inexact_.assign(cells_.size(), 0);
     }
+    const auto finite = [](const Cell& term) { return std::isfinite(term.v) ? std::abs(term.v) + term.e : 0; };
     if (additions_[at]++ == 0) {
-      magnitude_[at] = std::abs(cell.v) + cell.e;
+      magnitude_[at] = finite(cell);
       inexact_[at] = cell.e;
     }
-    magnitude_[at] += std::abs(value.v) + value.e;
+    magnitude_[at] += finite(value);
     inexact_[at] += value.e;
     cell = Cell::of(cell.v + value.v, output_ ? cell.e + value.e : inexact_[at]);
     if (!output_) cell = summed(type_, cell, magnitude_[at], additions_[at]);

@@ -152,6 +152,23 @@ grid b < 2
   CHECK(state(outputs[1]) == "uuuuuuuu");
 }
 
+TEST_CASE("an infinite sum of blocks is one only where no order of the others makes the other infinity") {
+  const char* text = R"(tile 1
+kernel k(X: f16[4, 2], S: inout f16[2])
+grid b < 4
+{
+  parallel i < 2 { atomic S[i] += f32(X[b, i]) }
+}
+)";
+  TestTensor X(DType::F16, {4, 2}), S(DType::F16, {2});
+  const double inf = std::numeric_limits<double>::infinity();
+  for (int64_t at = 0; const double value : {60000.0, 600.0, 60000.0, 600.0, -inf, -inf, 1.0, 1.0}) X.set(at++, value);
+  auto outputs = interpreted(concrete_kernel(text), {X, S});
+  CHECK(outputs[1][0].undecided);
+  CHECK(!outputs[1][1].undecided);
+  CHECK(outputs[1][1].value == -inf);
+}
+
 TEST_CASE("four-bit tiles and tensors") {
   const char* text = R"(tile 1
 kernel k(X: i4[3, 5], Y: out u4[3, 5], Z: out i32[3, 5])
