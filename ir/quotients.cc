@@ -11,6 +11,27 @@ bool is(const ExprRef& expr, Op op) {
   return expr->kind == ExprKind::kApply && expr->op == op;
 }
 
+int64_t literal(const ExprRef& expr) {
+  return expr->kind == ExprKind::kInt ? expr->int_value : 0;
+}
+
+// Whether a literal or written product is a * b.
+bool is_product(const ExprRef& product, const ExprRef& a, const ExprRef& b) {
+  if (literal(product) && literal(a) && literal(b)) {
+    int64_t value = 0;
+    return !__builtin_mul_overflow(literal(a), literal(b), &value) && value == literal(product);
+  }
+  if (!is(product, Op::kMul)) return false;
+  return (same(product->args[0], a) && same(product->args[1], b)) ||
+         (same(product->args[0], b) && same(product->args[1], a));
+}
+// Whether it has the factor.
+bool is_multiple(const ExprRef& value, const ExprRef& of) {
+  if (same(value, of)) return true;
+  if (literal(value) && literal(of)) return literal(value) % literal(of) == 0;
+  return is(value, Op::kMul) && (is_multiple(value->args[0], of) || is_multiple(value->args[1], of));
+}
+
 // e where a remainder and one of the known values say what it is, else null.
 ExprRef whole_of(const ExprRef& quotient, const ExprRef& remainder) {
   if (!is(quotient, Op::kDiv) || !is(remainder, Op::kMod)) return nullptr;
@@ -18,27 +39,31 @@ ExprRef whole_of(const ExprRef& quotient, const ExprRef& remainder) {
   const ExprRef &rest_of = remainder->args[0], &modulus = remainder->args[1];
   if (same(dividend, rest_of) && same(divisor, modulus)) return rest_of;
   // e / (a * b) beside (e / b) % a
-  if (!is(divisor, Op::kMul) || !is(rest_of, Op::kDiv) || !same(rest_of->args[0], dividend)) return nullptr;
-  for (size_t side = 0; side < 2; ++side)
-    if (same(divisor->args[side], modulus) && same(divisor->args[1 - side], rest_of->args[1])) return rest_of;
+  if (is(rest_of, Op::kDiv) && same(rest_of->args[0], dividend) && is_product(divisor, modulus, rest_of->args[1]))
+    return rest_of;
+  // (e % (a * b)) / b beside e % b, which is the remainder of e % (a * b) too
+  if (is(dividend, Op::kMod) && same(dividend->args[0], rest_of) && same(divisor, modulus) &&
+      is_multiple(dividend->args[1], divisor))
+    return dividend;
   return nullptr;
 }
 
+ExprRef written_out(ExprRef value, const DigitRules& rules) {
+  while (value->kind == ExprKind::kVar) {
+    const ExprRef stands_for = rules.named(*value->var);
+    if (!stands_for) break;
+    value = stands_for;
+  }
+  return value;
+}
+
 // What the value is an invertible function of, written out; the value itself if of nothing else.
-ExprRef core_of(ExprRef value, const std::function<ExprRef(const Var&)>& named,
-                const std::function<bool(const ExprRef&)>& is_fixed) {
+ExprRef core_of(ExprRef value, const DigitRules& rules) {
   for (;;) {
-    if (value->kind == ExprKind::kVar) {
-      const ExprRef stands_for = named(*value->var);
-      if (!stands_for) return value;
-      value = stands_for;
-      continue;
-    }
+    value = written_out(value, rules);
     const bool sum = is(value, Op::kAdd) || is(value, Op::kSub), product = is(value, Op::kMul);
     if (!sum && !product) return value;
-    const auto leaves = [&](const ExprRef& other) {
-      return sum ? is_fixed(other) : other->kind == ExprKind::kInt && other->int_value != 0;
-    };
+    const auto leaves = [&](const ExprRef& other) { return sum ? rules.is_fixed(other) : literal(other) != 0; };
     if (leaves(value->args[1]))
       value = value->args[0];
     else if (leaves(value->args[0]))
@@ -48,20 +73,65 @@ ExprRef core_of(ExprRef value, const std::function<ExprRef(const Var&)>& named,
   }
 }
 
+bool is_natural(const ExprRef& expr, const DigitRules& rules) {
+  const ExprRef value = written_out(expr, rules);
+  if (value->kind == ExprKind::kInt) return value->int_value >= 0;
+  if (value->kind == ExprKind::kVar)
+    return value->var->kind == VarKind::kDim || value->var->kind == VarKind::kTunable ||
+           value->var->kind == VarKind::kGrid || rules.limit(*value->var);
+  const bool keeps = is(value, Op::kAdd) || is(value, Op::kMul) || is(value, Op::kDiv) || is(value, Op::kMod) ||
+                     is(value, Op::kCeilDiv);
+  return keeps && is_natural(value->args[0], rules) && is_natural(value->args[1], rules);
+}
+
+// What a value is below that is not negative; null: not known.
+ExprRef limit_of(const ExprRef& value, const DigitRules& rules) {
+  if (value->kind == ExprKind::kVar) return rules.limit(*value->var);
+  return is(value, Op::kMod) && is_natural(value->args[0], rules) ? value->args[1] : nullptr;
+}
+
+void flatten(const ExprRef& expr, const DigitRules& rules, std::vector<ExprRef>* terms) {
+  const ExprRef value = written_out(expr, rules);
+  if (!is(value, Op::kAdd)) return terms->push_back(value);
+  flatten(value->args[0], rules, terms);
+  flatten(value->args[1], rules, terms);
+}
+
+// The digit and the rest of a sum of it and multiples of what it is below; else nothing.
+std::vector<ExprRef> parts_of(const ExprRef& sum, const DigitRules& rules) {
+  std::vector<ExprRef> terms;
+  flatten(sum, rules, &terms);
+  for (size_t at = 0; terms.size() > 1 && at < terms.size(); ++at) {
+    const ExprRef limit = limit_of(terms[at], rules);
+    ExprRef rest;
+    bool splits = limit != nullptr;
+    for (size_t i = 0; i < terms.size() && splits; ++i) {
+      if (i == at) continue;
+      splits = is_multiple(terms[i], limit);
+      rest = rest ? make_typed(Op::kAdd, {rest, terms[i]}) : terms[i];
+    }
+    if (splits) return {terms[at], rest};
+  }
+  return {};
+}
+
 }  // namespace
 
-std::vector<ExprRef> recomposed(const std::vector<ExprRef>& known, const std::function<ExprRef(const Var&)>& named,
-                                const std::function<bool(const ExprRef&)>& is_fixed) {
+std::vector<ExprRef> recomposed(const std::vector<ExprRef>& known, const DigitRules& rules) {
   std::vector<ExprRef> values;
-  for (const ExprRef& value : known) values.push_back(core_of(value, named, is_fixed));
+  for (const ExprRef& value : known) values.push_back(core_of(value, rules));
   const size_t given = values.size();
+  const auto add = [&values](ExprRef value) {
+    if (std::none_of(values.begin(), values.end(), [&](const ExprRef& one) { return same(one, value); }))
+      values.push_back(std::move(value));
+  };
   // Each pair once: what comes of it is tried with all others, in turn.
-  for (size_t i = 1; i < values.size(); ++i)
+  for (size_t i = 0; i < values.size(); ++i) {
+    for (const ExprRef& part : parts_of(values[i], rules)) add(core_of(part, rules));
     for (size_t j = 0; j < i; ++j)
       for (const auto& [a, b] : {std::pair(i, j), std::pair(j, i)})
-        if (ExprRef whole = whole_of(values[a], values[b]);
-            whole && std::none_of(values.begin(), values.end(), [&](const ExprRef& one) { return same(one, whole); }))
-          values.push_back(std::move(whole));
+        if (ExprRef whole = whole_of(values[a], values[b])) add(std::move(whole));
+  }
   return {values.begin() + static_cast<std::ptrdiff_t>(given), values.end()};
 }
 

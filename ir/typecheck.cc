@@ -186,7 +186,7 @@ GemmStmt KernelTyper::typed(const GemmStmt& stmt) {
     typer_.report(loc_, "a gemm needs numbers, an operand is bool", "copy it to an i8 tile first");
   } else if (is_float(a) != is_float(b)) {
     typer_.report(loc_, fmt::format("a gemm cannot mix {} and {}", name(a), name(b)),
-                  "copy one operand to a tile of the other's kind first");
+                  "declare one operand's tile with the other's type: a copy from a tensor converts");
   } else if (is_float(a) && c != DType::F32) {
     typer_.report(loc_, fmt::format("a gemm of {} accumulates in f32, `{}` is {}", name(a), c_name, name(c)),
                   fmt::format("declare `{}` as f32 and copy it to a {} tile afterwards", c_name, name(c)));

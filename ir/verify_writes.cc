@@ -227,7 +227,13 @@ class Writes {
         return node.kind == ExprKind::kLoad || (node.kind == ExprKind::kVar && node.var->kind == VarKind::kParallel);
       });
     };
-    for (const ExprRef& whole : recomposed(assign.indices, named, is_fixed)) components.push_back(polys_.of(whole));
+    const auto limit = [&](const Var& var) -> ExprRef {
+      const auto iter =
+          std::find_if(iters.begin(), iters.end(), [&](const IterVar& one) { return one.var.get() == &var; });
+      return iter == iters.end() ? nullptr : iter->extent;
+    };
+    for (const ExprRef& whole : recomposed(assign.indices, {named, is_fixed, limit}))
+      components.push_back(polys_.of(whole));
     std::vector<const Var*> doubtful;
     if (injective(polys_, {iters, least_}, components, doubtful)) return;
     // Where bits or a name make the place, as in a network, the way to say it is the other way round.
