@@ -59,7 +59,7 @@ class Reorderer {
     body.insert(body.begin(), names.begin(), names.end());
     Kernel out = kernel_;
     auto& loop = std::get<ForStmt>(out.body[at_].node);
-    loop.end = times(make_int(by_), chunks);
+    loop.end = times(channels_outside_ ? by_ : ceil_div(end->args[0], by_), chunks);
     loop.body = std::move(body);
     return out;
   }
@@ -85,7 +85,8 @@ class Reorderer {
     return false;
   }
 
-  // The divisor of which a quotient alone is a tensor's place along some axis.
+  // The divisor of which a digit alone is a tensor's place along some axis: the quotient, of literals, or the remainder
+  // by the extent of that axis.
   void find_channel() {
     for_each_stmt(loop_.body, [this](const Stmt& stmt) {
       const auto* region = std::get_if<ParallelStmt>(&stmt.node);
@@ -94,40 +95,69 @@ class Reorderer {
       for_each_stmt(region->body, [&](const Stmt& inner) {
         for_each_expr(inner, [&](const ExprRef& expr) {
           visit(expr, [&](const ExprRef& node) {
-            for (size_t axis = 0; node->kind == ExprKind::kLoad && axis < node->args.size(); ++axis) {
-              const ExprRef index = lets_.expanded(node->args[axis]);
-              if (!is(index, Op::kDiv) || !literal(index->args[1]) || !is_place(index->args[0], along)) continue;
-              by_ = literal(index->args[1]);
-              channels_ = node->buffer->shape[axis];
-            }
+            for (size_t axis = 0; node->kind == ExprKind::kLoad && axis < node->args.size(); ++axis)
+              if (!by_) look_at(lets_.expanded(node->args[axis]), along, node->buffer->shape[axis]);
           });
         });
       });
     });
   }
+  void look_at(const ExprRef& index, const Var* along, const ExprRef& extent) {
+    const bool quotient = is(index, Op::kDiv) && literal(index->args[1]);
+    const bool remainder = is(index, Op::kMod) && same(index->args[1], extent);
+    if ((!quotient && !remainder) || !is_place(index->args[0], along)) return;
+    by_ = index->args[1];
+    channels_outside_ = quotient;
+    channels_ = extent;
+  }
+
+  ExprRef channel(const VarRef& along) const { return make_apply(Op::kAdd, {make_var(first_), make_var(along)}); }
+  ExprRef place(const VarRef& along) const {
+    const ExprRef tap = make_var(tap_);
+    return channels_outside_ ? make_apply(Op::kAdd, {times(channel(along), by_), tap})
+                             : make_apply(Op::kAdd, {times(tap, by_), channel(along)});
+  }
+  // What a quotient or a remainder of the place is, in digits; null: it is in none.
+  ExprRef digit(const ExprRef& expr, const VarRef& along) const {
+    if (!is(expr, Op::kDiv) && !is(expr, Op::kMod)) return nullptr;
+    const ExprRef &of = expr->args[0], &by = expr->args[1], tap = make_var(tap_);
+    const bool quotient = is(expr, Op::kDiv);
+    if (is_place(of, along.get())) {
+      if (same(by, by_)) return quotient == channels_outside_ ? channel(along) : tap;
+      for (size_t i = 0; quotient && !channels_outside_ && is(by, Op::kMul) && i < 2; ++i)
+        if (same(by->args[i], by_) && literal(by->args[1 - i])) return divided(Op::kDiv, tap, literal(by->args[1 - i]));
+    }
+    if (quotient || !channels_outside_ || !literal(by)) return nullptr;
+    // Of what a whole number of channels has alike.
+    const int64_t most = literal(by_), inner = is(of, Op::kDiv) ? literal(of->args[1]) : 1;
+    if (!inner || most % (inner * literal(by)) != 0 || !is_place(inner == 1 ? of : of->args[0], along.get()))
+      return nullptr;
+    const ExprRef high = divided(Op::kDiv, tap, inner);
+    return inner * literal(by) == most ? high : divided(Op::kMod, high, literal(by));
+  }
 
   // The expression of the place's digits; sets failed_ where it follows the place in another way.
   ExprRef in_digits(const ExprRef& expr, const VarRef& along) {
-    const ExprRef channel = make_apply(Op::kAdd, {make_var(first_), make_var(along)}), tap = make_var(tap_);
-    if (is_place(expr, along.get())) return make_apply(Op::kAdd, {times(channel, make_int(by_)), tap});
-    if (is(expr, Op::kDiv) || is(expr, Op::kMod)) {
-      const int64_t by = literal(expr->args[1]);
-      const ExprRef& of = expr->args[0];
-      if (by && is_place(of, along.get())) {
-        if (is(expr, Op::kDiv) && by == by_) return channel;
-        if (is(expr, Op::kMod) && by_ % by == 0) return by == by_ ? tap : divided(Op::kMod, tap, by);
-      }
-      const int64_t inner = is(of, Op::kDiv) ? literal(of->args[1]) : 0;
-      if (by && inner && is(expr, Op::kMod) && by_ % (inner * by) == 0 && is_place(of->args[0], along.get())) {
-        const ExprRef high = divided(Op::kDiv, tap, inner);
-        return inner * by == by_ ? high : divided(Op::kMod, high, by);
-      }
-    }
+    if (is_place(expr, along.get())) return place(along);
+    if (const ExprRef found = digit(expr, along)) return found;
     if (expr->kind == ExprKind::kVar && (expr->var == along || expr->var == loop_.var)) failed_ = true;
     if (expr->args.empty()) return expr;
     auto copy = std::make_shared<Expr>(*expr);
     for (ExprRef& arg : copy->args) arg = in_digits(arg, along);
     return copy;
+  }
+  // 0 beyond the last channel, where a tensor says so or a condition does.
+  ExprRef bounded(const ExprRef& value, const VarRef& along) const {
+    ExprRef load = value;
+    if (is(load, Op::kSelect) && is_zero(load->args[2])) load = load->args[1];
+    const ExprRef own = channel(along);
+    for (size_t axis = 0; load->kind == ExprKind::kLoad && axis < load->args.size(); ++axis)
+      if (same(load->args[axis], own) && same(load->buffer->shape[axis], channels_)) return value;
+    const ExprRef there = make_apply(Op::kLt, {own, channels_});
+    return make_apply(Op::kSelect, {there, value, make_int(0)});
+  }
+  static bool is_zero(const ExprRef& expr) {
+    return is_int(expr, 0) || (expr->kind == ExprKind::kFloat && expr->float_value == 0);
   }
 
   // False: it cannot be in another order.
@@ -154,7 +184,7 @@ class Reorderer {
       if (!assign) continue;  // lets, written out
       if (assign->op != AssignOp::kSet || assign->atomic != AtomicOp::kNone) return false;
       AssignStmt set = *assign;
-      set.value = in_digits(lets_.expanded(assign->value), iter->var);
+      set.value = bounded(in_digits(lets_.expanded(assign->value), iter->var), iter->var);
       made_.insert(set.buffer.get());
       other.body.push_back({{}, std::move(set)});
     }
@@ -192,8 +222,8 @@ class Reorderer {
     }
     if (region.iters.size() != 2) return false;
     made_.insert(copy.dst.buffer.get());
-    const AssignStmt set{copy.dst.buffer, indices, AssignOp::kSet, AtomicOp::kNone, make_load(from.buffer, places)};
-    region.body.push_back({{}, set});
+    const ExprRef value = bounded(make_load(from.buffer, places), region.iters[*axis].var);
+    region.body.push_back({{}, AssignStmt{copy.dst.buffer, indices, AssignOp::kSet, AtomicOp::kNone, value}});
     out->push_back({{}, std::move(region)});
     return true;
   }
@@ -206,8 +236,10 @@ class Reorderer {
   Lets lets_;
   VarRef tap_, first_;  // the first channel of an iteration
   ExprRef extent_;      // of tiles along k
-  int64_t by_ = 0;      // taps a channel; 0: not found
-  ExprRef channels_;
+  // The place along k is channel * by_ + tap, or tap * by_ + channel. Null: not found.
+  ExprRef by_;
+  bool channels_outside_ = false;
+  ExprRef channels_;              // how many there are
   std::set<const Buffer*> made_;  // operands, so far
   bool failed_ = false;
 };

@@ -24,6 +24,7 @@ set(KACHEL_RUNTIME_ENGINE_SOURCES
   engine/process/handshake.cc
   engine/process/worker.cc
   engine/process/workers.cc
+  engine/programs/form_choice.cc
   engine/programs/parts_of_sums.cc
   engine/programs/prepared_forms.cc
   engine/programs/program_bound.cc

@@ -70,10 +70,44 @@ TEST_CASE("digits of the place along k, however they are written, and comparison
   }
 }
 
+TEST_CASE("channels last, which a tensor's extent divides") {
+  const std::string text = R"(tile 1
+kernel conv<T: f16>(X: T[H, W, C], F: T[K, O], S: f32[C], Y: out T[H*W, O])
+tune BM = 16 | 32, BN = 16, BK = 16 | 8
+grid m < ceildiv(H*W, BM), o < ceildiv(O, BN)
+{
+  shared a: T[BM, BK], f: T[BK, BN]
+  fragment acc: f32[BM, BN] = 0
+  pipelined k < ceildiv(K, BK) {
+    f = F[k*BK +: BK, o*BN +: BN]
+    parallel i < BM, j < BK {
+      let p = m*BM + i, e = k*BK + j
+      let t = e / C
+      a[i, j] = )";
+  const std::string rest = R"(
+    }
+    acc += a @ f
+  }
+  Y[m*BM +: BM, o*BN +: BN] = acc
+}
+)";
+  for (const char* read : {"X[p / W + t / 3 - 1, p % W + e / C % 3 - 1, e % C]",
+                           "e < K ? X[p / W + e / (3 * C) - 1, p % W + t % 3, e % C] : 0",
+                           "X[p / W + t / 3, p % W, e % C] / (S[e % C] == 0 ? 0 : 1) + 1"})
+    for (auto [h, w, c, o] : {std::array<int64_t, 4>{5, 7, 16, 17}, {4, 4, 3, 5}, {1, 9, 21, 16}, {3, 3, 40, 3}}) {
+      CAPTURE(c);
+      Interpreted program(text + read + rest, bindings(DType::F16, 16, 16, 16),
+                          {{"H", h}, {"W", w}, {"C", c}, {"O", o}, {"K", 9 * c}}, {.taps = true});
+      CHECK(program.operands() >= 1);
+      program.check();
+    }
+}
+
 TEST_CASE("loops that do anything else stay as they are") {
   CHECK(is_reordered(convolution(kImage)));
   CHECK(!is_reordered(convolution("X[n, k*BK + i, q / W, q % W]")));     // no taps
-  CHECK(!is_reordered(convolution("X[n, e / W, q / W, e % W]")));        // nothing that is known of W
+  CHECK(!is_reordered(convolution("X[n, e / W, q / W, e % W + 1]")));    // no digit alone
+  CHECK(!is_reordered(convolution("X[n, e / H, q / W, e % H]")));        // another extent
   CHECK(!is_reordered(convolution("X[n, e / 6, q / W, (q + i) % W]")));  // depends on how k is cut
   CHECK(!is_reordered(convolution(kImage, "parallel j < BN { x[0, j] = 0 }")));
   CHECK(!is_reordered(convolution(kImage, "parallel i < BM, j < BN { acc[i, j] = acc[i, j] * 0.5 }")));

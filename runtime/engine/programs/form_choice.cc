@@ -1,0 +1,186 @@
+#include "runtime/engine/programs/form_choice.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "derive/prepare_operands.h"
+#include "derive/taps_outside.h"
+#include "ir/instantiate.h"
+#include "ir/parse.h"
+#include "lowering/machine/machine.h"
+#include "runtime/engine/bind/facts.h"
+
+namespace kachel::runtime {
+namespace {
+
+constexpr int64_t kLineBytes = 128;       // of the L2
+constexpr double kMostGrowth = 5;         // an operand takes at most so many times its sources: 16 bits of 4, and edges
+constexpr double kSparedBytes = 8 << 20;  // or this
+constexpr size_t kMostCrossed = 16;       // tensors of a kernel that are looked at
+
+// Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
+// types may have them along either of the last two.
+bool strays(const BoundTensor& tensor, int rank) {
+  const int bits = ir::bits(tensor.dtype);
+  const int row = bits == 16 && is_transposed(rank, tensor.shape, tensor.strides) ? rank - 2 : rank - 1;
+  for (int axis = 0; axis < rank; ++axis) {
+    if (tensor.shape[axis] <= 1) continue;
+    if (axis == row ? tensor.strides[axis] != 1 : tensor.strides[axis] * bits % (8 * kLineBytes) != 0) return true;
+  }
+  return reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0;
+}
+
+// Whether the quickest products of operands of that type read them along k alone: wgmma does but for 16 bits, mma as
+// far as operands are bytes.
+bool reads_along_k(const DeviceProperties& device, ir::DType type, bool tf32) {
+  if (ir::bits(type) == 8) return device.compute_major >= 8;
+  return type == ir::DType::F32 && tf32 && lowering::has_group_mma(10 * device.compute_major + device.compute_minor);
+}
+
+}  // namespace
+
+FormChoice::FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> consts,
+                       std::shared_ptr<const KernelModel> model)
+    : consts_(consts.begin(), consts.end()), model_(std::move(model)), plain_(source_of(kernel)) {
+  if (!plain_.crossed.empty()) return;
+  if (const auto other = derive::taps_outside(kernel)) reordered_ = source_of(*other);
+}
+
+FormChoice::Source FormChoice::source_of(const ir::Kernel& kernel) {
+  Source source{kernel, derive::operand_slices(kernel), derive::crossed_tensors(kernel)};
+  if (source.crossed.size() > kMostCrossed) source.crossed.resize(kMostCrossed);
+  return source;
+}
+
+const BoundTensor& FormChoice::tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const {
+  const auto& params = plain_.kernel.params;
+  const auto found =
+      std::find_if(params.begin(), params.end(), [&](const ir::Param& param) { return param.tensor.get() == &buffer; });
+  return arguments.tensors[found - params.begin()];
+}
+
+bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments,
+                                  double spared) const {
+  const ir::HostEnv env = host_values(*model_, plain_.kernel, arguments);
+  double sources = 0, bytes = ir::bits(tile_type(*model_, *slice.tile, arguments)) / 8.0;
+  for (const ir::BufferRef& source : slice.tensors) sources += static_cast<double>(tensor(arguments, *source).bytes);
+  const auto times = [&](const ir::ExprRef& extent) {
+    const auto value = ir::evaluate_int(extent, env);
+    if (value.ok()) bytes *= static_cast<double>(*value);
+  };
+  for (const ir::IterVar& var : slice.free) times(var.extent);
+  for (const derive::OperandSlice::Axis& axis : slice.axes) times(axis.all);
+  return bytes > spared && bytes > kMostGrowth * sources;
+}
+
+bool FormChoice::may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const {
+  const BoundTensor& bound = tensor(arguments, *crossed.tensor);
+  const int64_t extent = bound.shape[crossed.axis];
+  const bool has_rows = bound.strides[crossed.axis] == 1 || extent < derive::kRowMultiple;
+  return !has_rows && ir::bits(bound.dtype) <= 16;
+}
+
+Form FormChoice::operands(const Device& device, const BoundArguments& arguments, const Source& source,
+                          double spared) const {
+  Form form;
+  for (size_t i = 0; i < source.slices.size(); ++i) {
+    const derive::OperandSlice& slice = source.slices[i];
+    const ir::Buffer& read = *slice.tensors[0];
+    const BoundTensor& bound = tensor(arguments, read);
+    // The copy engine converts nothing.
+    const bool moved_by_threads =
+        strays(bound, static_cast<int>(read.shape.size())) || bound.dtype != tile_type(*model_, *slice.tile, arguments);
+    const bool turned =
+        slice.k_down && reads_along_k(device.properties(), tile_type(*model_, *slice.tile, arguments), slice.tf32);
+    const uint64_t bit = uint64_t{1} << i;
+    if (outgrows_sources(slice, arguments, spared)) continue;
+    if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) form.made |= bit;
+    if (turned) form.turned |= bit;
+  }
+  return form;
+}
+
+// With rows along k, for which tensors may have to be laid out, and what else there is to be made.
+Form FormChoice::rows(const Device& device, const BoundArguments& arguments) const {
+  const Source& source = reordered_ ? *reordered_ : plain_;
+  Form form;
+  if (device.properties().compute_major == 0 || (source.crossed.empty() && !reordered_)) return form;
+  form = operands(device, arguments, source, 0);  // whose rows can be copied as they are
+  form.reordered = reordered_.has_value();
+  for (size_t i = 0; i < source.crossed.size(); ++i) {
+    const derive::CrossedTensor& crossed = source.crossed[i];
+    if (!may_lay_out(crossed, arguments)) continue;
+    form.laid_out |= uint64_t{1} << i;
+    for (size_t j = 0; j < source.slices.size(); ++j) {
+      const std::vector<ir::BufferRef>& read = source.slices[j].tensors;
+      if (!std::count(read.begin(), read.end(), crossed.tensor)) continue;
+      form.made &= ~(uint64_t{1} << j);
+      form.turned &= ~(uint64_t{1} << j);
+    }
+  }
+  return form;
+}
+
+std::vector<Form> FormChoice::forms(const Device& device, const BoundArguments& arguments,
+                                    const PartsOfSums& parts) const {
+  const Form operands = this->operands(device, arguments, plain_, kSparedBytes), rows = this->rows(device, arguments);
+  std::vector<Form> forms;
+  if (rows.laid_out || rows.reordered) forms.push_back(rows);
+  const Form parted{.parts = parts.parts, .extent = parts.extent, .types = arguments.types};
+  if (operands.made && parts.parts > 1) {
+    forms.push_back(parted);
+    forms.back().made = operands.made;
+    forms.back().turned = operands.turned;
+  }
+  if (operands.made) forms.push_back(operands);
+  if (parts.parts > 1) forms.push_back(parted);
+  return forms;
+}
+
+Result<std::shared_ptr<const ProgramModel>> FormChoice::derive(const Form& form,
+                                                               const BoundArguments& arguments) const {
+  const Source& source = this->source(form);
+  auto load = [&](const std::vector<derive::OperandSlice>& slices,
+                  const std::vector<derive::CrossedTensor>& crossed = {}) {
+    const auto type = [&](const ir::Buffer& tile) { return tile_type(*model_, tile, arguments); };
+    const derive::SumParts parts{form.parts, form.extent, type};
+    return ir::load(derive::prepare_operands(plain_.kernel, slices, parts, crossed, &source.kernel), "prepared.tile");
+  };
+  std::vector<derive::OperandSlice> chosen;
+  Status why = internal("no operand");
+  for (size_t i = 0; i < source.slices.size(); ++i) {
+    if (!(form.made >> i & 1)) continue;
+    derive::OperandSlice slice = source.slices[i];
+    slice.turned = form.turned >> i & 1;
+    if (auto alone = load({slice}); alone.ok())
+      chosen.push_back(std::move(slice));
+    else
+      why = alone.status();
+  }
+  std::vector<derive::CrossedTensor> crossed;
+  for (size_t i = 0; i < source.crossed.size(); ++i)
+    if (form.laid_out >> i & 1) crossed.push_back(source.crossed[i]);
+  if (form.made && chosen.empty() && crossed.empty() && !form.reordered) return why;
+  KACHEL_ASSIGN(const ir::Module module, load(chosen, crossed));
+  return ProgramModel::create(module, module.programs.at(0), consts_, true);
+}
+
+int64_t FormChoice::bytes_read(const Form& form, const BoundArguments& arguments) const {
+  const Source& source = this->source(form);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < source.slices.size(); ++i)
+    if (form.made >> i & 1)
+      for (const ir::BufferRef& read : source.slices[i].tensors) bytes += tensor(arguments, *read).bytes;
+  for (size_t i = 0; i < source.crossed.size(); ++i)
+    if (form.laid_out >> i & 1) bytes += tensor(arguments, *source.crossed[i].tensor).bytes;
+  return bytes;
+}
+
+int64_t FormChoice::bytes_of_all(const BoundArguments& arguments) const {
+  int64_t bytes = 0;
+  for (const ir::Param& param : plain_.kernel.params)
+    if (param.tensor) bytes += tensor(arguments, *param.tensor).bytes;
+  return bytes;
+}
+
+}  // namespace kachel::runtime
