@@ -234,6 +234,11 @@ ExprRef Parser::name_use() {
   }
   if (entity.buffer) {
     if (indexed) return load(token, entity.buffer, first);
+    if (at("@")) {
+      fail(fmt::format("`{} @` within an expression", token.text),
+           "a product is a whole statement, `c = a @ b` or `c += a @ b`; compute on `c` in a `parallel` behind it");
+      return nullptr;
+    }
     report(token.loc,
            fmt::format("`{}` is a whole {}, a scalar is expected", token.text,
                        entity.buffer->scope == Scope::kGlobal ? "tensor" : "tile"),
@@ -261,7 +266,7 @@ ExprRef Parser::load(const Token& name, BufferRef buffer, size_t first) {
   do {
     if (at(":") || at("]")) {
       fail(fmt::format("`{}` needs an index on every axis here", name.text),
-           "a slice is a tile, not a scalar: copy it to a tile, or index one element");
+           "a slice is a tile, not a scalar: copy it to a tile, index one element, or reduce with `max[j < n](...)`");
       return nullptr;
     }
     ExprRef index = expr();

@@ -50,8 +50,9 @@ class Shapes {
       report(copy.src.loc,
              fmt::format("`{}` is {} here, a tile {} is expected", copy.src.buffer->name, show_shape(src),
                          show_shape(dst)),
-             dst.size() < src.size() ? "index the axes that are too many"
-                                     : "give a range `i +: 1` where an axis is missing");
+             dst.size() < src.size()
+                 ? "index the axes that are too many, or declare those that lie in one row as one axis"
+                 : "give a range `i +: 1` where an axis is missing");
       return;
     }
     for (size_t i = 0; i < dst.size(); ++i) {

@@ -122,6 +122,8 @@ TEST_CASE("diagnostics of slices and expressions") {
       {in_kernel("As = A[by*BM +: BM, 0 +: 32] pad 0 $pad$ 1"), "`pad` is given twice", "keep one"},
       {in_kernel("As = A[by*BM +: BM, 0 +: 32] within 0 $,$ 4"), "where `+:` is expected", "write `+:`"},
       {in_kernel("let x = $q$"), "is a whole tensor", "index it"},
+      {in_kernel("acc = (As $@$ Bs^T) * 2"), "within an expression", "a whole statement"},
+      {in_kernel("parallel i < BM { v[i] = max(acc[i, $:$]) }"), "an index on every axis", "max[j < n]"},
       {in_kernel("let x = 1 + $acc$"), "is a whole tile", "acc[i, j]"},
       {in_kernel("let x = 1 + A[0, $:$]"), "needs an index on every axis", "not a scalar"},
       {in_kernel("let x = 1 + A[0, 0 $+:$ 4]"), "a range of `A` where a scalar", "sum[j < n]"},

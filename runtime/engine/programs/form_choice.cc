@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kLineBytes = 128;       // of the L2
 constexpr double kMostGrowth = 5;         // an operand takes at most so many times its sources: 16 bits of 4, and edges
 constexpr double kSparedBytes = 8 << 20;  // or this
-constexpr size_t kMostCrossed = 16;       // tensors of a kernel that are looked at
+// The same where its source can be laid out instead: with room for rows of whole lines, but not for windows.
+constexpr double kMostGrowthOfRows = 2.2;
+constexpr size_t kMostCrossed = 16;  // tensors of a kernel that are looked at
 
 // Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
 // types may have them along either of the last two.
@@ -59,8 +61,8 @@ const BoundTensor& FormChoice::tensor(const BoundArguments& arguments, const ir:
   return arguments.tensors[found - params.begin()];
 }
 
-bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments,
-                                  double spared) const {
+bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments, double spared,
+                                  double most) const {
   const ir::HostEnv env = host_values(*model_, plain_.kernel, arguments);
   double sources = 0, bytes = ir::bits(tile_type(*model_, *slice.tile, arguments)) / 8.0;
   for (const ir::BufferRef& source : slice.tensors) sources += static_cast<double>(tensor(arguments, *source).bytes);
@@ -70,7 +72,7 @@ bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const Bound
   };
   for (const ir::IterVar& var : slice.free) times(var.extent);
   for (const derive::OperandSlice::Axis& axis : slice.axes) times(axis.all);
-  return bytes > spared && bytes > kMostGrowth * sources;
+  return bytes > spared && bytes > most * sources;
 }
 
 bool FormChoice::may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const {
@@ -93,31 +95,37 @@ Form FormChoice::operands(const Device& device, const BoundArguments& arguments,
     const bool turned =
         slice.k_down && reads_along_k(device.properties(), tile_type(*model_, *slice.tile, arguments), slice.tf32);
     const uint64_t bit = uint64_t{1} << i;
-    if (outgrows_sources(slice, arguments, spared)) continue;
+    if (outgrows_sources(slice, arguments, spared, kMostGrowth)) continue;
     if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) form.made |= bit;
     if (turned) form.turned |= bit;
   }
   return form;
 }
 
-// With rows along k, for which tensors may have to be laid out, and what else there is to be made.
+// With rows along k, for which tensors may have to be laid out, and what else there is to be made: an operand as a
+// whole rather than a tensor that it is read of, if that is not much more.
 Form FormChoice::rows(const Device& device, const BoundArguments& arguments) const {
   const Source& source = reordered_ ? *reordered_ : plain_;
-  Form form;
-  if (device.properties().compute_major == 0 || (source.crossed.empty() && !reordered_)) return form;
-  form = operands(device, arguments, source, 0);  // whose rows can be copied as they are
+  if (device.properties().compute_major == 0 || (source.crossed.empty() && !reordered_)) return {};
+  Form form = operands(device, arguments, source, 0);  // whose rows can be copied as they are
   form.reordered = reordered_.has_value();
-  for (size_t i = 0; i < source.crossed.size(); ++i) {
-    const derive::CrossedTensor& crossed = source.crossed[i];
-    if (!may_lay_out(crossed, arguments)) continue;
-    form.laid_out |= uint64_t{1} << i;
-    for (size_t j = 0; j < source.slices.size(); ++j) {
-      const std::vector<ir::BufferRef>& read = source.slices[j].tensors;
-      if (!std::count(read.begin(), read.end(), crossed.tensor)) continue;
-      form.made &= ~(uint64_t{1} << j);
-      form.turned &= ~(uint64_t{1} << j);
+  const auto made_of = [&](const ir::BufferRef& read) {
+    uint64_t slices = 0;
+    for (size_t i = 0; i < source.slices.size(); ++i) {
+      const std::vector<ir::BufferRef>& tensors = source.slices[i].tensors;
+      if (form.made >> i & 1 && std::count(tensors.begin(), tensors.end(), read)) slices |= uint64_t{1} << i;
     }
-  }
+    return slices;
+  };
+  for (const derive::CrossedTensor& crossed : source.crossed)
+    for (size_t i = 0; i < source.slices.size(); ++i) {
+      const uint64_t bit = made_of(crossed.tensor) & uint64_t{1} << i;
+      if (bit && outgrows_sources(source.slices[i], arguments, 0, kMostGrowthOfRows)) form.made &= ~bit;
+    }
+  form.turned &= form.made;
+  for (size_t i = 0; i < source.crossed.size(); ++i)
+    if (may_lay_out(source.crossed[i], arguments) && !made_of(source.crossed[i].tensor))
+      form.laid_out |= uint64_t{1} << i;
   return form;
 }
 

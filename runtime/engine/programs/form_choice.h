@@ -59,8 +59,10 @@ class FormChoice {
   // `spared`: operands of at most so many bytes may outgrow what they are made of.
   Form operands(const Device& device, const BoundArguments& arguments, const Source& source, double spared) const;
   Form rows(const Device& device, const BoundArguments& arguments) const;
-  // Whether making the operand writes far more than there is to read, as all windows of an image do.
-  bool outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments, double spared) const;
+  // Whether making the operand writes far more than there is to read, as all windows of an image do: more than `most`
+  // times as much, and more than `spared` bytes.
+  bool outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments, double spared,
+                        double most) const;
   // Whether rows of the crossed axis would be worth having, and hold little else than elements.
   bool may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const;
   const BoundTensor& tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const;
