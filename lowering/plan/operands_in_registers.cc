@@ -58,10 +58,12 @@ class Uses {
   }
   // An element for each iteration, all of them.
   void statement(const ir::ParallelStmt& region) {
-    const bool apart = gathered_(region).has_value();
+    const std::optional<size_t> gathered = gathered_(region);
     for (const ir::Stmt& stmt : region.body) {
       const auto* assign = std::get_if<ir::AssignStmt>(&stmt.node);
-      if (assign && !apart && ir::sets_all(region, *assign)) {
+      const bool across =
+          assign && gathered && !ir::same(assign->indices.back(), ir::make_var(region.iters[*gathered].var));
+      if (assign && !across && ir::sets_all(region, *assign)) {
         computed_.insert(assign->buffer.get());
         reads(assign->value);
       } else {
