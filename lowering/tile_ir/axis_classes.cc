@@ -27,6 +27,11 @@ bool is_all(const ir::TileRef& tile, size_t axis) {
                                                  ir::same(spec.extent, tile.buffer->shape[axis]));
 }
 
+// Whether what further iterations would write lies outside of the tensor.
+bool ends_with(const ir::Buffer& tensor, size_t axis, const ir::IterVar& iter) {
+  return ir::is_int(tensor.shape[axis], iter.extent->int_value);
+}
+
 }  // namespace
 
 AxisClasses::AxisClasses(const ir::Kernel& kernel, Depth depth, BufferSet parted)
@@ -146,8 +151,8 @@ void AxisClasses::element(const ir::Buffer& tile, const std::vector<ExprRef>& in
   }
 }
 
-// What an iteration writes is its own element of a tile; of a variable that does not say which, there are as many
-// iterations as before.
+// What an iteration writes is its own element of a tile, or of a tensor that ends with the region; of a variable that
+// does not say which, there are as many iterations as before.
 void AxisClasses::region(const ir::ParallelStmt& region) {
   std::vector<ir::IterVar> inner = region.iters;
   ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
@@ -156,10 +161,11 @@ void AxisClasses::region(const ir::ParallelStmt& region) {
     if (!assign) return;
     element(*assign->buffer, assign->indices, region.iters);
     for (const ir::IterVar& iter : region.iters) {
-      const bool own = std::any_of(assign->indices.begin(), assign->indices.end(), [&](const ExprRef& index) {
-        return index->kind == ExprKind::kVar && index->var == iter.var;
-      });
-      if (!own || !is_tile(*assign->buffer)) fix(node(iter.var.get()));
+      bool own = false;
+      for (size_t i = 0; i < assign->indices.size(); ++i)
+        own |= assign->indices[i]->kind == ExprKind::kVar && assign->indices[i]->var == iter.var &&
+               (is_tile(*assign->buffer) || (depth_ == Depth::kJoined && ends_with(*assign->buffer, i, iter)));
+      if (!own) fix(node(iter.var.get()));
     }
   });
 }

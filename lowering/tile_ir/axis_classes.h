@@ -16,7 +16,8 @@ class AxisClasses {
   using Axis = std::pair<const ir::Buffer*, size_t>;
 
   // What products add up along k: with kJoined it runs along the same thing in both operands, and its elements behind
-  // the last one have to be made zeros by whoever lets it grow; with kFixed it may not grow.
+  // the last one have to be made zeros by whoever lets it grow; with kFixed it may not grow. And with kJoined regions
+  // may write beyond the ends of tensors, where nothing is written.
   enum class Depth { kFixed, kJoined };
   // Of what is copied from tiles in `parted` to others, a part may be left out. REQUIRES: a concrete kernel.
   explicit AxisClasses(const ir::Kernel& kernel, Depth depth = Depth::kFixed, BufferSet parted = {});
@@ -26,7 +27,7 @@ class AxisClasses {
   int of(const ir::Var* var) { return root(node(var)); }
   // Whether elements behind the last one of such an axis may be computed as well, because no other element depends on
   // them but by reductions over a variable of the class, or along k, and nothing outside of tiles is written from them
-  // but by copies.
+  // but by copies and beyond the ends of tensors.
   bool may_grow(int number) const { return !fixed_.count(number); }
 
  private:

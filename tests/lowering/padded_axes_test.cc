@@ -28,6 +28,25 @@ TEST_CASE("rows grow with all that is computed along them") {
   CHECK(has(notes("2", "O[g, 0 +: 2, :] = s"), kFma));  // a vector or two
 }
 
+TEST_CASE("regions may store what has grown where their tensors end") {
+  const auto notes = [](const std::string& tensor, const std::string& store) {
+    return lowered({"tile 1\nkernel k(Q: f16[M, 40], K: f16[N, 40], O: out f32" + tensor +
+                    ")\ngrid m < ceildiv(M, 64)\n{\n  shared q: f16[64, 40], k: f16[64, 40]\n"
+                    "  fragment s: f32[64, 64], p: f16[64, 64], c: f32[64, 40]\n"
+                    "  parallel i < 64, d < 40 { q[i, d] = Q[m*64 + i, d] * 2 }\n"
+                    "  parallel j < 64, d < 40 { k[j, d] = K[j, d] }\n  s = q @ k^T\n  p = s\n  c = p @ k\n"
+                    "  parallel i < 64, d < 40 { " +
+                    store + " }\n}\n"})
+        .notes;
+  };
+  const std::string text = notes("[M, 40]", "O[m*64 + i, d] = c[i, d] * 3");
+  CAPTURE(text);
+  CHECK(has(text, "gemm s: mma"));
+  CHECK(has(text, "tile c: f32 in registers, layout [64, 48]"));
+  CHECK(has(notes("[M, 41]", "O[m*64 + i, d] = c[i, d]"), kFma));  // the next element is another's
+  CHECK(has(notes("[M, 40]", "O[m*64 + i, 39 - d] = c[i, d]"), kFma));
+}
+
 TEST_CASE("reductions over grown rows leave out what has been added") {
   const std::string text = notes("8", "parallel j < 64 { s[0, j] = 0 }\n  " + kStore);
   CHECK(has(text, kMma));
