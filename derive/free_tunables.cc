@@ -188,6 +188,10 @@ class Uses {
       if (!global || written) fix(buffer.shape[axis]);
       if (of) fixed_.insert(of);
       value(index);
+      const Var* high = written && global ? last_digit(index, buffer.shape[axis]) : nullptr;
+      if (!high) continue;
+      if (along) along->insert(high);
+      own.insert(iters_.at(high).tunable);
     }
     if (!written) read(buffer, own);
   }
@@ -201,6 +205,16 @@ class Uses {
           polys_.equal(node, make_apply(Op::kAdd, {counted->second.first, make_var(of.iter)})))
         return iter;
     return nullptr;
+  }
+
+  // The index i of (v*E + i) / Q where there are P * Q elements along it and P is the extent: what lies behind the last
+  // one is outside. Null: it is another expression.
+  const Var* last_digit(const ExprRef& index, const ExprRef& extent) {
+    if (index->kind != ExprKind::kApply || index->op != Op::kDiv) return nullptr;
+    const Var* iter = coordinate(index->args[0]);
+    if (!iter) return nullptr;
+    const ExprRef all = make_apply(Op::kMul, {extent, index->args[1]});
+    return polys_.equal(lets_.expanded(all), counts_.at(iters_.at(iter).tunable).all) ? iter : nullptr;
   }
 
   // REQUIRES: lets are written out.

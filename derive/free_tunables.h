@@ -14,7 +14,8 @@ namespace kachel::derive {
 // - such indices are used for nothing but those coordinates and axes of that extent, and elements are set for each;
 // - no product and no reduction adds up along such an axis;
 // - no element of a tile with such an axis is named by its place, and no part of it;
-// - outputs end at X along it, and of tensors that are written a block reads what it writes.
+// - outputs end at X along it, or at P for (v*E + i) / Q where X is P * Q, and of tensors that are written a block
+//   reads what it writes.
 //
 // Rows of such an axis that no output has are then made in vain, whatever they hold. REQUIRES: verify() has passed the
 // kernel.

@@ -61,6 +61,19 @@ TEST_CASE("extents of outputs and depths are free, those along which a loop walk
   CHECK(free_of(product("", "parallel x < BM, y < BN { C[first + x, j*BN + y] = acc[x, y] } ")) == "BM BN stages");
 }
 
+TEST_CASE("digits of a coordinate end where the tensor does") {
+  const auto free = [](const std::string& place, const std::string& count = "P*Q") {
+    return free_of("kernel k(X: f32[P, Q], Y: out f32[P, Q]) tune B = 16 | 32 grid b < ceildiv(" + count +
+                   ", B) { fragment t: f32[B] parallel i < B { let m = b*B + i  t[i] = X[m / Q, m % Q] } "
+                   "parallel i < B { let m = b*B + i  Y[" +
+                   place + "] = t[i] } }");
+  };
+  CHECK(free("m / Q, m % Q") == "B");
+  CHECK(free("m / Q, m % Q", "P*Q - 1").empty());  // the last element is written or not
+  CHECK(free("m / P, m % P").empty());
+  CHECK(free("m / Q + b, m % Q").empty());
+}
+
 TEST_CASE("what is added up along an extent fixes it") {
   CHECK(free_of(product("", "parallel x < BM { row[x] = sum[y < BN](acc[x, y]) } " + kStore)) == "BM stages");
   CHECK(free_of(product("", "parallel x < BM { row[x] = sum[y < 16](acc[x, y]) } " + kStore)) == "BM stages");
