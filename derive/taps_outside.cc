@@ -32,6 +32,7 @@ class Reorderer {
  public:
   Reorderer(const Kernel& kernel, size_t at)
       : kernel_(kernel), at_(at), fresh_(kernel), loop_(std::get<ForStmt>(kernel.body[at].node)), depth_(loop_.body) {
+    for (const Stmt& stmt : loop_.body) written_.merge(find_uses(stmt).written);
     tap_ = variable(VarKind::kLet, "tap");
     first_ = variable(VarKind::kLet, "first");
   }
@@ -50,7 +51,11 @@ class Reorderer {
     Block body;
     for (const Stmt& stmt : loop_.body)
       if (!statement(stmt, &body)) return std::nullopt;
-    if (!lets_.complete() || !channels_) return std::nullopt;
+    if (!lets_.complete()) return std::nullopt;
+    // What operands hold behind the loop is another part of k.
+    for (size_t i = 0; i < kernel_.body.size(); ++i)
+      for (const Buffer* read : find_uses(kernel_.body[i]).read)
+        if (i != at_ && made_.count(read)) return std::nullopt;
 
     const ExprRef chunks = ceil_div(channels_, extent_), counter = make_var(loop_.var);
     Block names;
@@ -183,8 +188,12 @@ class Reorderer {
       const auto* assign = std::get_if<AssignStmt>(&stmt.node);
       if (!assign) continue;  // lets, written out
       if (assign->op != AssignOp::kSet || assign->atomic != AtomicOp::kNone) return false;
+      const ExprRef value = lets_.expanded(assign->value);
+      visit(value, [&](const ExprRef& node) {
+        failed_ |= node->kind == ExprKind::kLoad && written_.count(node->buffer.get());
+      });
       AssignStmt set = *assign;
-      set.value = bounded(in_digits(lets_.expanded(assign->value), iter->var), iter->var);
+      set.value = bounded(in_digits(value, iter->var), iter->var);
       made_.insert(set.buffer.get());
       other.body.push_back({{}, std::move(set)});
     }
@@ -239,8 +248,9 @@ class Reorderer {
   // The place along k is channel * by_ + tap, or tap * by_ + channel. Null: not found.
   ExprRef by_;
   bool channels_outside_ = false;
-  ExprRef channels_;              // how many there are
-  std::set<const Buffer*> made_;  // operands, so far
+  ExprRef channels_;                 // how many there are
+  std::set<const Buffer*> made_;     // operands, so far
+  std::set<const Buffer*> written_;  // in the loop
   bool failed_ = false;
 };
 

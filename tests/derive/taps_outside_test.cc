@@ -9,7 +9,7 @@ namespace kachel::derive {
 namespace {
 
 std::string convolution(const std::string& read, const std::string& loop = "",
-                        const std::string& end = "ceildiv(K, BK)") {
+                        const std::string& end = "ceildiv(K, BK)", const std::string& behind = "") {
   return R"(tile 1
 kernel conv<T: f16>(X: T[N, C, H, W], F: T[O, K], Y: out T[N, O, H*W])
 where K == C * 6
@@ -31,6 +31,8 @@ grid n < N, o < ceildiv(O, BM), p < ceildiv(H*W, BN)
          R"(
     acc += f @ x
   }
+  )" + behind +
+         R"(
   Y[n, o*BM +: BM, p*BN +: BN] = acc
 }
 )";
@@ -112,6 +114,8 @@ TEST_CASE("loops that do anything else stay as they are") {
   CHECK(!is_reordered(convolution(kImage, "parallel j < BN { x[0, j] = 0 }")));
   CHECK(!is_reordered(convolution(kImage, "parallel i < BM, j < BN { acc[i, j] = acc[i, j] * 0.5 }")));
   CHECK(!is_reordered(convolution(kImage, "", "ceildiv(K, BK) - 1")));
+  CHECK(!is_reordered(convolution(kImage + " + acc[0, j]")));  // what has been added up so far
+  CHECK(!is_reordered(convolution(kImage, "", "ceildiv(K, BK)", "parallel j < BN { acc[0, j] += x[0, j] }")));
 }
 
 }  // namespace kachel::derive
