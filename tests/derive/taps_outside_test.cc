@@ -1,7 +1,9 @@
 // Products along flattened channels and taps, tap by tap: the same results by the reference interpreter.
 #include "derive/taps_outside.h"
 
+#include <algorithm>
 #include <array>
+#include <random>
 
 #include "tests/derive/interpreted.h"
 
@@ -103,6 +105,45 @@ grid m < ceildiv(H*W, BM), o < ceildiv(O, BN)
       CHECK(program.operands() >= 1);
       program.check();
     }
+}
+
+TEST_CASE("digits at random") {
+  std::mt19937 random(11);
+  const auto one_of = [&](const std::vector<std::string>& options) { return options[random() % options.size()]; };
+  int reordered = 0;
+  for (int round = 0; round < 60; ++round) {
+    const bool last = round % 2;  // channels last
+    const std::string by = one_of({"4", "6", "9", "12"}), high = one_of({"2", "3"}), low = one_of({"2", "3", "4"});
+    const std::string channel = last ? "e % C" : "e / " + by;
+    const auto digit = [&] {
+      return last ? one_of(
+                        {"e / C", "t", "e / C / " + low, "e / C % " + high, "t / 2 % 2", "e / (" + low + " * C)", "1"})
+                  : one_of({"e % " + by, "e % " + by + " / " + low, "e / " + low + " % " + high, "e % " + low,
+                            "t / " + high, "t", "e / " + high, "0"});
+    };
+    const std::string places = "q / W + " + digit() + " - 1, (q + " + digit() + ") % W";
+    const std::string load = last ? "X[" + places + ", " + channel + "]" : "X[" + channel + ", " + places + "]";
+    const std::string read = one_of({load, "e < K ? " + load + " : 0", load + " * (" + digit() + " + 1)"});
+    const std::string text = "tile 1\nkernel conv<T: f16>(X: T[" + std::string(last ? "H, W, C" : "C, H, W") +
+                             "], F: T[K, O], Y: out T[H*W, O])\ntune BM = 16 | 32, BN = 16, BK = 16 | 8\n"
+                             "grid m < ceildiv(H*W, BM), o < ceildiv(O, BN)\n{\n  shared a: T[BK, BM], f: T[BK, BN]\n"
+                             "  fragment acc: f32[BM, BN] = 0\n  for k < ceildiv(K, BK) {\n"
+                             "    f = F[k*BK +: BK, o*BN +: BN]\n    parallel i < BK, j < BM {\n"
+                             "      let e = k*BK + i, q = m*BM + j\n      let t = " +
+                             std::string(last ? "e / C" : "e % " + by) + "\n      a[i, j] = " + read +
+                             "\n    }\n    acc += a^T @ f\n  }\n  Y[m*BM +: BM, o*BN +: BN] = acc\n}\n";
+    CAPTURE(text);
+    if (!is_reordered(text)) continue;
+    ++reordered;
+    const int64_t c = 1 + random() % 20, k = c * (last ? 1 + random() % 9 : std::stoi(by)) - random() % 2;
+    CAPTURE(c);
+    Interpreted program(
+        text, bindings(DType::F16, 16, 16, round % 4 < 2 ? 16 : 8),
+        {{"H", 1 + random() % 5}, {"W", 1 + random() % 6}, {"C", c}, {"O", 5}, {"K", std::max<int64_t>(k, 1)}},
+        {.operands = round % 3 > 0, .crossed = true, .taps = true});
+    program.check();
+  }
+  CHECK(reordered > 40);
 }
 
 TEST_CASE("loops that do anything else stay as they are") {

@@ -1,0 +1,101 @@
+// Whatever the verifier accepts as places that differ does differ: random indices, all iterations written out.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <functional>
+#include <random>
+#include <set>
+
+#include "ir/parse.h"
+
+namespace kachel::ir {
+namespace {
+
+// An index as text, and what it is.
+struct Index {
+  std::string text;
+  std::function<int64_t(int64_t i, int64_t j)> at;
+};
+
+class Indices {
+ public:
+  explicit Indices(uint32_t seed) : random_(seed) {}
+
+  int64_t number(int64_t least, int64_t most) { return least + static_cast<int64_t>(random_() % (most - least + 1)); }
+
+  // i, j, or a sum of the two; what digits are of.
+  Index place() {
+    const int64_t factor = number(2, 9);
+    switch (number(0, 3)) {
+      case 0:
+        return {"j", [](int64_t, int64_t j) { return j; }};
+      case 1:
+        return {fmt::format("(i * {} + j)", factor), [=](int64_t i, int64_t j) { return i * factor + j; }};
+      default:
+        return {"i", [](int64_t i, int64_t) { return i; }};
+    }
+  }
+  Index digit(const Index& of) {
+    static constexpr std::array kNumbers = {2, 3, 4, 6, 9};
+    const int64_t a = kNumbers[random_() % kNumbers.size()], b = kNumbers[random_() % kNumbers.size()];
+    const auto at = of.at;
+    switch (number(0, 4)) {
+      case 0:
+        return {fmt::format("{} / {}", of.text, a), [=](int64_t i, int64_t j) { return at(i, j) / a; }};
+      case 1:
+        return {fmt::format("{} % {}", of.text, a), [=](int64_t i, int64_t j) { return at(i, j) % a; }};
+      case 2:
+        return {fmt::format("{} / {} % {}", of.text, a, b), [=](int64_t i, int64_t j) { return at(i, j) / a % b; }};
+      case 3:
+        return {fmt::format("{} % {} / {}", of.text, a, b), [=](int64_t i, int64_t j) { return at(i, j) % a / b; }};
+      default:
+        return of;
+    }
+  }
+  // A digit, or digits of two places with factors and offsets.
+  Index index(const Index& of, const Index& other) {
+    const Index first = digit(of);
+    if (number(0, 1)) return first;
+    const Index second = digit(other);
+    const int64_t factor = number(1, 4), offset = number(0, 2);
+    const auto a = first.at, b = second.at;
+    return {fmt::format("{} * ({}) + {} + {}", factor, first.text, second.text, offset),
+            [=](int64_t i, int64_t j) { return factor * a(i, j) + b(i, j) + offset; }};
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+TEST_CASE("places that are accepted differ") {
+  Indices indices(5);
+  int accepted = 0, with_digits = 0;
+  for (int round = 0; round < 30000; ++round) {
+    const int64_t rows = indices.number(1, 24), columns = indices.number(1, 12);
+    const Index a = indices.place(), b = indices.place();
+    std::vector<Index> axes;
+    for (int axis = 0; axis < 3; ++axis) axes.push_back(axis == 1 ? indices.index(b, a) : indices.index(a, b));
+    std::set<std::vector<int64_t>> places;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) {
+        std::vector<int64_t> place;
+        for (const Index& axis : axes) place.push_back(axis.at(i, j));
+        places.insert(place);
+      }
+    const bool differ = static_cast<int64_t>(places.size()) == rows * columns;
+    const std::string text = fmt::format(
+        "tile 1 kernel k(Y: out i32[P, Q, R]) grid b < 1 {{ parallel i < {}, j < {} {{ Y[{}, {}, {}] = 1 }} }}", rows,
+        columns, axes[0].text, axes[1].text, axes[2].text);
+    const bool is_accepted = load(text).ok();
+    CAPTURE(text);
+    REQUIRE((differ || !is_accepted));
+    accepted += is_accepted;
+    with_digits += is_accepted && (text.find('/') != text.npos && text.find('%') != text.npos);
+  }
+  CHECK(accepted > 500);
+  CHECK(with_digits > 100);
+}
+
+}  // namespace
+}  // namespace kachel::ir
