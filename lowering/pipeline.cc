@@ -69,6 +69,7 @@
 #include <utility>
 
 #include "ir/print.h"
+#include "ir/visit.h"
 #include "lowering/emit/emit.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/work.h"
@@ -191,15 +192,25 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
                         placement.fragment ? placement.fragment->print() : placement.layout.print(),
                         placement.reason.empty() ? "" : " (" + placement.reason + ")");
   }
-  for (const auto& [gemm, choice] : placements.gemms)
-    text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name, instruction_of(choice),
-                        choice.reason.empty() ? "" : " (" + choice.reason + ")");
-  for (const auto& [copy, box] : placements.boxes)
-    text += fmt::format("store {}: {}\n", ir::print(copy->dst),
-                        box.columns
-                            ? fmt::format("{}by the copy engine, {} boxes of 16 x {} a warp",
-                                          copy->atomic == ir::AtomicOp::kNone ? "" : "added ", box.buffers, box.columns)
-                            : fmt::format("by threads ({})", box.reason));
+  std::string stores;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (const auto found = placements.gemms.find(gemm); gemm && found != placements.gemms.end()) {
+      const GemmChoice& choice = found->second;
+      text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name, instruction_of(choice),
+                          choice.reason.empty() ? "" : " (" + choice.reason + ")");
+    }
+    if (const auto found = placements.boxes.find(copy); copy && found != placements.boxes.end()) {
+      const auto& box = found->second;
+      stores += fmt::format(
+          "store {}: {}\n", ir::print(copy->dst),
+          box.columns ? fmt::format("{}by the copy engine, {} boxes of 16 x {} a warp",
+                                    copy->atomic == ir::AtomicOp::kNone ? "" : "added ", box.buffers, box.columns)
+                      : fmt::format("by threads ({})", box.reason));
+    }
+  });
+  text += stores;
   text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
                       loops.workspace_bytes);
   if (loops.float_atomics)
@@ -305,8 +316,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     return lower_to_loops(concrete, further, fact_mask, fetches, shares);
   }
   if (target.kind == Target::Kind::kCuda)
-    lowering.loops.alone =
-        target.roomy || lowering.schedule.roles.size() > 1 || resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
+    lowering.loops.alone = target.roomy || lowering.schedule.roles.size() > 1 ||
+                           resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
     return lower_to_loops(concrete, without_teams(target), fact_mask, fetches, shares);

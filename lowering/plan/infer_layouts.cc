@@ -324,7 +324,8 @@ class Inference {
     int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
     if (const ir::ParallelStmt* region = gathering(*fragment)) {
       const auto axis = gathered_axis(kernel_, target_, fact_mask_, *region);
-      if (axis && *axis + 1 < fragment->shape.size()) return gathered_layout(tile_shape(fragment), *axis, vector, threads_);
+      if (axis && *axis + 1 < fragment->shape.size())
+        return gathered_layout(tile_shape(fragment), *axis, vector, threads_);
       vector = std::min(vector, std::max<int64_t>(by(fragment.get(), kWordBytes), 1));
     }
     if (const auto axis = turned_axis(*fragment, spaces_))
@@ -334,8 +335,8 @@ class Inference {
     return sliding ? with_neighbours(blocked, *sliding) : blocked;
   }
 
-  // The region that makes it, for shared memory alone, of single elements of tensors, which lanes beside each other have
-  // beside each other; null: there is none.
+  // The region that makes it, for shared memory alone, of single elements of tensors, which lanes beside each other
+  // have beside each other; null: there is none.
   const ir::ParallelStmt* gathering(const ir::Buffer& fragment) const {
     const auto copies = SpaceCollector::copies_of(kernel_, &fragment);
     if (copies.empty() || !std::all_of(copies.begin(), copies.end(), [](const SpaceCollector::Copied& copy) {
