@@ -247,7 +247,8 @@ ExprRef Parser::name_use() {
     return finish(make_int(0, DType::I64, token.loc), 1);
   }
   if (indexed) {
-    report(token.loc, fmt::format("`{}` is a scalar and has no elements", token.text), "remove the `[...]`");
+    if (entity.var)  // else its declaration has failed
+      report(token.loc, fmt::format("`{}` is a scalar and has no elements", token.text), "remove the `[...]`");
     advance();
     do {
       if (!expr()) return nullptr;

@@ -116,6 +116,7 @@ bool Parser::declare(std::string_view name, Loc loc, Entity entity) {
   auto [it, fresh] = names_.try_emplace(std::string(name), std::move(entity));
   if (!fresh) {
     report(loc, fmt::format("`{}` is declared already", name), "choose another name; visible names are never hidden");
+    if (!it->second.type) it->second = {};  // which of the two is meant from here on is not known
     return false;
   }
   order_.push_back(it->first);

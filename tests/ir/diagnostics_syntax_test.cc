@@ -162,4 +162,14 @@ TEST_CASE("diagnostics of slices and expressions") {
   for (const Malformed& malformed : kTable) check(malformed);
 }
 
+TEST_CASE("a name that is declared twice is one mistake, whatever follows") {
+  for (const char* body : {"let by = 1 by = 2 acc = by[0]", "shared s: f32[4] parallel i < 4 { v[i] = s[i] + s } s = v",
+                           "parallel i < BM, j < BN { let acc = i + j acc[i, j] = v[acc] }"}) {
+    CAPTURE(std::string(body));
+    const std::vector<Diagnostic> found = diagnose(in_kernel(body));
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].message.find("is declared already") != std::string::npos);
+  }
+}
+
 }  // namespace kachel::ir
