@@ -45,12 +45,6 @@ bool divides(const ExprRef& value, const Vars& known) {
   return found;
 }
 
-bool loads(const ExprRef& value) {
-  bool found = false;
-  ir::visit(value, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
-  return found;
-}
-
 // The names that a block begins with and that need no memory.
 std::vector<LoopLet> first_names(const LoopBlock& block) {
   std::vector<LoopLet> names;

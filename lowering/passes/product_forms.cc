@@ -35,12 +35,6 @@ bool stands_alone(const LoopBlock& part, std::initializer_list<const LoopBlock*>
   return alone;
 }
 
-bool loads(const ExprRef& expr) {
-  bool found = false;
-  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kLoad; });
-  return found;
-}
-
 // Whether all that is stored to the registers is f32 that is rounded there.
 bool rounded_from_f32(const LoopBlock& work, const ir::BufferRef& registers) {
   bool rounded = ir::bits(registers->type.dtype) == 16 && ir::is_float(registers->type.dtype);

@@ -21,12 +21,6 @@ void collect(const ExprRef& expr, std::vector<ExprRef>* conditions) {
   collect(expr->args[1], conditions);
 }
 
-bool loads(const ExprRef& expr) {
-  bool found = false;
-  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
-  return found;
-}
-
 class Bounds {
  public:
   explicit Bounds(const Ranges& ranges) : ranges_(ranges) {}

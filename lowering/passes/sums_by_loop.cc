@@ -20,11 +20,6 @@ using ir::Op;
 bool is(const ExprRef& expr, Op op) {
   return expr->kind == ExprKind::kApply && expr->op == op;
 }
-bool loads(const ExprRef& expr) {
-  bool found = false;
-  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
-  return found;
-}
 bool loads_memory(const ExprRef& expr) {
   bool found = false;
   ir::visit(expr, [&](const ExprRef& node) {
