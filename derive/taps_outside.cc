@@ -8,7 +8,6 @@
 #include "derive/lets.h"
 #include "derive/parts.h"
 #include "derive/uses.h"
-#include "ir/poly.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {

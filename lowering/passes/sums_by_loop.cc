@@ -62,9 +62,17 @@ int deepest(const std::vector<Term>& terms) {
   return level;
 }
 
+// Of this level and those within it.
+ExprRef sum_from(const std::vector<Term>& terms, int level) {
+  ExprRef sum;
+  for (const int most = deepest(terms); level <= most; ++level)
+    if (const ExprRef part = sum_of(terms, level)) sum = combined(Op::kAdd, sum, part);
+  return sum;
+}
+
 class Orderer {
  public:
-  explicit Orderer(const LoopKernel& kernel) : threads_(kernel.threads), ranges_(kernel.ranges) {}
+  explicit Orderer(const LoopKernel& kernel) : kernel_(kernel) {}
 
   void block(LoopBlock* body) {
     for (LoopStmt& stmt : *body) {
@@ -75,8 +83,8 @@ class Orderer {
       if (loop && unrolled_trips(*loop)) {
         within({loop->var.get()}, &loop->body);
       } else if (loop) {
-        Orderer(*this, 0).block(&loop->body);
-      } else if (threads && threads->extent > threads_ && threads->unroll) {
+        Orderer(kernel_).block(&loop->body);
+      } else if (threads && threads->extent > kernel_.threads && threads->unroll) {
         within({threads->index.get(), threads->slot.get()}, &threads->body);
       } else {
         for_each_block(&stmt, [this](LoopBlock* inner) { block(inner); });
@@ -89,7 +97,6 @@ class Orderer {
     ExprRef value;
     int level;
   };
-  Orderer(const Orderer& around, int) : threads_(around.threads_), ranges_(around.ranges_) {}
 
   void within(std::vector<const ir::Var*> vars, LoopBlock* body) {
     if (depth_++ == 0)
@@ -142,12 +149,8 @@ class Orderer {
     if (index->type != DType::I32 && index->type != DType::I64) return index;
     std::vector<Term> terms;
     collect(index, false, &terms);
-    const int most = deepest(terms);
-    if (terms.size() < 2 || most == 0) return index;
-    ExprRef all;
-    for (int at = 0; at <= most; ++at)
-      if (const ExprRef part = sum_of(terms, at)) all = combined(Op::kAdd, all, part);
-    return with_sign(index->type, all);
+    if (terms.size() < 2 || deepest(terms) == 0) return index;
+    return with_sign(index->type, sum_from(terms, 0));
   }
 
   // place < limit with what the place changes with on one side, where no difference wraps.
@@ -156,15 +159,12 @@ class Orderer {
       return condition;
     std::vector<Term> terms;
     collect(condition->args[0], false, &terms);
-    const ExprRef low = sum_of(terms, 0);
-    const int most = deepest(terms);
-    if (!most || !low) return condition;
-    ExprRef high;
-    for (int at = 1; at <= most; ++at)
-      if (const ExprRef part = sum_of(terms, at)) high = combined(Op::kAdd, high, part);
+    const ExprRef low = sum_of(terms, 0), high = sum_from(terms, 1);
+    if (!low || !high) return condition;
     const ExprRef& limit = condition->args[1];
-    const bool wraps = ranges_.of(limit).lo < 0 || ranges_.of(low).lo < 0 || ranges_.of(low).hi > kMostPlace ||
-                       ranges_.of(high).lo < 0 || ranges_.of(high).hi > kMostPlace;
+    const bool wraps = kernel_.ranges.of(limit).lo < 0 || kernel_.ranges.of(low).lo < 0 ||
+                       kernel_.ranges.of(low).hi > kMostPlace || kernel_.ranges.of(high).lo < 0 ||
+                       kernel_.ranges.of(high).hi > kMostPlace;
     if (wraps) return condition;
     return ir::make_typed(Op::kGt, {apply(Op::kSub, limit, with_sign(DType::I32, low)), with_sign(DType::I32, high)});
   }
@@ -208,8 +208,7 @@ class Orderer {
   }
 
   static constexpr int64_t kMostPlace = (int64_t{1} << 31) - 1;
-  const int64_t threads_;
-  const Ranges& ranges_;
+  const LoopKernel& kernel_;
   int depth_ = 0;                                   // of unrolled loops
   std::unordered_map<const ir::Var*, Name> names_;  // that they change; value: null where it is not to be looked into
   std::set<const ir::Buffer*> written_;             // in the outermost of them

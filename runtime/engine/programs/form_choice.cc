@@ -1,7 +1,6 @@
 #include "runtime/engine/programs/form_choice.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "derive/prepare_operands.h"
 #include "derive/taps_outside.h"
@@ -109,23 +108,20 @@ Form FormChoice::rows(const Device& device, const BoundArguments& arguments) con
   if (device.properties().compute_major == 0 || (source.crossed.empty() && !reordered_)) return {};
   Form form = operands(device, arguments, source, 0);  // whose rows can be copied as they are
   form.reordered = reordered_.has_value();
-  const auto made_of = [&](const ir::BufferRef& read) {
-    uint64_t slices = 0;
-    for (size_t i = 0; i < source.slices.size(); ++i) {
-      const std::vector<ir::BufferRef>& tensors = source.slices[i].tensors;
-      if (form.made >> i & 1 && std::count(tensors.begin(), tensors.end(), read)) slices |= uint64_t{1} << i;
-    }
-    return slices;
+  const auto is_made_of = [&](size_t i, const derive::CrossedTensor& crossed) {
+    const std::vector<ir::BufferRef>& read = source.slices[i].tensors;
+    return (form.made >> i & 1) && std::count(read.begin(), read.end(), crossed.tensor);
   };
   for (const derive::CrossedTensor& crossed : source.crossed)
-    for (size_t i = 0; i < source.slices.size(); ++i) {
-      const uint64_t bit = made_of(crossed.tensor) & uint64_t{1} << i;
-      if (bit && outgrows_sources(source.slices[i], arguments, 0, kMostGrowthOfRows)) form.made &= ~bit;
-    }
+    for (size_t i = 0; i < source.slices.size(); ++i)
+      if (is_made_of(i, crossed) && outgrows_sources(source.slices[i], arguments, 0, kMostGrowthOfRows))
+        form.made &= ~(uint64_t{1} << i);
   form.turned &= form.made;
-  for (size_t i = 0; i < source.crossed.size(); ++i)
-    if (may_lay_out(source.crossed[i], arguments) && !made_of(source.crossed[i].tensor))
-      form.laid_out |= uint64_t{1} << i;
+  for (size_t at = 0; at < source.crossed.size(); ++at) {
+    bool whole = false;
+    for (size_t i = 0; i < source.slices.size(); ++i) whole |= is_made_of(i, source.crossed[at]);
+    if (!whole && may_lay_out(source.crossed[at], arguments)) form.laid_out |= uint64_t{1} << at;
+  }
   return form;
 }
 
