@@ -73,7 +73,12 @@ ExprRef core_of(ExprRef value, const DigitRules& rules) {
   }
 }
 
-bool is_natural(const ExprRef& expr, const DigitRules& rules) {
+// Names may each use the one before several times: what they stand for is looked at as far as this.
+constexpr int kMostNodes = 200;
+constexpr size_t kMostTerms = 16;
+
+bool is_natural(const ExprRef& expr, const DigitRules& rules, int* budget) {
+  if (--*budget < 0) return false;
   const ExprRef value = written_out(expr, rules);
   if (value->kind == ExprKind::kInt) return value->int_value >= 0;
   if (value->kind == ExprKind::kVar)
@@ -81,26 +86,28 @@ bool is_natural(const ExprRef& expr, const DigitRules& rules) {
            value->var->kind == VarKind::kGrid || rules.limit(*value->var);
   const bool keeps = is(value, Op::kAdd) || is(value, Op::kMul) || is(value, Op::kDiv) || is(value, Op::kMod) ||
                      is(value, Op::kCeilDiv);
-  return keeps && is_natural(value->args[0], rules) && is_natural(value->args[1], rules);
+  return keeps && is_natural(value->args[0], rules, budget) && is_natural(value->args[1], rules, budget);
 }
 
 // What a value is below that is not negative; null: not known.
 ExprRef limit_of(const ExprRef& value, const DigitRules& rules) {
   if (value->kind == ExprKind::kVar) return rules.limit(*value->var);
-  return is(value, Op::kMod) && is_natural(value->args[0], rules) ? value->args[1] : nullptr;
+  int budget = kMostNodes;
+  return is(value, Op::kMod) && is_natural(value->args[0], rules, &budget) ? value->args[1] : nullptr;
 }
 
-void flatten(const ExprRef& expr, const DigitRules& rules, std::vector<ExprRef>* terms) {
+// False: there are too many terms.
+bool flatten(const ExprRef& expr, const DigitRules& rules, std::vector<ExprRef>* terms) {
   const ExprRef value = written_out(expr, rules);
-  if (!is(value, Op::kAdd)) return terms->push_back(value);
-  flatten(value->args[0], rules, terms);
-  flatten(value->args[1], rules, terms);
+  if (is(value, Op::kAdd)) return flatten(value->args[0], rules, terms) && flatten(value->args[1], rules, terms);
+  terms->push_back(value);
+  return terms->size() <= kMostTerms;
 }
 
 // The digit and the rest of a sum of it and multiples of what it is below; else nothing.
 std::vector<ExprRef> parts_of(const ExprRef& sum, const DigitRules& rules) {
   std::vector<ExprRef> terms;
-  flatten(sum, rules, &terms);
+  if (!flatten(sum, rules, &terms)) return {};
   for (size_t at = 0; terms.size() > 1 && at < terms.size(); ++at) {
     const ExprRef limit = limit_of(terms[at], rules);
     ExprRef rest;

@@ -124,19 +124,29 @@ class Orderer {
     return level;
   }
 
-  void collect(const ExprRef& expr, bool minus, std::vector<Term>* terms) const {
+  // None: there are too many, since names may each use the one before several times.
+  std::vector<Term> terms_of(const ExprRef& expr) const {
+    std::vector<Term> terms;
+    int budget = kMostNodes;
+    collect(expr, false, &budget, &terms);
+    if (budget < 0) terms.clear();
+    return terms;
+  }
+  void collect(const ExprRef& expr, bool minus, int* budget, std::vector<Term>* terms) const {
+    if (--*budget < 0) return;
     const auto named = expr->kind == ExprKind::kVar ? names_.find(expr->var.get()) : names_.end();
     if (named != names_.end() && named->second.level && named->second.value && named->second.value->type == expr->type)
-      return collect(named->second.value, minus, terms);
+      return collect(named->second.value, minus, budget, terms);
     if (is(expr, Op::kAdd) || is(expr, Op::kSub)) {
-      collect(expr->args[0], minus, terms);
-      return collect(expr->args[1], minus != (is(expr, Op::kSub) && !planted(Planted::kDifferenceAdded)), terms);
+      collect(expr->args[0], minus, budget, terms);
+      const bool differs = is(expr, Op::kSub) && !planted(Planted::kDifferenceAdded);
+      return collect(expr->args[1], minus != differs, budget, terms);
     }
     if (is(expr, Op::kMul) && level(expr)) {
       const bool first = level(expr->args[0]) > 0;
       const ExprRef &sum = expr->args[first ? 0 : 1], &factor = expr->args[first ? 1 : 0];
       std::vector<Term> parts;
-      if (!level(factor)) collect(sum, false, &parts);
+      if (!level(factor)) collect(sum, false, budget, &parts);
       const int most = deepest(parts);
       for (int at = 0; parts.size() > 1 && at <= most; ++at)
         if (const ExprRef part = sum_of(parts, at)) terms->push_back({combined(Op::kMul, part, factor), at, minus});
@@ -147,8 +157,7 @@ class Orderer {
 
   ExprRef sum(const ExprRef& index) const {
     if (index->type != DType::I32 && index->type != DType::I64) return index;
-    std::vector<Term> terms;
-    collect(index, false, &terms);
+    const std::vector<Term> terms = terms_of(index);
     if (terms.size() < 2 || deepest(terms) == 0) return index;
     return with_sign(index->type, sum_from(terms, 0));
   }
@@ -157,8 +166,7 @@ class Orderer {
   ExprRef compared(const ExprRef& condition) const {
     if (!is(condition, Op::kLt) || level(condition->args[1]) || condition->args[0]->type != DType::I32)
       return condition;
-    std::vector<Term> terms;
-    collect(condition->args[0], false, &terms);
+    const std::vector<Term> terms = terms_of(condition->args[0]);
     const ExprRef low = sum_of(terms, 0), high = sum_from(terms, 1);
     if (!low || !high) return condition;
     const ExprRef& limit = condition->args[1];
@@ -208,6 +216,7 @@ class Orderer {
   }
 
   static constexpr int64_t kMostPlace = (int64_t{1} << 31) - 1;
+  static constexpr int kMostNodes = 200;
   const LoopKernel& kernel_;
   int depth_ = 0;                                   // of unrolled loops
   std::unordered_map<const ir::Var*, Name> names_;  // that they change; value: null where it is not to be looked into

@@ -97,5 +97,20 @@ TEST_CASE("places that are accepted differ") {
   CHECK(with_digits > 100);
 }
 
+TEST_CASE("names that each use the one before several times end") {
+  for (const char* step : {"{0} + {0} + {0}", "{0} * 3 + {0} % 2", "({0} + {0}) % 7 + 7 * {0}"}) {
+    std::string lets = "let a0 = i ";
+    for (int at = 0; at < 40; ++at)
+      lets += fmt::format("let a{} = {} ", at + 1, fmt::format(fmt::runtime(step), fmt::format("a{}", at)));
+    for (const char* index : {"a40", "a40 % 3 + 3 * j", "a40 / 3, a40 % 3 + 3 * j"}) {
+      const bool two = std::string(index).find(',') != std::string::npos;
+      const std::string text =
+          fmt::format("tile 1 kernel k(Y: out i32[{}P]) grid b < 1 {{ parallel i < 8, j < 4 {{ {} Y[{}] = 1 }} }}",
+                      two ? "Q, " : "", lets, index);
+      CHECK(!load(text).ok());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kachel::ir
