@@ -37,6 +37,28 @@ class Simplifier {
     }));
   }
 
+  // What was a block is a part of the one around it. Names that it declares are new ones there, since blocks that
+  // follow may declare them too.
+  void splice(const LoopBlock& in, LoopBlock* out) {
+    for (const LoopStmt& stmt : in) {
+      LoopStmt copy = stmt;
+      if (auto* let = std::get_if<LoopLet>(&copy.node))
+        renew(&let->var, copy, out);
+      else if (auto* shuffle = std::get_if<LoopShuffle>(&copy.node))
+        renew(&shuffle->var, copy, out);
+      else
+        std::visit([&](const auto& node) { statement(node, out); }, copy.node);
+    }
+  }
+  // `declaration` with a name in place of its own, by which it goes from then on.
+  void renew(ir::VarRef* var, const LoopStmt& declaration, LoopBlock* out) {
+    const ir::VarRef before = std::exchange(*var, std::make_shared<ir::Var>(**var));
+    const ir::VarRef now = *var;
+    std::visit([&](const auto& node) { statement(node, out); }, declaration.node);
+    const auto known = names_.find(now.get());
+    names_[before.get()] = known == names_.end() ? ir::make_var(now) : known->second;
+  }
+
   void statement(const LoopLet& let, LoopBlock* out) {
     ir::ExprRef value = expr(let.value);
     names_.erase(let.var.get());  // another block may have declared it too
@@ -71,9 +93,10 @@ class Simplifier {
     if (!loop.unroll && ir::is_const(copy.begin) && ir::is_const(copy.end) &&
         copy.begin->int_value + 1 == copy.end->int_value) {
       names_[loop.var.get()] = copy.begin;
-      for (LoopStmt& stmt : block(loop.body)) out->push_back(std::move(stmt));
+      splice(loop.body, out);
       return;
     }
+    names_.erase(loop.var.get());  // as for lets
     copy.body = block(loop.body);
     if (!copy.body.empty()) out->push_back({std::move(copy)});
   }
@@ -82,12 +105,9 @@ class Simplifier {
     if (!copy.body.empty()) out->push_back({std::move(copy)});
   }
   void statement(const LoopIf& branch, LoopBlock* out) {
-    LoopIf copy{expr(branch.condition), block(branch.then_body), block(branch.else_body)};
-    if (ir::is_const(copy.condition)) {
-      LoopBlock& taken = copy.condition->int_value ? copy.then_body : copy.else_body;
-      for (LoopStmt& stmt : taken) out->push_back(std::move(stmt));
-      return;
-    }
+    const ir::ExprRef condition = expr(branch.condition);
+    if (ir::is_const(condition)) return splice(condition->int_value ? branch.then_body : branch.else_body, out);
+    LoopIf copy{condition, block(branch.then_body), block(branch.else_body)};
     if (!copy.then_body.empty() || !copy.else_body.empty()) out->push_back({std::move(copy)});
   }
   void statement(const LoopIntrinsic& node, LoopBlock* out) {
@@ -99,7 +119,9 @@ class Simplifier {
     out->push_back({std::move(copy)});
   }
   void statement(const LoopShuffle& node, LoopBlock* out) {
-    out->push_back({LoopShuffle{node.var, expr(node.value), node.lane_mask}});
+    const ir::ExprRef value = expr(node.value);
+    names_.erase(node.var.get());
+    out->push_back({LoopShuffle{node.var, value, node.lane_mask}});
   }
   void statement(const LoopPipeline& node, LoopBlock* out) {
     LoopPipeline copy = node;
