@@ -140,10 +140,29 @@ class Reorderer {
     return inner * literal(by) == most ? high : divided(Op::kMod, high, literal(by));
   }
 
+  // How many of its factor `by_` an extent consists of, by a `where` too; null: it is not known to have that factor.
+  ExprRef times_by(const ExprRef& extent) const {
+    for (size_t i = 0; is(extent, Op::kMul) && i < 2; ++i)
+      if (same(extent->args[i], by_)) return extent->args[1 - i];
+    for (const ExprRef& fact : kernel_.where)
+      for (size_t i = 0; extent->kind == ExprKind::kVar && is(fact, Op::kEq) && i < 2; ++i)
+        if (same(fact->args[i], extent) && is(fact->args[1 - i], Op::kMul)) return times_by(fact->args[1 - i]);
+    return nullptr;
+  }
+  // `place < n * by_` is a matter of the outer digit alone; null: it is no such comparison.
+  ExprRef compared(const ExprRef& expr, const VarRef& along) const {
+    const bool less = is(expr, Op::kLt);
+    if ((!less && !is(expr, Op::kGt)) || !is_place(expr->args[less ? 0 : 1], along.get())) return nullptr;
+    const ExprRef most = times_by(expr->args[less ? 1 : 0]);
+    if (!most) return nullptr;
+    return make_apply(Op::kLt, {channels_outside_ ? channel(along) : make_var(tap_), most});
+  }
+
   // The expression of the place's digits; sets failed_ where it follows the place in another way.
   ExprRef in_digits(const ExprRef& expr, const VarRef& along) {
     if (is_place(expr, along.get())) return place(along);
     if (const ExprRef found = digit(expr, along)) return found;
+    if (const ExprRef found = compared(expr, along)) return found;
     if (expr->kind == ExprKind::kVar && (expr->var == along || expr->var == loop_.var)) failed_ = true;
     if (expr->args.empty()) return expr;
     auto copy = std::make_shared<Expr>(*expr);

@@ -5,6 +5,7 @@
 #include <array>
 #include <random>
 
+#include "ir/print.h"
 #include "tests/derive/interpreted.h"
 
 namespace kachel::derive {
@@ -97,6 +98,8 @@ grid m < ceildiv(H*W, BM), o < ceildiv(O, BN)
 )";
   for (const char* read : {"X[p / W + t / 3 - 1, p % W + e / C % 3 - 1, e % C]",
                            "e < K ? X[p / W + e / (3 * C) - 1, p % W + t % 3, e % C] : 0",
+                           "e < C * 9 && t < 8 ? X[p / W + t / 3 - 1, p % W + t % 3, e % C] : 0",
+                           "5 * C > e && p > 1 ? X[p / W + t / 3 - 1, p % W + t % 3, e % C] : 0",
                            "X[p / W + t / 3, p % W, e % C] / (S[e % C] == 0 ? 0 : 1) + 1"})
     for (auto [h, w, c, o] : {std::array<int64_t, 4>{5, 7, 16, 17}, {4, 4, 3, 5}, {1, 9, 21, 16}, {3, 3, 40, 3}}) {
       CAPTURE(c);
@@ -105,6 +108,20 @@ grid m < ceildiv(H*W, BM), o < ceildiv(O, BN)
       CHECK(program.operands() >= 1);
       program.check();
     }
+}
+
+TEST_CASE("how far k goes is a matter of the outer digit alone") {
+  const auto reordered = [](const std::string& text) {
+    auto module = ir::load(text);
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    const auto other = taps_outside(module->kernels.at(0));
+    REQUIRE(other);
+    return ir::print(*other);
+  };
+  const std::string by_where = reordered(convolution("e < K ? " + kImage + " : 0"));
+  CHECK_MESSAGE(by_where.find("= first + i < C ? X[") != std::string::npos, by_where);
+  const std::string less = reordered(convolution("e < 12 ? " + kImage + " : 0"));
+  CHECK_MESSAGE(less.find("* 6 + tap < 12 ? X[") != std::string::npos, less);
 }
 
 TEST_CASE("digits at random") {
