@@ -34,9 +34,10 @@ bool copy_may_clear(const ir::CopyStmt& copy, const ir::Buffer& tile, size_t axi
 
 bool ends_with_tensor(const ir::TileRef& slice, size_t axis, int64_t extent) {
   const ir::AxisSpec& spec = slice.axes[axis];
-  return ir::is_int(slice.buffer->shape[axis], extent) &&
-         (spec.kind == ir::AxisSpec::Kind::kWhole ||
-          (spec.kind == ir::AxisSpec::Kind::kRange && ir::is_int(spec.start, 0)));
+  const ir::ExprRef& all = slice.buffer->shape[axis];
+  if (spec.kind == ir::AxisSpec::Kind::kWhole) return ir::is_int(all, extent);
+  return spec.kind == ir::AxisSpec::Kind::kRange && ir::is_const(spec.start) &&
+         ir::is_int(all, spec.start->int_value + extent);
 }
 
 bool may_be_cleared(const ir::Stmt& stmt, const ir::Buffer& tile, size_t axis) {

@@ -4,9 +4,6 @@
 
 namespace kachel::lowering {
 
-// Bytes of k that every instruction of tensor cores takes.
-inline constexpr int64_t kDepthBytes = 32;
-
 // Whether a slice has all that the tensor has along an axis of so many elements, so that zeros are read beyond them.
 bool ends_with_tensor(const ir::TileRef& slice, size_t axis, int64_t extent);
 

@@ -13,6 +13,7 @@
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/axis_classes.h"
+#include "lowering/tile_ir/depth_bytes.h"
 #include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -46,7 +47,8 @@ class Padder {
       ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
         for (const auto& [tile, axes] : cleared_)
           for (const size_t axis : axes)
-            if (!may_be_cleared(stmt, *tile, axis)) changed |= grown_.erase(classes_.of(tile, axis)) != 0;
+            if (!may_be_cleared(stmt, *tile, axis) && !may_be_cut(stmt, *tile, axis))
+              changed |= grown_.erase(classes_.of(tile, axis)) != 0;
       });
     }
   }
@@ -85,7 +87,7 @@ class Padder {
       return extent >= kFewestGrown && classes_.may_grow(number);
     };
     const auto [a, depth] = sides_of(gemm)[0];
-    const int64_t unit = 8 * kDepthBytes / std::max(8, ir::bits(a->buffer->type.dtype));
+    const int64_t unit = depth_unit(a->buffer->type.dtype);
     if (!wants(*gemm.c.buffer, 0, kMmaRows) || !wants(*gemm.c.buffer, 1, kMmaColumns) ||
         !wants(*a->buffer, depth, unit))
       return;
@@ -112,8 +114,8 @@ class Padder {
     each_pair(copy, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef& tensor, size_t other) {
       if (!grown(tile.buffer.get(), axis)) return;
       const bool stores = &tile == &copy.src;
-      if (tensor.buffer->packed || (stores && !bound(tensor, other, *tile.buffer->shape[axis])))
-        grown_.erase(classes_.of(tile.buffer.get(), axis));
+      const bool bounded = bound(tensor, other, *tile.buffer->shape[axis]) || may_store_elements(copy);
+      if (tensor.buffer->packed || (stores && !bounded)) grown_.erase(classes_.of(tile.buffer.get(), axis));
     });
   }
   // Calls fn(tile, its axis, tensor, its axis) for the axes of a tile and a tensor that are copied one to another.
@@ -132,6 +134,25 @@ class Padder {
     if (ends_with_tensor(tensor, axis, extent.int_value)) return Bound::kByTensor;
     if (spec.kind != AxisSpec::Kind::kRange || kept_axes(tensor)[0] != axis || tensor.within_first) return std::nullopt;
     return Bound::kWithin;
+  }
+
+  // Whether a region can store what the copy stores of a tile.
+  static bool may_store_elements(const ir::CopyStmt& copy) {
+    const ir::TileRef& to = copy.dst;
+    return copy.atomic == ir::AtomicOp::kNone && !to.within_first && has_whole_axes(copy.src) &&
+           !copy.src.within_first && std::none_of(to.axes.begin(), to.axes.end(), [](const AxisSpec& axis) {
+             return axis.kind == AxisSpec::Kind::kGather;
+           });
+  }
+  // Whether a copy of some rows of a tensor can be told where they end.
+  static bool may_be_cut(const ir::Stmt& stmt, const ir::Buffer& tile, size_t axis) {
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (!copy || copy->dst.buffer.get() != &tile) return false;
+    const ir::TileRef& from = copy->src;
+    const std::vector<size_t> own = kept_axes(copy->dst), others = kept_axes(from);
+    return from.buffer->scope == ir::Scope::kGlobal && has_whole_axes(copy->dst) && !copy->dst.within_first &&
+           !from.within_first && !from.pad && !own.empty() && own[0] == axis && !others.empty() &&
+           from.axes[others[0]].kind == AxisSpec::Kind::kRange;
   }
 
   void make(const BufferRef& tile) {
@@ -194,6 +215,10 @@ class Padder {
         out.push_back({stmt.loc, bounded_copy(*copy)});
         continue;
       }
+      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && stores_elements(*copy)) {
+        out.push_back({stmt.loc, store(*copy)});
+        continue;
+      }
       if (auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) {
         const ir::CopyStmt before = *copy;
         each_pair(before, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef&, size_t other) {
@@ -248,6 +273,31 @@ class Padder {
     if (inside.condition) region.body.push_back({copy.dst.loc, std::move(inside)});
     return region;
   }
+  // Of a tile to a part of a tensor that goes on where the tile's own elements end.
+  bool stores_elements(const ir::CopyStmt& copy) {
+    bool unbounded = false;
+    each_pair(copy, [&](const ir::TileRef& tile, size_t axis, const ir::TileRef& tensor, size_t other) {
+      unbounded |=
+          &tile == &copy.src && grown(tile.buffer.get(), axis) && !bound(tensor, other, *tile.buffer->shape[axis]);
+    });
+    return unbounded;
+  }
+  ir::ParallelStmt store(const ir::CopyStmt& copy) {
+    const ir::Buffer& from = *copy.src.buffer;
+    std::vector<ExprRef> places;
+    ir::ParallelStmt region = planted(Planted::kGrownStored) ? over(from, &places) : region_over(from.shape, &places);
+    ir::AssignStmt assign{copy.dst.buffer, {}};
+    size_t next = 0;
+    for (const AxisSpec& axis : copy.dst.axes) {
+      const bool is_index = axis.kind == AxisSpec::Kind::kIndex;
+      const ExprRef start = axis.start ? ir::make_cast({ir::DType::I64, nullptr}, axis.start) : nullptr;
+      const ExprRef place = is_index ? nullptr : places[next++];
+      assign.indices.push_back(is_index ? start : start ? ir::make_typed(ir::Op::kAdd, {start, place}) : place);
+    }
+    assign.value = ir::make_load(copy.src.buffer, places);
+    region.body.push_back({copy.dst.loc, std::move(assign)});
+    return region;
+  }
   // Of an axis that grows there is all or an element.
   void whole(ir::TileRef* tile) {
     if (!made_.count(tile->buffer)) return;
@@ -258,6 +308,13 @@ class Padder {
     ir::TileRef& tensor = stores ? copy->dst : copy->src;
     AxisSpec& spec = tensor.axes[other];
     if (stores && bound(tensor, other, *tile.shape[axis]) == Bound::kWithin && !planted(Planted::kGrownStored)) {
+      tensor.within_first = spec.start;
+      tensor.within_length = tile.shape[axis];
+    }
+    const auto cleared = cleared_.find(&tile);
+    const bool is_cut = !stores && cleared != cleared_.end() && cleared->second.count(axis) &&
+                        !ends_with_tensor(tensor, other, tile.shape[axis]->int_value);
+    if (is_cut && !planted(Planted::kGrownDepth)) {
       tensor.within_first = spec.start;
       tensor.within_length = tile.shape[axis];
     }

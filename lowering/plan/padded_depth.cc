@@ -9,6 +9,7 @@
 #include "ir/visit.h"
 #include "lowering/plan/cleared_depth.h"
 #include "lowering/plan/placement.h"
+#include "lowering/tile_ir/depth_bytes.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -48,7 +49,8 @@ class Padder {
                  padded(side.first->buffer, side.second) != side.first->buffer->shape[side.second]->int_value;
         });
         for (const auto& [tile, axis] : sides)
-          if ((short_k && !all) || !is_plain(*tile)) changed |= axes_.erase(tile->buffer) != 0;
+          if ((short_k && !all) || !(is_plain(*tile) || is_part_of_others(*tile, axis)))
+            changed |= axes_.erase(tile->buffer) != 0;
       }
   }
 
@@ -69,12 +71,19 @@ class Padder {
   static std::vector<Side> operands(const ir::GemmStmt& gemm) {
     return {{&gemm.a, gemm.transpose_a ? 0 : 1}, {&gemm.b, gemm.transpose_b ? 1 : 0}};
   }
+  // Whether a product along `along` reads a part of a tile that is padded along its other axis, which stays that part.
+  bool is_part_of_others(const ir::TileRef& tile, size_t along) const {
+    const auto found = axes_.find(tile.buffer);
+    if (found == axes_.end() || found->second == along || tile.within_first || tile.pad) return false;
+    const AxisSpec &part = tile.axes[found->second], &own = tile.axes[along];
+    return own.kind == AxisSpec::Kind::kWhole && part.kind == AxisSpec::Kind::kRange && !part.gather;
+  }
   // By fma, zeros are work as any other numbers.
   static bool may_take_mma(const ir::GemmStmt& gemm) {
     return ir::bits(gemm.a.buffer->type.dtype) <= 16 || gemm.precision == ir::Precision::kTf32;
   }
   static int64_t padded(const BufferRef& tile, size_t axis) {
-    const int64_t unit = std::max<int64_t>(1, 8 * kDepthBytes / ir::bits(tile->type.dtype));
+    const int64_t unit = depth_unit(tile->type.dtype);
     return (tile->shape[axis]->int_value + unit - 1) / unit * unit;
   }
 
@@ -157,7 +166,8 @@ class Padder {
         replace(&copy->dst.buffer);
         const ir::ExprRef& extent = copy->dst.buffer->shape[axis];
         AxisSpec& spec = copy->src.axes[*axis_of_slice(copy->src, axis, copy->dst.buffer->shape.size())];
-        spec = {AxisSpec::Kind::kRange, ir::make_int(0, ir::DType::I64), extent, nullptr};
+        const ir::ExprRef start = spec.kind == AxisSpec::Kind::kWhole ? ir::make_int(0, ir::DType::I64) : spec.start;
+        spec = {AxisSpec::Kind::kRange, start, extent, nullptr};
       }
       out.push_back(std::move(stmt));
     }
@@ -165,7 +175,7 @@ class Padder {
   }
   void read_part(ir::TileRef* operand, size_t along) const {
     const auto padded = axes_.find(operand->buffer);
-    if (padded != axes_.end() && padded->second != along)
+    if (padded != axes_.end() && padded->second != along && is_plain(*operand))
       operand->axes[padded->second] = {AxisSpec::Kind::kRange, ir::make_int(0, ir::DType::I64),
                                        operand->buffer->shape[padded->second], nullptr};
     replace(&operand->buffer);

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "ir/instantiate.h"
 #include "ir/visit.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/depth_bytes.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -55,6 +57,7 @@ class Cuts {
       cuts_.clear();
       for (const ir::GemmStmt* gemm : gemms_)
         for (const ir::TileRef* operand : {&gemm->a, &gemm->b}) cut(*operand);
+      round_up();
       for (bool changed = true; std::exchange(changed, false);)
         for (const ir::GemmStmt* gemm : gemms_) changed |= cut_alike(*gemm);
       for (const ir::GemmStmt* gemm : gemms_) check(*gemm);
@@ -113,6 +116,32 @@ class Cuts {
     const Columns columns = *columns_of(operand);
     for (int64_t at : {columns.first, columns.first + columns.extent})
       if (at > 0 && at < width_of(tile)) cuts_[tile].insert(at);
+  }
+
+  // Where slices end that are rows or columns of products, and none begins, a part may hold more than they: as much as
+  // instructions take along k.
+  void round_up() {
+    for (auto& [tile, cuts] : cuts_) {
+      const int64_t unit = depth_unit(tile->type.dtype);
+      std::set<int64_t> begins, fixed;
+      for (const ir::GemmStmt* gemm : gemms_)
+        for (const auto& [operand, along_k] :
+             {std::pair(&gemm->a, !gemm->transpose_a), {&gemm->b, gemm->transpose_b}}) {
+          if (operand->buffer != tile) continue;
+          const Columns columns = *columns_of(*operand);
+          begins.insert(columns.first);
+          if (along_k) fixed.insert({columns.first, columns.first + columns.extent});
+        }
+      std::set<int64_t> rounded;
+      for (const int64_t at : cuts) {
+        const int64_t up = (at + unit - 1) / unit * unit;
+        const auto next = begins.lower_bound(at);
+        const bool may_move = !fixed.count(at) && (next == begins.end() || *next >= up);
+        if (!may_move || up < width_of(tile)) rounded.insert(may_move ? up : at);
+      }
+      cuts = std::move(rounded);
+    }
+    std::erase_if(cuts_, [](const auto& one) { return one.second.empty(); });
   }
 
   // A product of two whole tiles along their columns.
@@ -199,7 +228,7 @@ class Parter {
       const bool whole = axis.kind == AxisSpec::Kind::kWhole;
       const ir::DType type = whole ? ir::DType::I64 : axis.start->type;
       const ExprRef first = ir::make_int(planted(Planted::kPartOfOperand) ? 0 : part.columns.first, type);
-      axis.start = whole ? first : ir::make_typed(ir::Op::kAdd, {axis.start, first});
+      axis.start = whole ? first : ir::fold(ir::make_typed(ir::Op::kAdd, {axis.start, first}));
       axis.kind = AxisSpec::Kind::kRange;
       axis.extent = part.tile->shape[1];
       out->push_back({stmt.loc, std::move(made)});
@@ -213,15 +242,20 @@ class Parter {
     for (size_t i = 0; i < count; ++i) {
       ir::GemmStmt made = gemm;
       made.accumulate |= i > 0;
-      if (a != parts_.end()) made.a = whole_tile(along ? a->second[i].tile : part_of(a->second, gemm.a));
-      if (b != parts_.end()) made.b = whole_tile(along ? b->second[i].tile : part_of(b->second, gemm.b));
+      if (a != parts_.end()) made.a = along ? whole_tile(a->second[i].tile) : part_of(a->second, gemm.a);
+      if (b != parts_.end()) made.b = along ? whole_tile(b->second[i].tile) : part_of(b->second, gemm.b);
       out->push_back({stmt.loc, std::move(made)});
     }
   }
-  static const BufferRef& part_of(const std::vector<Part>& parts, const ir::TileRef& slice) {
-    const int64_t first = columns_of(slice)->first;  // where a part that is read begins
-    return std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.columns.first == first; })
-        ->tile;
+  static ir::TileRef part_of(const std::vector<Part>& parts, const ir::TileRef& slice) {
+    const Columns columns = *columns_of(slice);  // a part that is read begins where they do
+    const Part& part =
+        *std::find_if(parts.begin(), parts.end(), [&](const Part& one) { return one.columns.first == columns.first; });
+    ir::TileRef made = whole_tile(part.tile);
+    if (columns.extent < part.columns.extent)
+      made.axes[1] = {AxisSpec::Kind::kRange, ir::make_int(0, ir::DType::I64),
+                      ir::make_int(columns.extent, ir::DType::I64), nullptr};
+    return made;
   }
 
   const Cuts& cuts_;

@@ -108,8 +108,8 @@ int64_t elements_of(const ir::Kernel& kernel, const ir::HostEnv& env) {
   return all;
 }
 
-// Several dimensions that are drawn large are what takes an interpreter minutes: the largest one is halved until neither
-// tensors nor what may be computed of all dimensions are large.
+// Several dimensions that are drawn large are what takes an interpreter minutes: the largest one is halved until
+// neither tensors nor what may be computed of all dimensions are large.
 void bound_work(const ir::Kernel& kernel, const Wishes& wishes, ir::HostEnv* env) {
   constexpr int64_t kMostElements = 1 << 18;
   constexpr double kMostWork = 1 << 23;
@@ -166,13 +166,19 @@ std::optional<Case> random_case(const ir::Kernel& kernel, int64_t largest, Rando
     env[dim.get()] = {false, wish(dim->name, random_extent(largest, random)), 0};
   for (const ir::VarRef& dim : ir::static_dims(kernel)) env[dim.get()].i = std::max<int64_t>(env[dim.get()].i, 1);
   bound_work(kernel, wishes, &env);
-  // `where` often relates dimensions (H % G == 0, Kg == K / group): enforce equalities, then give up on the rest.
+  // `where` often bounds and relates dimensions (B <= 2, H % G == 0, Kg == K / group): enforce what is plain, then give
+  // up on the rest.
   for (const ir::ExprRef& condition : kernel.where)
     ir::visit(condition, [&](const ir::ExprRef& node) {
       if (node->kind != ir::ExprKind::kApply) return;
       const auto& args = node->args;
       if (node->op == ir::Op::kEq && args[0]->kind == ir::ExprKind::kVar && args[0]->var->kind == ir::VarKind::kDim) {
         if (auto value = ir::evaluate_int(args[1], env); value.ok()) env[args[0]->var.get()].i = *value;
+      } else if (node->op == ir::Op::kLe && args[0]->kind == ir::ExprKind::kVar &&
+                 args[0]->var->kind == ir::VarKind::kDim) {
+        int64_t& value = env[args[0]->var.get()].i;
+        const auto most = ir::evaluate_int(args[1], env);
+        if (most.ok() && *most > 0 && value > *most) value = 1 + value % *most;
       } else if (node->op == ir::Op::kMod && args[0]->kind == ir::ExprKind::kVar &&
                  args[0]->var->kind == ir::VarKind::kDim) {
         auto unit = ir::evaluate_int(args[1], env);

@@ -13,6 +13,14 @@ std::string notes(const std::string& rows, const std::string& body) {
                   "]\n  q = Q[g, :, :]\n  k = K[0 +: 64, :]\n  s = q @ k^T\n  " + body + "\n}\n"})
       .notes;
 }
+// Rows of s as columns of what is stored.
+std::string transposed_store(const std::string& store) {
+  return lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: inout f32[G, 64, 64])\ngrid g < G\n{\n"
+                  "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64], t: f32[64, 8]\n  q = Q\n  k = K\n"
+                  "  s = q @ k^T\n  parallel j < 64, i < 8 { t[j, i] = s[i, j] }\n  " +
+                  store + "\n}\n"})
+      .notes;
+}
 const std::string kStore = "O[g, 0 +: 8, :] = s";
 const std::string kFma = "gemm s: fma", kMma = "gemm s: mma.m16n8k16";
 
@@ -43,7 +51,6 @@ TEST_CASE("regions may store what has grown where their tensors end") {
   CAPTURE(text);
   CHECK(has(text, "gemm s: mma"));
   CHECK(has(text, "tile c: f32 in registers, layout [64, 48]"));
-  CHECK(has(notes("[M, 41]", "O[m*64 + i, d] = c[i, d]"), kFma));  // the next element is another's
   CHECK(has(notes("[M, 40]", "O[m*64 + i, 39 - d] = c[i, d]"), kFma));
 }
 
@@ -59,18 +66,33 @@ TEST_CASE("reductions over grown rows leave out what has been added") {
   CHECK(has(sums.loop_ir, "< 8 ? s["));
 }
 
+TEST_CASE("where a tensor goes on behind a tile that has grown, its elements are stored one by one") {
+  CHECK(has(transposed_store("O[g, :, 8 +: 8] = t"), kMma));
+}
+
+TEST_CASE("what products add up along grows where copies can be told where rows end") {
+  const auto notes = [](const std::string& v) {
+    return lowered({"tile 1\nkernel k(Q: f16[M, 64], K: f16[N, 64], V: f16[N, 64], O: out f32[M, 64], at: i32)\n"
+                    "grid m < ceildiv(M, 64)\n{\n  shared q: f16[64, 64], k: f16[22, 64], v: f16[22, 64]\n"
+                    "  fragment s: f32[64, 22], p: f16[64, 22], c: f32[64, 64]\n  q = Q[m*64 +: 64, :]\n"
+                    "  k = K[at +: 22, :]\n  v = " +
+                    v + "\n  s = q @ k^T\n  p = s\n  c = p @ v\n  O[m*64 +: 64, :] = c\n}\n"})
+        .notes;
+  };
+  const std::string text = notes("V[at +: 22, :]");
+  CAPTURE(text);
+  CHECK(has(text, "tile v: f16 in memory of the block, layout [32, 64]"));
+  CHECK(!has(text, kFma));
+  CHECK(has(notes("V[at +: 22, :] within 0 +: 30"), kFma));
+}
+
 TEST_CASE("rows stay where something else depends on how many there are") {
   // Another row than the iteration's, which is outside of the tile now.
   CHECK(has(notes("8", "parallel i < 8, j < 64 { s[i, j] = s[i + 1, j] }\n  " + kStore), kFma));
   // A part of them.
   CHECK(has(notes("8", "parallel i < 4, j < 64 { s[i, j] = 0 }\n  " + kStore), kFma));
-  // A store whose rows are not its first axis cannot be bounded.
-  CHECK(
-      has(lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: out f32[G, 64, 64])\ngrid g < G\n{\n"
-                   "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64], t: f32[64, 8]\n  q = Q\n  k = K\n"
-                   "  s = q @ k^T\n  parallel j < 64, i < 8 { t[j, i] = s[i, j] }\n  O[g, :, 8 +: 8] = t\n}\n"})
-              .notes,
-          kFma));
+  // A store that adds, and whose rows are not its first axis, cannot be bounded.
+  CHECK(has(transposed_store("atomic O[g, :, 8 +: 8] += t"), kFma));
   // As many rows of memory as a tile of them names.
   CHECK(has(lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], R: f32[N, 64], O: out f32[8, 64])\n{\n"
                      "  shared q: f16[8, 64], k: f16[64, 64], at: i32[8]\n  fragment s: f32[8, 64], r: f32[8, 64]\n"
