@@ -231,6 +231,12 @@ std::optional<FragmentLayout> FragmentLayout::part(size_t axis, int64_t first, i
   return out.keep(all);
 }
 
+FragmentLayout FragmentLayout::leading(size_t axis, int64_t extent) const {
+  FragmentLayout out = *this;
+  out.shape_[axis] = extent;
+  return out;
+}
+
 FragmentLayout FragmentLayout::merged() const {
   FragmentLayout out = *this;
   for (Axis& axis : out.axes_) {

@@ -62,9 +62,11 @@ class FragmentLayout {
   // Of a tile with one element for each `group` neighbours along an axis: registers are numbered anew, threads that
   // differ within groups become replicas. Nothing where a digit begins within a group and does not end with it.
   std::optional<FragmentLayout> grouped(size_t axis, int64_t group) const;
-  // Of the tile's elements first <= i < first + extent along an axis, as a tile of its own: registers are numbered anew.
-  // Nothing where a thread that holds one of such parts does not hold all of them alike.
+  // Of the tile's elements first <= i < first + extent along an axis, as a tile of its own: registers are numbered
+  // anew. Nothing where a thread that holds one of such parts does not hold all of them alike.
   std::optional<FragmentLayout> part(size_t axis, int64_t first, int64_t extent) const;
+  // Of the tile's first elements along an axis, in the registers where they are. REQUIRES: extent <= the axis's.
+  FragmentLayout leading(size_t axis, int64_t extent) const;
   // The same map with neighbouring digits of registers as one.
   FragmentLayout merged() const;
   // Whether the last axis begins with a pair in a thread and goes on in four neighbouring threads, as operands of mma

@@ -135,7 +135,7 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
   if (buffer->scope != ir::Scope::kFragment) return;
   const std::vector<int64_t> shape = tile_shape(buffer);
   std::vector<size_t> axes;
-  bool pairs = false;
+  bool pairs = false, leading = false;
   for (size_t i = 0; i < indices.size(); ++i) {
     if (shape[i] == 1 && ir::is_int(indices[i], 0)) {
       axes.push_back(FragmentLayout::kNoAxis);
@@ -146,17 +146,19 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
     const size_t axis = static_cast<size_t>(std::find(vars.begin(), vars.end(), var) - vars.begin());
     pairs = pair.has_value();
     // The one pair of an axis has no coordinate by which an access could be told from another one's.
-    if (axis == vars.size() || space->shape[axis] * (pairs ? 2 : 1) != shape[i] || (pairs && shape[i] == 2) ||
-        std::count(axes.begin(), axes.end(), axis))
+    const int64_t accessed = axis < vars.size() ? space->shape[axis] * (pairs ? 2 : 1) : 0;
+    if (!accessed || accessed > shape[i] || (pairs && shape[i] == 2) || std::count(axes.begin(), axes.end(), axis))
       return demote(buffer, "it is accessed in another order than it is held");
+    leading |= accessed < shape[i];
     axes.push_back(axis);
   }
+  if (pairs && leading) return demote(buffer, "it is accessed in another order than it is held");
   for (const Space::Use& use : space->uses)
     if (use.buffer == buffer) {
       if (use.axes != axes || use.pairs != pairs) demote(buffer, "it is accessed in two orders in one region");
       return;
     }
-  space->uses.push_back({buffer, std::move(axes), pairs});
+  space->uses.push_back({buffer, std::move(axes), pairs, 0, 0, leading});
 }
 
 void SpaceCollector::loads(Space* space, const std::vector<ir::VarRef>& vars, const ExprRef& expr) {

@@ -21,6 +21,7 @@ struct Space {
     std::vector<size_t> axes;  // or FragmentLayout::kNoAxis
     bool pairs = false;
     int64_t first = 0, extent = 0;  // with `extent`, of the last axis elements first + i of so many
+    bool leading = false;           // there are fewer iterations than elements: those elements that come first
     size_t spanned() const;         // axes of the space
   };
   std::vector<int64_t> shape;

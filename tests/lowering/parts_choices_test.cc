@@ -34,7 +34,7 @@ grid i < ceildiv(M, 64)
   CHECK(has(parted.notes, "the copy engine into {k_0, k_128}"));
   CHECK(has(parted.notes, "gemm o: wgmma"));
   // What regions read stays whole.
-  CHECK(has(lowered(latent("parallel r < 64, d < 64 { o[r, d] += k[r, d] }")).notes, "gemm o: fma"));
+  CHECK(has(lowered(latent("parallel r < 64, d < 64 { o[r, d] += k[r, d] }")).notes, "tile k: "));
 }
 
 TEST_CASE("warp groups share columns where a group cannot hold all sums of its rows") {
