@@ -63,7 +63,8 @@ class Reorderer {
     body.insert(body.begin(), names.begin(), names.end());
     Kernel out = kernel_;
     auto& loop = std::get<ForStmt>(out.body[at_].node);
-    loop.end = times(channels_outside_ ? by_ : ceil_div(end->args[0], by_), chunks);
+    const ExprRef count = times_by(end->args[0]);
+    loop.end = times(channels_outside_ ? by_ : count ? count : ceil_div(end->args[0], by_), chunks);
     loop.body = std::move(body);
     return out;
   }

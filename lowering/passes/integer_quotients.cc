@@ -70,12 +70,18 @@ class Rewriter {
     if (any) loop->body = rewritten(std::move(loop->body));
   }
 
+  // What has been narrowed to I32 fits, whatever is known of its factors.
+  bool is_below_limit(const ExprRef& value) const {
+    const Interval range = ranges_.of(value);
+    const bool was_signed = value->kind == ExprKind::kCast && value->args[0]->type == DType::I32;
+    return range.hi < kLimit || (was_signed && range.lo >= 0);
+  }
   // The divisor of a quotient or a remainder that may be replaced; null: it is none.
   const ExprRef* divisor_of(const ir::Expr& node) const {
     if (node.kind != ExprKind::kApply || (node.op != Op::kDiv && node.op != Op::kMod) || node.type != DType::U32)
       return nullptr;
     const ExprRef &n = node.args[0], &d = node.args[1];
-    if (ir::is_const(d) || ranges_.of(n).hi >= kLimit || ranges_.of(d).hi >= kLimit) return nullptr;
+    if (ir::is_const(d) || !is_below_limit(n) || !is_below_limit(d)) return nullptr;
     bool fixed = true;
     ir::visit(d, [&](const ExprRef& inner) {
       fixed &= inner->kind != ExprKind::kLoad && (inner->kind != ExprKind::kVar || !names_.count(inner->var.get()));
