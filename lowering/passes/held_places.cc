@@ -12,7 +12,7 @@ namespace {
 using ir::ExprRef;
 
 // Registers for all places of a loop; of a thread, what else it needs.
-constexpr int64_t kMostHeld = 32, kOthers = 64;
+constexpr int64_t kMostHeld = 48, kOthers = 64;
 
 class Holder {
  public:

@@ -21,18 +21,19 @@ constexpr int kBesideFragments = 56;  // registers of a thread that computes: op
 
 // Registers are dealt out to warps alike when a block starts: where that is too few for the fragments, a whole warp
 // group produces and hands most of its own on. The pairs fit the 64 Ki registers of a multiprocessor; a producer that
-// walks tiles in groups needs some 40, one that copies by way of its registers as many as it can get.
-void share_registers(const Placements& placements, bool stores, Role* consumer, Role* producer) {
+// walks tiles in groups needs some 40, a `busy` one, which copies by way of its registers or holds places of rows in
+// them, as many as it can get.
+void share_registers(const Placements& placements, bool busy, Role* consumer, Role* producer) {
   constexpr int kLeastBeside = 16;  // where products take most of a group's time
   struct Share {
     int threads, alike, consumer, producer;
-    bool stores;
+    bool busy;
   };
   constexpr Share kShares[] = {{256, 168, 232, 40, false}, {256, 168, 240, 24, false}, {384, 128, 152, 40, false},
                                {384, 128, 160, 32, false}, {256, 168, 200, 104, true}, {384, 128, 136, 104, true}};
   const int64_t fragments = fragment_registers(placements);
   for (const Share& share : kShares) {
-    if (share.threads != consumer->threads || share.stores != stores || fragments + kBesideFragments <= share.alike)
+    if (share.threads != consumer->threads || share.busy != busy || fragments + kBesideFragments <= share.alike)
       continue;
     if (producer->threads > kGroupThreads) return;
     consumer->registers = share.consumer;
@@ -100,6 +101,17 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
   pipeline->producers.clear();
   pipeline->by_threads.clear();
   pipeline->stored = false;
+}
+
+// Whether the producer's threads work out where rows lie.
+bool copies_placed_rows(const Pipeline& pipeline) {
+  return std::any_of(pipeline.by_threads.begin(), pipeline.by_threads.end(), [](const ir::Stmt* producer) {
+    const std::vector<const ir::CopyStmt*> copies = copies_of(*producer);
+    return std::any_of(copies.begin(), copies.end(), [](const ir::CopyStmt* copy) {
+      return std::any_of(copy->src.axes.begin(), copy->src.axes.end(),
+                         [](const ir::AxisSpec& axis) { return axis.index != nullptr; });
+    });
+  });
 }
 
 // None, a warp, or warp groups where that is much: a second one where all threads then have the registers that they
@@ -189,9 +201,10 @@ void part_roles(Schedule* schedule, const Placements& placements, int teams) {
   schedule->roles[0].threads = teams * placements.threads;
   schedule->copiers = copiers_of(*schedule, placements);
   schedule->roles.push_back({"producer", schedule->roles[0].threads, std::max(32, schedule->copiers), 0});
-  const bool stores = std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(),
-                                  [](const Pipeline& pipeline) { return pipeline.stored; });
-  share_registers(placements, stores, &schedule->roles[0], &schedule->roles[1]);
+  const bool busy =
+      std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(),
+                  [](const Pipeline& pipeline) { return pipeline.stored || copies_placed_rows(pipeline); });
+  share_registers(placements, busy, &schedule->roles[0], &schedule->roles[1]);
 }
 
 }  // namespace kachel::lowering
