@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "ir/instantiate.h"
 
@@ -32,6 +33,13 @@ Result<int64_t> extent_of_sums(const KernelModel& model, const ir::Kernel& kerne
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(widest)));
 }
 
+// To three significant bits: shapes that are alike come to the same program.
+int64_t rounded_down(int64_t parts) {
+  if (parts < 1) return 1;
+  const int dropped = std::max(0, std::bit_width(static_cast<uint64_t>(parts)) - 3);
+  return parts >> dropped << dropped;
+}
+
 Result<PartsOfSums> chosen(const KernelModel& model, const ir::Kernel& kernel, const derive::SumLoop& loop,
                            const BoundArguments& arguments, const ir::HostEnv& env, int multiprocessors) {
   int64_t blocks = 1;
@@ -45,9 +53,8 @@ Result<PartsOfSums> chosen(const KernelModel& model, const ir::Kernel& kernel, c
   KACHEL_ASSIGN(const int64_t end, ir::evaluate_int(sums.end, env));
   PartsOfSums made{.steps = end - begin};
   KACHEL_ASSIGN(made.extent, extent_of_sums(model, kernel, env));
-  while (2 * made.parts <= kMostParts && 2 * made.parts * blocks <= multiprocessors &&
-         made.steps / (2 * made.parts) >= kLeastSteps && 4 * made.parts * made.parts <= kStepInAdditions * made.steps)
-    made.parts *= 2;
+  const auto worth = static_cast<int64_t>(std::sqrt(static_cast<double>(kStepInAdditions * made.steps)));
+  made.parts = rounded_down(std::min({kMostParts, multiprocessors / blocks, made.steps / kLeastSteps, worth}));
   for (const derive::SumLoop::Sum& sum : loop.sums) {
     int64_t elements = made.parts;
     for (const ir::IterVar& axis : sum.free) {
