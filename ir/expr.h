@@ -71,6 +71,7 @@ struct Buffer {
   Loc loc;
   std::shared_ptr<const Buffer> packed;  // made by lowering: the tensor of 4-bit elements whose bytes, as u8, this is
   bool transposed = false;  // made by lowering: the last two axes are exchanged with those of the parameter
+  bool as_one = false;      // made by lowering: the last axis holds the parameter's last two, the one before is of one
   bool parted = false;      // made by lowering: sums of products, of which each warp may hold a part
 };
 using BufferRef = std::shared_ptr<const Buffer>;

@@ -300,7 +300,7 @@ Result<Kernel> Instantiator::run() {
   for (const VarRef& dim : typed_.dims)
     if (!values_.count(dim.get())) out.dims.push_back(dim);
   for (const Param& param : typed_.params)
-    out.params.push_back({param.tensor ? declare(param.tensor) : nullptr, param.scalar, param.divides});
+    out.params.push_back({param.tensor ? declare(param.tensor) : nullptr, param.scalar, param.divides, param.one_axis});
   for (const ExprRef& expr : typed_.where) {
     ExprRef condition = value(expr);
     if (condition->kind != ExprKind::kBool) {

@@ -99,9 +99,10 @@ struct Stmt {
 
 // A tensor, a run-time scalar or (in the angle brackets) a compile-time constant.
 struct Param {
-  BufferRef tensor;  // or
-  VarRef scalar;     // kScalar
-  bool divides = false;  // an integer scalar that the kernel's text divides by
+  BufferRef tensor;       // or
+  VarRef scalar;          // kScalar
+  bool divides = false;   // an integer scalar that the kernel's text divides by
+  bool one_axis = false;  // a tensor whose last two axes are counted as one (one_axis.h)
   const std::string& name() const { return tensor ? tensor->name : scalar->name; }
 };
 

@@ -80,7 +80,7 @@ void KernelTyper::header(Kernel& out) {
     out.tunables.push_back({typer_.declare(tunable.var, DType::I64), tunable.values, tunable.automatic});
   for (const Param& param : kernel_.params) {
     if (param.tensor) {
-      out.params.push_back({typer_.declare(param.tensor), nullptr});
+      out.params.push_back({typer_.declare(param.tensor), nullptr, false, param.one_axis});
       continue;
     }
     DType type = typer_.resolve(param.scalar->type);

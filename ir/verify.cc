@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ir/one_axis.h"
 #include "ir/parse.h"
 #include "ir/typecheck.h"
 #include "ir/verify_rules.h"
@@ -119,7 +120,11 @@ Result<Module> load(std::string_view text, std::string_view file) {
   if (result.diagnostics.empty() && result.module.kernels.empty())
     result.diagnostics.push_back({{1, 1, 1}, "the program has no kernel", "write `kernel name(...) { ... }`"});
   if (!result.diagnostics.empty()) return to_status(result.diagnostics, file, text);
-  for (Kernel& kernel : result.module.kernels) note_divisors(&kernel);
+  for (Kernel& kernel : result.module.kernels) {
+    note_divisors(&kernel);
+    const OneAxis one_axis(kernel);
+    for (Param& param : kernel.params) param.one_axis = param.tensor && one_axis.counts(*param.tensor);
+  }
   return std::move(result.module);
 }
 

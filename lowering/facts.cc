@@ -1,6 +1,6 @@
 // The facts that the passes ask for: narrow index arithmetic (lower_access.cc), constant unit strides, and how wide an
 // access may be (lower_copy.cc); views of tensors whose rows are columns (transposed_views.cc);
-// groups whose size a scalar gives (lower_groups.cc).
+// groups whose size a scalar gives (lower_groups.cc); axes that lie as one (one_axis.cc).
 #include "lowering/lower.h"
 
 namespace kachel::lowering {
@@ -17,7 +17,9 @@ std::vector<Fact> facts_of(const ir::Kernel& kernel) {
       facts.push_back({Fact::Kind::kTransposed, static_cast<int>(i), 16});
   }
   for (size_t i = 0; i < kernel.params.size() && facts.size() < kMost; ++i)
-    if (kernel.params[i].tensor && kernel.params[i].tensor->shape.size() >= 2)
+    if (kernel.params[i].one_axis && facts.size() + 2 <= kMost)
+      for (int bytes : {16, 1}) facts.push_back({Fact::Kind::kOneAxis, static_cast<int>(i), bytes});
+    else if (kernel.params[i].tensor && kernel.params[i].tensor->shape.size() >= 2)
       facts.push_back({Fact::Kind::kRows, static_cast<int>(i), 16});
   for (size_t i = 0; i < kernel.params.size(); ++i)
     for (int of = kMostMultiple; kernel.params[i].divides && of >= kLeastMultiple && facts.size() < kMost; of /= 2)

@@ -16,9 +16,9 @@ namespace kachel::lowering {
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
-  int architecture = 90;       // CUDA: 10 * major + minor
-  int threads = 0;             // threads a block; 0: the lowering's choice; ignored on the CPU
-  bool generic = false;        // plain loads and fma only: what other lowerings are compared with
+  int architecture = 90;  // CUDA: 10 * major + minor
+  int threads = 0;        // threads a block; 0: the lowering's choice; ignored on the CPU
+  bool generic = false;   // plain loads and fma only: what other lowerings are compared with
   bool reversed = false;  // generic: sums of products from the end of k on, which rounds them otherwise, tf32 of tf32
   bool group_products = true;  // wgmma may be used where the architecture has it
   bool bulk_copies = true;     // so may the copy engine
@@ -26,7 +26,7 @@ struct Target {
   // Blocks that may copy for each other, where they can: a power of two, see clusters.h; of these, so many along the
   // axis of the grid that changes fastest. 0: the lowering's choice.
   int cluster = 1, cluster_columns = 0;
-  bool ptx = true;             // kernels of sm_90 have a body of PTX, as far as there is code for them
+  bool ptx = true;  // kernels of sm_90 have a body of PTX, as far as there is code for them
   // Loops are not parted where masks begin and end: up to a third less to compile, and masks in every iteration.
   bool compact = false;
   bool bounded_waits = false;  // to find a fault: who waits for 2 s at a barrier of phases traps
@@ -54,6 +54,8 @@ struct Fact {
                   // axis are multiples of `bytes`
     kRows,        // its last axis, of kMostJoinedBytes at most, and the one before lie as one row, whose length is a
                   // multiple of `bytes` where that axis's is not; so are the address and the other strides
+    kOneAxis,     // instead of kRows, where the kernel counts its last two axes as one: they lie as one, whose rows,
+                  // address and other strides are multiples of `bytes`; of 1 as well as of 16
     kMultiple,    // the integer scalar `param`, by which something is divided, is a positive multiple of `bytes`
   } kind;
   int param = -1;
@@ -78,6 +80,7 @@ struct TensorMap {
   std::vector<int32_t> box;
   int32_t swizzle = 128;
   bool transposed = false;  // the tensor and the box have the parameter's last two axes in the other order
+  bool as_one = false;  // those two lie as one, which is the tensor's last axis, and its last but one has one element
 };
 
 inline constexpr int kMostCluster = 8;  // what every GPU with clusters can launch
@@ -95,10 +98,10 @@ struct Lowered {
   ClusterShape cluster;         // tiles are numbered cluster by cluster, with each axis of the grid filled up
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
-  bool resident = false;      // no more blocks than run at once, which go on to further tiles; else a block a tile
-  bool one_tile = false;      // a block computes the tile of its own number only: never fewer blocks than tiles
-  bool alone = false;         // the compiler has been told to save no registers for a second block
-  bool deterministic = true;  // false: float atomics, the bits may differ between runs
+  bool resident = false;        // no more blocks than run at once, which go on to further tiles; else a block a tile
+  bool one_tile = false;        // a block computes the tile of its own number only: never fewer blocks than tiles
+  bool alone = false;           // the compiler has been told to save no registers for a second block
+  bool deterministic = true;    // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.
   std::string tile_ir, loop_ir, notes;

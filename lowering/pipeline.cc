@@ -121,6 +121,7 @@
 #include "lowering/tile_ir/join_loops.h"
 #include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/named_rows.h"
+#include "lowering/tile_ir/one_axis_views.h"
 #include "lowering/tile_ir/padded_reads.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
@@ -356,7 +357,7 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   KACHEL_TRY(check_target(target));
   const bool plain = is_plain(target);
   uint64_t facts = fact_mask;
-  const ir::Kernel kernel = plain ? concrete : transposed_views(declared_first(concrete), &facts);
+  const ir::Kernel kernel = plain ? concrete : transposed_views(one_axis_views(declared_first(concrete), &facts), &facts);
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program

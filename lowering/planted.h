@@ -125,6 +125,7 @@ enum class Planted {
   kDotSign,               // dp4a takes signed bytes for unsigned
   kBoxNotAwaited,         // a box is filled again while the copy engine reads it
   kQuotientBelow,         // the reciprocal of a whole number is cut off, not rounded up
+  kOneAxisOfAll,          // of pixels counted through all images, the place is taken for that in an image
   kDifferenceAdded,       // what a place takes away from a sum is added to it where terms are put in order
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kEqualParts,            // of an axis in equal parts the first one is taken each time

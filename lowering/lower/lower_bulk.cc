@@ -132,6 +132,7 @@ int64_t TileLowering::map_of(const Slice& slice, int64_t rows, int64_t columns) 
   TensorMap map;
   map.swizzle = static_cast<int32_t>(columns * ir::bits(tensor->type.dtype) / 8);
   map.transposed = tensor->transposed;
+  map.as_one = tensor->as_one;
   for (size_t axis = 0; axis < tensor->shape.size(); ++axis) {
     const bool last = axis + 1 == tensor->shape.size(), index = slice.ref->axes[axis].kind == AxisSpec::Kind::kIndex;
     map.box.push_back(static_cast<int32_t>(last ? columns : index ? 1 : rows));
@@ -141,7 +142,7 @@ int64_t TileLowering::map_of(const Slice& slice, int64_t rows, int64_t columns) 
   size_t number = 0;
   auto same = [&](const TensorMap& other) {
     return other.param == map.param && other.box == map.box && other.swizzle == map.swizzle &&
-           other.transposed == map.transposed;
+           other.transposed == map.transposed && other.as_one == map.as_one;
   };
   while (number < out_.maps.size() && !same(out_.maps[number])) ++number;
   if (number == out_.maps.size()) out_.maps.push_back(map);

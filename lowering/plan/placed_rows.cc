@@ -108,7 +108,10 @@ class Rewriter {
          value = value->args[1])
       conditions.push_back(value->args[0]);
     const ir::VarRef &row = region.iters[0].var, &column = region.iters[1].var;
-    if (value->kind != ExprKind::kLoad || !suits(*value->buffer, *assign.buffer)) return std::nullopt;
+    if (value->kind != ExprKind::kLoad || !may_copy(*value->buffer, *assign.buffer)) return std::nullopt;
+    if (conditions.empty())
+      if (auto rows = rows_in_order(*value, row, column, assign, region.iters)) return rows;
+    if (!has_vectors(*value->buffer, *assign.buffer)) return std::nullopt;
     ExprRef condition;
     for (const ExprRef& each : conditions) {
       if (is_end_of_rows(each, *value, column)) continue;
@@ -118,15 +121,38 @@ class Rewriter {
     return copy_of(*value, condition, row, column, assign, region.iters);
   }
 
-  bool suits(const ir::Buffer& tensor, const ir::Buffer& tile) const {
+  static bool may_copy(const ir::Buffer& tensor, const ir::Buffer& tile) {
     const ir::DType type = tensor.type.dtype;
-    if (tensor.scope != ir::Scope::kGlobal || !is_unwritten(tensor) || type != tile.type.dtype || ir::bits(type) < 8)
-      return false;
+    return tensor.scope == ir::Scope::kGlobal && is_unwritten(tensor) && type == tile.type.dtype && ir::bits(type) >= 8;
+  }
+  bool has_vectors(const ir::Buffer& tensor, const ir::Buffer& tile) const {
+    const ir::DType type = tensor.type.dtype;
     for (const ir::Param& param : kernel_.params)
       if (param.tensor.get() == &tensor)
         return vector_bytes(kernel_, fact_mask_, param.tensor) >= kLeastBytes &&
                tile.shape[1]->int_value * ir::bits(type) / 8 % kLeastBytes == 0;
     return false;
+  }
+
+  // Rows and columns that follow each other are a slice.
+  static std::optional<ir::CopyStmt> rows_in_order(const ir::Expr& load, const ir::VarRef& row,
+                                                   const ir::VarRef& column, const ir::AssignStmt& assign,
+                                                   const std::vector<ir::IterVar>& iters) {
+    ir::TileRef slice{load.buffer, {}, nullptr, nullptr, nullptr, load.loc};
+    bool has_rows = false;
+    for (size_t axis = 0; axis < load.args.size(); ++axis) {
+      const ExprRef& index = load.args[axis];
+      const bool last = axis + 1 == load.args.size(), down = ir::mentions(index, row);
+      if (!is_unchanging(index) || ir::mentions(index, column) != last || (down && (last || has_rows)))
+        return std::nullopt;
+      const ExprRef first = last || down ? before(index, last ? column : row) : index;
+      if (!first || ir::mentions(first, row) || ir::mentions(first, column)) return std::nullopt;
+      has_rows |= down;
+      const auto kind = last || down ? AxisSpec::Kind::kRange : AxisSpec::Kind::kIndex;
+      slice.axes.push_back({kind, first, last ? iters[1].extent : down ? iters[0].extent : nullptr, nullptr});
+    }
+    if (!has_rows) return std::nullopt;
+    return ir::CopyStmt{whole_tile(assign.buffer), std::move(slice)};
   }
 
   static std::optional<ir::CopyStmt> copy_of(const ir::Expr& load, const ExprRef& condition, const ir::VarRef& row,

@@ -116,4 +116,14 @@ ir::HostTensor exchanged(ir::HostTensor tensor) {
   return tensor;
 }
 
+ir::HostTensor view_of(const lowering::TensorMap& map, ir::HostTensor tensor) {
+  if (map.transposed) return exchanged(std::move(tensor));
+  if (!map.as_one) return tensor;
+  const size_t last = tensor.shape.size() - 1;
+  tensor.shape[last] *= tensor.shape[last - 1];
+  tensor.shape[last - 1] = 1;
+  tensor.strides[last - 1] = tensor.shape[last];
+  return tensor;
+}
+
 }  // namespace kachel::conformance

@@ -5,6 +5,7 @@
 
 #include "ir/interpret.h"
 #include "ir/numerics.h"
+#include "lowering/lower.h"
 
 namespace kachel::conformance {
 
@@ -52,5 +53,7 @@ class OwnedTensor {
 
 // The same elements with the last two axes exchanged.
 ir::HostTensor exchanged(ir::HostTensor tensor);
+// What a map is of: `tensor`, or that of its views which the map names.
+ir::HostTensor view_of(const lowering::TensorMap& map, ir::HostTensor tensor);
 
 }  // namespace kachel::conformance

@@ -71,6 +71,7 @@ uint64_t Prepared::facts() const {
       holds = arguments_[static_cast<size_t>(facts[i].param)].tensor.strides.back() == 1;
     if (facts[i].kind == Fact::Kind::kVector || facts[i].kind == Fact::Kind::kTransposed) holds = row_fact(facts[i]);
     if (facts[i].kind == Fact::Kind::kRows) holds = joined_fact(facts[i]);
+    if (facts[i].kind == Fact::Kind::kOneAxis) holds = one_axis_fact(facts[i]);
     if (facts[i].kind == Fact::Kind::kMultiple)
       holds = lowering::is_multiple(arguments_[static_cast<size_t>(facts[i].param)].scalar.i, facts[i].bytes);
     if (holds) mask |= uint64_t{1} << i;
@@ -93,6 +94,19 @@ bool Prepared::row_fact(const Fact& fact) const {
     if (tensor.shape[axis] > 1 && (tensor.strides[axis] * bits % wanted || (!tensor.strides[axis] && wanted > 64)))
       return false;
   return true;
+}
+
+bool Prepared::one_axis_fact(const Fact& fact) const {
+  const auto index = static_cast<size_t>(fact.param);
+  const ir::HostTensor& tensor = arguments_[index].tensor;
+  const int64_t bits = ir::bits(test_.args[index].tensor.type), wanted = fact.bytes * 8, rows = tensor.shape.end()[-2];
+  if (tensor.strides.back() != 1 || (rows > 1 && tensor.strides.end()[-2] != tensor.shape.back())) return false;
+  if (std::count(tensor.shape.begin(), tensor.shape.end(), 0)) return false;
+  if (test_.args[index].tensor.misalignment * std::max<int64_t>(bits, 8) % wanted) return false;
+  for (size_t axis = 0; axis + 2 < tensor.shape.size(); ++axis)
+    if (tensor.shape[axis] > 1 && (tensor.strides[axis] * bits % wanted || (!tensor.strides[axis] && wanted > 64)))
+      return false;
+  return rows * tensor.shape.back() * bits % wanted == 0;
 }
 
 // The tensor with one axis in place of its last two has rows of whole vectors, and was not such a one before.

@@ -19,6 +19,7 @@ class Prepared {
   uint64_t facts() const;
   bool row_fact(const lowering::Fact& fact) const;
   bool joined_fact(const lowering::Fact& fact) const;
+  bool one_axis_fact(const lowering::Fact& fact) const;
 
   // The tensors before the launch, one a parameter; empty where it is a scalar.
   std::vector<OwnedTensor> arguments() const { return before_; }

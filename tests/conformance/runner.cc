@@ -56,8 +56,7 @@ class Run {
                   const std::vector<void*>& pointers, std::vector<int64_t>* params) {
     for (const lowering::TensorMap& map : lowered.maps) {
       const auto index = static_cast<size_t>(map.param);
-      ir::HostTensor tensor = (*tensors)[index].view();
-      if (map.transposed) tensor = exchanged(std::move(tensor));
+      const ir::HostTensor tensor = view_of(map, (*tensors)[index].view());
       alignas(128) uint64_t words[runtime::kTensorMapWords];
       const runtime::TensorMapRequest request{pointers[index],
                                               ir::bits(tensor.type),

@@ -108,6 +108,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kShiftedEnd, "a row that begins anywhere has no end", OnCpu::kNotThere},
     {Planted::kBoxNotAwaited, "a box is filled while it is read", OnCpu::kNotThere},
     {Planted::kQuotientBelow, "quotients of multiples are one too small", OnCpu::kNotThere},
+    {Planted::kOneAxisOfAll, "pixels of all images are one image's", OnCpu::kNotThere},
     {Planted::kDifferenceAdded, "what a place takes away is added", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kMaskTooLate, "masks begin an element too late", OnCpu::kNotThere},

@@ -48,8 +48,7 @@ conformance::Report simulate_case(const conformance::Prepared& prepared, const L
   }
   std::vector<MappedTensor> maps;
   for (const TensorMap& map : kernel.maps) {
-    ir::HostTensor tensor = tensors[static_cast<size_t>(map.param)].view();
-    if (map.transposed) tensor = conformance::exchanged(std::move(tensor));
+    const ir::HostTensor tensor = conformance::view_of(map, tensors[static_cast<size_t>(map.param)].view());
     MappedTensor mapped{tensor.data, tensor.type, tensor.shape, tensor.strides};
     if (ir::bits(tensor.type) == 4) {  // by bytes
       mapped.type = ir::DType::U8;

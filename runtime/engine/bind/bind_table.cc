@@ -85,6 +85,10 @@ void BindTable::fill(const KernelModel& model) {
       if (fact.kind == lowering::Fact::Kind::kUnitStride) entry.unit_stride = bit;
       if (fact.kind == lowering::Fact::Kind::kTransposed) entry.transposed = bit;
       if (fact.kind == lowering::Fact::Kind::kRows) entry.rows = bit;
+      if (fact.kind == lowering::Fact::Kind::kOneAxis && fact.bytes > 1) {
+        entry.rows = bit;
+        entry.one_axis = true;
+      }
       if (fact.kind == lowering::Fact::Kind::kVector)
         for (int wider = std::countr_zero(static_cast<unsigned>(fact.bytes)); wider < 5; ++wider)
           entry.vector[wider - 2] |= bit;

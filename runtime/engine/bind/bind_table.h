@@ -26,6 +26,7 @@ struct alignas(64) TensorEntry {
   int8_t symbol = -1;
   uint8_t axes[kMaxRank] = {};       // dimensions; BoundArguments::kNoDim where it is a program that gives the extent
   ir::DType dtype = ir::DType::F32;  // where symbol < 0, as `expected`
+  bool one_axis = false;             // `rows` is of kOneAxis
   DataType expected;
   uint16_t options = 0;  // bit per DType, where symbol >= 0
 };

@@ -41,7 +41,10 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     if (unit && bytes >= 2) mask |= facts.vector[bytes - 2];
     if (transposed && bytes == 4) mask |= facts.transposed;
     const auto address = reinterpret_cast<uintptr_t>(tensor.data);
-    if (facts.rows && has_joined_rows(facts.rank, tensor.shape, tensor.strides, address, bits)) mask |= facts.rows;
+    if (facts.one_axis)
+      mask |= one_axis_facts(facts.rows, facts.rank, tensor.shape, tensor.strides, address, bits);
+    else if (facts.rows && has_joined_rows(facts.rank, tensor.shape, tensor.strides, address, bits))
+      mask |= facts.rows;
   }
   for (int at = 0; aligned && at < model.table.scalars; ++at) {
     const ScalarEntry& scalar = model.table.scalar[at];
@@ -70,6 +73,10 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
         break;
       case lowering::Fact::Kind::kRows:
         text += fmt::format("joined rows of `{}`", model.params[model.facts[i].param].name);
+        break;
+      case lowering::Fact::Kind::kOneAxis:
+        text += fmt::format("last axes of `{}` as one{}", model.params[model.facts[i].param].name,
+                            model.facts[i].bytes > 1 ? fmt::format(" of {}-byte rows", model.facts[i].bytes) : "");
         break;
       case lowering::Fact::Kind::kMultiple:
         text += fmt::format("`{}` a multiple of {}", model.params[model.facts[i].param].name, model.facts[i].bytes);

@@ -25,6 +25,18 @@ inline bool has_joined_rows(int rank, const int64_t* shape, const int64_t* strid
   return divisors % 128 == 0;
 }
 
+// How the last two axes lie as one: the mask of the facts, less those that ask for multiples of more bytes than there
+// are. `facts`: kOneAxis of 16 bytes; that of 1 is the next bit.
+inline uint64_t one_axis_facts(uint64_t facts, int rank, const int64_t* shape, const int64_t* strides, uint64_t address,
+                               int bits) {
+  const int last = rank - 1;
+  if (strides[last] != 1 || (shape[last - 1] > 1 && strides[last - 1] != shape[last])) return 0;
+  uint64_t divisors = address * 8 | static_cast<uint64_t>(shape[last - 1] * shape[last] * bits);
+  for (int axis = 0; axis < last - 1; ++axis)
+    if (shape[axis] > 1) divisors |= strides[axis] ? static_cast<uint64_t>(strides[axis] * bits) : 64;
+  return facts << 1 | (divisors % 128 == 0 ? facts : 0);
+}
+
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments);
 
 // "index32, unit stride of `A`"; "none".

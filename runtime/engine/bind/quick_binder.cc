@@ -84,7 +84,9 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   const int aligned = std::countr_zero(divisors);
   all.facts |= unit && aligned >= 2 ? entry.vector[aligned - 2] : 0;
   all.facts |= transposed && aligned == 4 ? entry.transposed : 0;
-  if (entry.rows && has_joined_rows(entry.rank, bound.shape, bound.strides, address, given.dtype.bits))
+  if (entry.one_axis)
+    all.facts |= one_axis_facts(entry.rows, entry.rank, bound.shape, bound.strides, address, given.dtype.bits);
+  else if (entry.rows && has_joined_rows(entry.rank, bound.shape, bound.strides, address, given.dtype.bits))
     all.facts |= entry.rows;
   return true;
 }

@@ -13,6 +13,11 @@ Status encode_maps(const Device& device, const std::vector<lowering::TensorMap>&
       std::swap(tensor.shape[rank - 1], tensor.shape[rank - 2]);
       std::swap(tensor.strides[rank - 1], tensor.strides[rank - 2]);
     }
+    if (map.as_one) {
+      tensor.shape[rank - 1] *= tensor.shape[rank - 2];
+      tensor.shape[rank - 2] = 1;
+      tensor.strides[rank - 2] = tensor.shape[rank - 1];
+    }
     const TensorMapRequest request{tensor.data,    bits_of(tensor.dtype), rank,        tensor.shape,
                                    tensor.strides, map.box.data(),        map.swizzle, map_numbers(tensor.dtype)};
     KACHEL_TRY(device.encode_map(request, out));

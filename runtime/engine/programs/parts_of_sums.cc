@@ -36,7 +36,7 @@ Result<int64_t> extent_of_sums(const KernelModel& model, const ir::Kernel& kerne
 // To three significant bits: shapes that are alike come to the same program.
 int64_t rounded_down(int64_t parts) {
   if (parts < 1) return 1;
-  const int dropped = std::max(0, std::bit_width(static_cast<uint64_t>(parts)) - 3);
+  const int dropped = std::max(0, static_cast<int>(std::bit_width(static_cast<uint64_t>(parts))) - 3);
   return parts >> dropped << dropped;
 }
 

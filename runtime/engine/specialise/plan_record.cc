@@ -74,7 +74,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
   for (const lowering::TensorMap& map : step.maps) {
     out.put<int32_t>(map.param);
     out.put<int32_t>(map.swizzle);
-    out.put<uint8_t>(map.transposed);
+    out.put<uint8_t>(static_cast<uint8_t>(map.transposed | map.as_one << 1));
     out.put<uint64_t>(map.box.size());
     for (int32_t extent : map.box) out.put<int32_t>(extent);
   }
@@ -111,9 +111,10 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
     lowering::TensorMap map;
     map.param = in.get<int32_t>();
     map.swizzle = in.get<int32_t>();
-    const auto transposed = in.get<uint8_t>();
-    if (transposed > 1) return damaged("a tensor map describes nothing");
-    map.transposed = transposed == 1;
+    const auto view = in.get<uint8_t>();
+    if (view > 2) return damaged("a tensor map describes nothing");
+    map.transposed = view == 1;
+    map.as_one = view == 2;
     map.box.resize(in.get_count(4));
     for (int32_t& extent : map.box) extent = in.get<int32_t>();
     if (in.ok() && !map_is_valid(map, model)) return damaged("a tensor map describes nothing");

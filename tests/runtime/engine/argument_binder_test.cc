@@ -367,6 +367,30 @@ TEST_CASE("facts follow the arguments") {
     CHECK(!joined({64, 4}, {}, 0x1000));      // rows of 16 bytes as they are
     CHECK(!joined({64, 17}, {}, 0x1000));     // long ones
   }
+  const auto counted = model_of(R"(tile 1
+kernel counted(A: f32[N, H, W], C: out f32[N, H, W])
+grid n < N
+{
+  parallel m < 64 { C[n, m / W, m % W] = A[n, m / W, m % W] }
+})");
+  for (bool quickly : {false, true}) {
+    const auto one_axis = [&](std::vector<int64_t> shape, std::vector<int64_t> strides, uintptr_t address = 0x1000) {
+      Tensor a(DType::F32, shape, strides, address), c(DType::F32, shape, {}, 0x900000);
+      Arg args[] = {a, c};
+      REQUIRE((quickly ? bind_quickly(*counted, args, bound) : bind_completely(*counted, args, bound).ok()));
+      const std::string text = facts_text(*counted, bound.facts);
+      return std::pair(text.find("last axes of `A` as one of 16-byte rows") != std::string::npos,
+                       text.find("last axes of `A` as one,") != std::string::npos);
+    };
+    CHECK(one_axis({4, 6, 6}, {}) == std::pair(true, true));
+    CHECK(one_axis({4, 6, 6}, {40, 6, 1}) == std::pair(true, true));
+    CHECK(one_axis({4, 6, 6}, {38, 6, 1}) == std::pair(false, true));         // images 152 bytes apart
+    CHECK(one_axis({4, 5, 7}, {}) == std::pair(false, true));                 // of 140 bytes
+    CHECK(one_axis({4, 6, 6}, {}, 0x1008) == std::pair(false, true));         // begin within 16 bytes
+    CHECK(one_axis({4, 6, 6}, {48, 8, 1}) == std::pair(false, false));        // gaps
+    CHECK(one_axis({4, 6, 6}, {36, 1, 6}) == std::pair(false, false));        // the other way round
+    CHECK(one_axis({4, 1, 8}, {8, 5, 1}) == std::pair(true, true));           // one row
+  }
   const std::string large =
       facts({DType::F32, {64, 64}, {int64_t{1} << 26, 1}}, {DType::F32, {64, 64}, {}, uintptr_t{1} << 45});
   CHECK(large.find("index32") == std::string::npos);
