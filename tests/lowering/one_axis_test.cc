@@ -23,7 +23,8 @@ Lowered pixels(bool of_all, int known) {
   }
   parallel i < 64, j < 64 { let m = p*64 + j  Y[)" +
                   n + ", i, " + row + ", m % W] = acc[i, j] }\n}\n"};
-  request.target = kHopper;
+  request.target.architecture = 90;
+  request.target.shared_limit = 227 * 1024;
   const auto module = ir::load(request.text);
   REQUIRE_MESSAGE(module.ok(), module.status().message());
   const std::vector<Fact> facts = facts_of(module->kernels[0]);
