@@ -93,6 +93,13 @@ class CpuBackend(CudaBackend):
         gc.collect()
 
 
+def _renew_generator():
+    """A capture that fails leaves the default generator in it, and whoever asks that for a number later fails too."""
+    if hasattr(torch.Generator, "graphsafe_set_state"):
+        fresh = torch.Generator(device="cuda").manual_seed(1)
+        torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
 class Side:
     """One side of a row: `sample()` times a block of at least block_ms and returns microseconds a call."""
 
@@ -112,6 +119,7 @@ class Side:
             self.run, self.mode, self.calls = graph.replay, "graph", len(calls) * walks
         except RuntimeError as error:
             torch.cuda.synchronize()
+            _renew_generator()
             self.run, self.mode = eager, "launches, since a capture failed: " + str(error).split("\n")[0]
         self.run()
         self.runs = stats.repetitions(_milliseconds(self.run, 3) * 1000, block_ms)

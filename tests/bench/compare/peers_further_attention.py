@@ -4,7 +4,6 @@ import functools
 
 import torch
 import torch.nn.functional as functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .peers_further import compilation
 from .registry import Absent, Peer, Registry
@@ -90,12 +89,13 @@ def mqa_mods(row, t):
 def biased_by(backend):
     """BIASES: (row, tensors) -> what is added to the scores."""
     def peer(row, t):
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # of torch 2.3 on
         q, k, v, back = operands(row, t)
         bias, grouped = BIASES[row.reference](row, t), q.shape[1] != k.shape[1]
         kept = []  # the latest output, so that each set of buffers has its own
 
         def run():
-            with sdpa_kernel(backend):
+            with sdpa_kernel(getattr(SDPBackend, backend)):
                 out = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=row.scalars["scale"],
                                                               enable_gqa=grouped)
             kept[:] = [out]
@@ -110,8 +110,8 @@ def biased_by(backend):
     return peer
 
 
-PEERS["cuDNN, bias"] = biased_by(SDPBackend.CUDNN_ATTENTION)
-PEERS["efficient"] = biased_by(SDPBackend.EFFICIENT_ATTENTION)
+PEERS["cuDNN, bias"] = biased_by("CUDNN_ATTENTION")
+PEERS["efficient"] = biased_by("EFFICIENT_ATTENTION")
 
 BIASES["bias_attention"] = lambda row, t: t["rel"][None].expand(row.dims["bs"], -1, -1, -1)
 

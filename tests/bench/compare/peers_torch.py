@@ -4,7 +4,6 @@ cuBLAS runs as torch sets it up: f32 accumulation, and for 16-bit types torch's 
 bits, which can only make it quicker than what Kachel is held to."""
 import torch
 import torch.nn.functional as functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .registry import Absent, Peer, Registry
 
@@ -81,6 +80,7 @@ def torch_int4(row, t):
 
 def attention_by(backend):
     def peer(row, t):
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # of torch 2.3 on
         q, k, v = t["Q"], t["K"], t["V"]
         if q.dim() == 3:  # decode: one query a sequence
             q = q[:, None]
@@ -90,7 +90,7 @@ def attention_by(backend):
         kept = []  # the latest output, so that each set of buffers has its own
 
         def run():
-            with sdpa_kernel(backend):
+            with sdpa_kernel(getattr(SDPBackend, backend)):
                 out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=row.scalars["scale"],
                                                               enable_gqa=grouped)
             kept[:] = [out]
@@ -105,8 +105,8 @@ def attention_by(backend):
     return peer
 
 
-PEERS["cuDNN"] = attention_by(SDPBackend.CUDNN_ATTENTION)
-PEERS["flash"] = attention_by(SDPBackend.FLASH_ATTENTION)
+PEERS["cuDNN"] = attention_by("CUDNN_ATTENTION")
+PEERS["flash"] = attention_by("FLASH_ATTENTION")
 
 
 @PEERS("flash window")
