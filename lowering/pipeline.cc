@@ -3,6 +3,7 @@
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> declared first    tiles that are declared behind other statements
 //            -> arg reductions    as a maximum and the least number of what equals it
+//            -> one-axis views    of tensors whose last axes are counted as one
 //            -> transposed views  read along the axis of stride 1
 //            -> join loops        that follow each other over tiles of one kind
 //            -> region results    of sums and of turned tensors, that regions write to tensors themselves

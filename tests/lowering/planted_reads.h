@@ -21,17 +21,29 @@ grid h < 10
 
 // Places that a loop divides out, by a number of the launch.
 inline constexpr const char* kDividedPlaces = R"(tile 1
-kernel quotients(X: f32[H, W], Y: out f32[256])
+kernel quotients(X: f32[W, H], Y: out f32[256])
 grid b < 1
 {
   fragment s: f32[256] = 0
   for t < ceildiv(H * W, 256) {
     parallel i < 256 {
       let e = t*256 + i
-      s[i] += X[e / W, e % W] * f32(t + 1)
+      s[i] += X[e % W, e / W] * f32(t + 1)
     }
   }
   Y[:] = s
+}
+)";
+
+// Pixels that are counted through all images, whose axes lie as one.
+inline constexpr const char* kPixels = R"(tile 1
+kernel pixels(X: f32[N, C, H, W], Y: out f32[N, C, H, W])
+grid p < ceildiv(N * H * W, 32), c < C
+{
+  parallel i < 32 {
+    let m = p*32 + i
+    Y[m / (H * W), c, m / W % H, m % W] = X[m / (H * W), c, m / W % H, m % W] * 2
+  }
 }
 )";
 

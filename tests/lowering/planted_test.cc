@@ -81,6 +81,10 @@ class Suite {
     places.values = {{"H", 230}, {"W", 37}};  // more iterations than are loaded ahead
     places.threads = 64;
     add_program("divided places", kDividedPlaces, 24, places);
+    conformance::Wishes pixels = whole;
+    pixels.values = {{"N", 3}, {"C", 2}, {"H", 5}, {"W", 8}};
+    pixels.aligned = {"X", "Y"};
+    add_program("pixels", kPixels, 24, pixels);
     add_program("joined", kJoinedRows, 24, whole);
     add_program("sliding", kSliding, 24, whole);
     conformance::Wishes block;
