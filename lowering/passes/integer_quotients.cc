@@ -17,8 +17,7 @@ using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
 
-// By one divisor: an iteration of a serial loop, and of what is written out and runs once.
-constexpr int64_t kLeastQuotients = 4, kLeastAtOnce = 24;
+constexpr int64_t kLeastQuotients = 4;  // an iteration, by one divisor
 constexpr int64_t kLimit = int64_t{1} << 31;
 
 struct Divisor {
@@ -41,29 +40,19 @@ class Rewriter {
     LoopBlock out;
     for (LoopStmt& stmt : body) {
       auto* loop = std::get_if<LoopFor>(&stmt.node);
-      if (loop && !loop->unroll) {
-        replace(&loop->body, {loop->var.get()}, kLeastQuotients, &out);
-      } else {
+      if (loop && !loop->unroll)
+        serial(loop, &out);
+      else
         for_each_block(&stmt, [this](LoopBlock* inner) { *inner = block(std::move(*inner)); });
-        if (loop) replace_at_once(loop, &out);
-      }
       out.push_back(std::move(stmt));
     }
     return out;
   }
 
  private:
-  void replace_at_once(LoopFor* loop, LoopBlock* before) {
-    LoopBlock alone;
-    alone.push_back({std::move(*loop)});
-    replace(&alone, {}, kLeastAtOnce, before);
-    *loop = std::move(std::get<LoopFor>(alone.back().node));
-  }
-
-  // Quotients of `body`, which gives the names `own` and those that it declares.
-  void replace(LoopBlock* body, std::set<const ir::Var*> own, int64_t least, LoopBlock* before) {
-    names_ = std::move(own);
-    for_each_statement(*body, [this](const LoopStmt& stmt) {
+  void serial(LoopFor* loop, LoopBlock* before) {
+    names_ = {loop->var.get()};
+    for_each_statement(loop->body, [this](const LoopStmt& stmt) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) names_.insert(let->var.get());
       if (const auto* inner = std::get_if<LoopFor>(&stmt.node)) names_.insert(inner->var.get());
       if (const auto* shuffle = std::get_if<LoopShuffle>(&stmt.node)) names_.insert(shuffle->var.get());
@@ -71,14 +60,14 @@ class Rewriter {
         names_.insert(threads->index.get()), names_.insert(threads->slot.get());
     });
     divisors_.clear();
-    count(*body, 1);
+    count(loop->body, 1);
     bool any = false;
     for (Divisor& divisor : divisors_) {
-      if (divisor.quotients < least) continue;
+      if (divisor.quotients < kLeastQuotients) continue;
       name(&divisor, before);
       any = true;
     }
-    if (any) *body = rewritten(std::move(*body));
+    if (any) loop->body = rewritten(std::move(loop->body));
   }
 
   // What has been narrowed to I32 fits, whatever is known of its factors.
