@@ -140,9 +140,9 @@ class Padder {
   static bool may_store_elements(const ir::CopyStmt& copy) {
     const ir::TileRef& to = copy.dst;
     return copy.atomic == ir::AtomicOp::kNone && !to.within_first && has_whole_axes(copy.src) &&
-           !copy.src.within_first && std::none_of(to.axes.begin(), to.axes.end(), [](const AxisSpec& axis) {
-             return axis.kind == AxisSpec::Kind::kGather;
-           });
+           !copy.src.within_first && kept_axes(to).size() == copy.src.axes.size() &&
+           std::none_of(to.axes.begin(), to.axes.end(),
+                        [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kGather; });
   }
   // Whether a copy of some rows of a tensor can be told where they end.
   static bool may_be_cut(const ir::Stmt& stmt, const ir::Buffer& tile, size_t axis) {
@@ -151,7 +151,7 @@ class Padder {
     const ir::TileRef& from = copy->src;
     const std::vector<size_t> own = kept_axes(copy->dst), others = kept_axes(from);
     return from.buffer->scope == ir::Scope::kGlobal && has_whole_axes(copy->dst) && !copy->dst.within_first &&
-           !from.within_first && !from.pad && !own.empty() && own[0] == axis && !others.empty() &&
+           !from.within_first && !from.pad && !own.empty() && own[0] == axis && others.size() == own.size() &&
            from.axes[others[0]].kind == AxisSpec::Kind::kRange;
   }
 
