@@ -156,7 +156,7 @@ bool TileLowering::fuse_copy(const ir::ParallelStmt& region, const ir::CopyStmt&
 }
 
 // What is still to be asked for of the next tile's rows, up to a share of them; the caller asks.
-std::vector<TileLowering::AheadPart> TileLowering::take_ahead(size_t rank, int64_t columns, int64_t share) {
+std::vector<AheadPart> TileLowering::take_ahead(size_t rank, int64_t columns, int64_t share) {
   std::vector<AheadPart> parts;
   for (Ahead& copy : asked_ahead_) {
     if (loop_depth_ > 0 || copy.shape.size() != rank || copy.shape.back() != columns) continue;

@@ -11,7 +11,7 @@ namespace kachel::lowering {
 using ir::ExprRef;
 using ir::Op;
 
-std::vector<TileLowering::CarriedSum> TileLowering::open_sums(const ir::ForStmt& loop) {
+std::vector<CarriedSum> TileLowering::open_sums(const ir::ForStmt& loop) {
   std::vector<CarriedSum> carried;
   if (on_cpu() || target_.generic) return carried;
   for (const DeferredSum& each : deferred_sums(kernel_, loop)) {

@@ -10,7 +10,7 @@ using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
-TileLowering::Slice TileLowering::slice(const ir::TileRef& ref) {
+Slice TileLowering::slice(const ir::TileRef& ref) {
   Slice slice{&ref, {}, {}, nullptr, nullptr};
   for (const AxisSpec& axis : ref.axes) {
     slice.starts.push_back(axis.start ? index(extract_reductions(axis.start, {}, {}), nullptr) : nullptr);

@@ -28,8 +28,8 @@ constexpr int64_t kMostLoaded = 64;
 
 }  // namespace
 
-TileLowering::BlockSide TileLowering::block_side(const Slice& slice, const FragmentLayout& layout, size_t axis,
-                                                 bool k_last, DType sum) {
+BlockSide TileLowering::block_side(const Slice& slice, const FragmentLayout& layout, size_t axis, bool k_last,
+                                   DType sum) {
   const FragmentLayout::Axis& digits = layout.axes()[axis];
   BlockSide side{&slice, &digits, layout.shape()[axis], 1, k_last, layout.ragged(axis), slice.ref->buffer->type.dtype};
   ExprRef first;

@@ -45,7 +45,7 @@ ExprRef TileLowering::place(const char* name, const ExprRef& value, int64_t leas
   return named;
 }
 
-TileLowering::Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
+Division TileLowering::divided(const ExprRef& a, const ExprRef& b) {
   if (place_type() == DType::I64) return {apply(Op::kDiv, a, b), apply(Op::kMod, a, b)};
   const ExprRef part = place("part", apply(Op::kDiv, a, b));
   return {part, apply(Op::kSub, a, apply(Op::kMul, part, b))};

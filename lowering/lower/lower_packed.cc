@@ -165,10 +165,9 @@ class TileLowering::PackedForm {
   std::unordered_set<const ir::LetStmt*> needed_;
 };
 
-std::optional<TileLowering::PackedStore> TileLowering::packed_store(const ir::ForwardedRegion& region,
-                                                                    const std::vector<RegionRead>& reads,
-                                                                    const RegionIndexes& indexes,
-                                                                    const FragmentLayout& layout) {
+std::optional<PackedStore> TileLowering::packed_store(const ir::ForwardedRegion& region,
+                                                      const std::vector<RegionRead>& reads,
+                                                      const RegionIndexes& indexes, const FragmentLayout& layout) {
   if (on_cpu() || target_.architecture < kLeastArchitecture || region.stores.size() != 1) return std::nullopt;
   const ir::GuardedStore& only = region.stores[0];
   const ir::BufferRef& tile = only.store.buffer;
@@ -199,8 +198,8 @@ void TileLowering::store_packed(const PackedStore& form, const Site& site, int64
 }
 
 // Into `to`, if it is given.
-TileLowering::PackedOperand TileLowering::packed(const PackedValue& value, DType type, const Site& site, int64_t width,
-                                                 const std::vector<HeldRead>& held, const PackedOperand* to) {
+PackedOperand TileLowering::packed(const PackedValue& value, DType type, const Site& site, int64_t width,
+                                   const std::vector<HeldRead>& held, const PackedOperand* to) {
   if (value.form == PackedValue::Form::kOne) {
     const PackedOperand one{temporary("one", DType::F32, ir::Scope::kRegister, 1), int32(0), 1};
     store(one.registers, one.at, convert(let("alike", scalar(value.expr, &site)), DType::F32), nullptr);

@@ -39,9 +39,8 @@ bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std:
   return known && are_neighbours(scalars, last, width, out_.ranges);
 }
 
-std::vector<TileLowering::WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& region,
-                                                               const RegionIndexes& indexes,
-                                                               const FragmentLayout& layout) {
+std::vector<WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
+                                                 const FragmentLayout& layout) {
   std::vector<WideStore> wide(region.stores.size());
   if (on_cpu() || target_.generic || layout.vector() == 1 || !layout.whole_vectors()) return wide;
   const ir::VarRef last = region.iters.back().var;

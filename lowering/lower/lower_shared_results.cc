@@ -20,7 +20,7 @@ constexpr int64_t kMostTogether = 8;  // parts of a result that are loaded befor
 }  // namespace
 
 // Those of a reduction over the axes from `rank` on.
-TileLowering::Sharers TileLowering::sharers_of(const FragmentLayout& layout, size_t rank) {
+Sharers TileLowering::sharers_of(const FragmentLayout& layout, size_t rank) {
   Sharers sharers;
   for (size_t axis = rank; axis < layout.shape().size(); ++axis)
     for (FragmentLayout::Digit digit : layout.axes()[axis]) {

@@ -30,7 +30,7 @@ int64_t ceildiv(int64_t a, int64_t b) {
 
 }  // namespace
 
-TileLowering::ShiftedPlace TileLowering::shifted_place(const Slice& src, const Site& site, int64_t width) {
+ShiftedPlace TileLowering::shifted_place(const Slice& src, const Site& site, int64_t width) {
   auto zero = [] { return ir::make_int(0, DType::I64); };
   auto within = [&](const ExprRef& value) {
     const ExprRef clamped =

@@ -9,6 +9,7 @@
 
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/loop_ir/region_index.h"
+#include "lowering/lower/lower_types.h"
 #include "lowering/lower/region_read.h"
 #include "lowering/lower/walk.h"
 #include "lowering/plan/exchanged_places.h"
@@ -36,9 +37,6 @@ class TileLowering {
   void declare_params();
   void declare_tiles();
   void open_grid();
-  struct Division {
-    ir::ExprRef quotient, rest;
-  };
   Division divided(const ir::ExprRef& a, const ir::ExprRef& b);
   ir::DType place_type() const;
   ir::ExprRef place_number(int64_t value) const;
@@ -122,12 +120,6 @@ class TileLowering {
   ir::BufferRef temporary(const std::string& name, ir::DType type, ir::Scope scope, int64_t elements);
 
   // lower_copy.cc
-  struct Slice {  // a TileRef with its uniform parts evaluated
-    const ir::TileRef* ref;
-    std::vector<ir::ExprRef> starts;  // one an axis; null where an axis has none
-    std::vector<std::shared_ptr<Slice>> gathers;
-    ir::ExprRef within_first, within_length;
-  };
   Slice slice(const ir::TileRef& ref);
   std::vector<int64_t> slice_shape(const ir::TileRef& ref) const;
   // The element of the slice at the site's coordinates (its non-index axes in order). Sets guard to `within`, or null.
@@ -170,28 +162,11 @@ class TileLowering {
   bool store_boxes(const ir::CopyStmt& copy, const Slice& dst);  // lower_boxes.cc
 
   // lower_shifted.cc
-  struct ShiftedPlace {      // 16 bytes of a tensor
-    ir::ExprRef at;          // offset of the first element
-    ir::ExprRef whole;       // the 32 bytes from there on exist
-    ir::ExprRef first, end;  // I32: the elements that exist
-  };
   ShiftedPlace shifted_place(const Slice& src, const Site& site, int64_t width);
   // Whole tiles, for the producer's threads.
   void copy_shifted(const std::vector<const ir::CopyStmt*>& copies);
 
   // lower_fma.cc
-  struct BlockSide {  // an operand of a product whose C is in registers, as one thread reads it
-    const Slice* slice;
-    const FragmentLayout::Axis* axis;  // of C
-    int64_t extent, count;             // of the axis; rows or columns of a thread
-    bool k_last;                       // k goes along the rows of the tile
-    bool ragged;
-    ir::DType type;
-    ir::ExprRef first;     // I64: where the thread's digits point
-    int64_t width = 1;     // elements of one load, along k or along the axis
-    ir::BufferRef raw;     // what a step loads: depth of each row or column, or all of them for each k
-    ir::BufferRef values;  // of one k, converted; null where they need no conversion
-  };
   BlockSide block_side(const Slice& slice, const FragmentLayout& layout, size_t axis, bool k_last, ir::DType sum);
   ir::ExprRef block_place(const BlockSide& side, const ir::ExprRef& number, bool in_tile) const;
   void load_block(const BlockSide& side, const ir::ExprRef& k_first, int64_t depth, const std::string& name);
@@ -199,10 +174,6 @@ class TileLowering {
   // lower_mma.cc
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_mma_words.cc
-  struct WordsOfK {
-    bool k_down, in_pairs;  // of the tile's rows, of the lane's elements
-    int64_t apart;          // registers
-  };
   void load_words(const ir::BufferRef& tile, const WordsOfK& words, const ir::ExprRef& first, const ir::ExprRef& k,
                   const ir::BufferRef& to, const ir::ExprRef& at);
   void load_left_words(const ir::GemmStmt& gemm, const GemmChoice& choice, const ir::ExprRef& m, const ir::ExprRef& k,
@@ -212,19 +183,6 @@ class TileLowering {
   ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column,
                         bool first_row);
   // cpu_copy.cc, cpu_gemm.cc
-  // One side of a copy. Coordinates c are inside of [low, high) where the element exists; `present` (null: true) is
-  // what the rows fixed so far say, by indices from memory.
-  struct CpuSide {
-    const Slice* slice;
-    std::vector<int64_t> extents;
-    std::vector<ir::ExprRef> low, high;
-    std::vector<bool> whole;  // [low, high) is all of the coordinate, proved
-    std::vector<size_t> axis_of;
-    std::vector<ir::ExprRef> indices;
-    ir::ExprRef present;
-    int64_t panel_width = 0;  // of the last coordinate
-    ir::ExprRef streams;      // of a written tensor: whether it is better stored past the caches; null: never
-  };
   // False: nothing was emitted, the copy is none of rows.
   bool copy_rows(const ir::CopyStmt& copy, const Slice& dst, const Slice& src);
   bool bounds_of(const Slice& slice, CpuSide* side);
@@ -244,21 +202,6 @@ class TileLowering {
   bool forward_copy(const ir::CopyStmt& copy, const Slice& src);
   ir::ExprRef load_forwarded(const Slice& from, const std::vector<ir::ExprRef>& indices, const Site* site);
   // cpu_strips.cc
-  struct Ahead {  // what a copy will read for the next tile, or write of this one
-    const ir::TileRef* ref;
-    std::vector<ir::ExprRef> starts;
-    std::vector<int64_t> shape;
-    bool write = false;
-    int64_t begun = 0;  // elements of the last axis that were asked for already
-  };
-  struct FusedCopy {
-    Slice dst_slice, src_slice;
-    CpuSide dst, src;  // borrow the slices
-  };
-  struct AheadPart {  // of its rows' elements: [begin, end)
-    const Ahead* copy;
-    int64_t begin, end;
-  };
   void note_ahead(const ir::CopyStmt& copy);
   void note_stores(const ir::Block& body);
   std::vector<AheadPart> take_ahead(size_t rank, int64_t columns, int64_t share);
@@ -308,12 +251,6 @@ class TileLowering {
   ir::ExprRef fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
 
   // lower_region_stores.cc: what neighbours of a region write beside each other, as one access.
-  struct WideStore {
-    int64_t width = 1;                 // elements; 1: each iteration writes its own
-    std::vector<ir::ExprRef> indices;  // without names of the region's
-    ir::ExprRef guard;                 // likewise, and without what bounds say anyway; null: true
-    ir::BufferRef made;                // what the neighbours write
-  };
   bool rise_together(const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& iters,
                      const std::vector<int64_t>& shape, int64_t width);
   std::vector<WideStore> wide_stores(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
@@ -322,24 +259,6 @@ class TileLowering {
                         const Site& first, int64_t count);
 
   // lower_packed.cc: 16-bit floats made of 4-bit integers, two an instruction.
-  struct PackedValue {
-    enum class Form : uint8_t { kOne, kRead, kApply } form;
-    ir::ExprRef expr;        // kOne: alike for all neighbours
-    const ir::Expr* read{};  // kRead: RegionRead::value
-    ir::Op op{};
-    std::vector<PackedValue> args;
-    Interval range;  // of integers, which the type holds; else unbounded
-  };
-  struct PackedOperand {
-    ir::BufferRef registers;
-    ir::ExprRef at;
-    int64_t elements;
-  };
-  struct PackedStore {
-    const ir::AssignStmt* store;
-    PackedValue value;
-    std::vector<const ir::LetStmt*> alike;  // names that it needs
-  };
   class PackedForm;
   std::optional<PackedStore> packed_store(const ir::ForwardedRegion& region, const std::vector<RegionRead>& reads,
                                           const RegionIndexes& indexes, const FragmentLayout& layout);
@@ -349,11 +268,6 @@ class TileLowering {
   void unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less);
 
   // lower_shared_results.cc
-  struct Sharers {                                // of a result
-    std::vector<int> masks;                       // lanes that differ in these bits, from the lowest on
-    std::vector<FragmentLayout::Digit> rest;      // and other digits of the thread's number
-    std::vector<FragmentLayout::Digit> replicas;  // digits by which threads differ that hold the same part
-  };
   static Sharers sharers_of(const FragmentLayout& layout, size_t rank);
   void combine_shared(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
                       const Sharers& sharers);
@@ -367,12 +281,7 @@ class TileLowering {
   ir::ExprRef extract_reductions(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters,
                                  const std::unordered_map<const ir::Var*, ir::ExprRef>& lets);
   void reduction(const ir::ParallelStmt& region, const ir::Expr& reduce, const FragmentLayout& layout);
-  // Around a loop, in lower_carried.cc: sums of which each thread carries a part (deferred_sums.h).
-  struct CarriedSum {
-    ir::BufferRef sum;
-    FragmentLayout layout;
-    Sharers sharers;
-  };
+  // lower_carried.cc
   std::vector<CarriedSum> open_sums(const ir::ForStmt& loop);
   void close_sums(const std::vector<CarriedSum>& carried);
   ir::ExprRef reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ir::ExprRef& neutral);  // cpu_reduce.cc
