@@ -39,6 +39,21 @@ PlanRecord plan() {
   return record;
 }
 
+TEST_CASE("which view a map is of survives, and is at most one") {
+  auto model = scale_model();
+  for (const bool as_one : {false, true})
+    for (const bool transposed : {false, true}) {
+      PlanRecord record = plan();
+      record.steps[0].maps[0].as_one = as_one;
+      record.steps[0].maps[0].transposed = transposed;
+      const auto read = decode_plan(encode_plan(record), *model);
+      REQUIRE(read.ok() == !(as_one && transposed));
+      if (!read.ok()) continue;
+      CHECK(read->steps[0].maps[0].as_one == as_one);
+      CHECK(read->steps[0].maps[0].transposed == transposed);
+    }
+}
+
 TEST_CASE("a plan survives its encoding") {
   auto model = scale_model();
   const std::string bytes = encode_plan(plan());
