@@ -135,6 +135,13 @@ Outcome<Exit> tune(const Options& options) {
   }
   fmt::print("kernel  {}  {}\n", launch.program.name(), launch.program.shape_text());
   fmt::print("device  {}  {}\n\n", device_name(launch.device.device), launch.device.name);
+  if (candidates.size() == 1 && *candidates[0].configuration == '\0') {
+    fmt::print(
+        "nothing to choose: there are no tunables. Kernels that a program calls are tuned for themselves; `kachel\n"
+        "explain` names what each would run\n");
+    if (options.stats) print_stats(launch.session->stats());
+    return Exit::kOk;
+  }
   print_candidates(candidates, winner, options.verbosity > 0);
   print_failures(candidates, options.verbosity);
   if (winner >= 0) {

@@ -41,8 +41,11 @@ cli_case(NAME run_wrong_json COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_o
          STDERR "${wrong}" FIELDS "check mismatches=^1$" "check elements=^960$" "check first=^`C`: .3, 5. is ")
 cli_case(NAME run_wrong_unchecked COMMAND kachel_cli_wrong ARGS run ${relu} ${shape_of_wrong} EXIT 0
          STDOUT "!FAILED" STDERR "!differs")
-cli_case(NAME tune_sole ARGS tune ${examples}/serve/layer.tile --kernel join_parts --bind N=2,H=2,D=32,splits=16
+cli_case(NAME tune_sole ARGS tune ${CMAKE_CURRENT_SOURCE_DIR}/programs/four_times.tile --kernel once --bind N=1000
          --device cpu EXIT 0 STDOUT "the only configuration: there is nothing to measure")
+
+cli_case(NAME tune_nothing ARGS tune ${CMAKE_CURRENT_SOURCE_DIR}/programs/four_times.tile --kernel four_times --bind N=1000
+         --device cpu EXIT 0 STDOUT "nothing to choose: there are no tunables")
 
 # A derived space of three to sixteen on the CPU, and a limit on what is measured.
 set(derived ${PROJECT_SOURCE_DIR}/tests/programs)
