@@ -1,6 +1,7 @@
 // What may serve a kernel's launches in place of the kernel as it is: programs that compute the same.
 #pragma once
 #include <span>
+#include <string>
 
 #include "runtime/engine/bind/signature.h"
 #include "runtime/engine/launchable.h"
@@ -21,6 +22,8 @@ class OtherForms {
   // What serves a launch without a configuration of its own. Tunes as the policy allows, first the kernel as it is.
   virtual Result<Serving> serving(const BoundArguments& arguments, std::span<const Arg> args,
                                   const LaunchSettings& settings, const Signature& signature, void* stream) = 0;
+  // Which of them a tuning would consider, for people; "" if none.
+  virtual Result<std::string> considered(const BoundArguments& arguments) const = 0;
   // The kernel as it is, where the program has no memory.
   virtual Result<const Specialisation*> alone(const BoundArguments& arguments, const LaunchSettings& settings,
                                               void* stream) = 0;

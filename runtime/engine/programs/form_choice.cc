@@ -1,5 +1,7 @@
 #include "runtime/engine/programs/form_choice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "derive/prepare_operands.h"
@@ -167,6 +169,20 @@ Result<std::shared_ptr<const ProgramModel>> FormChoice::derive(const Form& form,
   if (form.made && chosen.empty() && crossed.empty() && !form.reordered) return why;
   KACHEL_ASSIGN(const ir::Module module, load(chosen, crossed));
   return ProgramModel::create(module, module.programs.at(0), consts_, true);
+}
+
+std::string FormChoice::text(const Form& form) const {
+  const Source& source = this->source(form);
+  std::vector<std::string> parts;
+  if (form.reordered) parts.push_back("k tap by tap");
+  for (size_t i = 0; i < source.slices.size(); ++i)
+    if (form.made >> i & 1)
+      parts.push_back(fmt::format("`{}` made ahead{}", source.slices[i].tile->name,
+                                  form.turned >> i & 1 ? " with its axes exchanged" : ""));
+  for (size_t i = 0; i < source.crossed.size(); ++i)
+    if (form.laid_out >> i & 1) parts.push_back(fmt::format("`{}` laid out along k", source.crossed[i].tensor->name));
+  if (form.parts > 1) parts.push_back(fmt::format("sums in {} parts", form.parts));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 int64_t FormChoice::bytes_read(const Form& form, const BoundArguments& arguments) const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "derive/operand_slice.h"
@@ -41,6 +42,9 @@ class FormChoice {
   std::vector<Form> forms(const Device& device, const BoundArguments& arguments, const PartsOfSums& parts) const;
   // With those of the operands with which it can be made.
   Result<std::shared_ptr<const ProgramModel>> derive(const Form& form, const BoundArguments& arguments) const;
+
+  // "k tap by tap, `f` made ahead, `X` laid out along k, sums in 4 parts"
+  std::string text(const Form& form) const;
 
   // Of the tensors that the form makes others of, and of all that the kernel has.
   int64_t bytes_read(const Form& form, const BoundArguments& arguments) const;

@@ -80,6 +80,19 @@ bool PreparedForms::is_worth_trying(const Device& device, const BoundArguments& 
   return bytes / bytes_a_ns + steps * kStepNs < kMostShare * takes;
 }
 
+PartsOfSums PreparedForms::parts_of(const Device& device, const BoundArguments& arguments) const {
+  if (!sums_ || device.properties().compute_major == 0) return {};
+  return parts_of_sums(choice_->model(), sums_->kernel, sums_->loop, arguments, device.properties().multiprocessors);
+}
+
+Result<std::string> PreparedForms::considered(const BoundArguments& arguments) const {
+  KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
+  std::vector<std::string> texts;
+  for (const Form& form : choice_->forms(*device, arguments, parts_of(*device, arguments)))
+    texts.push_back(choice_->text(form));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
 Result<const Specialisation*> PreparedForms::alone(const BoundArguments& arguments, const LaunchSettings& settings,
                                                    void* stream) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
@@ -92,10 +105,7 @@ Result<PreparedForms::Serving> PreparedForms::serving(const BoundArguments& argu
                                                       const LaunchSettings& settings, const Signature& signature,
                                                       void* stream) {
   KACHEL_ASSIGN(Device * device, engine_->devices().get(arguments.device));
-  const PartsOfSums parts =
-      sums_ && device->properties().compute_major > 0
-          ? parts_of_sums(choice_->model(), sums_->kernel, sums_->loop, arguments, device->properties().multiprocessors)
-          : PartsOfSums{};
+  const PartsOfSums parts = parts_of(*device, arguments);
   const std::vector<Form> forms = choice_->forms(*device, arguments, parts);
   if (forms.empty()) return Serving{};
   {

@@ -30,6 +30,7 @@ class PreparedForms final : public OtherForms {
 
   Result<Serving> serving(const BoundArguments& arguments, std::span<const Arg> args, const LaunchSettings& settings,
                           const Signature& signature, void* stream) override;
+  Result<std::string> considered(const BoundArguments& arguments) const override;
   Result<const Specialisation*> alone(const BoundArguments& arguments, const LaunchSettings& settings,
                                       void* stream) override;
 
@@ -39,6 +40,7 @@ class PreparedForms final : public OtherForms {
     derive::SumLoop loop;
   };
   PreparedForms(std::shared_ptr<Engine> engine, std::unique_ptr<const FormChoice> choice, std::optional<Sums> sums);
+  PartsOfSums parts_of(const Device& device, const BoundArguments& arguments) const;
   bool is_worth_trying(const Device& device, const BoundArguments& arguments, const ProgramModel& program,
                        const Form& form, const PartsOfSums& parts) const;
   // What a decision says that the winner takes, in ns; infinity: there is none.

@@ -37,7 +37,7 @@ std::string reason(const Launchable& kernel, const LaunchSettings& settings, siz
 
 std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const LaunchSettings& settings,
                     Ranking::Source source, Device& device, const TunableValues& values,
-                    const lowering::Lowered& lowered) {
+                    const lowering::Lowered& lowered, const std::string& other_forms) {
   const KernelModel& model = kernel.model();
   const DeviceProperties& properties = device.properties();
   const Point point = point_of(model, arguments);
@@ -81,6 +81,7 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
         fmt::format("registers      {}, {} bytes spilled\n", usage.registers, std::max<int64_t>(usage.spill_bytes, 0));
   text += fmt::format("bits           {}\n",
                       lowered.deterministic ? "the same in every run" : "float atomics: may differ between runs");
+  if (!other_forms.empty()) text += fmt::format("other forms    {}: a tuning measures up to two\n", other_forms);
   if (!lowered.notes.empty()) text += "\n" + lowered.notes;
   return text;
 }
@@ -129,8 +130,13 @@ Result<std::string> KernelHandle::explain(std::span<const Arg> args, const Launc
   KACHEL_ASSIGN(lowering::Lowered lowered,
                 engine_->plans().lower({*device, *model_, point, order[0]}, {.keep_stages = true}));
   switch (what) {
-    case ExplainWhat::kSummary:
-      return summary(*this, arguments, settings, resolver.source(), *device, order[0], lowered);
+    case ExplainWhat::kSummary: {
+      std::string other_forms;
+      if (forms_ && !settings.has_configuration) {
+        KACHEL_ASSIGN(other_forms, forms_->considered(arguments));
+      }
+      return summary(*this, arguments, settings, resolver.source(), *device, order[0], lowered, other_forms);
+    }
     case ExplainWhat::kSource:
       return lowered.text;
     case ExplainWhat::kTileIr:

@@ -120,6 +120,9 @@ TEST_CASE("an operand that is dear to compute is computed once, here and after a
     KernelHandle& kernel = cpu.kernel();
     REQUIRE(cpu.has_forms);
     CHECK(!served_by_a_program(cpu, operands));
+    const auto text = kernel.explain(operands.args, cpu.settings(tuner::Policy::kOff), ExplainWhat::kSummary);
+    REQUIRE(text.ok());
+    CHECK_MESSAGE(text->find("\nother forms    `a` made ahead: ") != std::string::npos, *text);
     REQUIRE(kernel.launch(operands.args, cpu.settings(tuner::Policy::kBlocking), nullptr).ok());
     CHECK(operands.off() < 1e-4);
     CHECK(served_by_a_program(cpu, operands));
