@@ -7,6 +7,11 @@ namespace {
 
 constexpr int kMostNodes = 200;  // that are compared: names may use each other many times
 
+bool loads(const ExprRef& expr) {
+  bool found = false;
+  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
+  return found;
+}
 bool is(const ExprRef& expr, Op op) {
   return expr->kind == ExprKind::kApply && expr->op == op;
 }
@@ -19,17 +24,21 @@ OneAxis::OneAxis(const Kernel& kernel) : kernel_(kernel) {
   });
 }
 
-// What a name stands for, without conversions to the type of indices.
+// What a name stands for, unless that is read of memory, which may be something else where it is used.
 ExprRef OneAxis::resolved(ExprRef expr) const {
-  while (true) {
-    if (expr->kind == ExprKind::kCast && expr->cast_type.dtype == DType::I64) {
-      expr = expr->args[0];
-      continue;
-    }
-    const auto found = expr->kind == ExprKind::kVar ? names_.find(expr->var.get()) : names_.end();
-    if (found == names_.end()) return expr;
+  while (expr->kind == ExprKind::kVar) {
+    const auto found = names_.find(expr->var.get());
+    if (found == names_.end() || loads(found->second)) return expr;
     expr = found->second;
   }
+  return expr;
+}
+
+// An index, without its conversion to their type.
+ExprRef OneAxis::index(const ExprRef& expr) const {
+  const ExprRef named = resolved(expr);
+  const bool converts = named->kind == ExprKind::kCast && named->cast_type.dtype == DType::I64;
+  return converts ? resolved(named->args[0]) : named;
 }
 
 bool OneAxis::same_value(const ExprRef& a, const ExprRef& b, int* budget) const {
@@ -37,7 +46,8 @@ bool OneAxis::same_value(const ExprRef& a, const ExprRef& b, int* budget) const 
   if (--*budget < 0) return false;
   const ExprRef x = resolved(a), y = resolved(b);
   if (same(x, y)) return true;
-  if (x->kind != ExprKind::kApply || y->kind != ExprKind::kApply || x->op != y->op || x->args.size() != y->args.size())
+  if (x->kind != ExprKind::kApply || y->kind != ExprKind::kApply || x->op != y->op || x->type != y->type ||
+      x->args.size() != y->args.size())
     return false;
   for (size_t i = 0; i < x->args.size(); ++i)
     if (!same_value(x->args[i], y->args[i], budget)) return false;
@@ -53,16 +63,14 @@ std::optional<OneAxis::Place> OneAxis::place(const Buffer& tensor, const std::ve
   const size_t rank = indices.size();
   if (rank < 2 || rank != tensor.shape.size()) return std::nullopt;
   const ExprRef &rows = tensor.shape[rank - 2], &columns = tensor.shape[rank - 1];
-  const ExprRef column = resolved(indices[rank - 1]);
+  const ExprRef column = index(indices[rank - 1]);
   if (!is_by(column, Op::kMod, columns)) return std::nullopt;
-  ExprRef row = resolved(indices[rank - 2]);
+  ExprRef row = index(indices[rank - 2]);
   const bool modulo_both = is_by(row, Op::kMod, rows);
   if (modulo_both) row = resolved(row->args[0]);
   int budget = kMostNodes;
   if (!is_by(row, Op::kDiv, columns) || !same_value(row->args[0], column->args[0], &budget)) return std::nullopt;
-  bool loads = false;  // which may be of such a tensor themselves
-  visit(column->args[0], [&](const ExprRef& node) { loads |= node->kind == ExprKind::kLoad; });
-  if (loads) return std::nullopt;
+  if (loads(column->args[0])) return std::nullopt;  // which may be of such a tensor itself
   return Place{column->args[0], modulo_both};
 }
 

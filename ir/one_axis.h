@@ -29,6 +29,7 @@ class OneAxis {
 
  private:
   ExprRef resolved(ExprRef expr) const;
+  ExprRef index(const ExprRef& expr) const;
   bool same_value(const ExprRef& a, const ExprRef& b, int* budget) const;
   bool is_by(const ExprRef& expr, Op op, const ExprRef& divisor) const;
 

@@ -22,7 +22,7 @@ bool within(int64_t value, int64_t most) {
 
 // Between types that hold any index.
 bool is_index_cast(const ir::Expr& expr) {
-  return expr.kind == ExprKind::kCast && !ir::is_float(expr.args[0]->type) && ir::bits(expr.type) >= 32;
+  return expr.kind == ExprKind::kCast && !ir::is_float(expr.args[0]->type) && ir::bits(expr.cast_type.dtype) >= 32;
 }
 ExprRef unwrapped(ExprRef expr) {
   while (is_index_cast(*expr)) expr = expr->args[0];
@@ -134,6 +134,7 @@ std::optional<RegionIndex> RegionIndexes::split(const ExprRef& index) const {
     const size_t axis = axis_of(*index);
     return axis == RegionIndex::kNone ? std::nullopt : std::optional(RegionIndex{axis, nullptr});
   }
+  if (index->type != ir::DType::I64) return std::nullopt;  // sums of 32 bits may wrap
   if (is_index_cast(*index)) return split(index->args[0]);
   if (const ExprRef sum = as_sum(*index)) return split(sum);
   if (index->kind != ExprKind::kApply || index->op != ir::Op::kAdd) return std::nullopt;

@@ -40,13 +40,11 @@ std::vector<ir::ParallelStmt> by_assignment(const ir::ParallelStmt& region) {
   return regions;
 }
 
-// `place` of an index `place + var`; null if it is none, or if the place is the variable's own.
+// `place` of an index `place + var`, neither of which is cut off at fewer bits than 64; null if it is none.
 ExprRef before(const ExprRef& index, const ir::VarRef& var) {
+  if (index->type != ir::DType::I64) return nullptr;
   if (index->kind == ExprKind::kVar && index->var == var) return ir::make_int(0, index->type);
-  if (index->kind == ExprKind::kCast && !ir::is_float(index->args[0]->type)) {
-    const ExprRef inner = before(index->args[0], var);
-    return inner ? ir::make_cast({index->type, nullptr}, inner) : nullptr;
-  }
+  if (index->kind == ExprKind::kCast && index->cast_type.dtype == ir::DType::I64) return before(index->args[0], var);
   if (index->kind != ExprKind::kApply || index->op != Op::kAdd) return nullptr;
   for (const size_t side : {0, 1}) {
     const ExprRef &own = index->args[side], &other = index->args[1 - side];

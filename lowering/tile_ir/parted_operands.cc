@@ -102,7 +102,10 @@ class Cuts {
     const bool fills = copy && has_whole_axes(copy->dst) && axis_of_columns(copy->src) &&
                        copy->src.buffer->scope == ir::Scope::kGlobal && copy->atomic == ir::AtomicOp::kNone;
     if (fills) return note_uses(copy->src, &whole_);
-    if (std::holds_alternative<ir::DeclStmt>(stmt.node)) return;
+    if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
+      if (decl->init) whole_.insert(decl->buffer.get());
+      return;
+    }
     if (std::holds_alternative<ir::ForStmt>(stmt.node) || std::holds_alternative<ir::IfStmt>(stmt.node)) {
       ir::for_each_expr(stmt, [this](const ExprRef& expr) { note_loads(expr, &whole_); });
       return;
