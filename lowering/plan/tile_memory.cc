@@ -21,6 +21,12 @@ Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool acro
   return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
 }
 
+// Of which products read the first columns by ldmatrix, 16 bytes of a row at once: rows an odd number of those apart.
+Layout matrix_layout(const std::vector<int64_t>& shape, ir::DType type) {
+  const int64_t unit = 16 / (ir::bits(type) / 8);
+  return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
+}
+
 bool fits_slabs(const ir::BufferRef& tile) {
   if (tile->shape.size() != 2 || ir::bits(tile->type.dtype) < 8) return false;
   const int64_t rows = tile_shape(tile)[0], bytes = tile_shape(tile)[1] * ir::bits(tile->type.dtype) / 8;
@@ -39,6 +45,14 @@ void lay_out_memory(const ir::Kernel& kernel, const Target& target, const Schedu
     if (placement.scope == ir::Scope::kShared)
       placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage, across.count(decl->buffer.get()));
   }
+  for (const auto& [gemm, choice] : placements->gemms)
+    for (const ir::BufferRef& operand : {gemm->a.buffer, gemm->b.buffer}) {
+      Placement& placement = placements->tiles.at(operand.get());
+      const int bits = ir::bits(placement.storage);
+      const bool by_matrices = choice.mma && !choice.group && placement.scope == ir::Scope::kShared && bits <= 16;
+      if (by_matrices && bits >= 8 && tile_shape(operand).back() * bits % 128 != 0)
+        placement.layout = matrix_layout(tile_shape(operand), placement.storage);
+    }
   std::set<const ir::Buffer*> k_down;  // read by wgmma with k down their rows, from whole slabs
   for (const auto& [gemm, choice] : placements->gemms) {
     if (choice.group && gemm->transpose_a) k_down.insert(gemm->a.buffer.get());
