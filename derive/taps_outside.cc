@@ -8,6 +8,7 @@
 #include "derive/lets.h"
 #include "derive/parts.h"
 #include "derive/uses.h"
+#include "ir/query.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -16,9 +17,6 @@ using namespace ir;
 
 namespace {
 
-bool is(const ExprRef& expr, Op op) {
-  return expr->kind == ExprKind::kApply && expr->op == op;
-}
 // A literal divisor; 0: it is none.
 int64_t literal(const ExprRef& expr) {
   return expr->kind == ExprKind::kInt && expr->int_value > 0 ? expr->int_value : 0;

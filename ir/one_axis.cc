@@ -1,20 +1,12 @@
 #include "ir/one_axis.h"
 
+#include "ir/query.h"
 #include "ir/visit.h"
 
 namespace kachel::ir {
 namespace {
 
 constexpr int kMostNodes = 200;  // that are compared: names may use each other many times
-
-bool loads(const ExprRef& expr) {
-  bool found = false;
-  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
-  return found;
-}
-bool is(const ExprRef& expr, Op op) {
-  return expr->kind == ExprKind::kApply && expr->op == op;
-}
 
 }  // namespace
 

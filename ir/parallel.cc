@@ -10,18 +10,13 @@
 #include <algorithm>
 
 #include "ir/instantiate.h"
+#include "ir/query.h"
 
 namespace kachel::ir {
 namespace {
 
 bool is_atom(const ExprRef& expr) {
   return is_const(expr) || expr->kind == ExprKind::kVar;
-}
-
-bool reads_memory(const ExprRef& expr) {
-  bool found = false;
-  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
-  return found;
 }
 
 bool same_indices(const std::vector<ExprRef>& a, const std::vector<ExprRef>& b) {
@@ -111,7 +106,7 @@ void Forwarder::assign(const AssignStmt& stmt, const ExprRef& guard, Loc loc) {
   GuardedStore result{guard, stmt, loc};
   for (ExprRef& index : result.store.indices) {
     index = fold(forward(index));
-    if (reads_memory(index)) index = bind(index, name + "_at");
+    if (loads(index)) index = bind(index, name + "_at");
   }
   ExprRef value = fold(make_cast(stmt.buffer->type, forward(stmt.value), loc));
   result.store.value = bind(value, name + "_new");
@@ -161,8 +156,8 @@ ForwardedRegion forward_stores(const ParallelStmt& region) {
 const LetStmt* rounding_of(const ForwardedRegion& region, const AssignStmt& store) {
   const LetStmt* rounding = nullptr;
   for (ExprRef value = store.value; value->kind == ExprKind::kVar;) {
-    const auto let = std::find_if(region.lets.begin(), region.lets.end(),
-                                  [&](const LetStmt& one) { return one.var == value->var; });
+    const auto let =
+        std::find_if(region.lets.begin(), region.lets.end(), [&](const LetStmt& one) { return one.var == value->var; });
     if (let == region.lets.end() || let->value->kind != ExprKind::kCast ||
         let->value->cast_type.dtype != store.buffer->type.dtype || let->value->args[0]->type != DType::F32)
       break;

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "ir/query.h"
+
 namespace kachel::ir {
 
 namespace {
-
-bool is(const ExprRef& expr, Op op) {
-  return expr->kind == ExprKind::kApply && expr->op == op;
-}
 
 int64_t literal(const ExprRef& expr) {
   return expr->kind == ExprKind::kInt ? expr->int_value : 0;

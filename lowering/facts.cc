@@ -1,6 +1,6 @@
 // The facts that the passes ask for: narrow index arithmetic (lower_access.cc), constant unit strides, and how wide an
 // access may be (lower_copy.cc); views of tensors whose rows are columns (transposed_views.cc);
-// groups whose size a scalar gives (lower_groups.cc); axes that lie as one (one_axis.cc).
+// groups whose size a scalar gives (lower_groups.cc); axes that lie as one (one_axis_views.cc).
 #include "lowering/lower.h"
 
 namespace kachel::lowering {

@@ -137,8 +137,7 @@ Outcome<Exit> tune(const Options& options) {
   fmt::print("device  {}  {}\n\n", device_name(launch.device.device), launch.device.name);
   if (candidates.size() == 1 && *candidates[0].configuration == '\0') {
     fmt::print(
-        "nothing to choose: there are no tunables. Kernels that a program calls are tuned for themselves; `kachel\n"
-        "explain` names what each would run\n");
+        "nothing to choose: there are no tunables (`kachel explain` names what kernels of a program would run)\n");
     if (options.stats) print_stats(launch.session->stats());
     return Exit::kOk;
   }

@@ -52,12 +52,6 @@ int64_t registers_alike(const LoopKernel& kernel) {
   return std::min(kRegisterFile / (kernel.teams * kernel.threads + kernel.producer_threads), kMostOfThread);
 }
 
-bool loads(const ExprRef& expr) {
-  bool found = false;
-  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kLoad; });
-  return found;
-}
-
 const ir::Expr* moved_element(const LoopStore& store) {
   const ir::DType type = store.buffer->type.dtype;
   const ir::Expr* value = store.value.get();

@@ -12,8 +12,6 @@ ir::ExprRef plus(const ir::ExprRef& a, const ir::ExprRef& b);
 // value * factor, in the type of `value`.
 ir::ExprRef times(const ir::ExprRef& value, int64_t factor);
 
-// Whether anything is loaded in an expression, from memory or registers.
-bool loads(const ir::ExprRef& expr);
 // The value under a name of its own.
 ir::ExprRef named(const char* name, const ir::ExprRef& value, LoopBlock* out);
 // An intrinsic without operands.

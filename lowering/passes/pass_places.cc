@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/query.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/loop_ir/phases.h"
 #include "lowering/machine/machine.h"

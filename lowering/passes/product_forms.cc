@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ir/expansion.h"
+#include "ir/query.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/simplify.h"
 

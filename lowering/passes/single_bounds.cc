@@ -1,5 +1,6 @@
 #include "lowering/passes/single_bounds.h"
 
+#include "ir/query.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/planted.h"
 
@@ -10,10 +11,6 @@ using ir::DType;
 using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
-
-bool is(const ExprRef& expr, Op op) {
-  return expr->kind == ExprKind::kApply && expr->op == op;
-}
 
 void collect(const ExprRef& expr, std::vector<ExprRef>* conditions) {
   if (!is(expr, Op::kAnd)) return conditions->push_back(expr);

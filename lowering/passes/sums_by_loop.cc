@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/query.h"
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/planted.h"
@@ -17,9 +18,6 @@ using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
 
-bool is(const ExprRef& expr, Op op) {
-  return expr->kind == ExprKind::kApply && expr->op == op;
-}
 bool loads_memory(const ExprRef& expr) {
   bool found = false;
   ir::visit(expr, [&](const ExprRef& node) {

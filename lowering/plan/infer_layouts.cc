@@ -223,18 +223,10 @@ class Inference {
     return nullptr;
   }
 
-  // The layout of what a use takes as one element. Nothing, and inference starts over, if a pair is parted.
-  std::optional<FragmentLayout> held_in(const Space::Use& use, const std::vector<int64_t>& shape) {
-    const FragmentLayout& layout = layouts_.at(use.buffer.get());
-    if (use.leading) {
-      FragmentLayout held = layout;
-      for (size_t i = 0; i < use.axes.size(); ++i)
-        if (use.axes[i] != FragmentLayout::kNoAxis) held = held.leading(i, shape[use.axes[i]]);
-      return held;
-    }
-    if (use.extent) return layout.part(layout.shape().size() - 1, use.first, use.extent);
-    std::optional<FragmentLayout> held = use.pairs ? layout.pairs() : layout;
-    if (!held) demote(use.buffer, "neighbours that are used together are in different threads");
+  // Nothing, and inference starts over, if a pair is parted.
+  std::optional<FragmentLayout> held_in(const Space& space, const Space::Use& use) {
+    std::optional<FragmentLayout> held = space.held(use, layouts_.at(use.buffer.get()));
+    if (!held && use.pairs) demote(use.buffer, "neighbours that are used together are in different threads");
     return held;
   }
 
@@ -250,7 +242,7 @@ class Inference {
         if (!space.layout) {
           for (const Space::Use& use : space.uses) {
             if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size()) continue;
-            const std::optional<FragmentLayout> held = held_in(use, space.shape);
+            const std::optional<FragmentLayout> held = held_in(space, use);
             if (!held) return use.extent ? demote_part(space) : false;
             std::vector<size_t> inverse(space.shape.size());
             for (size_t i = 0; i < use.axes.size(); ++i)
@@ -266,14 +258,13 @@ class Inference {
           return demote(space.exchange->from, "its elements are exchanged across threads that do not differ in bits");
         for (const Space::Use& use : space.uses) {
           if (use.extent) {
-            if (layouts_.count(use.buffer.get()) && held_in(use, space.shape) != space.layout)
-              return demote_part(space);
+            if (layouts_.count(use.buffer.get()) && held_in(space, use) != space.layout) return demote_part(space);
             continue;
           }
           const size_t before = layouts_.size();
           const FragmentLayout part = space.layout->keep(use.axes);
           if (use.leading) {
-            if (layouts_.count(use.buffer.get()) && held_in(use, space.shape) != part)
+            if (layouts_.count(use.buffer.get()) && held_in(space, use) != part)
               return demote(use.buffer, "it is used in two different layouts");
             continue;
           }
@@ -318,7 +309,7 @@ class Inference {
         return std::make_pair(a.spanned(), product(tile_shape(a.buffer))) <
                std::make_pair(b.spanned(), product(tile_shape(b.buffer)));
       });
-      const std::optional<FragmentLayout> held = held_in(use, space.shape);
+      const std::optional<FragmentLayout> held = held_in(space, use);
       if (!held) return false;
       const bool spans_last = std::find(use.axes.begin(), use.axes.end(), space.shape.size() - 1) != use.axes.end();
       const int64_t vector = spans_last ? 1 : region_vector(kernel_, target_, fact_mask_, space, threads_);

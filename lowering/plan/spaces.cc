@@ -16,6 +16,15 @@ size_t Space::Use::spanned() const {
   return axes.size() - static_cast<size_t>(std::count(axes.begin(), axes.end(), FragmentLayout::kNoAxis));
 }
 
+std::optional<FragmentLayout> Space::held(const Use& use, const FragmentLayout& layout) const {
+  if (use.extent) return layout.part(layout.shape().size() - 1, use.first, use.extent);
+  if (use.pairs) return layout.pairs();
+  FragmentLayout held = layout;
+  for (size_t i = 0; use.leading && i < use.axes.size(); ++i)
+    if (use.axes[i] != FragmentLayout::kNoAxis) held = held.leading(i, shape[use.axes[i]]);
+  return held;
+}
+
 SpaceCollector::SpaceCollector(const ir::Kernel& kernel) {
   block(kernel.body);
 }

@@ -24,6 +24,10 @@ struct Space {
     bool leading = false;           // there are fewer iterations than elements: those elements that come first
     size_t spanned() const;         // axes of the space
   };
+  // The layout of what the use takes as one element, of a fragment that is held in `layout`. Nothing where that parts a
+  // pair, or a part among threads that do not hold it alike.
+  std::optional<FragmentLayout> held(const Use& use, const FragmentLayout& layout) const;
+
   std::vector<int64_t> shape;
   std::vector<Use> uses;
   const ir::ParallelStmt* region = nullptr;  // null: a copy between fragments

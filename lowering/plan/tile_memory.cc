@@ -9,6 +9,11 @@
 namespace kachel::lowering {
 namespace {
 
+// Rows that begin an odd number of `unit` elements apart.
+Layout odd_units_apart(const std::vector<int64_t>& shape, int64_t unit) {
+  return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
+}
+
 // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
 // different banks; what nothing accesses `across` its rows needs neither. Rows of a few bytes lie without gaps: columns
 // whose neighbours share words meet no more often, and both axes can be copied as one.
@@ -17,14 +22,7 @@ Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool acro
   if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
   if (shape.back() * bytes % 16 == 0) return across ? Layout::conflict_free(shape, bytes) : Layout::row_major(shape);
   if (shape.back() * bytes < 16 && shape.back() * bytes % 4) return Layout::row_major(shape);
-  const int64_t unit = std::max<int64_t>(1, 4 / bytes);
-  return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
-}
-
-// Of which products read the first columns by ldmatrix, 16 bytes of a row at once: rows an odd number of those apart.
-Layout matrix_layout(const std::vector<int64_t>& shape, ir::DType type) {
-  const int64_t unit = 16 / (ir::bits(type) / 8);
-  return Layout::padded(shape, ((shape.back() + unit - 1) / unit | 1) * unit);
+  return odd_units_apart(shape, std::max<int64_t>(1, 4 / bytes));
 }
 
 bool fits_slabs(const ir::BufferRef& tile) {
@@ -45,13 +43,14 @@ void lay_out_memory(const ir::Kernel& kernel, const Target& target, const Schedu
     if (placement.scope == ir::Scope::kShared)
       placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage, across.count(decl->buffer.get()));
   }
+  // Of which products read the first columns by ldmatrix, 16 bytes of a row at once.
   for (const auto& [gemm, choice] : placements->gemms)
     for (const ir::BufferRef& operand : {gemm->a.buffer, gemm->b.buffer}) {
       Placement& placement = placements->tiles.at(operand.get());
       const int bits = ir::bits(placement.storage);
       const bool by_matrices = choice.mma && !choice.group && placement.scope == ir::Scope::kShared && bits <= 16;
       if (by_matrices && bits >= 8 && tile_shape(operand).back() * bits % 128 != 0)
-        placement.layout = matrix_layout(tile_shape(operand), placement.storage);
+        placement.layout = odd_units_apart(tile_shape(operand), 128 / bits);
     }
   std::set<const ir::Buffer*> k_down;  // read by wgmma with k down their rows, from whole slabs
   for (const auto& [gemm, choice] : placements->gemms) {

@@ -17,8 +17,8 @@ using ir::Op;
 
 class Viewer {
  public:
-  Viewer(const ir::Kernel& kernel, std::map<const ir::Buffer*, ir::BufferRef> views)
-      : places_(kernel), views_(std::move(views)) {}
+  Viewer(const ir::OneAxis& places, const std::map<const ir::Buffer*, ir::BufferRef>& views)
+      : places_(places), views_(views) {}
 
   ir::Block block(ir::Block body) const {
     for (ir::Stmt& stmt : body) {
@@ -62,8 +62,8 @@ class Viewer {
     (*indices)[rank - 1] = std::move(at);
   }
 
-  const ir::OneAxis places_;
-  const std::map<const ir::Buffer*, ir::BufferRef> views_;
+  const ir::OneAxis& places_;
+  const std::map<const ir::Buffer*, ir::BufferRef>& views_;
 };
 
 ir::BufferRef view_of(const ir::Buffer& tensor) {
@@ -81,11 +81,12 @@ ir::BufferRef view_of(const ir::Buffer& tensor) {
 
 ir::Kernel one_axis_views(const ir::Kernel& kernel, uint64_t* fact_mask) {
   const std::vector<Fact> facts = facts_of(kernel);
+  const ir::OneAxis places(kernel);
   std::map<int, bool> in_vectors;  // of parameters that have such a view
   for (size_t i = 0; i < facts.size(); ++i) {
     if (facts[i].kind != Fact::Kind::kOneAxis || !(*fact_mask >> i & 1)) continue;
     const ir::Buffer& tensor = *kernel.params[static_cast<size_t>(facts[i].param)].tensor;
-    if (ir::bits(tensor.type.dtype) < 8 || !ir::OneAxis(kernel).counts(tensor)) continue;
+    if (ir::bits(tensor.type.dtype) < 8 || !places.counts(tensor)) continue;
     in_vectors[facts[i].param] |= facts[i].bytes > 1;
   }
   if (in_vectors.empty()) return kernel;
@@ -95,7 +96,7 @@ ir::Kernel one_axis_views(const ir::Kernel& kernel, uint64_t* fact_mask) {
     ir::BufferRef& tensor = out.params[static_cast<size_t>(param)].tensor;
     tensor = views[tensor.get()] = view_of(*tensor);
   }
-  out.body = Viewer(kernel, views).block(kernel.body);
+  out.body = Viewer(places, views).block(kernel.body);
   for (size_t i = 0; i < facts.size(); ++i) {
     const auto found = in_vectors.find(facts[i].param);
     if (found == in_vectors.end()) continue;

@@ -4,6 +4,7 @@ target_link_libraries(kachel_engine_testing PUBLIC kachel_device_testing kachel_
 
 kachel_test(NAME engine_test SOURCES
   engine/argument_binder_test.cc
+  engine/facts_test.cc
   engine/background_test.cc
   engine/compact_form_test.cc
   engine/compile_ahead_test.cc
