@@ -8,7 +8,6 @@ namespace kachel::lowering {
 namespace {
 
 using ir::DType;
-using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
 
