@@ -136,16 +136,24 @@ void Coordinates::follow_loads(const Block& block) {
 
 ExprRef Coordinates::covered(const ExprRef& count, const ExprRef& extent) {
   if (!is_var(extent, VarKind::kTunable) && mentions_tunables(extent)) return nullptr;
+  return covered_by(lets_.expanded(count), extent);
+}
+
+ExprRef Coordinates::covered_by(const ExprRef& count, const ExprRef& extent) {
   if (count->kind != ExprKind::kApply) return nullptr;
   if (count->op == Op::kMin) {
-    const ExprRef first = covered(count->args[0], extent);
-    return first ? first : covered(count->args[1], extent);
+    const ExprRef first = covered_by(count->args[0], extent);
+    return first ? first : covered_by(count->args[1], extent);
   }
   if (count->op != Op::kCeilDiv && count->op != Op::kDiv) return nullptr;
   return polys_.equal(count->args[1], extent) ? known_bound(count->args[0]) : nullptr;
 }
 
-ExprRef Coordinates::known_bound(const ExprRef& expr) const {
+ExprRef Coordinates::known_bound(const ExprRef& expr) {
+  if (expr->kind == ExprKind::kApply && expr->op == Op::kSelect) {
+    const ExprRef first = known_bound(expr->args[1]), second = known_bound(expr->args[2]);
+    if (first && second && polys_.equal(first, second)) return first;
+  }
   if (is_host_value(expr)) return expr;
   if (expr->kind != ExprKind::kApply || expr->op != Op::kMin) return nullptr;
   const ExprRef first = known_bound(expr->args[0]);

@@ -39,8 +39,10 @@ class Coordinates {
 
   bool followed() const { return followed_ && lets_.complete(); }
   ir::ExprRef written_out(const ir::ExprRef& expr) { return in_digits(lets_.expanded(expr), digits_, lets_); }
+  // The same of a count with its lets written out.
+  ir::ExprRef covered_by(const ir::ExprRef& count, const ir::ExprRef& extent);
   // A host's value that the expression does not exceed; or null.
-  ir::ExprRef known_bound(const ir::ExprRef& expr) const;
+  ir::ExprRef known_bound(const ir::ExprRef& expr);
   void follow(const ir::Stmt& stmt);
   void follow_assignments(const ir::ParallelStmt& region, const ir::Block& block);
   void follow_loads(const ir::Block& block);

@@ -206,6 +206,31 @@ grid h < H, m < ceildiv(M, BM), n < ceildiv(N, BN)
   CHECK(reader.find("d += a @ b^T precision tf32") != std::string::npos);
 }
 
+TEST_CASE("what a loop may walk through at most is made, however its end is written") {
+  for (const char* end : {"ceildiv(last, BK)", "ceildiv(upto > 0 ? last : K, BK)", "min(7, ceildiv(last, BK))"}) {
+    Interpreted program(std::string(R"(tile 1
+kernel k<T: f16>(A: T[M, K], B: T[K, N], C: out f32[M, N], upto: i32)
+tune BM = 16 | 8, BN = 16, BK = 16 | 32
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BK, BN]
+  fragment c: f32[BM, BN] = 0
+  let last = upto > 1 ? min(K, (m + 1) * BM) : K
+  for k < )") + end + R"( {
+    a = A[m*BM +: BM, k*BK +: BK]
+    b = B[k*BK +: BK, n*BN +: BN]
+    parallel i < BM, j < BK { a[i, j] = k*BK + j < last ? a[i, j] : T(0) }
+    c += a @ b
+  }
+  C[m*BM +: BM, n*BN +: BN] = c
+})",
+                        bindings(DType::F16, 8, 16, 16), {{"M", 19}, {"N", 21}, {"K", 33}}, {.turned = true});
+    CAPTURE(end);
+    CHECK(program.operands() == 1);
+    program.check();
+  }
+}
+
 TEST_CASE("names are kept where something else uses them, and loops may be empty") {
   for (int64_t k : {45, 2}) {
     Interpreted program(R"(tile 1
