@@ -331,6 +331,16 @@ KACHEL_DEVICE void kachel_quad_exchange(u32* r) {
     }
   }
 }
+// pairs of bytes of a row in four lanes, of two tiles, to four bytes a lane: one of a lane's words is for its lower
+// neighbours, the other for the upper ones
+KACHEL_DEVICE void kachel_quad_join(u32* to, const u32* r) {
+  const u32 q = threadIdx.x & 3, from = 0x2130u >> 4 * q & 3;
+  const bool outer = q == 0 || q == 3;
+  const u32 a = __shfl_sync(0xffffffffu, outer ? r[0] : r[1], from, 4);
+  const u32 b = __shfl_sync(0xffffffffu, outer ? r[1] : r[0], from ^ 1, 4);
+  to[0] = __byte_perm(a, b, outer ? 0x5410 : 0x1054);
+  to[1] = __byte_perm(a, b, outer ? 0x7632 : 0x3276);
+}
 // four products of 8-bit integers
 #define KACHEL_DOT4(name, types) \
   KACHEL_DEVICE void name(int* c, const u32* a, const u32* b) { \
@@ -340,9 +350,16 @@ KACHEL_DOT4(kachel_dot4_i8_i8, "s32.s32")
 KACHEL_DOT4(kachel_dot4_u8_u8, "u32.u32")
 KACHEL_DOT4(kachel_dot4_i8_u8, "s32.u32")
 KACHEL_DOT4(kachel_dot4_u8_i8, "u32.s32")
-// two f32 to neighbouring 16-bit elements
-KACHEL_DEVICE void kachel_pair_f16(u32* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
-KACHEL_DEVICE void kachel_pair_bf16(u32* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*to) : "f"(from[1]), "f"(from[0])); }
+// two f32 to neighbouring elements of 16 and of 8 bits
+KACHEL_DEVICE void kachel_pair_f16(u16* to, const float* from) { asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*(u32*)to) : "f"(from[1]), "f"(from[0])); }
+KACHEL_DEVICE void kachel_pair_bf16(u16* to, const float* from) { asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*(u32*)to) : "f"(from[1]), "f"(from[0])); }
+#if __CUDA_ARCH__ >= 890
+KACHEL_DEVICE void kachel_pair_f8e4m3(u8* to, const float* from) { asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(*(u16*)to) : "f"(from[1]), "f"(from[0])); }
+KACHEL_DEVICE void kachel_pair_f8e5m2(u8* to, const float* from) { asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(*(u16*)to) : "f"(from[1]), "f"(from[0])); }
+#else
+KACHEL_DEVICE void kachel_pair_f8e4m3(u8* to, const float* from) { to[0] = kachel_to_f8e4m3(from[0]); to[1] = kachel_to_f8e4m3(from[1]); }
+KACHEL_DEVICE void kachel_pair_f8e5m2(u8* to, const float* from) { to[0] = kachel_to_f8e5m2(from[0]); to[1] = kachel_to_f8e5m2(from[1]); }
+#endif
 // pairs of 16-bit floats; sm_80 has no instruction but fma for those of bf16
 KACHEL_DEVICE u32 kachel_both_f16(float x) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }
 KACHEL_DEVICE u32 kachel_both_bf16(float x) { u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }

@@ -130,12 +130,15 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
     case Kind::kQuadExchange:
       say("kachel_quad_exchange((u32*)({}));", at(0));
       break;
+    case Kind::kQuadJoin:
+      say("kachel_quad_join((u32*)({}), (const u32*)({}));", at(0), at(1));
+      break;
     case Kind::kDot4:
       say("kachel_dot4_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type), ir::name(node.type_b),
           at(0), at(1), at(2));
       break;
     case Kind::kConvertPair:
-      say("kachel_pair_{}((u32*)({}), {});", ir::name(node.type), at(0), at(1));
+      say("kachel_pair_{}({}, {});", ir::name(node.type), at(0), at(1));
       break;
     case Kind::kUnpack:
       say("kachel_unpack_{}_{}<{}>((u32*)({}), {}{});", ir::name(node.type_b), ir::name(node.type),

@@ -121,7 +121,7 @@ struct LoopIntrinsic {
     kLoadMatrix,
     // [warp] operands[0] (4 accumulators) += operands[1] (A, 4 registers of 32 bits) * operands[2] (B, 2 registers).
     kMma,
-    // operands[0], 2 elements of a 16-bit float type, from 2 f32 in operands[1].
+    // operands[0], 2 elements of a 16-bit or 8-bit float type, the first of them even, from 2 f32 in operands[1].
     kConvertPair,
     // [warp group] operands[0], accumulators of wgmma.m64nN, N = `immediate`, (+)= operands[1] (A, 64 x k, in shared
     // memory or 4 registers of 32 bits) * operands[2] (B, k x N, in shared memory). Runs on by itself: until a
@@ -176,6 +176,11 @@ struct LoopIntrinsic {
     // operands[0], `elements` neighbours of a float type in a tensor, at an address aligned to all of them,
     // += operands[1], registers of the same type, each element atomically.
     kAddVector,
+    // [warp] operands[0], eight elements of 8 bits, from eight in operands[1]. There they are two columns of two rows of
+    // one tile of eight columns, then of the tile beside it, as accumulators lie: lane q of four neighbouring lanes has
+    // columns 2q and 2q + 1 of either. Here columns 4q to 4q + 3 of both tiles together, of the first row and then of
+    // the second, as left operands lie.
+    kQuadJoin,
   } kind;
   struct Operand {
     ir::BufferRef buffer;

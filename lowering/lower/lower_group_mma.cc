@@ -48,6 +48,7 @@ void TileLowering::gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice
   const ExprRef first_row = part("group_row", row_group, choice.warps_m, rows);
   const ExprRef first_column = part("group_column", column_group, choice.warps_n, columns);
 
+  const ir::BufferRef held = choice.a_in_registers ? left_registers(gemm) : nullptr;
   auto view = [&](const ir::BufferRef& tile, bool k_down) {
     const Placement& placement = placements_.at(tile.get());
     const int64_t bytes = ir::bits(placement.storage) / 8, slab = placement.layout.slab_columns() * bytes;
@@ -63,7 +64,7 @@ void TileLowering::gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice
     mma.accumulate = accumulate;
     mma.operands.push_back({sums, int32(sums_at), width / 2, true});
     if (choice.a_in_registers) {
-      mma.operands.push_back({storage(a), int32(m / kGroupRows * k_extent / 2 + k / 2), 8, false});
+      mma.operands.push_back({held, int32(m / kGroupRows * k_extent / 2 + k / 2), step / 2, false});
     } else {
       mma.view_a = view(a, gemm.transpose_a);
       mma.operands.push_back(

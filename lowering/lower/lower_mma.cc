@@ -16,6 +16,24 @@ using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
+// The left operand as instructions take it from registers. Of 16 bits it lies as accumulators do; of 8 bits a thread is
+// to have four neighbours along k, of which its own are two.
+ir::BufferRef TileLowering::left_registers(const ir::GemmStmt& gemm) {
+  const ir::BufferRef& held = storage(gemm.a.buffer);
+  if (ir::bits(held->type.dtype) != 8) return held;
+  constexpr int64_t kJoined = 8;
+  const int64_t elements = placements_.at(gemm.a.buffer.get()).fragment->registers();
+  const ir::BufferRef joined = temporary("joined", held->type.dtype, ir::Scope::kRegister, elements);
+  unrolled("quad", elements / kJoined, [&](const ExprRef& number) {
+    const ExprRef first = times(number, kJoined);
+    LoopIntrinsic join{planted(Planted::kNotJoined) ? Kind::kCopyVector : Kind::kQuadJoin, {}, nullptr};
+    join.type = held->type.dtype;
+    join.operands = {{joined, first, kJoined, true}, {held, first, kJoined, false}};
+    emit({std::move(join)});
+  });
+  return joined;
+}
+
 void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   const std::vector<int64_t> shape = tile_shape(c);
@@ -51,7 +69,7 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   const bool a_as_held = choice.a_in_registers && !choice.in_pairs;
   const bool b_by_words = choice.in_pairs || (choice.by_words && !gemm.transpose_b);
   const DType a_word = choice.in_pairs ? DType::F32 : DType::U32, b_word = b_by_words ? DType::F32 : DType::U32;
-  const ir::BufferRef a_part = a_as_held ? storage(a) : temporary("a_part", a_word, ir::Scope::kRegister, 4 * down);
+  const ir::BufferRef a_part = a_as_held ? left_registers(gemm) : temporary("a_part", a_word, ir::Scope::kRegister, 4 * down);
   const ir::BufferRef b_part =
       choice.b_in_registers ? storage(b) : temporary("b_part", b_word, ir::Scope::kRegister, 2 * across);
   auto load_matrix = [&](const ir::BufferRef& tile, const ExprRef& row, const ExprRef& column, bool transpose,
@@ -104,15 +122,16 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       unrolled("n_tile", across - (planted(Planted::kDroppedMma) && across > 1 ? 1 : 0), [&](ExprRef j) {
         const ExprRef at = times(plus(times(i, across), j), 4);
         // In registers A has the layout of an accumulator: two tiles of 8 columns are one step of k.
-        const ExprRef a_at = a_as_held
-                                 ? plus(times(i, steps_of_k * 8), times(k, planted(Planted::kRegisterOperand) ? 4 : 8))
-                                 : times(i, 4);
+        const ExprRef a_at =
+            a_as_held ? plus(times(i, steps_of_k * half),
+                             times(k, planted(Planted::kRegisterOperand) ? half / 2 : half))
+                      : times(i, 4);
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
         mma.type = choice.mma->a;
         mma.type_b = choice.mma->b;
         mma.widened = choice.widened;
         mma.operands = {{storage(c), at, 4, true},
-                        {a_part, a_at, a_as_held ? 8 : 4, false},
+                        {a_part, a_at, a_as_held ? half : 4, false},
                         {b_part, choice.b_in_registers ? times(plus(times(j, steps_of_k), k), 4) : times(j, 2),
                          choice.b_in_registers ? 4 : 2, false}};
         emit({std::move(mma)});

@@ -233,7 +233,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   // What is rounded when it is written, two at a time, need not be before.
   std::unordered_map<const ir::Var*, size_t> rounded_for;
   for (size_t i = 0; i < wide.size(); ++i)
-    if (wide[i].width > 1 && is_half(region.stores[i].store.buffer->type.dtype))
+    if (wide[i].width > 1 && rounds_in_pairs(region.stores[i].store.buffer->type.dtype))
       if (const ir::LetStmt* rounded = ir::rounding_of(region, region.stores[i].store))
         rounded_for[rounded->var.get()] = i;
   std::vector<ExprRef> unrounded(wide.size());

@@ -39,6 +39,18 @@ bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std:
   return known && are_neighbours(scalars, last, width, out_.ranges);
 }
 
+// 8-bit floats in registers that lie as the region's iterations do: two are rounded by one conversion.
+bool TileLowering::fills_words(const ir::ForwardedRegion& region, size_t number, const FragmentLayout& layout) const {
+  const ir::AssignStmt& store = region.stores[number].store;
+  const Placement* held = in_registers(store.buffer) ? &placements_.at(store.buffer.get()) : nullptr;
+  if (!held || !held->fragment || *held->fragment != layout || !ir::is_float8(store.buffer->type.dtype) ||
+      store.atomic != ir::AtomicOp::kNone || region.stores[number].guard || layout.vector() % 2)
+    return false;
+  for (size_t axis = 0; axis < region.iters.size(); ++axis)
+    if (!ir::same(store.indices[axis], ir::make_var(region.iters[axis].var))) return false;
+  return true;
+}
+
 std::vector<WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                                  const FragmentLayout& layout) {
   std::vector<WideStore> wide(region.stores.size());
@@ -59,8 +71,9 @@ std::vector<WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& regi
   for (size_t i = 0; i < wide.size(); ++i) {
     const ir::AssignStmt& store = region.stores[i].store;
     const DType type = store.buffer->type.dtype;
-    if (store.buffer->scope != ir::Scope::kGlobal || ir::bits(type) < 8 || type == DType::Bool) continue;
     WideStore& one = wide[i];
+    if (fills_words(region, i, layout)) one.width = 2;
+    if (store.buffer->scope != ir::Scope::kGlobal || ir::bits(type) < 8 || type == DType::Bool) continue;
     for (const ExprRef& at : store.indices) one.indices.push_back(indexes.inlined(at));
     if (region.stores[i].guard)
       one.guard = beyond_bounds(indexes.inlined(region.stores[i].guard), *store.buffer, one.indices);
@@ -79,7 +92,7 @@ std::vector<WideStore> TileLowering::wide_stores(const ir::ForwardedRegion& regi
   for (size_t i = 0; i < wide.size(); ++i) {
     if (wide[i].width == 1) continue;
     const DType type = region.stores[i].store.buffer->type.dtype;
-    wide[i].made = temporary("made", is_half(type) ? DType::F32 : type, ir::Scope::kRegister, layout.vector());
+    wide[i].made = temporary("made", rounds_in_pairs(type) ? DType::F32 : type, ir::Scope::kRegister, layout.vector());
   }
   return wide;
 }
@@ -90,14 +103,25 @@ void TileLowering::store_neighbours(const ir::AssignStmt& store, const WideStore
   const ir::BufferRef& to = storage(store.buffer);
   const DType type = store.buffer->type.dtype;
   ir::BufferRef made = wide.made;
-  if (is_half(type)) {
-    made = temporary("rounded", type, ir::Scope::kRegister, count);
+  const auto round = [&](const ir::BufferRef& rounded, const ExprRef& from) {
     for (int64_t at = 0; at < count; at += 2) {
       LoopIntrinsic pair{Kind::kConvertPair, {}, nullptr};
       pair.type = type;
-      pair.operands = {{made, int32(at), 2, true}, {wide.made, int32(at), 2, false}};
+      pair.operands = {{rounded, plus(from, int32(at)), 2, true}, {wide.made, int32(at), 2, false}};
       emit({std::move(pair)});
     }
+  };
+  if (in_registers(store.buffer)) {
+    std::vector<ExprRef> indices;
+    for (size_t axis = 0; axis < iters.size(); ++axis) {
+      values_[iters[axis].var.get()] = first.coords[axis];
+      indices.push_back(index(store.indices[axis], &first));
+    }
+    return round(to, offset(store.buffer, indices, &first));
+  }
+  if (rounds_in_pairs(type)) {
+    made = temporary("rounded", type, ir::Scope::kRegister, count);
+    round(made, int32(0));
   }
   for (int64_t at = 0; at < count; at += wide.width) {
     Site site = first;

@@ -155,8 +155,7 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
   while (layout.vector() % width || width > most) width /= 2;
   if (width < 2) return false;
   out_.float_atomics |= adds;
-  const bool pairs = !to_register && ir::bits(memory->type.dtype) == 16 && ir::is_float(memory->type.dtype) &&
-                     fragment->type.dtype == DType::F32;
+  const bool pairs = !to_register && rounds_in_pairs(memory->type.dtype) && fragment->type.dtype == DType::F32;
   const DType stored = storage_type(memory->type.dtype);
   each_in(layout, {"row", "column"}, width, [&](const Site& site) {
     const ExprRef slot = offset(fragment, fragment_indices(site), &site);
@@ -232,8 +231,16 @@ bool TileLowering::copy_registers(const ir::CopyStmt& copy) {
   const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
   if (!placements_.at(to.get()).fragment) return false;
   const FragmentLayout& layout = *placements_.at(to.get()).fragment;
-  const bool pairs = ir::bits(to->type.dtype) == 16 && ir::is_float(to->type.dtype) && from->type.dtype == DType::F32 &&
-                     layout.vector() % 2 == 0;
+  const int64_t word = 32 / ir::bits(to->type.dtype);  // elements
+  if (to->type.dtype == from->type.dtype && word > 1 && layout.registers() % word == 0) {
+    unrolled("word", layout.registers() / word, [&](const ExprRef& number) {
+      const ExprRef first = times(number, word);
+      move(Kind::kCopyVector, storage(to), first, storage(from), first, word, nullptr);
+    });
+    return true;
+  }
+  const bool pairs =
+      rounds_in_pairs(to->type.dtype) && from->type.dtype == DType::F32 && layout.vector() % 2 == 0;
   unrolled("r", layout.registers() / (pairs ? 2 : 1), [&](ExprRef number) {
     if (!pairs) {
       ExprRef value = ir::make_load(storage(from), {number});

@@ -172,6 +172,7 @@ class TileLowering {
   void load_block(const BlockSide& side, const ir::ExprRef& k_first, int64_t depth, const std::string& name);
   void gemm_blocks(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_mma.cc
+  ir::BufferRef left_registers(const ir::GemmStmt& gemm);
   void gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice);
   // lower_mma_words.cc
   void load_words(const ir::BufferRef& tile, const WordsOfK& words, const ir::ExprRef& first, const ir::ExprRef& k,
@@ -253,6 +254,7 @@ class TileLowering {
   // lower_region_stores.cc: what neighbours of a region write beside each other, as one access.
   bool rise_together(const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& iters,
                      const std::vector<int64_t>& shape, int64_t width);
+  bool fills_words(const ir::ForwardedRegion& region, size_t number, const FragmentLayout& layout) const;
   std::vector<WideStore> wide_stores(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                      const FragmentLayout& layout);
   void store_neighbours(const ir::AssignStmt& store, const WideStore& wide, const std::vector<ir::IterVar>& iters,
@@ -354,9 +356,12 @@ class TileLowering {
 
 // Shared by the lower_*.cc files.
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
-// Two of which one conversion makes of f32.
 constexpr bool is_half(ir::DType type) {
   return type == ir::DType::F16 || type == ir::DType::BF16;
+}
+// Of which one conversion makes two of f32.
+constexpr bool rounds_in_pairs(ir::DType type) {
+  return is_half(type) || ir::is_float8(type);
 }
 // Some twenty instructions and more.
 bool is_heavy(const ir::Expr& expr);

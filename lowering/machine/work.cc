@@ -245,6 +245,9 @@ class Summary {
       case Kind::kQuadExchange:
         operate(12, runs, out);
         break;
+      case Kind::kQuadJoin:
+        operate(6, runs, out);
+        break;
       case Kind::kConvertPair:
       case Kind::kDot4:
         operate(1, runs, out);

@@ -48,7 +48,7 @@ ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges, const Su
 bool is_of_registers(const LoopIntrinsic& intrinsic) {
   using Kind = LoopIntrinsic::Kind;
   const Kind kind = intrinsic.kind;
-  return kind == Kind::kConvertPair || kind == Kind::kUnpack || kind == Kind::kPackedMath ||
+  return kind == Kind::kConvertPair || kind == Kind::kUnpack || kind == Kind::kPackedMath || kind == Kind::kQuadJoin ||
          (kind == Kind::kCopyVector && !in_memory(intrinsic.operands[0].buffer));
 }
 

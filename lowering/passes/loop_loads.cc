@@ -26,6 +26,7 @@ bool is_product(LoopIntrinsic::Kind kind) {
     case Kind::kMma:
     case Kind::kStoreMatrix:
     case Kind::kQuadExchange:
+    case Kind::kQuadJoin:
     case Kind::kGroupMma:
     case Kind::kGroupFence:
     case Kind::kGroupCommit:

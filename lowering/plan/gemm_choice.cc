@@ -177,7 +177,7 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
   if (shape[0] % kMmaRows || shape[1] % kMmaColumns || k % mma->k)
     choice.reason = fmt::format("{} x {} x {} is no multiple of the instruction's {} x {} x {}", shape[0], shape[1], k,
                                 kMmaRows, kMmaColumns, mma->k);
-  else if (a_in_registers && (gemm.transpose_a || !(ir::bits(a->type.dtype) == 16 || (words && (k_down || !groups)))))
+  else if (a_in_registers && (gemm.transpose_a || (words && !k_down && groups)))
     choice.reason = fmt::format("{} cannot be an operand in registers", a->name);
   else if (k_down && !reads_down(*mma))
     choice.reason = "8-bit operands cannot be stored with k down their rows";

@@ -59,7 +59,7 @@ class Features {
         break;
       case Kind::kMma:
         names.insert(node.widened ? "widened" : fmt::format("mma {}", ir::name(node.type)));
-        if (ir::bits(node.operands[1].buffer->type.dtype) == 16) names.insert("A in registers");
+        if (ir::bits(node.operands[1].buffer->type.dtype) < 32) names.insert("A in registers");
         break;
       case Kind::kConvertPair:
         names.insert("pair");
@@ -88,6 +88,9 @@ class Features {
         break;
       case Kind::kQuadExchange:
         names.insert("exchange in quads");
+        break;
+      case Kind::kQuadJoin:
+        names.insert("bytes joined in quads");
         break;
       case Kind::kBulkCopy:
         names.insert("bulk copies");

@@ -166,6 +166,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
       break;
     case Kind::kBarrier:
     case Kind::kQuadExchange:
+    case Kind::kQuadJoin:
     case Kind::kPhaseWait:
     case Kind::kPhaseArrive:
     case Kind::kGroupMma:
@@ -206,7 +207,7 @@ void Machine::convert_pair(const SimStmt& stmt, Thread& thread) {
   if (type_of(from.buffer) != DType::F32 || type_of(to.buffer) != stmt.type)
     return fail("a pair is converted between other types than the statement says");
   const uint8_t* source = vector(from, from_at, 4, thread, Access::kRead);
-  uint8_t* target = vector(to, to_at, 4, thread, Access::kWrite);
+  uint8_t* target = vector(to, to_at, ir::bits(stmt.type) / 4, thread, Access::kWrite);
   if (!source || !target) return;
   for (int64_t i = 0; i < 2; ++i) ir::store_element(stmt.type, target, i, ir::load_element(DType::F32, source, i));
 }

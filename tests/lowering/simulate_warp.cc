@@ -40,6 +40,7 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
   if (stmt.kind == SimStmt::Kind::kBulkStoreWait)
     return finish_stores(static_cast<size_t>(warp[0].number) / kLanes, static_cast<size_t>(stmt.immediate));
   if (stmt.kind == SimStmt::Kind::kQuadExchange) return quad_exchange(stmt, warp);
+  if (stmt.kind == SimStmt::Kind::kQuadJoin) return quad_join(stmt, warp);
   if (stmt.kind != SimStmt::Kind::kMma) return group_operation(stmt, warp);
   mma(stmt, warp);
 }
@@ -70,6 +71,28 @@ void Machine::quad_exchange(const SimStmt& stmt, Warp warp) {
     }
     for (size_t q = 0; q < 4; ++q)
       for (size_t j = 0; j < 4; ++j) std::memcpy(words[j] + 4 * q, before[q] + 4 * j, 4);
+  }
+}
+
+void Machine::quad_join(const SimStmt& stmt, Warp warp) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  if (bytes_of(stmt) != 8 || type_of(to.buffer) != type_of(from.buffer)) return fail("four lanes join other than two words");
+  for (size_t first = 0; first < kLanes; first += 4) {
+    uint8_t rows[2][16];
+    for (size_t q = 0; q < 4; ++q) {
+      Thread& lane = warp[first + q];
+      const uint8_t* elements = vector(from, eval(from.index, lane).i, 4, lane, Access::kRead);
+      if (!elements) return;
+      for (size_t tile = 0; tile < 2; ++tile)
+        for (size_t row = 0; row < 2; ++row)
+          std::memcpy(rows[row] + 8 * tile + 2 * q, elements + 4 * tile + 2 * row, 2);
+    }
+    for (size_t q = 0; q < 4; ++q) {
+      Thread& lane = warp[first + q];
+      uint8_t* elements = vector(to, eval(to.index, lane).i, 4, lane, Access::kWrite);
+      if (!elements) return;
+      for (size_t row = 0; row < 2; ++row) std::memcpy(elements + 4 * row, rows[row] + 4 * q, 4);
+    }
   }
 }
 

@@ -124,6 +124,7 @@ class Machine {
   void warp_operation(const SimStmt& stmt, Warp warp);
   void shuffle(const SimStmt& stmt, Warp warp);
   void quad_exchange(const SimStmt& stmt, Warp warp);
+  void quad_join(const SimStmt& stmt, Warp warp);
   void load_matrix(const SimStmt& stmt, Warp warp);
   void store_matrix(const SimStmt& stmt, Warp warp);
   void mma(const SimStmt& stmt, Warp warp);

@@ -172,7 +172,8 @@ class Compiler {
                                Kind::kBulkCopy,     Kind::kPhaseExpect,   Kind::kPhaseWait,   Kind::kPhaseArrive,
                                Kind::kPhaseCopied,  Kind::kQuadExchange,  Kind::kDot4,        Kind::kStoreMatrix,
                                Kind::kBulkStore,    Kind::kBulkStoreWait, Kind::kInOrder,     Kind::kLoadShifted,
-                               Kind::kStoreShifted, Kind::kUnpack,        Kind::kPackedMath,  Kind::kAddVector};
+                               Kind::kStoreShifted, Kind::kUnpack,        Kind::kPackedMath,  Kind::kAddVector,
+                               Kind::kQuadJoin};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
@@ -191,7 +192,7 @@ class Compiler {
     stmt.view_b = intrinsic.view_b;
     stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kStoreMatrix || stmt.kind == Kind::kMma ||
                  (stmt.kind >= Kind::kGroupMma && stmt.kind <= Kind::kGroupWait) || stmt.kind == Kind::kPhaseWait ||
-                 stmt.kind == Kind::kPhaseArrive || stmt.kind == Kind::kQuadExchange || stmt.kind == Kind::kBulkStore ||
+                 stmt.kind == Kind::kPhaseArrive || stmt.kind == Kind::kQuadExchange || stmt.kind == Kind::kQuadJoin || stmt.kind == Kind::kBulkStore ||
                  stmt.kind == Kind::kBulkStoreWait;
     for (const ir::ExprRef& coordinate : intrinsic.coordinates) stmt.coordinates.push_back(expr(coordinate));
     out->push_back(std::move(stmt));

@@ -62,6 +62,7 @@ struct SimStmt {
     kBulkStore,
     kBulkStoreWait,
     kAddVector,
+    kQuadJoin,
     kInOrder,
     kLoadShifted,
     kStoreShifted,

@@ -33,6 +33,8 @@ void Statements::statement(const LoopIntrinsic& node) {
       return dot4(node);
     case Kind::kQuadExchange:
       return quad_exchange(node);
+    case Kind::kQuadJoin:
+      return quad_join(node);
     case Kind::kUnpack:
       return unpack(node);
     case Kind::kConvertPair:

@@ -81,6 +81,31 @@ void Statements::quad_exchange(const LoopIntrinsic& node) {
   memory_.written(place, 4);
 }
 
+// Of a lane's two words one is for one of the two lower lanes, the other for one of the upper: lanes 0 and 3 send the
+// first word first, so that every lane receives both that it wants, in two exchanges.
+void Statements::quad_join(const LoopIntrinsic& node) {
+  const auto word = [](int64_t value) { return Code::integer(value, 32); };
+  const Place place = at(node, 0);
+  const std::vector<std::string> to = memory_.words(place, 2), r = memory_.words(at(node, 1), 2);
+  const Value q = code_.bits("and", tid_, word(3)), half = code_.shift(q, word(1), false, false);
+  const Value inner = code_.compare("ne", "s32", code_.bits("and", code_.bits("xor", q, half), word(1)), word(0));
+  const Value nibbles = code_.pure(Class::kB32, "shr.u32", {word(0x2130), code_.mul(q, word(4))});
+  const Value lanes = code_.bits("and", tid_, word(28));
+  const Value first = code_.bits("or", lanes, code_.bits("and", nibbles, word(3)));
+  const Value second = code_.bits("xor", first, word(1));
+  const auto exchanged = [&](const std::string& outer, const std::string& other, const Value& from) {
+    const Value mine = code_.fresh(Class::kB32), received = code_.fresh(Class::kB32);
+    code_.line("selp.b32 {}, {}, {}, {};", mine.text, other, outer, inner.text);
+    code_.line("shfl.sync.idx.b32 {}, {}, {}, 31, -1;", received.text, mine.text, from.text);
+    return received;
+  };
+  const Value a = exchanged(r[0], r[1], first), b = exchanged(r[1], r[0], second);
+  const Value low = code_.select(inner, word(0x1054), word(0x5410)), high = code_.select(inner, word(0x3276), word(0x7632));
+  code_.line("prmt.b32 {}, {}, {}, {};", to[0], a.text, b.text, low.text);
+  code_.line("prmt.b32 {}, {}, {}, {};", to[1], a.text, b.text, high.text);
+  memory_.written(place, 2);
+}
+
 // In the mantissa of a power of two, whose last place counts ones, an integer needs no conversion: the power is taken
 // away together with the number.
 void Statements::unpack(const LoopIntrinsic& node) {
@@ -116,7 +141,16 @@ void Statements::unpack(const LoopIntrinsic& node) {
 void Statements::convert_pair(const LoopIntrinsic& node) {
   const Place to = at(node, 0);
   const std::vector<std::string> from = memory_.words(at(node, 1), 2);
-  code_.line("cvt.rn.{}x2.f32 {}, {}, {};", tensor_core_type(node.type), memory_.words(to, 1)[0], from[1], from[0]);
+  const std::string word = memory_.words(to, 1)[0];
+  if (ir::is_float8(node.type)) {
+    const Value pair = code_.fresh(Class::kB16);
+    code_.line("cvt.rn.satfinite.{}x2.f32 {}, {}, {};", tensor_core_type(node.type), pair.text, from[1], from[0]);
+    const auto [low, high] = memory_.halves(word);
+    const bool upper = to.element % 4 != 0;
+    code_.line("mov.b32 {}, {{{}, {}}};", word, upper ? low.text : pair.text, upper ? pair.text : high.text);
+  } else {
+    code_.line("cvt.rn.{}x2.f32 {}, {}, {};", tensor_core_type(node.type), word, from[1], from[0]);
+  }
   memory_.written(to, 1);
 }
 

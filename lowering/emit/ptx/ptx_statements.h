@@ -61,6 +61,7 @@ class Statements {
   void mma(const LoopIntrinsic& node);
   void dot4(const LoopIntrinsic& node);
   void quad_exchange(const LoopIntrinsic& node);
+  void quad_join(const LoopIntrinsic& node);
   void unpack(const LoopIntrinsic& node);
   void convert_pair(const LoopIntrinsic& node);
   void packed_math(const LoopIntrinsic& node);
