@@ -192,6 +192,11 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     return read.width == 1 || read.once || read.matrices || read.words ||
            read.load->buffer->scope != ir::Scope::kGlobal;
   });
+  // More sums than a thread has registers lie in memory, along which loops go. Written out, 1024 of them took ptxas 13.0
+  // half a minute.
+  constexpr int64_t kMostHeld = 255, kWrittenOut = 64;
+  const int64_t written_out = results.registers() > kMostHeld ? kWrittenOut : 0;
+  region_written_out_ = written_out;
   each_with_reads(reads, terms.iters, layout, names, [&](const Site& site) {
     for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];
     for (size_t i = 0; i < reduce.iters.size(); ++i) values_[reduce.iters[i].var.get()] = site.coords[rank + i];
@@ -205,12 +210,17 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     for (LoopStmt& stmt : body) emit(std::move(stmt));
   });
 
+  region_written_out_ = 0;
+
   if (!parts_.count(&region)) combine_shared(reduce.reduce, sum, results, sharers_of(layout, rank));
   if (direct) return;
-  each_in(results, outer_names, 1, [&](const Site& site) {
+  WalkOptions options;
+  options.most_unrolled = written_out;
+  const auto keep = [&](const Site& site) {
     store(storage(assign.buffer), offset(assign.buffer, site.coords, &site),
           ir::make_load(sum, {register_of(results, kept, site)}), site.owner);
-  });
+  };
+  each_in(results, outer_names, 1, keep, options);
 }
 
 ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site) {
