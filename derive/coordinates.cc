@@ -3,7 +3,10 @@
 #include "derive/coordinates.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
+#include "ir/query.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -39,14 +42,43 @@ bool is_var(const ExprRef& expr, VarKind kind) {
   return expr->kind == ExprKind::kVar && expr->var->kind == kind;
 }
 
+struct Parted {
+  VarRef var;
+  int64_t by;
+};
+// `i / by` or `i >> n` of a region's index.
+std::optional<Parted> quotient(const ExprRef& expr) {
+  const bool shift = is(expr, Op::kShr);
+  if (!(shift || is(expr, Op::kDiv)) || !is_var(expr->args[0], VarKind::kParallel)) return {};
+  const ExprRef& number = expr->args[1];
+  if (number->kind != ExprKind::kInt || number->int_value < 1 || (shift && number->int_value > 30)) return {};
+  return Parted{expr->args[0]->var, shift ? int64_t{1} << number->int_value : number->int_value};
+}
+// `i % by`, `i & (by - 1)`, or the remainder of a quotient: of the product.
+std::optional<Parted> remainder(const ExprRef& expr) {
+  const bool mask = is(expr, Op::kBitAnd);
+  if (!(mask || is(expr, Op::kMod)) || expr->args[1]->kind != ExprKind::kInt) return {};
+  const int64_t by = expr->args[1]->int_value + (mask ? 1 : 0);
+  if (by < 1 || by > int64_t{1} << 30 || (mask && (by & (by - 1)))) return {};
+  if (is_var(expr->args[0], VarKind::kParallel)) return Parted{expr->args[0]->var, by};
+  const auto whole = quotient(expr->args[0]);
+  return whole ? std::optional(Parted{whole->var, whole->by * by}) : std::nullopt;
+}
+
 }  // namespace
 
 Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& statements,
                          const std::vector<Digits>& digits, const BufferRef& tile)
-    : statements_(statements), digits_(digits), tile_(tile), lets_(kernel, statements), scattered_(tile->shape.size()) {
-  std::vector<int> own(tile->shape.size());
-  for (size_t axis = 0; axis < own.size(); ++axis) {
-    own[axis] = static_cast<int>(axis);
+    : statements_(statements),
+      digits_(digits),
+      tile_(tile),
+      lets_(kernel, statements),
+      tunables_(kernel.tunables),
+      multiples_(tile->shape.size(), 1),
+      scattered_(tile->shape.size()) {
+  std::vector<Along> own;
+  for (size_t axis = 0; axis < tile->shape.size(); ++axis) {
+    own.push_back({static_cast<int>(axis)});
     marks_.push_back(std::make_shared<Var>(Var{VarKind::kDim, "coordinate", {DType::I64, nullptr, false}, {}}));
   }
   tiles_[tile.get()] = own;
@@ -64,28 +96,63 @@ void Coordinates::forget_scattered() {
     if (axis != kNone && scattered_[static_cast<size_t>(axis)]) axis = kNone;
   };
   for (auto& [tile, axes] : tiles_)
-    for (int& axis : axes) forget(axis);
+    for (Along& along : axes) forget(along.axis);
   for (auto& [iter, axis] : iters_) forget(axis);
 }
 
-void Coordinates::relate(const Buffer& tile, const std::vector<int>& axes) {
+void Coordinates::relate(const Buffer& tile, const std::vector<Along>& axes) {
   if (axes.size() != tile.shape.size()) {
     followed_ = false;
     return;
   }
   const auto [found, fresh] = tiles_.try_emplace(&tile, axes);
   for (size_t axis = 0; axis < axes.size(); ++axis)
-    if (found->second[axis] != axes[axis]) scatter(found->second[axis], axes[axis]);
+    if (found->second[axis] != axes[axis]) scatter(found->second[axis].axis, axes[axis].axis);
 }
 
-int Coordinates::axis_of(const Buffer& tile, size_t axis) const {
+Coordinates::Along Coordinates::axis_of(const Buffer& tile, size_t axis) const {
   const auto found = tiles_.find(&tile);
-  return found == tiles_.end() ? kNone : found->second[axis];
+  return found == tiles_.end() ? Along{kNone} : found->second[axis];
 }
 
 int Coordinates::axis_of(const Var* iter) const {
   const auto found = iters_.find(iter);
   return found == iters_.end() ? kNone : found->second;
+}
+
+Coordinates::Along Coordinates::along(const ExprRef& index) const {
+  if (is_var(index, VarKind::kParallel)) return {axis_of(index->var.get())};
+  const auto divided = quotient(index);
+  return divided ? Along{axis_of(divided->var.get()), divided->by} : Along{kNone};
+}
+
+bool Coordinates::in_groups(int axis, int64_t by) {
+  const ExprRef& extent = tile_->shape[static_cast<size_t>(axis)];
+  bool whole = extent->kind == ExprKind::kInt && extent->int_value % by == 0;
+  if (is_var(extent, VarKind::kTunable))
+    for (const Tunable& tunable : tunables_)
+      if (tunable.var == extent->var)
+        whole = !tunable.automatic && std::all_of(tunable.values.begin(), tunable.values.end(),
+                                                  [by](int64_t value) { return value % by == 0; });
+  int64_t& multiple = multiples_[static_cast<size_t>(axis)];
+  if (whole) multiple = std::lcm(multiple, by);
+  return whole;
+}
+
+bool Coordinates::is_packed(const ExprRef& extent, const Along& along) {
+  const ExprRef& all = tile_->shape[static_cast<size_t>(along.axis)];
+  if (along.by == 1) return polys_.equal(extent, all);
+  const bool fits = extent->kind == ExprKind::kInt
+                        ? all->kind == ExprKind::kInt && extent->int_value * along.by == all->int_value
+                        : is(extent, Op::kDiv) && is_int(extent->args[1], along.by) && polys_.equal(extent->args[0], all);
+  return fits && in_groups(along.axis, along.by);
+}
+
+bool Coordinates::within_group(const ExprRef& node) {
+  const auto rest = remainder(node);
+  if (!rest) return false;
+  const int axis = axis_of(rest->var.get());
+  return axis != kNone && in_groups(axis, rest->by);
 }
 
 void Coordinates::follow(const Stmt& stmt) {
@@ -94,7 +161,7 @@ void Coordinates::follow(const Stmt& stmt) {
     if (known == tiles_.end())
       followed_ = false;
     else
-      relate(*copy->src.buffer, std::vector<int>(known->second));
+      relate(*copy->src.buffer, std::vector<Along>(known->second));
   }
   if (const auto* region = std::get_if<ParallelStmt>(&stmt.node)) follow_assignments(*region, region->body);
   follow_loads({stmt});
@@ -109,8 +176,8 @@ void Coordinates::follow_assignments(const ParallelStmt& region, const Block& bl
     const auto* assign = std::get_if<AssignStmt>(&stmt.node);
     if (!assign) continue;
     for (size_t axis = 0; axis < assign->indices.size(); ++axis) {
-      const int own = axis_of(*assign->buffer, axis);
-      if (!is_var(assign->indices[axis], VarKind::kParallel)) {
+      const auto [own, by] = axis_of(*assign->buffer, axis);
+      if (!is_var(assign->indices[axis], VarKind::kParallel) || by != 1) {
         scatter(own);
         continue;
       }
@@ -125,9 +192,8 @@ void Coordinates::follow_loads(const Block& block) {
     for_each_expr(stmt, [&](const ExprRef& expr) {
       visit(written_out(expr), [&](const ExprRef& node) {
         if (node->kind != ExprKind::kLoad || node->buffer->scope == Scope::kGlobal) return;
-        std::vector<int> axes;
-        for (const ExprRef& index : node->args)
-          axes.push_back(is_var(index, VarKind::kParallel) ? axis_of(index->var.get()) : kNone);
+        std::vector<Along> axes;
+        for (const ExprRef& index : node->args) axes.push_back(along(index));
         relate(*node->buffer, axes);
       });
     });
@@ -190,8 +256,7 @@ bool Coordinates::independent_of_tiles() {
   auto is_bound = [&](int axis) { return bound_to(axis, bound_) != nullptr; };
   for (const auto& [tile, axes] : tiles_)
     for (size_t axis = 0; axis < axes.size(); ++axis)
-      if (is_bound(axes[axis]) ? !polys_.equal(tile->shape[axis], tile_->shape[static_cast<size_t>(axes[axis])])
-                               : mentions_tunables(tile->shape[axis]))
+      if (is_bound(axes[axis].axis) ? !is_packed(tile->shape[axis], axes[axis]) : mentions_tunables(tile->shape[axis]))
         return false;
   for (const Stmt* stmt : statements_)
     if (const auto* region = std::get_if<ParallelStmt>(&stmt->node))
@@ -232,7 +297,8 @@ bool Coordinates::walk_copy(const CopyStmt& copy, const std::vector<Bound>& boun
       if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
       continue;
     }
-    const Bound* along = bound_to(axis_of(*copy.dst.buffer, axis++), bound);
+    const Along place = axis_of(*copy.dst.buffer, axis++);
+    const Bound* along = bound_to(place.axis, bound);
     if (spec.kind == AxisSpec::Kind::kWhole) {
       if (along) return false;
       continue;
@@ -241,9 +307,11 @@ bool Coordinates::walk_copy(const CopyStmt& copy, const std::vector<Bound>& boun
       if (!walk_expr(spec.start, {}, bound, forbidden, occurs)) return false;
       continue;
     }
-    if (!polys_.equal(written_out(spec.start), start_of(*along)) ||
-        !polys_.equal(spec.extent, tile_->shape[static_cast<size_t>(along->axis)]))
-      return false;
+    const ExprRef start = written_out(spec.start);
+    const ExprRef counted = make_apply(Op::kMul, {make_var(along->var), spec.extent});
+    const bool divided =
+        is(start, Op::kDiv) && is_int(start->args[1], place.by) && polys_.equal(start->args[0], start_of(*along));
+    if (!is_packed(spec.extent, place) || !(polys_.equal(start, counted) || divided)) return false;
     *occurs = true;
   }
   return true;
@@ -285,9 +353,10 @@ bool Coordinates::walk_expr(const ExprRef& expr, const std::vector<IterVar>& ite
     if (node->kind == ExprKind::kLoad && node->buffer->scope != Scope::kGlobal) {
       std::vector<ExprRef> indices = node->args;
       for (ExprRef& index : indices)
-        if (is_var(index, VarKind::kParallel)) index = make_int(0);
+        if (along(index).axis != kNone || is_var(index, VarKind::kParallel)) index = make_int(0);
       return make_load(node->buffer, std::move(indices));
     }
+    if (within_group(node)) return make_int(0);
     const Bound* found = coordinate(node, iters, bound);
     if (!found) return node;
     *occurs = true;

@@ -25,6 +25,8 @@ class Coordinates {
   void bind(const ir::VarRef& var, size_t axis) { bound_.push_back({var, static_cast<int>(axis)}); }
   // Whether every value depends on coordinates along the bound axes, and on no tunable. REQUIRES: all are bound.
   bool independent_of_tiles();
+  // What tiles along the axis must extend to multiples of: elements that are packed, or share something, in groups.
+  int64_t multiple_of(size_t axis) const { return multiples_[axis]; }
   // Of dimensions, constants and numbers.
   bool is_host_value(const ir::ExprRef& expr) const;
 
@@ -32,6 +34,12 @@ class Coordinates {
   struct Bound {
     ir::VarRef var;
     int axis;
+  };
+  // An axis of another tile: one of tile_'s, of which `by` neighbours have one element there.
+  struct Along {
+    int axis;
+    int64_t by = 1;
+    bool operator==(const Along&) const = default;
   };
   using Forbidden = std::function<bool(const ir::Var&)>;
 
@@ -46,12 +54,20 @@ class Coordinates {
   void follow(const ir::Stmt& stmt);
   void follow_assignments(const ir::ParallelStmt& region, const ir::Block& block);
   void follow_loads(const ir::Block& block);
-  void relate(const ir::Buffer& tile, const std::vector<int>& axes);
+  void relate(const ir::Buffer& tile, const std::vector<Along>& axes);
   // Elements along `a` and `b` are used for each other, and in ways that are not understood.
   void scatter(int a, int b = kNone);
   void forget_scattered();
-  int axis_of(const ir::Buffer& tile, size_t axis) const;
+  Along axis_of(const ir::Buffer& tile, size_t axis) const;
   int axis_of(const ir::Var* iter) const;
+  // Where an index lies: one of a region's, or its quotient by a number.
+  Along along(const ir::ExprRef& index) const;
+  // Whether groups of so many neighbours along the axis never belong to two tiles.
+  bool in_groups(int axis, int64_t by);
+  // Whether an axis of such an extent has an element for each group of tile_'s.
+  bool is_packed(const ir::ExprRef& extent, const Along& along);
+  // A place within a group, which is the same for the coordinate as for the index.
+  bool within_group(const ir::ExprRef& node);
   const Bound* bound_to(int axis, const std::vector<Bound>& bound) const;
   ir::ExprRef start_of(const Bound& bound) const;
   const Bound* coordinate(const ir::ExprRef& node, const std::vector<ir::IterVar>& iters,
@@ -69,8 +85,10 @@ class Coordinates {
   ir::BufferRef tile_;
   ir::PolyContext polys_;
   Lets lets_;
-  std::unordered_map<const ir::Buffer*, std::vector<int>> tiles_;  // for each axis the one of tile_
-  std::unordered_map<const ir::Var*, int> iters_;                  // the same of indices of regions
+  std::vector<ir::Tunable> tunables_;
+  std::unordered_map<const ir::Buffer*, std::vector<Along>> tiles_;  // for each axis the one of tile_
+  std::unordered_map<const ir::Var*, int> iters_;                    // the same of indices of regions
+  std::vector<int64_t> multiples_;
   std::vector<Bound> bound_;
   std::vector<ir::VarRef> marks_;  // what stands for the coordinate of each axis while an expression is looked at
   std::vector<bool> scattered_;    // axes, each of which no variable can be bound to

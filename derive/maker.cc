@@ -19,6 +19,13 @@ Scope scope_of(const Buffer& tile) {
   return packed ? tile.scope : Scope::kFragment;
 }
 
+// Those that are multiples, or the first one rounded up.
+std::vector<int64_t> multiples_of(int64_t number, std::vector<int64_t> values) {
+  const int64_t rounded = (values[0] + number - 1) / number * number;
+  std::erase_if(values, [number](int64_t value) { return value % number != 0; });
+  return values.empty() ? std::vector{rounded} : values;
+}
+
 // Names that begin as the tensor's does are as new as that one.
 Buffer turned_tile(const OperandSlice& slice, const std::string& prefix) {
   Buffer tile = *ordered_tile(slice);
@@ -77,7 +84,9 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
     std::vector<int64_t> values;
     for (size_t axis = 0; axis < slice.axes.size(); ++axis)
       if (slice.tile->shape[axis]->kind == ExprKind::kVar && slice.tile->shape[axis]->var == tunable.var)
-        values = axis + 1 == slice.axes.size() ? std::vector{kTileColumns} : std::vector{kTileRows, kFewTileRows};
+        values = multiples_of(slice.axes[axis].multiple, axis + 1 == slice.axes.size()
+                                                             ? std::vector{kTileColumns}
+                                                             : std::vector{kTileRows, kFewTileRows});
     if (!values.empty()) maker.tunables.push_back({tunable.var, std::move(values)});
   }
   return maker;

@@ -239,7 +239,10 @@ class Slicer {
       if (!coordinates.is_host_value(var.extent)) return false;
     for (const OperandSlice::Axis& axis : slice_.axes)
       if (!coordinates.is_host_value(axis.all)) return false;
-    return coordinates.independent_of_tiles();
+    if (!coordinates.independent_of_tiles()) return false;
+    for (size_t axis = 0; axis < slice_.axes.size(); ++axis)
+      slice_.axes[axis].multiple = coordinates.multiple_of(axis);
+    return true;
   }
 
   // Adds a counter to `vars`, or the digits of it that the slice depends on. Whether these are all of it.

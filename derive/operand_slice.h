@@ -19,6 +19,7 @@ struct OperandSlice {
   struct Axis {
     ir::VarRef var;   // counts the tiles; null: the tile has all of the axis
     ir::ExprRef all;  // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
+    int64_t multiple = 1;  // of which tiles' extents must be multiples
   };
   ir::BufferRef tile;
   bool computed = false;             // else it is one copy of rows that lie in a tensor, in a loop

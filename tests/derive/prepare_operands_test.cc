@@ -206,6 +206,56 @@ grid h < H, m < ceildiv(M, BM), n < ceildiv(N, BN)
   CHECK(reader.find("d += a @ b^T precision tf32") != std::string::npos);
 }
 
+TEST_CASE("elements that are packed by hand, or that share something in groups") {
+  const auto program = [](const std::string& packed, const std::string& copies, const std::string& value) {
+    return R"(tile 1
+kernel k<T: f16>(A: T[M, K], W: u8[N, K / 2], P: i32[K / 8, N], S: f32[N, K / 4], C: out f32[M, N])
+where K % 8 == 0
+tune BM = 16 | 8, BN = 16, BK = 16 | 32
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], )" +
+           packed + R"(
+  fragment w: T[BN, BK], c: f32[BM, BN] = 0
+  for k < ceildiv(K, BK) {
+    a = A[m*BM +: BM, k*BK +: BK]
+    )" + copies +
+           R"(
+    parallel i < BN, j < BK {
+      )" + value +
+           R"(
+    }
+    c += a @ w^T
+  }
+  C[m*BM +: BM, n*BN +: BN] = c
+})";
+  };
+  struct Row {
+    const char *packed, *copies, *value;
+    size_t made;  // a among them
+  };
+  const Row rows[] = {
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]",
+       "let code = q[i, j / 2] >> (j % 2 * 4) & 15 w[i, j] = code - 8", 2},
+      {"q: u8[BN, BK / 2], s: f32[BN, BK / 4]",
+       "q = W[n*BN +: BN, k*BK / 2 +: BK / 2] s = S[n*BN +: BN, k*(BK / 4) +: BK / 4]",
+       "w[i, j] = f32(q[i, j >> 1] >> ((j & 1) * 4) & 15) * s[i, j / 4]", 2},
+      {"p: i32[BK / 8, BN]", "p = P[k*(BK / 8) +: BK / 8, n*BN +: BN]",
+       "w[i, j] = (p[j / 8, i] >> (j / 2 % 4 * 8 + j % 2 * 4) & 15) * S[n*BN + i, (k*BK + j) / 4]", 2},
+      // Of other groups, of none, and where a group would be cut.
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 4]", 1},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 2] * (j / 2)", 1},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 2] >> j % 3", 1},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) + 1 +: BK / 2]", "w[i, j] = q[i, j / 2]", 1}};
+  for (const Row& row : rows) {
+    CAPTURE(row.value);
+    Interpreted made(program(row.packed, row.copies, row.value), bindings(DType::F16, 8, 16, 16),
+                     {{"M", 19}, {"N", 21}, {"K", 40}});
+    CHECK(made.operands() == row.made);
+    made.check();
+  }
+}
+
 TEST_CASE("what a loop may walk through at most is made, however its end is written") {
   for (const char* end : {"ceildiv(last, BK)", "ceildiv(upto > 0 ? last : K, BK)", "min(7, ceildiv(last, BK))"}) {
     Interpreted program(std::string(R"(tile 1
