@@ -191,6 +191,9 @@ ExprRef Parser::primary() {
        token.text == "let"
            ? "a value is no block: names stand in front of the statement that uses them; or complete the "
              "expression before it"
+       : token.text == "atomic"
+           ? "it is a statement of its own, `atomic x[i] += y`, and gives no value; places that follow from counts are "
+             "prefix sums"
        : token.kind == Token::Kind::kWord ? "it is a reserved word; rename, or complete the expression before it"
                                           : "write a number, a name, a call or `( ... )` here");
   return nullptr;
@@ -351,6 +354,12 @@ ExprRef Parser::reduction(size_t first) {
     fail(fmt::format("`{}` reduces all of an axis, no prefix of it", spelling(op)),
          "write the prefix maximum with `max[k <= j](...)`; where it begins follows from comparing it with its "
          "neighbours");
+    return nullptr;
+  }
+  if (at_name() && peek(1).text.starts_with(">")) {
+    advance();
+    fail(fmt::format("`{}` after the index of a reduction, which runs over all `k < n` or over a prefix", peek().text),
+         "what begins at an element is the whole less the prefix in front of it, or a prefix of the axis turned round");
     return nullptr;
   }
   size_t scope = order_.size();

@@ -133,8 +133,8 @@ class Writes {
       if (uses != 1 || only->kind != AxisSpec::Kind::kRange) continue;
       Poly step, rest, length = polys_.of(only->extent);
       if (!polys_.linear(polys_.of(only->start), g, step, rest) || depends_of(rest) & bit) continue;
-      if (step.is_constant() && step.constant_term() < 0) step = PolyContext::constant(-step.constant_term());
-      if (!positive(polys_.add(length, step, -1))) continue;
+      // Blocks may go either way.
+      if (!positive(polys_.add(length, step, -1)) || !positive(polys_.add(length, step))) continue;
       report(
           dst.loc,
           fmt::format("neighbouring blocks along `{}` write overlapping elements of `{}`", g->name, dst.buffer->name),

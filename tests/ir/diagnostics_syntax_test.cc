@@ -143,6 +143,8 @@ TEST_CASE("diagnostics of slices and expressions") {
       {in_kernel("parallel i < 4 { v[i] = sum[k $<=$ n](h[k]) }"), "`<=` in a reduction stands before an index",
        "`k < n`"},
       {in_kernel("parallel i < 4 { v[i] = sum[k $<=$ i, m < 4](h[k]) }"), "`<=` in a reduction", "alone"},
+      {in_kernel("parallel i < 4 { v[i] = sum[k $>=$ i](h[k]) }"), "`>=` after the index", "less the prefix"},
+      {in_kernel("let x = $atomic$ R[0, 0] += 1"), "`atomic` where an", "gives no value"},
       {in_kernel("let x = sum$($1)"), "needs its index in brackets", "sum[j < N]"},
       {in_kernel("let x = argmin$($1)"), "`argmin` needs its index in brackets", "argmin[j < N]"},
       {in_kernel("parallel i < 4 { v[i] = argmax[$k$ <= i](h[k]) }"), "`argmax` reduces all of an axis", "max[k <= j]"},

@@ -112,5 +112,21 @@ TEST_CASE("names that each use the one before several times end") {
   }
 }
 
+TEST_CASE("blocks may write their parts in either order") {
+  for (const auto& [place, ok] : {std::pair("(ceildiv(M, BM) - 1 - b)*BM", true),
+                                  {"(-b + ceildiv(M, BM) - 1)*BM", true},
+                                  {"ceildiv(M, BM)*BM - BM - b*BM", true},
+                                  {"M - b*4 - 8", false},
+                                  {"M - b*8", true},
+                                  {"b*(BM / 2)", true}}) {  // which is not looked into
+    CAPTURE(place);
+    const std::string extent = std::string(place).find("BM") == std::string::npos ? "8" : "BM";
+    CHECK(load(fmt::format("tile 1 kernel k(Y: out f32[M]) tune BM = 8 | 16 grid b < ceildiv(M, BM) {{ fragment x: "
+                           "f32[{0}] = 0 Y[{1} +: {0}] = x }}",
+                           extent, place))
+              .ok() == ok);
+  }
+}
+
 }  // namespace
 }  // namespace kachel::ir
