@@ -55,9 +55,6 @@ class BulkConsumer {
   Shares shares(const LoopBlock& first, const LoopBlock* between, const LoopBlock& second) const;
   // A part for the iteration before `next`, whose stage was `stage`.
   LoopBlock of_before(const LoopBlock& part, const ir::ExprRef& stage, const ir::ExprRef& next) const;
-  // The work of an iteration in which the sums of the one before are added before anything else touches what they are
-  // added to.
-  static LoopBlock with_added(const Skew& skew, const LoopBlock& work);
   // Iterations behind the first one, with `work` in the place of the form's.
   LoopFor skewed_loop(const Skew& skew, const Shares& rings, const LoopBlock& work, const ir::ExprRef& begin,
                       const ir::ExprRef& end);

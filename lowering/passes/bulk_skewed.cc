@@ -1,10 +1,7 @@
 // Skewed loops, see expand_bulk.cc.
-#include <set>
-
 #include "lowering/passes/bulk_consumer.h"
 #include "lowering/passes/mask_free.h"
 #include "lowering/passes/simplify.h"
-#include "lowering/planted.h"
 
 namespace kachel::lowering {
 
@@ -46,29 +43,8 @@ void BulkConsumer::skew(const Skew& skew, LoopBlock* out) {
   synchronised_(of_before(skew.second, last.stage, node_.end), &tail);
   batches_.settle(&tail);
   for (const Rings* rings : {&others, &second_only}) release(*rings, last.stage, &tail);
-  synchronised_(skew.added, &tail);
   out->push_back({LoopIf{runs(), std::move(tail), {}}});
   pass_turn(true, out);
-}
-
-LoopBlock BulkConsumer::with_added(const Skew& skew, const LoopBlock& work) {
-  std::set<const ir::Buffer*> added;
-  for_each_statement(skew.added, [&](const LoopStmt& stmt) {
-    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { added.insert(buffer.get()); });
-  });
-  size_t at = 0;
-  const auto is_apart = [&](const LoopStmt& stmt) {
-    bool apart = true;
-    for_each_statement(stmt, [&](const LoopStmt& inner) {
-      for_each_access(inner, [&](const ir::BufferRef& buffer, bool) { apart &= !added.count(buffer.get()); });
-    });
-    return apart;
-  };
-  while (at < work.size() && (planted(Planted::kAddedLate) || is_apart(work[at]))) ++at;
-  LoopBlock out(work.begin(), work.begin() + static_cast<std::ptrdiff_t>(at));
-  out.insert(out.end(), skew.added.begin(), skew.added.end());
-  out.insert(out.end(), work.begin() + static_cast<std::ptrdiff_t>(at), work.end());
-  return out;
 }
 
 LoopFor BulkConsumer::skewed_loop(const Skew& skew, const Shares& rings, const LoopBlock& work, const ExprRef& begin,
@@ -90,7 +66,7 @@ LoopFor BulkConsumer::skewed_loop(const Skew& skew, const Shares& rings, const L
     for (const Rings* part : {&rings.others, &rings.second}) release(*part, before.stage, &loop.body);
   };
   if (early_) release_before();
-  synchronised_(with_added(skew, work), &loop.body);
+  synchronised_(work, &loop.body);
   batches_.settle(&loop.body);
   if (!early_) release_before();
   end_phase(bulk_.consumer, state, node_.depth, &loop.body);

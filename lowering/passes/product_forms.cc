@@ -50,31 +50,6 @@ bool rounded_from_f32(const LoopBlock& work, const ir::BufferRef& registers) {
   return rounded;
 }
 
-// Whether it is a loop over registers that adds `sums` to others: to which ones.
-ir::BufferRef added_to(const LoopStmt& stmt, const ir::Buffer* sums) {
-  const auto* loop = std::get_if<LoopFor>(&stmt.node);
-  if (!loop || !loop->unroll || loop->body.size() != 1) return nullptr;
-  const auto* store = std::get_if<LoopStore>(&loop->body[0].node);
-  if (!store || store->buffer->scope != ir::Scope::kRegister || store->buffer.get() == sums) return nullptr;
-  bool reads_sums = false, alone = true;
-  ir::visit(store->value, [&](const ExprRef& node) {
-    if (node->kind == ir::ExprKind::kLoad) {
-      reads_sums |= node->buffer.get() == sums;
-      alone &= node->buffer.get() == sums || node->buffer == store->buffer;
-    }
-    if (node->kind == ir::ExprKind::kVar) alone &= node->var == loop->var;
-  });
-  return reads_sums && alone ? store->buffer : nullptr;
-}
-
-bool touches(const LoopBlock& body, const ir::Buffer* buffer) {
-  bool found = false;
-  for_each_statement(body, [&](const LoopStmt& stmt) {
-    for_each_access(stmt, [&](const ir::BufferRef& touched, bool) { found |= touched.get() == buffer; });
-  });
-  return found;
-}
-
 }  // namespace
 
 bool only_products(const LoopBlock& body) {
@@ -91,16 +66,13 @@ bool only_products(const LoopBlock& body) {
 std::optional<Skew> skewed(const LoopPipeline& node) {
   if (!node.may_skew) return std::nullopt;
   const LoopBlock& body = node.consume;
-  const bool adds = body.size() > 1 && std::holds_alternative<LoopFor>(body.back().node);
-  const size_t end = body.size() - (adds ? 1 : 0);
-  size_t first = 0, last = end;
-  while (first < end && may_stand_with_products(body[first])) ++first;
+  size_t first = 0, last = body.size();
+  while (first < body.size() && may_stand_with_products(body[first])) ++first;
   while (last > first && may_stand_with_products(body[last - 1])) --last;
-  const auto part = [&](size_t from, size_t to) {
-    return LoopBlock(body.begin() + static_cast<std::ptrdiff_t>(from), body.begin() + static_cast<std::ptrdiff_t>(to));
-  };
   // Names in front of the second products may be of the work.
-  Skew skew{part(0, first), part(first, last), part(last, end), part(end, body.size())};
+  Skew skew{{body.begin(), body.begin() + static_cast<std::ptrdiff_t>(first)},
+            {body.begin() + static_cast<std::ptrdiff_t>(first), body.begin() + static_cast<std::ptrdiff_t>(last)},
+            {body.begin() + static_cast<std::ptrdiff_t>(last), body.end()}};
   if (skew.work.empty() || issues(skew.work) || !issues(skew.first) || !issues(skew.second)) return std::nullopt;
   std::set<const ir::Buffer*> stages, sums;
   for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
@@ -124,18 +96,6 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
     return true;
   };
   if (!collect(skew.first, false) || !collect(skew.second, true)) return std::nullopt;
-  if (adds) {
-    // One run of sums, which nothing else knows, and which products begin anew.
-    const ir::Buffer* run = nullptr;
-    for (const LoopStmt& stmt : skew.second) {
-      const LoopIntrinsic* mma = group_mma(stmt);
-      if (!mma) continue;
-      if (run ? run != mma->operands[0].buffer.get() || !mma->accumulate : mma->accumulate) return std::nullopt;
-      run = mma->operands[0].buffer.get();
-    }
-    const ir::BufferRef to = added_to(skew.added[0], run);
-    if (!to || touches(skew.first, to.get()) || touches(skew.first, run) || touches(skew.work, run)) return std::nullopt;
-  }
   if (!stands_alone(skew.second, {&skew.first, &skew.work}) || node.depth < 2) return std::nullopt;
   return skew;
 }

@@ -12,7 +12,6 @@ bool only_products(const LoopBlock& body);
 // Products, work on their result, products with that work's outcome.
 struct Skew {
   LoopBlock first, work, second;
-  LoopBlock added;  // what becomes of the second products' sums, where they begin anew: additions to other registers
 };
 std::optional<Skew> skewed(const LoopPipeline& node);
 

@@ -90,7 +90,6 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kRunsCollide, "a run overwrites the one before it", OnCpu::kNotThere},
     {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
-    {Planted::kAddedLate, "a run of sums added behind their scaling", OnCpu::kNotThere},
     {Planted::kNotJoined, "bytes of left operands as accumulators", OnCpu::kNotThere},
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},
