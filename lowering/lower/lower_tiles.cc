@@ -311,7 +311,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   node.begin = index(stmt.begin, nullptr);
   node.end = index(stmt.end, nullptr);
   node.depth = pipeline.depth;
-  node.may_skew = fragment_registers(placements_) <= kFragmentRegisters;
+  node.may_skew = fragment_registers(placements_) + joined_registers(placements_) <= kFragmentRegisters;
   node.compact = target_.compact;
   const Interval begin = out_.ranges.of(node.begin), end = out_.ranges.of(node.end);
   for (const ir::VarRef& var : {node.var, node.ahead}) {

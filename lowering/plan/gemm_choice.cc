@@ -57,6 +57,15 @@ int64_t fragment_registers(const Placements& placements) {
   return registers;
 }
 
+int64_t joined_registers(const Placements& placements) {
+  int64_t registers = 0;
+  for (const auto& [gemm, choice] : placements.gemms) {
+    const ir::BufferRef& a = gemm->a.buffer;
+    if (choice.a_in_registers && ir::bits(a->type.dtype) == 8) registers += placements.at(a.get()).elements() / 4;
+  }
+  return registers;
+}
+
 int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture) {
   constexpr int kManyGroups = 4 * kGroupThreads, kProducer = 32;
   constexpr int64_t kBesideAccumulators = 26;

@@ -43,6 +43,9 @@ inline constexpr int64_t kFragmentRegisters = 216;  // of 255; the rest is for o
 // anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
 int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture);
 
+// Those that left operands of 8 bits take a second time, as instructions take them.
+int64_t joined_registers(const Placements& placements);
+
 // N of the wgmma for `columns` columns of a warp group: as wide as can be; 0 if they cannot be cut.
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns);
 

@@ -19,7 +19,10 @@ void collect(const ir::Block& body, std::set<const ir::Buffer*>* operands) {
     if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
       const BufferRef &a = gemm->a.buffer, &b = gemm->b.buffer;
       const bool few_rows = tile_shape(gemm->c.buffer)[0] <= kMostRowsOfColumns && ir::bits(b->type.dtype) == 16;
-      if (a->scope == ir::Scope::kShared || ir::bits(a->type.dtype) > 16) operands->insert(a.get());
+      // Where wgmma has no rows for it, one of 8 bits will be in memory.
+      const bool held = ir::bits(a->type.dtype) == 16 ||
+                        (ir::bits(a->type.dtype) == 8 && tile_shape(gemm->c.buffer)[0] % kGroupRows == 0);
+      if (a->scope == ir::Scope::kShared || !held) operands->insert(a.get());
       if (b->scope == ir::Scope::kShared || !few_rows) operands->insert(b.get());
     }
     if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) collect(loop->body, operands);
