@@ -142,9 +142,10 @@ bool Coordinates::in_groups(int axis, int64_t by) {
 bool Coordinates::is_packed(const ExprRef& extent, const Along& along) {
   const ExprRef& all = tile_->shape[static_cast<size_t>(along.axis)];
   if (along.by == 1) return polys_.equal(extent, all);
-  const bool fits = extent->kind == ExprKind::kInt
-                        ? all->kind == ExprKind::kInt && extent->int_value * along.by == all->int_value
-                        : is(extent, Op::kDiv) && is_int(extent->args[1], along.by) && polys_.equal(extent->args[0], all);
+  const bool fits =
+      extent->kind == ExprKind::kInt
+          ? all->kind == ExprKind::kInt && extent->int_value * along.by == all->int_value
+          : is(extent, Op::kDiv) && is_int(extent->args[1], along.by) && polys_.equal(extent->args[0], all);
   return fits && in_groups(along.axis, along.by);
 }
 

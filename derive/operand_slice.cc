@@ -240,8 +240,7 @@ class Slicer {
     for (const OperandSlice::Axis& axis : slice_.axes)
       if (!coordinates.is_host_value(axis.all)) return false;
     if (!coordinates.independent_of_tiles()) return false;
-    for (size_t axis = 0; axis < slice_.axes.size(); ++axis)
-      slice_.axes[axis].multiple = coordinates.multiple_of(axis);
+    for (size_t axis = 0; axis < slice_.axes.size(); ++axis) slice_.axes[axis].multiple = coordinates.multiple_of(axis);
     return true;
   }
 

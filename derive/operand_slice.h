@@ -17,8 +17,8 @@ namespace kachel::derive {
 
 struct OperandSlice {
   struct Axis {
-    ir::VarRef var;   // counts the tiles; null: the tile has all of the axis
-    ir::ExprRef all;  // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
+    ir::VarRef var;        // counts the tiles; null: the tile has all of the axis
+    ir::ExprRef all;       // elements that the tiles are to cover, free of tunables; without `var` the tile's extent
     int64_t multiple = 1;  // of which tiles' extents must be multiples
   };
   ir::BufferRef tile;

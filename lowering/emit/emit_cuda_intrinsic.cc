@@ -107,8 +107,8 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
     case Kind::kBulkStore: {
       std::string coordinates;
       for (const ir::ExprRef& coordinate : node.coordinates) coordinates += ", " + expressions_.text(coordinate, false);
-      say("kachel_bulk_{}_{}d(&p.maps[{}], {}{});", node.adds ? "add" : "store", node.coordinates.size(), node.immediate,
-          at(1), coordinates);
+      say("kachel_bulk_{}_{}d(&p.maps[{}], {}{});", node.adds ? "add" : "store", node.coordinates.size(),
+          node.immediate, at(1), coordinates);
       break;
     }
     case Kind::kBulkStoreWait:

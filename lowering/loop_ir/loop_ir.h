@@ -176,7 +176,8 @@ struct LoopIntrinsic {
     // operands[0], `elements` neighbours of a float type in a tensor, at an address aligned to all of them,
     // += operands[1], registers of the same type, each element atomically.
     kAddVector,
-    // [warp] operands[0], eight elements of 8 bits, from eight in operands[1]. There they are two columns of two rows of
+    // [warp] operands[0], eight elements of 8 bits, from eight in operands[1]. There they are two columns of two rows
+    // of
     // one tile of eight columns, then of the tile beside it, as accumulators lie: lane q of four neighbouring lanes has
     // columns 2q and 2q + 1 of either. Here columns 4q to 4q + 3 of both tiles together, of the first row and then of
     // the second, as left operands lie.

@@ -69,7 +69,8 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
   const bool a_as_held = choice.a_in_registers && !choice.in_pairs;
   const bool b_by_words = choice.in_pairs || (choice.by_words && !gemm.transpose_b);
   const DType a_word = choice.in_pairs ? DType::F32 : DType::U32, b_word = b_by_words ? DType::F32 : DType::U32;
-  const ir::BufferRef a_part = a_as_held ? left_registers(gemm) : temporary("a_part", a_word, ir::Scope::kRegister, 4 * down);
+  const ir::BufferRef a_part =
+      a_as_held ? left_registers(gemm) : temporary("a_part", a_word, ir::Scope::kRegister, 4 * down);
   const ir::BufferRef b_part =
       choice.b_in_registers ? storage(b) : temporary("b_part", b_word, ir::Scope::kRegister, 2 * across);
   auto load_matrix = [&](const ir::BufferRef& tile, const ExprRef& row, const ExprRef& column, bool transpose,
@@ -122,10 +123,9 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       unrolled("n_tile", across - (planted(Planted::kDroppedMma) && across > 1 ? 1 : 0), [&](ExprRef j) {
         const ExprRef at = times(plus(times(i, across), j), 4);
         // In registers A has the layout of an accumulator: two tiles of 8 columns are one step of k.
-        const ExprRef a_at =
-            a_as_held ? plus(times(i, steps_of_k * half),
-                             times(k, planted(Planted::kRegisterOperand) ? half / 2 : half))
-                      : times(i, 4);
+        const ExprRef a_at = a_as_held ? plus(times(i, steps_of_k * half),
+                                              times(k, planted(Planted::kRegisterOperand) ? half / 2 : half))
+                                       : times(i, 4);
         LoopIntrinsic mma{Kind::kMma, {}, nullptr};
         mma.type = choice.mma->a;
         mma.type_b = choice.mma->b;

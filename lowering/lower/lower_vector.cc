@@ -239,8 +239,7 @@ bool TileLowering::copy_registers(const ir::CopyStmt& copy) {
     });
     return true;
   }
-  const bool pairs =
-      rounds_in_pairs(to->type.dtype) && from->type.dtype == DType::F32 && layout.vector() % 2 == 0;
+  const bool pairs = rounds_in_pairs(to->type.dtype) && from->type.dtype == DType::F32 && layout.vector() % 2 == 0;
   unrolled("r", layout.registers() / (pairs ? 2 : 1), [&](ExprRef number) {
     if (!pairs) {
       ExprRef value = ir::make_load(storage(from), {number});

@@ -22,7 +22,7 @@ Residency residency_of(const WorkProfile& profile, int architecture) {
   const int groups = (threads + kGroupThreads - 1) / kGroupThreads * kGroupThreads;
   const int most = profile.consumer_registers ? profile.consumer_registers : fit(groups);
   Residency residency;
-  residency.spills = profile.fragment_registers + kLeastOtherRegisters > most;
+  residency.spills = profile.most_live_registers + kLeastOtherRegisters > most;
   const int64_t wanted = profile.fragment_registers + kOtherRegisters + kRegisterStep - 1;
   // Where threads hand registers on, the launch gives all of them the same.
   residency.registers = profile.consumer_registers

@@ -398,6 +398,7 @@ WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete) {
   profile.consumer_registers = kernel.registers;
   profile.alone = kernel.alone;
   profile.fragment_registers = live_registers(kernel);
+  profile.most_live_registers = most_live_registers(kernel);
   const Releases releases = releases_of(kernel.body);
   profile.releases_later = releases.later;
 

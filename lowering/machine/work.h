@@ -88,6 +88,7 @@ struct WorkProfile {
   int teams = 1;                           // each with a tile of its own
   int64_t shared_bytes = 0;                // a block
   int64_t fragment_registers = 0;          // of 32 bits a thread, for what is declared to live in registers
+  int64_t most_live_registers = 0;         // of those, at the same place of an iteration
   int consumer_registers = 0;              // that a thread which computes may have; 0: as many as the compiler likes
   bool alone = false;                      // LoopKernel::alone
   bool resident = false;                   // Lowered::resident

@@ -18,6 +18,66 @@ void touch(const BufferSet& buffers, size_t at, LiveRanges* ranges) {
   }
 }
 
+// What a statement does with registers: reads them as they were, or makes them anew.
+template <class Fn>
+void for_each_register(const LoopStmt& stmt, const Fn& fn) {
+  for_each_statement(stmt, [&](const LoopStmt& inner) {
+    const auto* mma = std::get_if<LoopIntrinsic>(&inner.node);
+    const bool adds = mma && (mma->kind == LoopIntrinsic::Kind::kMma ||
+                              (mma->kind == LoopIntrinsic::Kind::kGroupMma && mma->accumulate));
+    for_each_access(inner, [&](const ir::BufferRef& buffer, bool write) {
+      if (buffer->scope == ir::Scope::kRegister) fn(buffer.get(), write && !adds);
+    });
+  });
+}
+
+using Sizes = std::map<const ir::Buffer*, int64_t>;
+
+// Of the buffers in `sizes`, the others being counted elsewhere. `again`: the block is run again, so that what its
+// first access reads lives throughout.
+int64_t most_live(const LoopBlock& body, const Sizes& sizes, bool again) {
+  LiveRanges ranges;
+  BufferSet carried;
+  for (size_t at = 0; at < body.size(); ++at) {
+    BufferSet here, read;
+    for_each_register(body[at], [&](const ir::Buffer* buffer, bool made) {
+      if (!sizes.count(buffer)) return;
+      here.insert(buffer);
+      if (!made) read.insert(buffer);
+    });
+    for (const ir::Buffer* buffer : here) {
+      const auto [range, fresh] = ranges.try_emplace(buffer, LiveRange{at, at});
+      range->second.last = at;
+      if (fresh && again && read.count(buffer)) carried.insert(buffer);
+    }
+  }
+  for (const ir::Buffer* buffer : carried) ranges[buffer] = {0, body.empty() ? 0 : body.size() - 1};
+  int64_t most = 0;
+  for (size_t at = 0; at < body.size(); ++at) {
+    const auto* loop = std::get_if<LoopFor>(&body[at].node);
+    const auto* branch = std::get_if<LoopIf>(&body[at].node);
+    const bool parts = (loop && !loop->unroll) || branch;
+    int64_t live = 0, within = 0;
+    Sizes inner;
+    for (const auto& [buffer, range] : ranges) {
+      if (at < range.first || at > range.last) continue;
+      if (parts && range.first == range.last)
+        inner[buffer] = sizes.at(buffer);
+      else
+        live += sizes.at(buffer);
+    }
+    if (loop && parts) within = most_live(loop->body, inner, true);
+    if (branch)
+      within = std::max(most_live(branch->then_body, inner, false), most_live(branch->else_body, inner, false));
+    most = std::max(most, live + within);
+  }
+  return most;
+}
+
+int64_t words_of(const LoopBuffer& buffer) {
+  return (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
+}
+
 }  // namespace
 
 LiveRanges live_ranges(const ir::Kernel& kernel) {
@@ -64,10 +124,16 @@ int64_t live_registers(const LoopKernel& kernel) {
   for (const LoopBuffer& buffer : kernel.buffers) {
     const auto range = ranges.find(buffer.buffer.get());
     if (buffer.buffer->scope != ir::Scope::kRegister || range == ranges.end()) continue;
-    const int64_t registers = (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;
-    for (size_t at = range->second.first; at <= range->second.last; ++at) live[at] += registers;
+    for (size_t at = range->second.first; at <= range->second.last; ++at) live[at] += words_of(buffer);
   }
   return *std::max_element(live.begin(), live.end());
+}
+
+int64_t most_live_registers(const LoopKernel& kernel) {
+  Sizes sizes;
+  for (const LoopBuffer& buffer : kernel.buffers)
+    if (buffer.buffer->scope == ir::Scope::kRegister) sizes[buffer.buffer.get()] = words_of(buffer);
+  return most_live(kernel.body, sizes, false);
 }
 
 }  // namespace kachel::lowering

@@ -23,5 +23,7 @@ LiveRanges live_ranges(const LoopKernel& kernel);
 
 // Registers of 32 bits for all arrays of a thread that live at the same time, where most do.
 int64_t live_registers(const LoopKernel& kernel);
+// The same with lives within an iteration of a loop told apart: of what every iteration makes anew.
+int64_t most_live_registers(const LoopKernel& kernel);
 
 }  // namespace kachel::lowering

@@ -76,7 +76,8 @@ void Machine::quad_exchange(const SimStmt& stmt, Warp warp) {
 
 void Machine::quad_join(const SimStmt& stmt, Warp warp) {
   const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
-  if (bytes_of(stmt) != 8 || type_of(to.buffer) != type_of(from.buffer)) return fail("four lanes join other than two words");
+  if (bytes_of(stmt) != 8 || type_of(to.buffer) != type_of(from.buffer))
+    return fail("four lanes join other than two words");
   for (size_t first = 0; first < kLanes; first += 4) {
     uint8_t rows[2][16];
     for (size_t q = 0; q < 4; ++q) {

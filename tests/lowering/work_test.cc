@@ -4,6 +4,7 @@
 
 #include "lowered_text.h"
 #include "lowering/machine/rates.h"
+#include "lowering/tile_ir/live_ranges.h"
 
 namespace kachel::lowering {
 namespace {
@@ -250,6 +251,31 @@ TEST_CASE("residency: shared memory, registers, and arrays that do not fit") {
   CHECK(residency_of(*product(256, 256, 2, Request{}.target).work, 89).spills);
   CHECK(has(product(256, 256, 2).flaw, "without tensor cores"));  // wgmma has no registers left
   CHECK(residency(64, 64, 4).registers < residency(64, 256, 4).registers);
+}
+
+TEST_CASE("registers that an iteration makes anew live as long as it needs them") {
+  const auto registers = [](const char* name, int64_t elements) {
+    return LoopBuffer{std::make_shared<ir::Buffer>(ir::Buffer{
+                          name, ir::Scope::kRegister, ir::Direction::kInOut, {ir::DType::F32, nullptr}, {}, {}}),
+                      elements};
+  };
+  LoopKernel kernel;
+  kernel.buffers = {registers("acc", 64), registers("s", 32), registers("p", 8), registers("run", 40),
+                    registers("again", 4)};
+  const auto set = [&](size_t to, std::vector<size_t> from) {
+    const ir::ExprRef at = ir::make_int(0, ir::DType::I32);
+    ir::ExprRef value = ir::make_float(1);
+    for (size_t one : from)
+      value = ir::make_typed(ir::Op::kAdd, {value, ir::make_load(kernel.buffers[one].buffer, {at})});
+    return LoopStmt{LoopStore{kernel.buffers[to].buffer, at, value}};
+  };
+  const auto number = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLoop, "n", {ir::DType::I64, nullptr, false}, {}});
+  LoopFor loop{number, ir::make_int(0, ir::DType::I64), ir::make_int(9, ir::DType::I64)};
+  // s is dead when run is made; what is read before it is made lives on from the iteration before.
+  loop.body = {set(1, {4}), set(2, {1}), set(3, {2}), set(0, {0, 3}), set(4, {3})};
+  kernel.body = {set(0, {}), {loop}, set(0, {0})};
+  CHECK(live_registers(kernel) == 64 + 32 + 8 + 40 + 4);
+  CHECK(most_live_registers(kernel) == 64 + 4 + 40 + 8);
 }
 
 }  // namespace

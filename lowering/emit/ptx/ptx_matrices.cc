@@ -100,7 +100,8 @@ void Statements::quad_join(const LoopIntrinsic& node) {
     return received;
   };
   const Value a = exchanged(r[0], r[1], first), b = exchanged(r[1], r[0], second);
-  const Value low = code_.select(inner, word(0x1054), word(0x5410)), high = code_.select(inner, word(0x3276), word(0x7632));
+  const Value low = code_.select(inner, word(0x1054), word(0x5410)),
+              high = code_.select(inner, word(0x3276), word(0x7632));
   code_.line("prmt.b32 {}, {}, {}, {};", to[0], a.text, b.text, low.text);
   code_.line("prmt.b32 {}, {}, {}, {};", to[1], a.text, b.text, high.text);
   memory_.written(place, 2);
