@@ -51,7 +51,9 @@
 //            -> L2 priorities     which of what the copy engine reads is to leave the L2 first, and last
 //            -> box stores        accumulators that it writes to tensors, or adds to them
 //            -> TileLowering      loop IR with guarded accesses
-//   loop IR  -> simplify -> memory plan -> synchronise (emits waits and barriers, and parts roles)
+//   loop IR  -> simplify
+//            -> handed values     that only those know who compute, to who copies ahead
+//            -> memory plan -> synchronise (emits waits and barriers, and parts roles)
 //            -> spare tiles       what those must not store that fill a cluster up
 //            -> narrow
 //            -> hoist invariants -> wide accesses -> early loads -> single bounds -> simplify
@@ -77,6 +79,7 @@
 #include "lowering/passes/divide_by_invariants.h"
 #include "lowering/passes/drop_unused.h"
 #include "lowering/passes/early_loads.h"
+#include "lowering/passes/handed_values.h"
 #include "lowering/passes/held_places.h"
 #include "lowering/passes/hoist_invariants.h"
 #include "lowering/passes/integer_quotients.h"
@@ -184,6 +187,8 @@ std::string notes_of(const Schedule& schedule, const Placements& placements, con
                      const LoopKernel& loops) {
   std::string text = schedule.print();
   if (loops.one_tile) text += "tiles: one a block, since the device takes the grid at once\n";
+  for (const LoopHanded& handed : loops.handed)
+    text += fmt::format("name {}: handed to the producer, since tiles decide about it\n", handed.var->name);
   for (const ir::Stmt& stmt : kernel.body) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
@@ -306,6 +311,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.loops.producer_threads = lowering.schedule.roles[1].threads;
     lowering.loops.producer_registers = lowering.schedule.roles[1].registers;
   }
+  choose_handed(&lowering.loops);
   if (!plan_memory(&lowering.loops, target)) {
     Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
@@ -328,6 +334,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     together.bulk_copies = false;
     return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing, shares);
   }
+  hand_over(&lowering.loops);
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
   lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.is_even();
   if (!plain) {

@@ -119,6 +119,8 @@ enum class Planted {
   kFetchedPlace,          // a tile that is fetched for a region begins a row too early
   kNotPassedOver,         // a team does not step over the stages of a tile that is not its own
   kDroppedExchange,       // the threads of a row store each other's columns
+  kHandedEarly,           // a value is handed over before the last one was taken
+  kHandedNotAwaited,      // a handed value is taken before it is there
   kNotJoined,             // left operands of 8 bits stay as accumulators lie
   kBlockStrip,            // a thread multiplies its first strip of columns only, in place of the others
   kBlockStep,             // a right operand in blocks of registers is one k behind

@@ -302,6 +302,15 @@ struct LoopPhases {
   bool turns = false;
 };
 
+// A name whose value the threads that compute hand to the producer, each time that they come to it: in a place in
+// shared memory, with barriers of phases that say when it is there and when it is free again.
+struct LoopHanded {
+  ir::VarRef var;
+  ir::BufferRef place;           // kShared, one I64
+  ir::BufferRef given, taken;    // barriers
+  ir::BufferRef giving, taking;  // kRegister, one I32: the parity of the next phase, for either side
+};
+
 struct LoopKernel {
   int threads = 1;  // of a team; 1 on the CPU, where no LoopThreads and no LoopBarrier occur
   // Teams that compute a block's tiles in turn, so that what one does behind its products runs beside another one's.
@@ -337,6 +346,7 @@ struct LoopKernel {
   // Of a thread that computes and of one of the producer's, once the roles part; 0: as many as the compiler likes.
   int registers = 0, producer_registers = 0;
   std::vector<LoopPhases> phases;
+  std::vector<LoopHanded> handed;
   std::vector<TensorMap> maps;
   Ranges ranges;  // of variables; what is absent is unbounded
   bool float_atomics = false;

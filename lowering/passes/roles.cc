@@ -5,6 +5,9 @@
 // stored, each warp does behind a fence. What goes by way of registers is loaded before the stage is waited for, an
 // iteration ahead where there are registers for all of it.
 //
+// What it cannot know and needs, a prefix sum of a tensor that all threads have made, say, it is handed
+// (handed_values.h).
+//
 // A team goes the same way through the tiles that others compute, but for each pipeline only steps over as many stages
 // as they use.
 #include "lowering/passes/roles.h"
@@ -15,6 +18,7 @@
 #include <unordered_set>
 
 #include "lowering/loop_ir/phases.h"
+#include "lowering/passes/handed_values.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
 
@@ -24,39 +28,46 @@ namespace {
 // Of the consumers' part what leads to pipelines, and something else in the place of each.
 class Slice {
  public:
+  explicit Slice(const LoopKernel& kernel) {
+    for (const LoopHanded& handed : kernel.handed) handed_[handed.var.get()] = &handed;
+  }
   virtual ~Slice() = default;
   bool failed = false;
+  bool nameless = false;  // not for want of names alone
+  std::unordered_set<const ir::Var*> lacking;
 
   LoopBlock block(const LoopBlock& body) {
     LoopBlock out;
     bool fills = false;
     for (const LoopStmt& stmt : body) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
-        if (known(let->value))
+        if (const auto found = handed_.find(let->var.get()); found != handed_.end())
+          take(*found->second, &out);
+        else if (known(let->value))
           out.push_back(stmt);
         else
           unknown_.insert(let->var.get());
       } else if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
         LoopFor copy{loop->var, loop->begin, loop->end, loop->unroll, false, block(loop->body)};
         if (copy.body.empty()) continue;
-        failed |= !known(loop->begin) || !known(loop->end);
+        require(loop->begin), require(loop->end);
         out.push_back({std::move(copy)});
         fills = true;
       } else if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
         LoopIf copy{branch->condition, block(branch->then_body), block(branch->else_body)};
         if (copy.then_body.empty() && copy.else_body.empty()) continue;
-        failed |= !known(branch->condition);
+        require(branch->condition);
         out.push_back({std::move(copy)});
         fills = true;
       } else if (const auto* pipeline = std::get_if<LoopPipeline>(&stmt.node)) {
         if (pipeline->bulk) {
-          failed |= !known(pipeline->begin) || !known(pipeline->end);
+          require(pipeline->begin), require(pipeline->end);
           instead(*pipeline, &out);
           fills = true;
         } else {
           for_each_statement(pipeline->consume, [&](const LoopStmt& inner) {
             const auto* within = std::get_if<LoopPipeline>(&inner.node);
-            failed |= within && within->bulk;
+            if (within && within->bulk) failed = nameless = true;
           });
         }
       }
@@ -67,23 +78,40 @@ class Slice {
 
  protected:
   virtual void instead(const LoopPipeline& node, LoopBlock* out) = 0;
+  virtual void take(const LoopHanded& handed, LoopBlock* out) = 0;
+
+  void require(const ir::ExprRef& expr) {
+    if (known(expr)) return;
+    failed = true;
+    ir::visit(expr, [&](const ir::ExprRef& node) {
+      if (node->kind == ir::ExprKind::kVar && unknown_.count(node->var.get())) lacking.insert(node->var.get());
+      if (node->kind == ir::ExprKind::kLoad) nameless |= !is_input(*node->buffer);
+    });
+  }
 
   // Values that need neither tiles nor registers.
   bool known(const ir::ExprRef& expr) const {
     bool known = true;
     ir::visit(expr, [&](const ir::ExprRef& node) {
       if (node->kind == ir::ExprKind::kVar) known &= !unknown_.count(node->var.get());
-      if (node->kind == ir::ExprKind::kLoad)
-        known &= node->buffer->scope == ir::Scope::kGlobal && node->buffer->direction == ir::Direction::kIn;
+      if (node->kind == ir::ExprKind::kLoad) known &= is_input(*node->buffer);
     });
     return known;
   }
 
  private:
+  static bool is_input(const ir::Buffer& buffer) {
+    return buffer.scope == ir::Scope::kGlobal && buffer.direction == ir::Direction::kIn;
+  }
+
+  std::unordered_map<const ir::Var*, const LoopHanded*> handed_;
   std::unordered_set<const ir::Var*> unknown_;
 };
 
 class Producer final : public Slice {
+ public:
+  explicit Producer(const LoopKernel& kernel) : Slice(kernel), copiers_(kernel.copiers) {}
+
  private:
   using Ring = LoopPipeline::Bulk::Ring;
   using Kind = LoopIntrinsic::Kind;
@@ -92,12 +120,13 @@ class Producer final : public Slice {
   const Ring* copied_by(const LoopThreads& threads, const LoopPipeline::Bulk& bulk) {
     const ir::Buffer* to = nullptr;
     for_each_statement(threads.body, [&](const LoopStmt& stmt) {
-      for_each_expr(stmt, [&](const ir::ExprRef& expr) { failed |= !known(expr); });
+      for_each_expr(stmt, [&](const ir::ExprRef& expr) { require(expr); });
       const auto* copy = std::get_if<LoopIntrinsic>(&stmt.node);
       if (copy) to = copy->operands[0].buffer.get();
-      failed |=
+      const bool other =
           copy ? copy->kind != Kind::kCopyAsync && copy->kind != Kind::kLoadShifted && copy->kind != Kind::kStoreShifted
                : std::holds_alternative<LoopStore>(stmt.node) || std::holds_alternative<LoopAtomic>(stmt.node);
+      if (other) failed = nameless = true;
     });
     for (const Ring& ring : bulk.rings)
       for (const ir::BufferRef& buffer : ring.buffers)
@@ -152,6 +181,14 @@ class Producer final : public Slice {
     return {LoopIf{ir::make_typed(ir::Op::kLt, {iteration, node.end}), substituted({*load}, values), {}}};
   }
 
+  void take(const LoopHanded& handed, LoopBlock* out) override {
+    const ir::ExprRef parity = next_parity(handed.taking, out);
+    if (!planted(Planted::kHandedNotAwaited))
+      out->push_back(phase_operation(Kind::kPhaseWait, handed.given, int32(0), 0, parity));
+    out->push_back({LoopLet{handed.var, from_i64(ir::make_load(handed.place, {int32(0)}), handed.var->type.dtype)}});
+    out->push_back(phase_operation(copiers_ > 1 ? Kind::kPhaseArrive : Kind::kPhaseExpect, handed.taken, int32(0)));
+  }
+
   void instead(const LoopPipeline& node, LoopBlock* out) override {
     const LoopPipeline::Bulk& bulk = *node.bulk;
     LoopFor loop{node.ahead, node.begin, node.end, false, false, {}};
@@ -170,8 +207,7 @@ class Producer final : public Slice {
         };
         const int64_t holds = ring.guarded_bytes[0];
         const int64_t else_ = ring.guarded_bytes[planted(Planted::kGuardedBytes) ? 0 : 1];
-        loop.body.push_back(ring.guard ? LoopStmt{LoopIf{ring.guard, {expect(holds)}, {expect(else_)}}}
-                                       : expect(0));
+        loop.body.push_back(ring.guard ? LoopStmt{LoopIf{ring.guard, {expect(holds)}, {expect(else_)}}} : expect(0));
       }
     };
     auto copied = [&] {
@@ -183,19 +219,19 @@ class Producer final : public Slice {
     };
     if (planted(Planted::kCopiesNotAwaited)) copied();
     std::function<void(const LoopStmt&)> look = [&](const LoopStmt& stmt) {
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) failed |= !known(let->value);
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) require(let->value);
       if (const auto* rounds = std::get_if<LoopFor>(&stmt.node))
         std::for_each(rounds->body.begin(), rounds->body.end(), look);
       if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-        failed |= !known(branch->condition);
+        require(branch->condition);
         for (const LoopBlock* part : {&branch->then_body, &branch->else_body})
           std::for_each(part->begin(), part->end(), look);
       }
       if (const auto* threads = std::get_if<LoopThreads>(&stmt.node))
         if (const Ring* ring = copied_by(*threads, bulk)) announce(ring->full.get());
       if (const auto* box = std::get_if<LoopIntrinsic>(&stmt.node)) {
-        for (const ir::ExprRef& at : box->coordinates) failed |= !known(at);
-        if (box->l2_policy) failed |= !known(box->l2_policy);
+        for (const ir::ExprRef& at : box->coordinates) require(at);
+        if (box->l2_policy) require(box->l2_policy);
         announce(box->operands[2].buffer.get());
       }
     };
@@ -226,10 +262,17 @@ class Producer final : public Slice {
     }
     out->push_back({std::move(loop)});
   }
+
+  const int copiers_;
 };
 
 class Passing final : public Slice {
+ public:
+  using Slice::Slice;
+
  private:
+  void take(const LoopHanded&, LoopBlock*) override { failed = true; }
+
   void instead(const LoopPipeline& node, LoopBlock* out) override {
     const LoopPipeline::Bulk::State& state = node.bulk->consumer;
     auto number = [](ir::DType type, const ir::ExprRef& value) { return ir::make_cast({type, nullptr}, value); };
@@ -249,12 +292,24 @@ class Passing final : public Slice {
 }  // namespace
 
 bool split_roles(LoopKernel* kernel) {
-  Producer producer;
+  Producer producer(*kernel);
   kernel->producer = producer.block(kernel->body);
   if (kernel->teams < 2) return !producer.failed;
-  Passing passing;
+  Passing passing(*kernel);
   kernel->passed_over = passing.block(kernel->body);
   return !producer.failed && !passing.failed;
+}
+
+std::vector<ir::VarRef> lacking(const LoopKernel& kernel) {
+  Producer producer(kernel);
+  producer.block(kernel.body);
+  if (!producer.failed || producer.nameless) return {};
+  std::vector<ir::VarRef> names;
+  for_each_statement(kernel.body, [&](const LoopStmt& stmt) {
+    const auto* let = std::get_if<LoopLet>(&stmt.node);
+    if (let && producer.lacking.erase(let->var.get())) names.push_back(let->var);
+  });
+  return names;
 }
 
 }  // namespace kachel::lowering

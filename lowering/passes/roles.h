@@ -9,4 +9,8 @@ namespace kachel::lowering {
 // False if that cannot be told apart: something of it is known to those only that compute.
 bool split_roles(LoopKernel* kernel);
 
+// Names that the producer needs and cannot know, beside those in LoopKernel::handed. None where it lacks nothing, or
+// what is no name.
+std::vector<ir::VarRef> lacking(const LoopKernel& kernel);
+
 }  // namespace kachel::lowering

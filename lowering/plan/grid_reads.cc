@@ -43,7 +43,15 @@ GridAxes GridReads::of(const ExprRef& value) const {
     ir::visit(value, [&](const ExprRef& node) {
       const auto found = node->kind == ExprKind::kVar ? of_.find(node->var.get()) : of_.end();
       if (found != of_.end()) axes.insert(found->second.begin(), found->second.end());
+      if (node->kind == ExprKind::kLoad && node->buffer->scope != ir::Scope::kGlobal) axes.merge(all());
     });
+  return axes;
+}
+
+// What a tile holds is its block's.
+GridAxes GridReads::all() const {
+  GridAxes axes;
+  for (size_t axis = 0; axis < kernel_.grid.size(); ++axis) axes.insert(axis);
   return axes;
 }
 
@@ -52,7 +60,7 @@ GridAxes GridReads::of(const ir::TileRef& slice) const {
   axes.merge(of(slice.within_length));
   for (const ir::AxisSpec& axis : slice.axes) {
     axes.merge(of(axis.start)), axes.merge(of(axis.index));
-    if (axis.gather) axes.merge(of(*axis.gather));
+    if (axis.gather) axes.merge(axis.gather->buffer->scope == ir::Scope::kGlobal ? of(*axis.gather) : all());
   }
   return axes;
 }

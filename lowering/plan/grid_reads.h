@@ -29,6 +29,7 @@ class GridReads {
 
  private:
   bool multiple(const ir::ExprRef& value, size_t axis) const;
+  GridAxes all() const;
 
   const ir::Kernel& kernel_;
   std::unordered_map<const ir::Var*, GridAxes> of_;

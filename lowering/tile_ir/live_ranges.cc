@@ -107,6 +107,7 @@ LiveRanges live_ranges(const LoopKernel& kernel) {
   if (kernel.one_tile)
     for (const ir::Buffer* filled : std::exchange(always, {})) ranges[filled].first = 0;
   for (const LoopPhases& phases : kernel.phases) always.insert(phases.buffer.get());
+  for (const LoopHanded& handed : kernel.handed) always.insert(handed.place.get());
   for (const LoopBuffer& buffer : kernel.buffers) {
     if (!buffer.of_warps) continue;  // the copy engine reads it after its last use
     if (kernel.one_tile && ranges.count(buffer.buffer.get()))

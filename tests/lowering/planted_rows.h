@@ -90,6 +90,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kRunsCollide, "a run overwrites the one before it", OnCpu::kNotThere},
     {Planted::kGroupDroppedWait, "nobody waits for wgmma", OnCpu::kNotThere},
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
+    {Planted::kHandedEarly, "handed over before the last was taken", OnCpu::kNotThere},
+    {Planted::kHandedNotAwaited, "taken before it was handed over", OnCpu::kNotThere},
     {Planted::kNotJoined, "bytes of left operands as accumulators", OnCpu::kNotThere},
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},

@@ -220,5 +220,49 @@ grid i < ceildiv(M, 128)
   CHECK(!has(lowered(ampere).notes, "E_tile"));
 }
 
+TEST_CASE("what tiles decide about, and the producer needs, it is handed") {
+  const auto experts = [](const std::string& name, int cluster) {
+    Request request{R"(tile 1
+kernel product(X: f16[R, K], W: f16[8, N, K], ends: i32[8], C: out f16[R, N])
+grid t < ceildiv(R, 128) + 8, j < ceildiv(N, 128)
+{
+  shared x: f16[128, 64], w: f16[128, 64], upto: i32[8]
+  fragment c: f32[128, 128] = 0
+  parallel e < 8 { upto[e] = sum[k <= e](ceildiv(ends[k], 128)) }
+  )" + name + R"(
+  if e < 8 {
+    let first = ends[e]
+    pipelined k < ceildiv(K, 64), 3 {
+      x = X[first +: 128, k*64 +: 64]
+      w = W[e, j*128 +: 128, k*64 +: 64]
+      c += x @ w^T
+    }
+    C[t*128 +: 128, j*128 +: 128] = c
+  }
+}
+)"};
+    request.target = kHopper;
+    request.target.cluster = cluster;
+    return lowered(request);
+  };
+  const std::string found = "let e = sum[k < 8](upto[k] <= t ? 1 : 0)";
+  const Lowered result = experts(found, 1);
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "the copy engine into {x, w}"));
+  CHECK(has(result.notes, "name e: handed to the producer"));
+  CHECK(!has(result.notes, "name first"));  // which follows from it and from a tensor
+  size_t at = 0;
+  for (const char* next : {"phase_wait handed_taken[", "handed[0] = e", "phase_arrive handed_given[", "producer,",
+                           "phase_wait handed_given[", "let e: i64 = handed[0]", "handed_taken[", "bulk_copy 1 w["}) {
+    CAPTURE(next);
+    at = result.loop_ir.find(next, at);
+    REQUIRE(at != std::string::npos);
+  }
+  // Each block has its own, so that none copies for the others along t.
+  CHECK(!has(experts(found, 2).notes, "along axis 0"));
+  // What a condition loads has no name; what a tensor says needs none.
+  CHECK(!has(experts("let e = ends[t]", 1).notes, "handed"));
+}
+
 }  // namespace
 }  // namespace kachel::lowering

@@ -138,6 +138,7 @@ bool SimMemory::inside(const SimBuffer& buffer, const Region* region, int64_t at
 
 void SimMemory::check(const SimBuffer& buffer, Region* region, int64_t at, int64_t first, int64_t bytes,
                       const Agent& agent, Access kind) {
+  if (buffer.handed) return;
   const char* conflict = nullptr;
   int32_t other = -1;
   for (int64_t i = 0; i < bytes; ++i) {

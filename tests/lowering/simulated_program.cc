@@ -70,6 +70,8 @@ class Compiler {
                                                           : SimBuffer::Kind::kShared);
       made.elements = local.elements;
       made.zeroed = local.zeroed;
+      made.handed = std::any_of(kernel_.handed.begin(), kernel_.handed.end(),
+                                [&](const LoopHanded& handed) { return handed.place == local.buffer; });
       made.offset = is_register ? out_.register_bytes : local.byte_offset;
       if (is_register) out_.register_bytes += (ir::storage_bytes(made.type, made.elements) + 7) / 8 * 8;
     }

@@ -23,6 +23,7 @@ struct SimBuffer {
   int64_t offset = 0;    // bytes, within the arena, the workspace's slice or the thread's registers
   int64_t elements = 0;  // not for kGlobal
   bool zeroed = false;
+  bool handed = false;  // barriers of phases order those who write to it and those who read
 };
 
 // What no program may rely on: memory and registers at the start, the target of a copy under way.
