@@ -214,4 +214,37 @@ kernel before(x: f32[N, K], z: f32[N, K], y: out f32[N, N], w: out f32[N, K])
 }
 )";
 
+// A left operand of 8 bits in registers.
+constexpr const char* kBytes = R"(tile 1
+kernel bytes(A: i8[M, K], B: i8[64, 64], C: out i32[M, 64])
+grid i < ceildiv(M, 64)
+{
+  shared a: i8[64, 64], b: i8[64, 64]
+  fragment x: i32[64, 64], y: i8[64, 64], c: i32[64, 64]
+  a = A[i*64 +: 64, 0 +: 64]
+  b = B
+  x = a @ b^T
+  parallel r < 64, s < 64 { y[r, s] = i8(x[r, s] % 50 + s) }
+  c = y @ b^T
+  C[i*64 +: 64, :] = c
+}
+)";
+// A number that a tile decides about and the producer needs, another one for each tile, some of which copy nothing.
+constexpr const char* kHanded = R"(tile 1
+kernel handed(A: f16[M, K], B: f16[M, K], C: out f32[M, 64])
+grid i < ceildiv(M, 64)
+{
+  shared a: f16[64, 64], b: f16[64, 64], turned: i32[16]
+  fragment c: f32[64, 64] = 0
+  parallel e < 16 { turned[e] = (e * 5 + 3) % 16 }
+  let from = turned[i % 16]
+  pipelined k < from % 3, 2 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    b = B[from +: 64, k*64 +: 64]
+    c += a @ b^T
+  }
+  C[i*64 +: 64, :] = c
+}
+)";
+
 }  // namespace kachel::lowering

@@ -259,7 +259,7 @@ grid t < ceildiv(R, 128) + 8, j < ceildiv(N, 128)
     REQUIRE(at != std::string::npos);
   }
   // Each block has its own, so that none copies for the others along t.
-  CHECK(!has(experts(found, 2).notes, "along axis 0"));
+  CHECK(!has(experts(found, 2).notes, "of a cluster along axis 0"));
   // What a condition loads has no name; what a tensor says needs none.
   CHECK(!has(experts("let e = ends[t]", 1).notes, "handed"));
 }
