@@ -42,6 +42,8 @@ bool is_var(const ExprRef& expr, VarKind kind) {
   return expr->kind == ExprKind::kVar && expr->var->kind == kind;
 }
 
+constexpr int64_t kMostGroup = int64_t{1} << 30;  // elements; no tile has more
+
 struct Parted {
   VarRef var;
   int64_t by;
@@ -51,18 +53,20 @@ std::optional<Parted> quotient(const ExprRef& expr) {
   const bool shift = is(expr, Op::kShr);
   if (!(shift || is(expr, Op::kDiv)) || !is_var(expr->args[0], VarKind::kParallel)) return {};
   const ExprRef& number = expr->args[1];
-  if (number->kind != ExprKind::kInt || number->int_value < 1 || (shift && number->int_value > 30)) return {};
+  if (number->kind != ExprKind::kInt || number->int_value < 1 || number->int_value > (shift ? 30 : kMostGroup))
+    return {};
   return Parted{expr->args[0]->var, shift ? int64_t{1} << number->int_value : number->int_value};
 }
 // `i % by`, `i & (by - 1)`, or the remainder of a quotient: of the product.
 std::optional<Parted> remainder(const ExprRef& expr) {
   const bool mask = is(expr, Op::kBitAnd);
   if (!(mask || is(expr, Op::kMod)) || expr->args[1]->kind != ExprKind::kInt) return {};
+  if (expr->args[1]->int_value >= kMostGroup) return {};
   const int64_t by = expr->args[1]->int_value + (mask ? 1 : 0);
-  if (by < 1 || by > int64_t{1} << 30 || (mask && (by & (by - 1)))) return {};
+  if (by < 1 || by > kMostGroup || (mask && (by & (by - 1)))) return {};
   if (is_var(expr->args[0], VarKind::kParallel)) return Parted{expr->args[0]->var, by};
   const auto whole = quotient(expr->args[0]);
-  return whole ? std::optional(Parted{whole->var, whole->by * by}) : std::nullopt;
+  return whole && whole->by <= kMostGroup / by ? std::optional(Parted{whole->var, whole->by * by}) : std::nullopt;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "derive/parts.h"
@@ -82,12 +83,13 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
   complete(kernel, {with_direction(tensor, Direction::kOut)}, &maker);
   for (const Tunable& tunable : kernel.tunables) {
     std::vector<int64_t> values;
-    for (size_t axis = 0; axis < slice.axes.size(); ++axis)
-      if (slice.tile->shape[axis]->kind == ExprKind::kVar && slice.tile->shape[axis]->var == tunable.var)
-        values = multiples_of(slice.axes[axis].multiple, axis + 1 == slice.axes.size()
-                                                             ? std::vector{kTileColumns}
-                                                             : std::vector{kTileRows, kFewTileRows});
-    if (!values.empty()) maker.tunables.push_back({tunable.var, std::move(values)});
+    int64_t multiple = 1;  // of all axes that extend so far
+    for (size_t axis = 0; axis < slice.axes.size(); ++axis) {
+      if (slice.tile->shape[axis]->kind != ExprKind::kVar || slice.tile->shape[axis]->var != tunable.var) continue;
+      multiple = std::lcm(multiple, slice.axes[axis].multiple);
+      values = axis + 1 == slice.axes.size() ? std::vector{kTileColumns} : std::vector{kTileRows, kFewTileRows};
+    }
+    if (!values.empty()) maker.tunables.push_back({tunable.var, multiples_of(multiple, std::move(values))});
   }
   return maker;
 }

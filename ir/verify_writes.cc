@@ -133,8 +133,9 @@ class Writes {
       if (uses != 1 || only->kind != AxisSpec::Kind::kRange) continue;
       Poly step, rest, length = polys_.of(only->extent);
       if (!polys_.linear(polys_.of(only->start), g, step, rest) || depends_of(rest) & bit) continue;
-      // Blocks may go either way.
-      if (!positive(polys_.add(length, step, -1)) || !positive(polys_.add(length, step))) continue;
+      // Blocks may begin at the end.
+      const bool back = positive(polys_.add({}, step, -1));
+      if (!positive(polys_.add(length, step, back ? 1 : -1))) continue;
       report(
           dst.loc,
           fmt::format("neighbouring blocks along `{}` write overlapping elements of `{}`", g->name, dst.buffer->name),

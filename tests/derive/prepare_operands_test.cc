@@ -256,6 +256,61 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
   }
 }
 
+TEST_CASE("one extent for both axes of a tile is a multiple of what either one's groups need") {
+  for (const char* scale : {"s[i / 3, j]", "f32(i % 3 + 1)"}) {
+    CAPTURE(scale);
+    ir::Bindings extents = bindings(DType::F16, 16, 0, 0);
+    extents.tunables = {{"BM", 16}, {"B", 48}};
+    Interpreted made(std::string(R"(tile 1
+kernel k<T: f16>(A: T[M, K], Q: T[N, K], S: T[G, K], C: out f32[M, N])
+where N == 3 * G
+tune BM = 16, B = 48 | 96
+grid m < ceildiv(M, BM), n < ceildiv(N, B)
+{
+  shared a: T[BM, B], b: T[B, B], q: T[B, B], s: T[B / 3, B]
+  fragment c: f32[BM, B] = 0
+  for k < ceildiv(K, B) {
+    a = A[m*BM +: BM, k*B +: B]
+    q = Q[n*B +: B, k*B +: B]
+    s = S[n*B / 3 +: B / 3, k*B +: B]
+    parallel i < B, j < B { b[i, j] = q[i, j] * )") +
+                         scale + R"( }
+    c += a @ b^T
+  }
+  C[m*BM +: BM, n*B +: B] = c
+})",
+                     extents, {{"M", 19}, {"N", 150}, {"K", 50}, {"G", 50}});
+    CHECK(made.operands() == 2);
+    made.check();
+  }
+}
+
+TEST_CASE("groups beyond any tile are none") {
+  const auto slices = [](const char* by) {
+    auto module = ir::load(std::string(R"(tile 1
+kernel k(A: f16[M, K], Q: f16[N, K], C: out f32[M, N])
+tune BM = 16, BK = 16 | 32
+grid m < ceildiv(M, BM), n < ceildiv(N, 16)
+{
+  shared a: f16[BM, BK], b: f16[16, BK], q: f16[16, BK]
+  fragment c: f32[BM, 16] = 0
+  for k < ceildiv(K, BK) {
+    a = A[m*BM +: BM, k*BK +: BK]
+    q = Q[n*16 +: 16, k*BK +: BK]
+    parallel i < 16, j < BK { b[i, j] = q[i, j] * f32()") +
+                           by + R"() }
+    c += a @ b^T
+  }
+  C[m*BM +: BM, n*16 +: 16] = c
+})");
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    return operand_slices(module->kernels[0]).size();
+  };
+  CHECK(slices("j / 4 % 4") == 2);
+  CHECK(slices("j / 17179869184 % 1073741824") == 1);
+  CHECK(slices("j / 9223372036854775807 % 3") == 1);
+}
+
 TEST_CASE("what a loop may walk through at most is made, however its end is written") {
   for (const char* end : {"ceildiv(last, BK)", "ceildiv(upto > 0 ? last : K, BK)", "min(7, ceildiv(last, BK))"}) {
     Interpreted program(std::string(R"(tile 1
