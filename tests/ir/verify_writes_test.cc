@@ -119,7 +119,8 @@ TEST_CASE("blocks may write their parts in either order") {
                                   {"M - b*4 - 8", false},
                                   {"M - b*8", true},
                                   {"b*(BM - 8)", false},
-                                  {"-b*(BM - 8)", true},    // in which order is not known
+                                  {"-b*(BM - 8)", false},
+                                  {"-b*(2*BM - 8)", true},
                                   {"b*(BM / 2)", true}}) {  // which is not looked into
     CAPTURE(place);
     const std::string extent = std::string(place).find("BM") == std::string::npos ? "8" : "BM";
