@@ -23,7 +23,9 @@ Target target_of(const conformance::Prepared& prepared) {
 }  // namespace
 
 Result<std::string> lower_text(const conformance::Prepared& prepared) {
-  KACHEL_ASSIGN(Lowered lowered, lower(prepared.kernel(), target_of(prepared), prepared.facts()));
+  Target target = target_of(prepared);
+  target.architecture = kSimulatedGpu.architecture;
+  KACHEL_ASSIGN(Lowered lowered, lower(prepared.kernel(), target, prepared.facts()));
   return std::move(lowered.text);
 }
 

@@ -146,9 +146,14 @@ void Statements::convert_pair(const LoopIntrinsic& node) {
   if (ir::is_float8(node.type)) {
     const Value pair = code_.fresh(Class::kB16);
     code_.line("cvt.rn.satfinite.{}x2.f32 {}, {}, {};", tensor_core_type(node.type), pair.text, from[1], from[0]);
-    const auto [low, high] = memory_.halves(word);
     const bool upper = to.element % 4 != 0;
-    code_.line("mov.b32 {}, {{{}, {}}};", word, upper ? low.text : pair.text, upper ? pair.text : high.text);
+    if (!upper && to.element + 2 == to.buffer->elements) {
+      // Half a word. Joined with one that nothing was written to, it ends NVRTC 13.0 where a loop carries the word.
+      code_.line("cvt.u32.u16 {}, {};", word, pair.text);
+    } else {
+      const auto [low, high] = memory_.halves(word);
+      code_.line("mov.b32 {}, {{{}, {}}};", word, upper ? low.text : pair.text, upper ? pair.text : high.text);
+    }
   } else {
     code_.line("cvt.rn.{}x2.f32 {}, {}, {};", tensor_core_type(node.type), word, from[1], from[0]);
   }

@@ -32,7 +32,7 @@ bool is_signed_narrow(DType type) {
 }  // namespace
 
 void Memory::declare_registers(const LoopBuffer& buffer) {
-  Buffer made{Space::kRegister, buffer.buffer->type.dtype, {}, {}, buffer.raw};
+  Buffer made{Space::kRegister, buffer.buffer->type.dtype, {}, {}, buffer.raw, buffer.elements};
   const int64_t each = made.each();
   for (int64_t i = 0; i < (buffer.elements + each - 1) / each; ++i) {
     made.registers.push_back(code_.variable(class_of(made.type)));

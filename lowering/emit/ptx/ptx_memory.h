@@ -18,6 +18,7 @@ struct Buffer {
   Value base;                    // of memory: the address of the first element; shared memory's has 32 bits
   std::vector<Value> registers;  // of kRegister
   bool raw = false;              // one to an element, whose bits are the lowest
+  int64_t elements = 0;          // of kRegister
 
   int64_t each() const { return raw ? 1 : std::max(32 / ir::bits(type), 1); }  // elements to a register
 };
