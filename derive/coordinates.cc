@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
+#include "derive/groups.h"
 #include "ir/query.h"
 #include "ir/visit.h"
 
@@ -38,46 +38,15 @@ bool mentions_tunables(const ExprRef& expr) {
                   [](const Expr& node) { return node.kind == ExprKind::kVar && node.var->kind == VarKind::kTunable; });
 }
 
-bool is_var(const ExprRef& expr, VarKind kind) {
-  return expr->kind == ExprKind::kVar && expr->var->kind == kind;
-}
-
-constexpr int64_t kMostGroup = int64_t{1} << 30;  // elements; no tile has more
-
-struct Parted {
-  VarRef var;
-  int64_t by;
-};
-// `i / by` or `i >> n` of a region's index.
-std::optional<Parted> quotient(const ExprRef& expr) {
-  const bool shift = is(expr, Op::kShr);
-  if (!(shift || is(expr, Op::kDiv)) || !is_var(expr->args[0], VarKind::kParallel)) return {};
-  const ExprRef& number = expr->args[1];
-  if (number->kind != ExprKind::kInt || number->int_value < 1 || number->int_value > (shift ? 30 : kMostGroup))
-    return {};
-  return Parted{expr->args[0]->var, shift ? int64_t{1} << number->int_value : number->int_value};
-}
-// `i % by`, `i & (by - 1)`, or the remainder of a quotient: of the product.
-std::optional<Parted> remainder(const ExprRef& expr) {
-  const bool mask = is(expr, Op::kBitAnd);
-  if (!(mask || is(expr, Op::kMod)) || expr->args[1]->kind != ExprKind::kInt) return {};
-  if (expr->args[1]->int_value >= kMostGroup) return {};
-  const int64_t by = expr->args[1]->int_value + (mask ? 1 : 0);
-  if (by < 1 || by > kMostGroup || (mask && (by & (by - 1)))) return {};
-  if (is_var(expr->args[0], VarKind::kParallel)) return Parted{expr->args[0]->var, by};
-  const auto whole = quotient(expr->args[0]);
-  return whole && whole->by <= kMostGroup / by ? std::optional(Parted{whole->var, whole->by * by}) : std::nullopt;
-}
-
 }  // namespace
 
 Coordinates::Coordinates(const Kernel& kernel, const std::vector<const Stmt*>& statements,
                          const std::vector<Digits>& digits, const BufferRef& tile)
-    : statements_(statements),
+    : kernel_(kernel),
+      statements_(statements),
       digits_(digits),
       tile_(tile),
       lets_(kernel, statements),
-      tunables_(kernel.tunables),
       multiples_(tile->shape.size(), 1),
       scattered_(tile->shape.size()) {
   std::vector<Along> own;
@@ -126,7 +95,7 @@ int Coordinates::axis_of(const Var* iter) const {
 
 Coordinates::Along Coordinates::along(const ExprRef& index) const {
   if (is_var(index, VarKind::kParallel)) return {axis_of(index->var.get())};
-  const auto divided = quotient(index);
+  const auto divided = group_number(index);
   return divided ? Along{axis_of(divided->var.get()), divided->by} : Along{kNone};
 }
 
@@ -134,7 +103,7 @@ bool Coordinates::in_groups(int axis, int64_t by) {
   const ExprRef& extent = tile_->shape[static_cast<size_t>(axis)];
   bool whole = extent->kind == ExprKind::kInt && extent->int_value % by == 0;
   if (is_var(extent, VarKind::kTunable))
-    for (const Tunable& tunable : tunables_)
+    for (const Tunable& tunable : kernel_.tunables)
       if (tunable.var == extent->var)
         whole = !tunable.automatic && std::all_of(tunable.values.begin(), tunable.values.end(),
                                                   [by](int64_t value) { return value % by == 0; });
@@ -154,7 +123,7 @@ bool Coordinates::is_packed(const ExprRef& extent, const Along& along) {
 }
 
 bool Coordinates::within_group(const ExprRef& node) {
-  const auto rest = remainder(node);
+  const auto rest = within_groups(node);
   if (!rest) return false;
   const int axis = axis_of(rest->var.get());
   return axis != kNone && in_groups(axis, rest->by);

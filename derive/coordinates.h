@@ -13,7 +13,7 @@ namespace kachel::derive {
 
 class Coordinates {
  public:
-  // statements: the slice of `tile`, in order (copies, fills, regions and lets). Borrowed, as `digits` are.
+  // statements: the slice of `tile`, in order (copies, fills, regions and lets). All but it are borrowed.
   Coordinates(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& statements,
               const std::vector<Digits>& digits, const ir::BufferRef& tile);
 
@@ -62,7 +62,8 @@ class Coordinates {
   int axis_of(const ir::Var* iter) const;
   // Where an index lies: one of a region's, or its quotient by a number.
   Along along(const ir::ExprRef& index) const;
-  // Whether groups of so many neighbours along the axis never belong to two tiles.
+  // Whether groups of so many neighbours along the axis never belong to two tiles. If so, that is relied on from then
+  // on (multiple_of()).
   bool in_groups(int axis, int64_t by);
   // Whether an axis of such an extent has an element for each group of tile_'s.
   bool is_packed(const ir::ExprRef& extent, const Along& along);
@@ -80,12 +81,12 @@ class Coordinates {
   bool walk_expr(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters, const std::vector<Bound>& bound,
                  const Forbidden& forbidden, bool* occurs);
 
+  const ir::Kernel& kernel_;
   const std::vector<const ir::Stmt*>& statements_;
   const std::vector<Digits>& digits_;
   ir::BufferRef tile_;
   ir::PolyContext polys_;
   Lets lets_;
-  std::vector<ir::Tunable> tunables_;
   std::unordered_map<const ir::Buffer*, std::vector<Along>> tiles_;  // for each axis the one of tile_
   std::unordered_map<const ir::Var*, int> iters_;                    // the same of indices of regions
   std::vector<int64_t> multiples_;

@@ -9,6 +9,11 @@ inline bool is(const ExprRef& expr, Op op) {
   return expr->kind == ExprKind::kApply && expr->op == op;
 }
 
+// Whether the expression is a variable of that kind.
+inline bool is_var(const ExprRef& expr, VarKind kind) {
+  return expr->kind == ExprKind::kVar && expr->var->kind == kind;
+}
+
 // Whether anything is loaded in it, from memory or registers.
 inline bool loads(const ExprRef& expr) {
   bool found = false;

@@ -76,6 +76,7 @@
 #include "lowering/emit/emit.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/work.h"
+#include "lowering/notes.h"
 #include "lowering/passes/divide_by_invariants.h"
 #include "lowering/passes/drop_unused.h"
 #include "lowering/passes/early_loads.h"
@@ -158,71 +159,6 @@ Target without_teams(Target target) {
   if (target.teams > 1) target.threads = 0;
   target.teams = 1;
   return target;
-}
-
-const char* sums_of(const GemmChoice& choice) {
-  if (choice.a_in_registers) return choice.in_pairs ? ", A in registers, k in pairs" : ", A in registers";
-  if (choice.b_in_registers) return ", B in registers";
-  if (choice.by_words) return choice.in_pairs ? ", k in pairs" : ", B by words";
-  if (!choice.mma->short_sums) return "";
-  return choice.in_runs ? ", sums of runs of k" : choice.widened ? ", widened to f16" : ", short sums";
-}
-
-std::string sharers_of(const GemmChoice& choice) {
-  if (choice.warps_k > 1) return fmt::format("k shared by {}", choice.warps_k);
-  const std::string copies = choice.copies > 1 ? fmt::format("{} times ", choice.copies) : "";
-  return fmt::format("{}{} x {}", copies, choice.warps_m, choice.warps_n);
-}
-
-std::string instruction_of(const GemmChoice& choice) {
-  if (choice.mma)
-    return fmt::format("{}k{}, {} {}{}", choice.group ? "wgmma.m64" : "mma.m16n8", choice.mma->k, sharers_of(choice),
-                       choice.group ? "warp groups" : "warps", sums_of(choice));
-  if (!choice.block_rows) return "fma";
-  return fmt::format("{} in blocks of {} x {} registers", choice.dot4 ? "dp4a" : "fma", choice.block_rows,
-                     choice.block_columns);
-}
-
-std::string notes_of(const Schedule& schedule, const Placements& placements, const ir::Kernel& kernel,
-                     const LoopKernel& loops) {
-  std::string text = schedule.print();
-  if (loops.one_tile) text += "tiles: one a block, since the device takes the grid at once\n";
-  for (const LoopHanded& handed : loops.handed)
-    text += fmt::format("name {}: handed to the producer, since tiles decide about it\n", handed.var->name);
-  for (const ir::Stmt& stmt : kernel.body) {
-    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
-    if (!decl) continue;
-    const Placement& placement = placements.at(decl->buffer.get());
-    text += fmt::format("tile {}: {} in {}{}, layout {}{}\n", decl->buffer->name, ir::name(placement.storage),
-                        placement.scope == ir::Scope::kRegister ? "registers" : "memory of the block",
-                        placement.stages > 1 ? fmt::format(", {} stages", placement.stages) : "",
-                        placement.fragment ? placement.fragment->print() : placement.layout.print(),
-                        placement.reason.empty() ? "" : " (" + placement.reason + ")");
-  }
-  std::string stores;
-  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
-    const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
-    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-    if (const auto found = placements.gemms.find(gemm); gemm && found != placements.gemms.end()) {
-      const GemmChoice& choice = found->second;
-      text += fmt::format("gemm {}: {}{}\n", gemm->c.buffer->name, instruction_of(choice),
-                          choice.reason.empty() ? "" : " (" + choice.reason + ")");
-    }
-    if (const auto found = placements.boxes.find(copy); copy && found != placements.boxes.end()) {
-      const auto& box = found->second;
-      stores += fmt::format(
-          "store {}: {}\n", ir::print(copy->dst),
-          box.columns ? fmt::format("{}by the copy engine, {} boxes of 16 x {} a warp",
-                                    copy->atomic == ir::AtomicOp::kNone ? "" : "added ", box.buffers, box.columns)
-                      : fmt::format("by threads ({})", box.reason));
-    }
-  });
-  text += stores;
-  text += fmt::format("memory of the block: {} bytes shared, {} bytes in global scratch\n", loops.shared_bytes,
-                      loops.workspace_bytes);
-  if (loops.float_atomics)
-    text += "float atomics: the order of additions, and so the last bits, may differ between runs\n";
-  return text;
 }
 
 // What is loaded ahead for regions, if all else stays as it is.
@@ -365,7 +301,8 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   KACHEL_TRY(check_target(target));
   const bool plain = is_plain(target);
   uint64_t facts = fact_mask;
-  const ir::Kernel kernel = plain ? concrete : transposed_views(one_axis_views(declared_first(concrete), &facts), &facts);
+  const ir::Kernel kernel =
+      plain ? concrete : transposed_views(one_axis_views(declared_first(concrete), &facts), &facts);
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program

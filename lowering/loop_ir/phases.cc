@@ -1,5 +1,8 @@
 #include "lowering/loop_ir/phases.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace kachel::lowering {
 
 using ir::ExprRef;
@@ -12,6 +15,27 @@ LoopStmt phase_operation(LoopIntrinsic::Kind kind, const ir::BufferRef& barrier,
   intrinsic.operands = {{barrier, stage, 1, true}};
   if (parity) intrinsic.coordinates = {parity};
   return operation;
+}
+
+LoopStmt producer_arrives(const LoopKernel& kernel, const ir::BufferRef& barrier, const ExprRef& stage) {
+  using Kind = LoopIntrinsic::Kind;
+  return phase_operation(kernel.copiers > 1 ? Kind::kPhaseArrive : Kind::kPhaseExpect, barrier, stage);
+}
+
+int64_t producer_arrivals(const LoopKernel& kernel) {
+  return std::max(kernel.copiers / 32, 1);
+}
+
+LoopStmt by_first_thread(LoopBlock body) {
+  const auto local = [](const char* name) {
+    return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kThread, name, {ir::DType::I32, nullptr}, {}});
+  };
+  return {LoopThreads{local("e"), local("r"), 1, false, std::move(body)}};
+}
+
+ExprRef from_i64(const ExprRef& value, ir::DType type) {
+  if (type == ir::DType::Bool) return apply(Op::kNe, value, int64(0));
+  return type == ir::DType::I64 ? value : ir::make_cast({type, nullptr}, value);
 }
 
 PhaseState begin_phase(const LoopPipeline::Bulk::State& state, const ir::VarRef& stage, LoopBlock* out) {

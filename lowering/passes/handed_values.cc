@@ -57,7 +57,7 @@ LoopHanded handed(LoopKernel* kernel, const ir::VarRef& var) {
                  state("giving"),
                  state("taking")};
   kernel->phases.push_back({out.given, 1, kernel->threads / 32});
-  kernel->phases.push_back({out.taken, 1, std::max(kernel->copiers / 32, 1)});
+  kernel->phases.push_back({out.taken, 1, producer_arrivals(*kernel)});
   return out;
 }
 
@@ -74,13 +74,8 @@ void hand_over(const LoopKernel& kernel, LoopBlock* body) {
       if (!planted(Planted::kHandedEarly))
         out.push_back(
             phase_operation(Kind::kPhaseWait, handed.taken, int32(0), 0, apply(Op::kBitXor, parity, int32(1))));
-      const auto local = [](const char* name) {
-        return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kThread, name, {DType::I32, nullptr}, {}});
-      };
-      LoopThreads first{local("e"), local("r"), 1, false, {}};
-      first.body.push_back(
-          {LoopStore{handed.place, int32(0), ir::make_cast({DType::I64, nullptr}, ir::make_var(var))}});
-      out.push_back({std::move(first)});
+      out.push_back(by_first_thread(
+          {{LoopStore{handed.place, int32(0), ir::make_cast({DType::I64, nullptr}, ir::make_var(var))}}}));
       out.push_back(phase_operation(Kind::kPhaseArrive, handed.given, int32(0)));
     }
   }
@@ -93,11 +88,6 @@ ExprRef next_parity(const ir::BufferRef& state, LoopBlock* out) {
   const ExprRef now = named("parity", ir::make_load(state, {int32(0)}), out);
   out->push_back({LoopStore{state, int32(0), apply(Op::kBitXor, now, int32(1))}});
   return now;
-}
-
-ExprRef from_i64(const ExprRef& value, DType type) {
-  if (type == DType::Bool) return apply(Op::kNe, value, int64(0));
-  return type == DType::I64 ? value : ir::make_cast({type, nullptr}, value);
 }
 
 void choose_handed(LoopKernel* kernel) {

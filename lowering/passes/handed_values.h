@@ -14,7 +14,5 @@ void hand_over(LoopKernel* kernel);
 
 // Names the parity of the next phase of a barrier, and steps on.
 ir::ExprRef next_parity(const ir::BufferRef& state, LoopBlock* out);
-// A value of an integer type or bool from an I64 that holds it.
-ir::ExprRef from_i64(const ir::ExprRef& value, ir::DType type);
 
 }  // namespace kachel::lowering

@@ -44,7 +44,7 @@ ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges, const Su
   return node;
 }
 
-// Done by each thread for itself, into its registers.
+// Waits for nothing but other lanes, and changes registers alone.
 bool is_of_registers(const LoopIntrinsic& intrinsic) {
   using Kind = LoopIntrinsic::Kind;
   const Kind kind = intrinsic.kind;

@@ -102,7 +102,7 @@ class Places {
     places_ = shared("places", DType::I64, kPlaces * values, begin);
     given_ = shared("given", DType::U64, kPlaces, begin + kPlaces * values * kBytes);
     taken_ = shared("taken", DType::U64, kPlaces, begin + kPlaces * (values + 1) * kBytes);
-    kernel_.phases.push_back({given_, kPlaces, std::max(kernel_.copiers / 32, 1)});
+    kernel_.phases.push_back({given_, kPlaces, producer_arrivals(kernel_)});
     kernel_.phases.push_back({taken_, kPlaces, kernel_.threads / 32});
     kernel_.shared_bytes = end;
     return true;
@@ -144,17 +144,15 @@ class Places {
     LoopBlock out;
     const Turn now = turn("places_given", int32(0), 1, &out);
     out.push_back(phase_operation(Kind::kPhaseWait, taken_, now.place, 0, apply(Op::kBitXor, now.parity, int32(1))));
-    auto local = [](const char* name) {
-      return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kThread, name, {DType::I32, nullptr}, {}});
-    };
-    LoopThreads first{local("e"), local("r"), 1, false, {}};
+    LoopBlock stores;
     for (size_t i = 0; i < passed_.size(); ++i)
-      first.body.push_back(
+      stores.push_back(
           {LoopStore{places_, slot(now, i), ir::make_cast({DType::I64, nullptr}, ir::make_var(passed_[i]))}});
-    if (!planted(Planted::kPlaceNotAwaited)) out.push_back({first});
+    const LoopStmt first = by_first_thread(std::move(stores));
+    if (!planted(Planted::kPlaceNotAwaited)) out.push_back(first);
     // All that wait for `taken` arrive, or one that comes late would find the next phase begun.
-    out.push_back(phase_operation(kernel_.copiers > 1 ? Kind::kPhaseArrive : Kind::kPhaseExpect, given_, now.place));
-    if (planted(Planted::kPlaceNotAwaited)) out.push_back({first});
+    out.push_back(producer_arrives(kernel_, given_, now.place));
+    if (planted(Planted::kPlaceNotAwaited)) out.push_back(first);
     kernel_.producer.insert(kernel_.producer.begin() + static_cast<std::ptrdiff_t>(names), out.begin(), out.end());
   }
 
@@ -167,10 +165,7 @@ class Places {
     if (planted(Planted::kPlaceTakenEarly)) out.push_back(phase_operation(Kind::kPhaseArrive, taken_, now.place));
     for (size_t i = 0; i < passed_.size(); ++i) {
       const ExprRef value = ir::make_load(places_, {slot(now, i)});
-      const DType type = passed_[i]->type.dtype;
-      out.push_back({LoopLet{passed_[i], type == DType::Bool  ? apply(Op::kNe, value, int64(0))
-                                         : type == DType::I64 ? value
-                                                              : ir::make_cast({type, nullptr}, value)}});
+      out.push_back({LoopLet{passed_[i], from_i64(value, passed_[i]->type.dtype)}});
     }
     if (!planted(Planted::kPlaceTakenEarly)) out.push_back(phase_operation(Kind::kPhaseArrive, taken_, now.place));
     std::vector<const LoopLet*> kept;

@@ -110,7 +110,7 @@ class Slice {
 
 class Producer final : public Slice {
  public:
-  explicit Producer(const LoopKernel& kernel) : Slice(kernel), copiers_(kernel.copiers) {}
+  explicit Producer(const LoopKernel& kernel) : Slice(kernel), kernel_(kernel) {}
 
  private:
   using Ring = LoopPipeline::Bulk::Ring;
@@ -186,7 +186,7 @@ class Producer final : public Slice {
     if (!planted(Planted::kHandedNotAwaited))
       out->push_back(phase_operation(Kind::kPhaseWait, handed.given, int32(0), 0, parity));
     out->push_back({LoopLet{handed.var, from_i64(ir::make_load(handed.place, {int32(0)}), handed.var->type.dtype)}});
-    out->push_back(phase_operation(copiers_ > 1 ? Kind::kPhaseArrive : Kind::kPhaseExpect, handed.taken, int32(0)));
+    out->push_back(producer_arrives(kernel_, handed.taken, int32(0)));
   }
 
   void instead(const LoopPipeline& node, LoopBlock* out) override {
@@ -263,7 +263,7 @@ class Producer final : public Slice {
     out->push_back({std::move(loop)});
   }
 
-  const int copiers_;
+  const LoopKernel& kernel_;
 };
 
 class Passing final : public Slice {

@@ -48,6 +48,24 @@ TEST_CASE("left operands of 8 bits come from registers, joined by four lanes") {
   CHECK(has(skewed.substr(skewed.find("for n in 1 ..")), "group_mma f8e4m3 f8e4m3 b("));
 }
 
+TEST_CASE("where wgmma has no rows for it, an operand of 8 bits is made in a fragment with a layout of its own") {
+  std::string text = attend("parallel r < 128, c < 64 { p[r, c] = exp2(s[r, c]) }", "precision fast");
+  CHECK(!has(text, "p_part"));
+  Request few{R"(tile 1
+kernel few(X: f32[16, K], W: i8[64, K], C: out i32[16, 64])
+{
+  shared w: i8[64, 64]
+  fragment a: i8[16, 64], c: i32[16, 64]
+  w = W[:, 0 +: 64]
+  parallel r < 16, k < 64 { a[r, k] = i8(X[r, k]) }
+  c = a @ w^T
+  C[:, :] = c
+}
+)"};
+  few.target.architecture = 90;
+  CHECK(has(lowered(few).notes, "tile a_part: i8 in registers"));
+}
+
 TEST_CASE("8-bit floats are rounded two at a time, to tensors and to registers") {
   auto text = [](const std::string& type) {
     return lowered({fmt::format(R"(tile 1
