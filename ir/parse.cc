@@ -122,7 +122,11 @@ bool Parser::angle_params(Kernel& kernel) {
       kernel.consts.push_back(var);
       continue;
     }
-    if (!new_name("a type symbol", name, loc) || !expect(":", "the name of a type symbol")) return false;
+    if (!new_name("a type symbol", name, loc)) return false;
+    if (!at(":"))
+      return fail(fmt::format("the type symbol `{}` has no types", name),
+                  fmt::format("list what it may be: `{}: f16 | f32`", name));
+    advance();
     TypeSymbol symbol{name, {}, loc};
     do {
       std::optional<DType> dtype = dtype_from_name(peek().text);
@@ -340,7 +344,10 @@ bool Parser::tune(Kernel& kernel) {
   const bool automatic = accept("auto");
   do {
     if (!at_name())
-      return fail("a tunable needs a name", automatic ? "write `tune auto BM, BN`" : "write `tune BM = 64 | 128`");
+      return fail("a tunable needs a name", automatic ? "write `tune auto BM, BN`"
+                                            : peek().kind == Token::Kind::kInt
+                                                ? "values are separated by `|`: write `tune BM = 64 | 128`"
+                                                : "write `tune BM = 64 | 128`");
     const Token& name = peek();
     advance();
     Tunable tunable;

@@ -56,11 +56,59 @@ void Parser::skip_group() {
   } while (depth > 0 && !at_end() && !at("}"));
 }
 
+namespace {
+
+constexpr std::string_view kOtherReductions[] = {"prod", "product", "mean", "any", "all", "count", "cumsum", "cumprod"};
+
+// Words of other languages, and how they are written here.
+constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
+    {"elif", "write `else if`"},
+    {"elseif", "write `else if`"},
+    {"and", "write `&&`"},
+    {"or", "write `||`"},
+    {"not", "write `!`"},
+    {"True", "write `true`"},
+    {"False", "write `false`"},
+    {"sigmoid", "write `rcp(1 + exp(-x))`"},
+    {"silu", "write `x * rcp(1 + exp(-x))`"},
+    {"relu", "write `max(x, 0)`"},
+    {"gelu", "write `0.5 * x * (1 + erf(x * 0.70710678))`"},
+    {"softplus", "write `log(1 + exp(x))`"},
+    {"pow", "write `exp2(y * log2(x))` for x > 0, or a product"},
+    {"where", "write `condition ? a : b`"},
+    {"fabs", "write `abs(x)`"},
+    {"fmax", "write `max(a, b)`"},
+    {"fmin", "write `min(a, b)`"},
+    {"isnan", "write `x != x`"},
+    {"tan", "write `sin(x) / cos(x)`"},
+    {"cdiv", "write `ceildiv(a, b)`"},
+    {"rint", "write `round(x)`"},
+    {"maximum", "write `max(a, b)`"},
+    {"minimum", "write `min(a, b)`"},
+};
+
+// What stands here for a word of other languages; "" for any other word.
+std::string_view here_for(std::string_view name) {
+  for (const auto& [other, here] : kOtherWords)
+    if (name == other) return here;
+  for (const std::string_view word : {"return", "break", "continue"})
+    if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
+  if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
+    return "the reductions are `sum[k < n](x[k])`, `max`, `min`, `argmax` and `argmin`, of what stands before an index "
+           "`sum[k <= j](x[k])`";
+  for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
+    if (name == word) return "`let x = ...` names a value, whose type is that of the expression";
+  return "";
+}
+
+}  // namespace
+
 bool Parser::expect(std::string_view text, std::string_view after) {
   if (accept(text)) return true;
   return fail(at_end() ? fmt::format("the program ends where `{}` is expected after {}", text, after)
                        : fmt::format("`{}` where `{}` is expected after {}", peek().text, text, after),
-              fmt::format("write `{}` here", text));
+              !at_end() && !here_for(peek().text).empty() ? std::string(here_for(peek().text))
+                                                          : fmt::format("write `{}` here", text));
 }
 
 Loc Parser::span(size_t first) const {
@@ -144,46 +192,6 @@ std::string Parser::nearest(std::string_view name) const {
   }
   return found;
 }
-
-namespace {
-
-constexpr std::string_view kOtherReductions[] = {"prod", "product", "mean", "any", "all", "count", "cumsum", "cumprod"};
-
-// Functions of other languages, and how they are written here.
-constexpr std::pair<std::string_view, std::string_view> kOtherFunctions[] = {
-    {"sigmoid", "write `rcp(1 + exp(-x))`"},
-    {"silu", "write `x * rcp(1 + exp(-x))`"},
-    {"relu", "write `max(x, 0)`"},
-    {"gelu", "write `0.5 * x * (1 + erf(x * 0.70710678))`"},
-    {"softplus", "write `log(1 + exp(x))`"},
-    {"pow", "write `exp2(y * log2(x))` for x > 0, or a product"},
-    {"where", "write `condition ? a : b`"},
-    {"fabs", "write `abs(x)`"},
-    {"fmax", "write `max(a, b)`"},
-    {"fmin", "write `min(a, b)`"},
-    {"isnan", "write `x != x`"},
-    {"tan", "write `sin(x) / cos(x)`"},
-    {"cdiv", "write `ceildiv(a, b)`"},
-    {"rint", "write `round(x)`"},
-    {"maximum", "write `max(a, b)`"},
-    {"minimum", "write `min(a, b)`"},
-};
-
-// What stands here for a word of other languages; "" for any other word.
-std::string_view here_for(std::string_view name) {
-  for (const auto& [other, here] : kOtherFunctions)
-    if (name == other) return here;
-  for (const std::string_view word : {"return", "break", "continue"})
-    if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
-  if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
-    return "the reductions are `sum[k < n](x[k])`, `max`, `min`, `argmax` and `argmin`, of what stands before an index "
-           "`sum[k <= j](x[k])`";
-  for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
-    if (name == word) return "`let x = ...` names a value, whose type is that of the expression";
-  return "";
-}
-
-}  // namespace
 
 void Parser::unknown(const Token& token, std::string_view what) {
   std::string name(token.text);

@@ -132,6 +132,8 @@ TEST_CASE("diagnostics of slices and expressions") {
       {in_kernel("let x = $s$(0)"), "`s` is not a function", "`*`"},
       {in_kernel("let x = $frobnicate$(0)"), "unknown function `frobnicate`", "the functions are"},
       {in_kernel("let x = $sigmoid$(s)"), "unknown function `sigmoid`", "rcp(1 + exp(-x))"},
+      {in_kernel("if s > 1 { h = 0 } $elif$ s > 2 { h = 1 }"), "unknown name `elif`", "`else if`"},
+      {in_kernel("if s > 1 $and$ s < 2 { h = 0 }"), "`and` where `{` is expected", "write `&&`"},
       {in_kernel("let x = $pow$(s, 2)"), "unknown function `pow`", "exp2(y * log2(x))"},
       {in_kernel("parallel i < 4 { v[i] = $prod$[k < 4](h[k]) }"), "unknown name `prod`", "the reductions are"},
       {in_kernel("let x = $groop$ + 1"), "unknown name `groop`", "did you mean `group`"},
