@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ir/instantiate.h"
+#include "ir/query.h"
 #include "lowering/machine/work_node.h"
 
 namespace kachel::lowering {
@@ -19,11 +20,13 @@ constexpr int64_t kSampledIterations = 8;
 // compared by how they cut it up, which hardly depends on how long it is.
 constexpr int64_t kLengthFromMemory = 4096;
 
+bool is_length(const ir::Expr& node) {
+  return node.kind == ir::ExprKind::kLoad && ir::is_integer(node.type) && ir::bits(node.type) >= 16;
+}
+
 ExprRef with_lengths(const ExprRef& expr) {
-  return ir::rewrite(expr, [](const ExprRef& node) {
-    const bool loads = node->kind == ir::ExprKind::kLoad && ir::is_integer(node->type) && ir::bits(node->type) >= 16;
-    return loads ? ir::make_int(kLengthFromMemory, node->type) : node;
-  });
+  return ir::rewrite(
+      expr, [](const ExprRef& node) { return is_length(*node) ? ir::make_int(kLengthFromMemory, node->type) : node; });
 }
 
 void need(const ExprRef& expr, std::set<const ir::Var*>* needed) {
@@ -74,7 +77,7 @@ void prune(WorkNodes* nodes, std::set<const ir::Var*>* needed) {
 
 class Follower {
  public:
-  explicit Follower(ir::HostEnv env) : env_(std::move(env)), assumed_(env_) {}
+  explicit Follower(ir::HostEnv env) : env_(std::move(env)), assumed_(env_), most_(env_), least_(env_) {}
 
   bool unknown = false;
   BlockWork total;
@@ -105,34 +108,71 @@ class Follower {
  private:
   void let(const WorkNode& node) {
     const ir::Var* var = node.var.get();
-    env_.erase(var), assumed_.erase(var);
-    if (auto value = ir::evaluate(node.value, env_); value.ok())
-      env_[var] = assumed_[var] = *value;
-    else if (auto length = ir::evaluate(with_lengths(node.value), assumed_); length.ok())
-      assumed_[var] = *length;
+    for (ir::HostEnv* env : {&env_, &assumed_, &most_, &least_}) env->erase(var);
+    if (auto value = ir::evaluate(node.value, env_); value.ok()) {
+      set(var, *value);
+      return;
+    }
+    const auto note = [&](const ExprRef& expr, ir::HostEnv* env) {
+      if (auto length = ir::evaluate(expr, *env); length.ok()) (*env)[var] = *length;
+    };
+    note(with_lengths(node.value), &assumed_);
+    const ExprRef most = extreme(node.value, true), least = extreme(node.value, false);
+    note(most, &most_), note(least, &least_);
   }
-  std::optional<int64_t> bound(const ExprRef& expr) {
-    if (const auto value = ir::evaluate_int(expr, env_); value.ok()) return *value;
-    const auto length = ir::evaluate_int(with_lengths(expr), assumed_);
-    (length.ok() ? total.assumed : unknown) = true;
-    return length.ok() ? std::optional(*length) : std::nullopt;
+  void set(const ir::Var* var, const ir::HostValue& value) {
+    for (ir::HostEnv* env : {&env_, &assumed_, &most_, &least_}) (*env)[var] = value;
+  }
+
+  // With what memory holds so that the value is large, or small: what is subtracted is 0.
+  ExprRef extreme(const ExprRef& expr, bool most) const {
+    if (is_length(*expr)) return ir::make_int(most ? kLengthFromMemory : 0, expr->type);
+    if (expr->kind == ir::ExprKind::kVar && !env_.count(expr->var.get())) {
+      const ir::HostEnv& values = most ? most_ : least_;
+      const auto found = values.find(expr->var.get());
+      return found == values.end() ? expr : ir::make_int(found->second.i, expr->type);
+    }
+    if (expr->args.empty()) return expr;
+    auto made = std::make_shared<ir::Expr>(*expr);
+    for (size_t i = 0; i < made->args.size(); ++i) {
+      const bool subtracted = ir::is(expr, ir::Op::kNeg) || (ir::is(expr, ir::Op::kSub) && i == 1);
+      made->args[i] = extreme(expr->args[i], most != subtracted);
+    }
+    return made;
+  }
+
+  struct Range {
+    int64_t first, end;
+  };
+  std::optional<Range> range(const WorkNode& node) {
+    const auto value_in = [](const ExprRef& expr, const ir::HostEnv& env) { return ir::evaluate_int(expr, env); };
+    auto first = value_in(node.value, env_), end = value_in(node.end, env_);
+    if (first.ok() && end.ok()) return Range{*first, *end};
+    first = value_in(with_lengths(node.value), assumed_), end = value_in(with_lengths(node.end), assumed_);
+    // Differences, as of places where lists begin, are lengths too.
+    if (!first.ok() || !end.ok() || *first >= *end)
+      first = value_in(extreme(node.value, false), least_), end = value_in(extreme(node.end, true), most_);
+    const bool known = first.ok() && end.ok();
+    (known ? total.assumed : unknown) = true;
+    return known ? std::optional(Range{*first, *end}) : std::nullopt;
   }
 
   void loop(const WorkNode& node, double times, bool ahead) {
-    const std::optional<int64_t> first = bound(node.value), end = bound(node.end);
-    if (!first || !end) return;
-    const int64_t trips = *end - *first;
+    const std::optional<Range> bounds = range(node);
+    if (!bounds) return;
+    const int64_t trips = bounds->end - bounds->first;
     if (trips <= 0) return;
     const int64_t samples = node.varies ? std::min(trips, kSampledIterations) : 1;
     for (int64_t i = 0; i < samples; ++i) {
       // The first and the last one are among them.
       const int64_t step = samples > 1 ? i * (trips - 1) / (samples - 1) : 0;
-      env_[node.var.get()] = assumed_[node.var.get()] = {.i = *first + step};
+      set(node.var.get(), {.i = bounds->first + step});
       follow(node.body, times * static_cast<double>(trips) / static_cast<double>(samples), ahead);
     }
   }
 
-  ir::HostEnv env_, assumed_;  // what is known, and what may bound loops
+  ir::HostEnv env_;                     // what is known
+  ir::HostEnv assumed_, most_, least_;  // and what may bound loops: with all lengths alike, and with extreme ones
 };
 
 ir::HostEnv environment(const WorkProfile& profile, const WorkInputs& inputs) {

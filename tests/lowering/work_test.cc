@@ -224,6 +224,10 @@ grid g < G
   CHECK(reads(free, 64) == reads(known, 4096));
   CHECK(reads(bounded, 64) == reads(known, 64));
   CHECK(reads(bounded, 100'000) == reads(known, 4096));
+  // As of a list of places: where the next one begins, less where this one does.
+  const Lowered apart = gathered("first[g + 1] - first[g]"), behind = gathered("min(first[g] - 5, 64)");
+  CHECK(reads(apart, 64) == reads(known, 4096));
+  CHECK(reads(behind, 64) == reads(known, 64));
   CHECK(at(free, 64)->assumed);
   CHECK(!at(known, 64)->assumed);
   CHECK(!at(gathered("i32(scale[g])"), 64));  // no length
