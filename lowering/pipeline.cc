@@ -41,6 +41,7 @@
 //            -> staged tiles      what regions in pipelined loops read in every iteration
 //            -> fetched tiles     what regions behind the products read, for the copy engine
 //            -> pipeline tiles    what a block loads once, for the copy engine
+//            -> bounded boxes     rows that `within` bounds, for it where none lies beyond
 //            -> schedule          roles and pipelines
 //            -> placement         where each tile lives, by which layout; instructions
 //            -> shared stages     of loops that follow each other
@@ -96,6 +97,7 @@
 #include "lowering/passes/teams.h"
 #include "lowering/passes/wide_accesses.h"
 #include "lowering/plan/alternating.h"
+#include "lowering/plan/bounded_boxes.h"
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
@@ -181,8 +183,20 @@ bool is_plain(const Target& target) {
   return target.kind == Target::Kind::kCpu || target.generic;
 }
 
-Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Fetches fetches,
-                                bool shares) {
+// What is tried at first, and given up where the schedule turns out to have no place for it.
+struct Wishes {
+  Fetches fetches = Fetches::kTiles;
+  bool shared_stages = true;
+  BoundedBoxes bounded;
+
+  Wishes without(Fetches most) const {
+    Wishes less = *this;
+    less.fetches = most;
+    return less;
+  }
+};
+
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Wishes wishes) {
   Lowering lowering;
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
@@ -203,42 +217,57 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left, gathered)), target);
     lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));
   }
-  const Fetches wanted = std::exchange(fetches, Fetches::kNothing);
+  const Wishes wanted = wishes;
+  Fetches& fetches = wishes.fetches = Fetches::kNothing;
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {
     if (ahead) lowering.kernel = std::move(*ahead), fetches = kind;
   };
-  if (!plain && wanted >= Fetches::kRows) fetch(Fetches::kRows, staged_tiles(lowering.kernel, target, fact_mask));
+  if (!plain && wanted.fetches >= Fetches::kRows)
+    fetch(Fetches::kRows, staged_tiles(lowering.kernel, target, fact_mask));
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) {
-    if (wanted == Fetches::kTiles) fetch(Fetches::kTiles, fetched_tiles(lowering.kernel, fact_mask));
-    lowering.kernel = pipeline_tiles(lowering.kernel);
+    if (wanted.fetches == Fetches::kTiles) fetch(Fetches::kTiles, fetched_tiles(lowering.kernel, fact_mask));
+    lowering.kernel = bounded_boxes(pipeline_tiles(lowering.kernel), fact_mask, wishes.bounded);
   }
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule = plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
-  if (shares && target.bulk_copies && has_group_mma(target.architecture))
+  if (wishes.shared_stages && target.bulk_copies && has_group_mma(target.architecture))
     share_stages(kernel, &lowering.schedule, lowering.placements);
   const int64_t boxes = !plain && target.bulk_stores ? added_bytes(kernel, lowering.placements, target, fact_mask) : 0;
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target, boxes);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   choose_alternating(kernel, &lowering.schedule, &lowering.placements, target);
+  if (wishes.bounded.operands && !operands_in_boxes(kernel, lowering.schedule)) {
+    Wishes less = wanted;
+    less.bounded.operands = false;
+    return lower_to_loops(concrete, target, fact_mask, less);
+  }
   if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches, boxes > 0))
-    return lower_to_loops(concrete, target, fact_mask, fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing,
-                          shares);
+    return lower_to_loops(concrete, target, fact_mask,
+                          wishes.without(fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing));
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
   if (teams > 1 && target.threads != kGroupThreads) {
     Target of_groups = target;
     of_groups.teams = teams;
     of_groups.threads = kGroupThreads;
-    return lower_to_loops(concrete, of_groups, fact_mask, fetches, shares);
+    return lower_to_loops(concrete, of_groups, fact_mask, wishes);
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
   const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
   if (!plain && target.cluster > 1) choose_clusters(kernel, target, &lowering.schedule);
-  if (!stages_agree(lowering.schedule, lowering.placements))
-    return lower_to_loops(concrete, target, fact_mask, wanted, false);
+  if (!stages_agree(lowering.schedule, lowering.placements)) {
+    Wishes apart = wanted;
+    apart.shared_stages = false;
+    return lower_to_loops(concrete, target, fact_mask, apart);
+  }
   choose_l2_priorities(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
+  if (wishes.bounded.stores && !stores_in_boxes(kernel, lowering.placements)) {
+    Wishes less = wanted;
+    less.bounded.stores = false;
+    return lower_to_loops(concrete, target, fact_mask, less);
+  }
   KACHEL_ASSIGN(lowering.loops, TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   lowering.loops.one_tile = one_tile;
   simplify(&lowering.loops);
@@ -252,23 +281,23 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
-    return lower_to_loops(concrete, less, fact_mask, Fetches::kNothing, shares);
+    return lower_to_loops(concrete, less, fact_mask, wishes.without(Fetches::kNothing));
   }
   if (one_tile && lowering.loops.workspace_bytes) {  // of which there is a slice for each block that runs at once
     Target further = target;
     further.one_tile = false;
-    return lower_to_loops(concrete, further, fact_mask, fetches, shares);
+    return lower_to_loops(concrete, further, fact_mask, wishes);
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone = target.roomy || lowering.schedule.roles.size() > 1 ||
                            resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
-    return lower_to_loops(concrete, without_teams(target), fact_mask, fetches, shares);
+    return lower_to_loops(concrete, without_teams(target), fact_mask, wishes);
   if (!parted) {
     Target together = target;
     together.bulk_copies = false;
-    return lower_to_loops(concrete, together, fact_mask, Fetches::kNothing, shares);
+    return lower_to_loops(concrete, together, fact_mask, wishes.without(Fetches::kNothing));
   }
   hand_over(&lowering.loops);
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
@@ -303,7 +332,7 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   uint64_t facts = fact_mask;
   const ir::Kernel kernel =
       plain ? concrete : transposed_views(one_axis_views(declared_first(concrete), &facts), &facts);
-  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Fetches::kTiles, true));
+  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Wishes()));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program
   // says.

@@ -121,6 +121,8 @@ enum class Planted {
   kDroppedExchange,       // the threads of a row store each other's columns
   kHandedEarly,           // a value is handed over before the last one was taken
   kHandedNotAwaited,      // a handed value is taken before it is there
+  kRowsUncut,             // rows that `within` bounds are copied in a box that reaches beyond its end
+  kBytesUnannounced,      // a barrier is not told of the bytes of such a box
   kNotJoined,             // left operands of 8 bits stay as accumulators lie
   kBlockStrip,            // a thread multiplies its first strip of columns only, in place of the others
   kBlockStep,             // a right operand in blocks of registers is one k behind

@@ -86,6 +86,9 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
     case Kind::kPhaseExpect:
       say("{}kachel_phase_expect({}, {});", first_only(), at(0), node.immediate);
       break;
+    case Kind::kPhaseBytes:
+      say("{}kachel_phase_bytes({}, {});", first_only(), at(0), node.immediate);
+      break;
     case Kind::kPhaseWait:
       if (turns_of(kernel_, node))
         say("kachel_take_turn({});", expressions_.text(node.operands[0].index, false));

@@ -30,6 +30,7 @@ template <int kCount> KACHEL_DEVICE void kachel_more_registers() { asm volatile(
 template <int kCount> KACHEL_DEVICE void kachel_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kCount)); }
 KACHEL_DEVICE void kachel_phase_init(u64* b, int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(arrivals) : "memory"); }
 KACHEL_DEVICE void kachel_phase_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+KACHEL_DEVICE void kachel_phase_bytes(u64* b, int bytes) { asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
 KACHEL_DEVICE void kachel_phase_expect(u64* b, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
 KACHEL_DEVICE void kachel_phase_arrive_group(u64* b) {
   if ((threadIdx.x & 127) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");

@@ -139,6 +139,7 @@ struct LoopIntrinsic {
     // The current phase of barrier operands[0] awaits `immediate` bytes and this arrival. By the first thread that
     // produces.
     kPhaseExpect,
+    kPhaseBytes,  // it awaits `immediate` bytes more. By the first thread that produces
     kPhaseWait,  // until the phase of barrier operands[0] with parity `coordinates[0]` is over
     // Each warp arrives once at barrier operands[0], when all its lanes are there; with `by_group` [warp group] each
     // group does, in whose place its first warp stands: what was waited for by all was.

@@ -35,6 +35,10 @@ bool TileLowering::of_products(const Pipeline& pipeline, const BufferSet& tiles)
   return any;
 }
 
+int64_t TileLowering::bytes_in_boxes(const ir::BufferRef& tile) const {
+  return tile_shape(tile)[0] * placements_.at(tile.get()).layout.padded_columns() * ir::bits(tile->type.dtype) / 8;
+}
+
 LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   LoopPipeline::Bulk bulk;
   auto phases = [&](const char* name, int64_t count, int64_t arrivals) {
@@ -67,8 +71,7 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
   bulk.producer = {state("produced"), state("produced_parity")};
   bulk.consumer = {state("consumed"), state("consumed_parity")};
   BufferSet copied;
-  for (const ir::Stmt* producer : pipeline.by_threads)
-    for (const ir::CopyStmt* copy : copies_of(*producer)) copied.insert(copy->dst.buffer.get());
+  for (const ir::CopyStmt* copy : pipeline.by_threads) copied.insert(copy->dst.buffer.get());
   std::map<const ir::Buffer*, size_t> cases;  // of the guard, in which a tile is filled
   if (const ir::IfStmt* guard = guard_of(pipeline.producers)) {
     const BranchTiles tiles = *branch_tiles(*guard);
@@ -87,9 +90,7 @@ LoopPipeline::Bulk TileLowering::bulk_state(const Pipeline& pipeline) {
         continue;
       }
       const auto guarded = cases.find(buffer.get());
-      (guarded == cases.end() ? ring.bytes : ring.guarded_bytes[guarded->second]) +=
-          tile_shape(buffer)[0] * placements_.at(buffer.get()).layout.padded_columns() * ir::bits(buffer->type.dtype) /
-          8;
+      (guarded == cases.end() ? ring.bytes : ring.guarded_bytes[guarded->second]) += bytes_in_boxes(buffer);
     }
     if (ring.buffers.empty()) continue;
     for (const auto& [copy, axes] : schedule_.shared)
@@ -157,9 +158,18 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
   for (size_t axis = 0; axis < from->shape.size(); ++axis) starts.push_back(box_coordinate(src.starts[axis]));
 
   const ir::BufferRef tile = storage(to);
-  const auto ring = std::find_if(bulk_->bulk->rings.begin(), bulk_->bulk->rings.end(), [&](const auto& candidate) {
-    return std::find(candidate.buffers.begin(), candidate.buffers.end(), tile) != candidate.buffers.end();
-  });
+  const auto ring =
+      std::find_if(bulk_.node->bulk->rings.begin(), bulk_.node->bulk->rings.end(), [&](const auto& candidate) {
+        return std::find(candidate.buffers.begin(), candidate.buffers.end(), tile) != candidate.buffers.end();
+      });
+  const auto& cut = bulk_.plan->by_threads;
+  const bool either = std::any_of(cut.begin(), cut.end(), [&](const auto* other) { return other->dst.buffer == to; });
+  if (either && !planted(Planted::kBytesUnannounced)) {
+    LoopIntrinsic more{
+        LoopIntrinsic::Kind::kPhaseBytes, {{ring->full, ir::make_var(bulk_.node->into), 1, true}}, nullptr};
+    more.immediate = bytes_in_boxes(to);
+    emit({std::move(more)});
+  }
   // `rows` of the tile from `first` (null: 0) on.
   auto boxes = [&](int64_t rows, const ExprRef& first, uint64_t peers) {
     const int64_t number = map_of(src, rows, width);
@@ -178,7 +188,7 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
       if (first) at = plus(at, times(first, width));
       box.operands = {{tile, at, width * rows, true},
                       {storage(from), ir::make_int(0, DType::I32), 1, false},
-                      {ring->full, ir::make_var(bulk_->into), 1, true}};
+                      {ring->full, ir::make_var(bulk_.node->into), 1, true}};
       emit({std::move(box)});
     }
   };

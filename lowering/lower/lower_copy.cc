@@ -115,7 +115,7 @@ void TileLowering::statement(const ir::CopyStmt& copy) {
   comment(ir::print(copy.dst) + (copy.atomic == ir::AtomicOp::kNone ? " = " : " atomic= ") + ir::print(copy.src));
   Slice dst = slice(copy.dst), src = slice(copy.src);
   const ir::BufferRef& to = copy.dst.buffer;
-  if (bulk_) return copy_bulk(copy, src);
+  if (bulk_.plan && !bulk_.plan->by_threads.count(&copy)) return copy_bulk(copy, src);
   if (copy_parts(copy) || copy_part_of_registers(copy)) return;
   if (to->scope == ir::Scope::kGlobal && ir::bits(to->type.dtype) == 4) return copy_packed(dst, src);
   if (in_pairs(to)) return copy_pairs(copy, src);

@@ -330,6 +330,8 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   node.produce = in_stage(node.into, [&] {
     runs_ahead_ = true;
     values_[stmt.var.get()] = ir::make_var(node.ahead);
+    if (node.bulk) bulk_ = {&node, &pipeline};
+    copiers_ = node.bulk ? out_.copiers : out_.threads;
     std::vector<const ir::CopyStmt*> stored;
     const ir::IfStmt* unnamed = node.bulk ? guard_of(pipeline.producers) : nullptr;  // behind the names that it uses
     for (const ir::Stmt* producer : pipeline.producers) {
@@ -338,11 +340,9 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
         for (LoopPipeline::Bulk::Ring& ring : node.bulk->rings)
           if (ring.guarded_bytes[0] || ring.guarded_bytes[1]) ring.guard = guard;
       }
-      const bool by_threads = pipeline.by_threads.count(producer) != 0;
-      bulk_ = node.bulk && !by_threads ? &node : nullptr;
-      copiers_ = by_threads ? out_.copiers : out_.threads;
-      if (by_threads && pipeline.stored)
-        stored.push_back(&std::get<ir::CopyStmt>(producer->node));
+      const auto* copy = std::get_if<ir::CopyStmt>(&producer->node);
+      if (copy && pipeline.stored && pipeline.by_threads.count(copy))
+        stored.push_back(copy);
       else
         std::visit([this](const auto& part) { statement(part); }, producer->node);
     }
@@ -350,7 +350,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
     values_.erase(stmt.var.get());
     runs_ahead_ = false;
   });
-  bulk_ = nullptr;
+  bulk_ = {};
   copiers_ = out_.threads;
   AheadOf outer = std::exchange(ahead_, {&node, loop_depth_, {}, {}, {}, nullptr});
   for (const ir::Stmt& part : stmt.body)

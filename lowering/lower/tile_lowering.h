@@ -155,6 +155,7 @@ class TileLowering {
 
   // lower_bulk.cc
   LoopPipeline::Bulk bulk_state(const Pipeline& pipeline);
+  int64_t bytes_in_boxes(const ir::BufferRef& tile) const;
   bool of_products(const Pipeline& pipeline, const BufferSet& tiles) const;
   void copy_bulk(const ir::CopyStmt& copy, const Slice& src);
   ir::ExprRef box_coordinate(const ir::ExprRef& start);
@@ -319,7 +320,11 @@ class TileLowering {
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here
   std::unordered_map<const Pipeline*, LoopPipeline::Bulk> bulks_;  // of those with stages of their own
-  const LoopPipeline* bulk_ = nullptr;                        // in the part that the copy engine does: its pipeline
+  // In what a producer runs ahead: its pipeline.
+  struct {
+    const LoopPipeline* node = nullptr;
+    const Pipeline* plan = nullptr;
+  } bulk_;
   bool runs_ahead_ = false;                                   // in the part of a pipeline that runs ahead
   int copiers_ = 0;                                           // threads that share a wide copy between memories
   std::vector<ir::ExprRef> grid_extents_;

@@ -209,6 +209,7 @@ class Summary {
         work(out).fills += runs.each / rings_;
         work(out).rounds += runs.each / rings_ / std::max(depth_[operands[0].buffer.get()] - held_, 1.0);
         break;
+      case Kind::kPhaseBytes:
       case Kind::kPhaseCopied:
       case Kind::kInOrder:
         break;

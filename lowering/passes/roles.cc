@@ -232,7 +232,7 @@ class Producer final : public Slice {
       if (const auto* box = std::get_if<LoopIntrinsic>(&stmt.node)) {
         for (const ir::ExprRef& at : box->coordinates) require(at);
         if (box->l2_policy) require(box->l2_policy);
-        announce(box->operands[2].buffer.get());
+        announce(box->operands[box->kind == Kind::kPhaseBytes ? 0 : 2].buffer.get());
       }
     };
     std::unordered_set<const ir::Var*> named;

@@ -7,6 +7,7 @@
 #include "lowering/loop_ir/range.h"
 #include "lowering/machine/machine.h"
 #include "lowering/plan/box_rules.h"
+#include "lowering/plan/pipeline_tiles.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -27,8 +28,7 @@ void for_each_copy(const ir::Stmt& stmt, bool in_loops, const Fn& fn, bool insid
   if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
     within(branch->then_body, inside), within(branch->else_body, inside);
   // What is copied ahead of the rest of the body stands around it.
-  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node))
-    within(loop->body, inside || !(loop->pipelined && ir::is_int(loop->begin, 0) && ir::is_int(loop->end, 1)));
+  if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) within(loop->body, inside || !is_single(*loop));
 }
 
 // Of one box for each warp.
@@ -75,7 +75,7 @@ class Chooser {
     if (copy.dst.axes.back().kind == ir::AxisSpec::Kind::kIndex)
       return fmt::format("a column of {} is written", to->name);
     if (std::string why = refuses_boxes(kernel_, copy.dst, multiples_, fact_mask_); !why.empty()) return why;
-    if (uses_of(to.get(), kernel_.body) != 1) return fmt::format("{} is touched more than once", to->name);
+    if (uses_of(to.get(), kernel_.body, Ways::kOne) != 1) return fmt::format("{} is touched more than once", to->name);
     return "";
   }
 

@@ -54,7 +54,7 @@ class Fills {
   void copies(const Pipeline& pipeline) {
     for (const ir::Stmt* producer : pipeline.producers) {
       const auto* copy = std::get_if<ir::CopyStmt>(&producer->node);
-      if (!copy || pipeline.by_threads.count(producer)) continue;
+      if (!copy || pipeline.by_threads.count(copy)) continue;
       const std::vector<int64_t> shape = tile_shape(copy->dst.buffer);
       const auto ranges = std::count_if(copy->src.axes.begin(), copy->src.axes.end() - 1, [](const ir::AxisSpec& axis) {
         return axis.kind != ir::AxisSpec::Kind::kIndex;

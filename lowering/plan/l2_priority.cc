@@ -29,8 +29,8 @@ class Chooser {
       const Pipeline* pipeline = schedule_.of(*loop);
       if (!pipeline || pipeline->realisation != Pipeline::Realisation::kBulkCopies) continue;
       for (const ir::Stmt* producer : pipeline->producers)
-        if (!pipeline->by_threads.count(producer))
-          for (const ir::CopyStmt* copy : copies_of(*producer)) schedule_.reread.push_back(by(*copy, within));
+        for (const ir::CopyStmt* copy : copies_of(*producer))
+          if (!pipeline->by_threads.count(copy)) schedule_.reread.push_back(by(*copy, within));
     }
   }
 

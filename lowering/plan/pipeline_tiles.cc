@@ -41,6 +41,10 @@ ir::ForStmt single_pipeline(const char* name) {
   return once;
 }
 
+bool is_single(const ir::ForStmt& loop) {
+  return loop.pipelined && ir::is_int(loop.begin, 0) && ir::is_int(loop.end, 1);
+}
+
 ir::Kernel pipeline_tiles(const ir::Kernel& kernel) {
   const auto loop = std::find_if(kernel.body.begin(), kernel.body.end(), is_pipelined);
   const auto first = std::find_if(kernel.body.begin(), loop, loads_once);

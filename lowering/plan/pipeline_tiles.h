@@ -15,6 +15,7 @@ ir::Kernel pipeline_tiles(const ir::Kernel& kernel);
 
 // A pipeline of one iteration, for a tile that is worked on and the next one; its body is to be filled in.
 ir::ForStmt single_pipeline(const char* name);
+bool is_single(const ir::ForStmt& loop);
 
 // Whether a pipelined loop stands in the body, at any depth.
 bool encloses_pipeline(const ir::Block& body);

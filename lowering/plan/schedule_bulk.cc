@@ -65,7 +65,9 @@ bool suits_async(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Range
   constexpr int64_t kLeastBytes = 4;
   const ir::TileRef& from = copy.src;
   const ir::ExprRef& column = from.axes.back().start;
-  if (cut_within(from) || vector_bytes(kernel, fact_mask, from.buffer) < kLeastBytes) return false;
+  if ((cut_within(from) && ir::bits(from.buffer->type.dtype) / 8 < kLeastBytes) ||
+      vector_bytes(kernel, fact_mask, from.buffer) < kLeastBytes)
+    return false;
   return !column || multiples.multiple_of(column) * ir::bits(from.buffer->type.dtype) / 8 % kLeastBytes == 0;
 }
 
@@ -105,12 +107,9 @@ void run_in_order(Pipeline* pipeline, Placements* placements) {
 
 // Whether the producer's threads work out where rows lie.
 bool copies_placed_rows(const Pipeline& pipeline) {
-  return std::any_of(pipeline.by_threads.begin(), pipeline.by_threads.end(), [](const ir::Stmt* producer) {
-    const std::vector<const ir::CopyStmt*> copies = copies_of(*producer);
-    return std::any_of(copies.begin(), copies.end(), [](const ir::CopyStmt* copy) {
-      return std::any_of(copy->src.axes.begin(), copy->src.axes.end(),
-                         [](const ir::AxisSpec& axis) { return axis.index != nullptr; });
-    });
+  return std::any_of(pipeline.by_threads.begin(), pipeline.by_threads.end(), [](const ir::CopyStmt* copy) {
+    return std::any_of(copy->src.axes.begin(), copy->src.axes.end(),
+                       [](const ir::AxisSpec& axis) { return axis.index != nullptr; });
   });
 }
 
@@ -122,13 +121,11 @@ int copiers_of(const Schedule& schedule, const Placements& placements) {
   int64_t bytes = 0, stored = 0;
   for (const Pipeline& pipeline : schedule.pipelines) {
     int64_t together = 0;
-    for (const ir::Stmt* copy : pipeline.by_threads) {
-      for (const ir::CopyStmt* part : copies_of(*copy)) {
-        const ir::BufferRef& tile = part->dst.buffer;
-        const int64_t of_tile = product(tile_shape(tile)) * ir::bits(tile->type.dtype) / 8;
-        bytes = std::max(bytes, of_tile);
-        together += of_tile;
-      }
+    for (const ir::CopyStmt* copy : pipeline.by_threads) {
+      const ir::BufferRef& tile = copy->dst.buffer;
+      const int64_t of_tile = product(tile_shape(tile)) * ir::bits(tile->type.dtype) / 8;
+      bytes = std::max(bytes, of_tile);
+      together += of_tile;
     }
     if (pipeline.stored) stored = std::max(stored, together);
   }
@@ -153,16 +150,19 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
     for (const ir::Stmt* producer : pipeline.producers) {
       const std::vector<const ir::CopyStmt*> copies = copies_of(*producer);
       if (copies.empty() || !room) continue;
-      std::string refusal;
-      for (const ir::CopyStmt* copy : copies)
-        if (refusal.empty()) refusal = refuses(kernel, *copy, *placements, multiples, fact_mask);
-      if (why.empty()) why = refusal;
-      if (refusal.empty()) {
-        ++boxes;
-        continue;
+      // Where a condition decides whether a tile is filled, all of its copies go one way.
+      const bool alike = guard_of({producer}) != nullptr;
+      std::vector<const ir::CopyStmt*> refused;
+      for (const ir::CopyStmt* copy : copies) {
+        const std::string refusal = refuses(kernel, *copy, *placements, multiples, fact_mask);
+        if (!refusal.empty()) refused.push_back(copy);
+        if (why.empty()) why = refusal;
       }
-      pipeline.by_threads.insert(producer);
-      for (const ir::CopyStmt* copy : copies) by_async &= suits_async(kernel, *copy, multiples, fact_mask);
+      if (alike && !refused.empty()) refused = copies;
+      boxes += refused.size() < copies.size();
+      if (refused.empty()) continue;
+      pipeline.by_threads.insert(refused.begin(), refused.end());
+      for (const ir::CopyStmt* copy : refused) by_async &= suits_async(kernel, *copy, multiples, fact_mask);
       by_registers &=
           std::holds_alternative<ir::CopyStmt>(producer->node) && suits_registers(kernel, *copies[0], fact_mask);
     }
@@ -177,8 +177,11 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
                                     pipeline.stored ? ", by way of registers" : "", why);
     pipeline.realisation = Pipeline::Realisation::kBulkCopies;
     // Boxes take longest: they begin first.
-    std::stable_partition(pipeline.producers.begin(), pipeline.producers.end(),
-                          [&](const ir::Stmt* producer) { return !pipeline.by_threads.count(producer); });
+    std::stable_partition(pipeline.producers.begin(), pipeline.producers.end(), [&](const ir::Stmt* producer) {
+      const std::vector<const ir::CopyStmt*> copies = copies_of(*producer);
+      return std::none_of(copies.begin(), copies.end(),
+                          [&](const ir::CopyStmt* copy) { return pipeline.by_threads.count(copy); });
+    });
   }
   for (Pipeline& pipeline : schedule->pipelines)
     if (encloses_pipeline(pipeline.loop->body) && !producer_within(*schedule, pipeline))
@@ -201,9 +204,9 @@ void part_roles(Schedule* schedule, const Placements& placements, int teams) {
   schedule->roles[0].threads = teams * placements.threads;
   schedule->copiers = copiers_of(*schedule, placements);
   schedule->roles.push_back({"producer", schedule->roles[0].threads, std::max(32, schedule->copiers), 0});
-  const bool busy =
-      std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(),
-                  [](const Pipeline& pipeline) { return pipeline.stored || copies_placed_rows(pipeline); });
+  const bool busy = std::any_of(schedule->pipelines.begin(), schedule->pipelines.end(), [](const Pipeline& pipeline) {
+    return pipeline.stored || copies_placed_rows(pipeline);
+  });
   share_registers(placements, busy, &schedule->roles[0], &schedule->roles[1]);
 }
 

@@ -53,8 +53,7 @@ std::vector<Filled> filled(const Pipeline& pipeline, const Schedule& schedule, c
   std::vector<Filled> all;
   for (const ir::BufferRef& tile : pipeline.buffers) {
     all.push_back({late.count(tile.get()) != 0, false, {}});
-    for (const ir::Stmt* producer : pipeline.by_threads)
-      for (const ir::CopyStmt* copy : copies_of(*producer)) all.back().by_threads |= copy->dst.buffer == tile;
+    for (const ir::CopyStmt* copy : pipeline.by_threads) all.back().by_threads |= copy->dst.buffer == tile;
     for (const auto& [copy, axes] : schedule.shared)
       if (copy->dst.buffer == tile) all.back().shared = axes;
   }

@@ -180,16 +180,17 @@ int64_t elements_of(const ir::Buffer& tile) {
   return all;
 }
 
-int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body) {
+int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body, Ways ways) {
   int64_t uses = 0;
   for (const ir::Stmt& stmt : body) {
     BufferSet used;
     if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) {
-      uses += uses_of(buffer, loop->body);
+      uses += uses_of(buffer, loop->body, ways);
       note_loads(loop->begin, &used);
       note_loads(loop->end, &used);
     } else if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      uses += uses_of(buffer, branch->then_body) + uses_of(buffer, branch->else_body);
+      const int64_t holds = uses_of(buffer, branch->then_body, ways), other = uses_of(buffer, branch->else_body, ways);
+      uses += ways == Ways::kAll ? holds + other : std::max(holds, other);
       note_loads(branch->condition, &used);
     } else if (const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node)) {
       note_loads(decl->init, &used);

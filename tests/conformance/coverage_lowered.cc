@@ -110,6 +110,7 @@ class Features {
       case Kind::kLoadShifted:
       case Kind::kBulkStoreWait:
       case Kind::kPhaseExpect:
+      case Kind::kPhaseBytes:
       case Kind::kPhaseWait:
       case Kind::kPhaseArrive:
       case Kind::kGroupFence:

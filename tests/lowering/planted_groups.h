@@ -246,5 +246,19 @@ grid i < ceildiv(M, 64)
   C[i*64 +: 64, :] = c
 }
 )";
+// Rows of k that end between two boxes.
+constexpr const char* kBounded = R"(tile 1
+kernel bounded(A: f16[M, 64], B: f16[M, 64], C: out f32[64, 64])
+{
+  shared a: f16[64, 64], b: f16[64, 64]
+  fragment c: f32[64, 64] = 0
+  pipelined k < ceildiv(M, 64), 2 {
+    a = A[k*64 +: 64, :] within 0 +: M - 24
+    b = B[k*64 +: 64, :] within 0 +: M - 24
+    c += a^T @ b
+  }
+  C = c
+}
+)";
 
 }  // namespace kachel::lowering

@@ -92,6 +92,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kGroupEarlyCopy, "copies into what wgmma still reads", OnCpu::kNotThere},
     {Planted::kHandedEarly, "handed over before the last was taken", OnCpu::kNotThere},
     {Planted::kHandedNotAwaited, "taken before it was handed over", OnCpu::kNotThere},
+    {Planted::kRowsUncut, "rows beyond a bound in a box", OnCpu::kNotThere},
+    {Planted::kBytesUnannounced, "a barrier not told of a box", OnCpu::kNotThere},
     {Planted::kNotJoined, "bytes of left operands as accumulators", OnCpu::kNotThere},
     {Planted::kDroppedExchange, "no exchange before wide stores", OnCpu::kNotThere},
     {Planted::kBulkSlab, "one slab's columns in every slab", OnCpu::kNotThere},

@@ -157,6 +157,8 @@ class Suite {
     add_program("bytes", kBytes, 24, groups);
     groups.values = {{"M", 1000}, {"K", 40}};
     for (int twice = 0; twice < 2; ++twice) add_program("handed", kHanded, 24, groups);
+    groups.values = {{"M", 280}};
+    add_program("bounded", kBounded, 24, groups);
     groups.threads = 96;
     groups.values = {{"N", 64}, {"K", 64}};
     add_program("own product", kOwnProduct, 24, groups);

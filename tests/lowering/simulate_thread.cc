@@ -153,6 +153,10 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kPhaseExpect:
       if (first_producer(thread)) phase_operation(stmt, thread);
       break;
+    case Kind::kPhaseBytes:
+      if (!first_producer(thread)) break;
+      if (Phase* phase = phase_of(stmt.operands[0], thread)) phase->bytes += stmt.immediate;
+      break;
     case Kind::kPhaseCopied:
       phase_copied(stmt, thread);
       break;

@@ -171,7 +171,7 @@ class Compiler {
     constexpr Kind kKinds[] = {
         Kind::kCopy,        Kind::kCopyAsync,     Kind::kCommit,       Kind::kWait,        Kind::kLoadMatrix,
         Kind::kMma,         Kind::kConvertPair,   Kind::kGroupMma,     Kind::kGroupFence,  Kind::kGroupCommit,
-        Kind::kGroupWait,   Kind::kProxyFence,    Kind::kBulkCopy,     Kind::kPhaseExpect, Kind::kPhaseWait,
+        Kind::kGroupWait,   Kind::kProxyFence,    Kind::kBulkCopy,     Kind::kPhaseExpect, Kind::kPhaseBytes, Kind::kPhaseWait,
         Kind::kPhaseArrive, Kind::kPhaseCopied,   Kind::kQuadExchange, Kind::kDot4,        Kind::kStoreMatrix,
         Kind::kBulkStore,   Kind::kBulkStoreWait, Kind::kInOrder,      Kind::kLoadShifted, Kind::kStoreShifted,
         Kind::kUnpack,      Kind::kPackedMath,    Kind::kAddVector,    Kind::kQuadJoin};

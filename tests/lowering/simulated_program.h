@@ -54,6 +54,7 @@ struct SimStmt {
     kProxyFence,
     kBulkCopy,
     kPhaseExpect,
+    kPhaseBytes,
     kPhaseWait,
     kPhaseArrive,
     kPhaseCopied,

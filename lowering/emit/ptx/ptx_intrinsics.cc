@@ -60,6 +60,9 @@ void Statements::statement(const LoopIntrinsic& node) {
     case Kind::kPhaseExpect:
       return only_where(first_producer(), fmt::format("mbarrier.arrive.expect_tx.shared::cta.b64 _, {}, {};",
                                                       at(node, 0).text(), node.immediate));
+    case Kind::kPhaseBytes:
+      return only_where(first_producer(), fmt::format("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 {}, {};",
+                                                      at(node, 0).text(), node.immediate));
     case Kind::kPhaseWait:
       return turns_of(kernel_, node) ? turn("sync", node) : phase_wait(node);
     case Kind::kPhaseArrive:
