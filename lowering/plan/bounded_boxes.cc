@@ -92,10 +92,14 @@ class Bounded {
     const auto sum = [](const ExprRef& a, const ExprRef& b) { return ir::make_typed(Op::kAdd, {a, b}); };
     const ir::TileRef& slice = copy.dst.within_first ? copy.dst : copy.src;
     const ir::AxisSpec& rows = rows_of(slice);
-    const ExprRef first = wide(slice.within_first), start = wide(rows.start);
-    ExprRef inside = ir::make_typed(Op::kLe, {sum(start, wide(rows.extent)), sum(first, wide(slice.within_length))});
-    if (!ir::same(first, start)) inside = ir::make_typed(Op::kAnd, {ir::make_typed(Op::kLe, {first, start}), inside});
-    if (planted(Planted::kRowsUncut)) inside = ir::make_typed(Op::kLe, {first, sum(start, wide(rows.extent))});
+    const ExprRef first = wide(slice.within_first), length = wide(slice.within_length), start = wide(rows.start);
+    const auto at_most = [](const ExprRef& a, const ExprRef& b) { return ir::make_typed(Op::kLe, {a, b}); };
+    const auto both = [](const ExprRef& a, const ExprRef& b) { return ir::make_typed(Op::kAnd, {a, b}); };
+    // A length that is there keeps first + length from wrapping to where it would hold.
+    ExprRef inside =
+        both(at_most(wide(rows.extent), length), at_most(sum(start, wide(rows.extent)), sum(first, length)));
+    if (!ir::same(first, start)) inside = both(at_most(first, start), inside);
+    if (planted(Planted::kRowsUncut)) inside = at_most(first, sum(start, wide(rows.extent)));
     return {inside, {{stmt.loc, unbounded(copy)}}, {stmt}};
   }
 
