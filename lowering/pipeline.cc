@@ -189,14 +189,15 @@ struct Wishes {
   bool shared_stages = true;
   BoundedBoxes bounded;
 
-  Wishes without(Fetches most) const {
-    Wishes less = *this;
-    less.fetches = most;
-    return less;
+  Wishes with(Fetches other) const {
+    Wishes changed = *this;
+    changed.fetches = other;
+    return changed;
   }
 };
 
-Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask, Wishes wishes) {
+Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
+                                const Wishes& wishes) {
   Lowering lowering;
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
@@ -217,15 +218,14 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left, gathered)), target);
     lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));
   }
-  const Wishes wanted = wishes;
-  Fetches& fetches = wishes.fetches = Fetches::kNothing;
+  Fetches fetches = Fetches::kNothing;  // what there is of those wished for
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {
     if (ahead) lowering.kernel = std::move(*ahead), fetches = kind;
   };
-  if (!plain && wanted.fetches >= Fetches::kRows)
+  if (!plain && wishes.fetches >= Fetches::kRows)
     fetch(Fetches::kRows, staged_tiles(lowering.kernel, target, fact_mask));
   if (!plain && target.bulk_copies && has_group_mma(target.architecture)) {
-    if (wanted.fetches == Fetches::kTiles) fetch(Fetches::kTiles, fetched_tiles(lowering.kernel, fact_mask));
+    if (wishes.fetches == Fetches::kTiles) fetch(Fetches::kTiles, fetched_tiles(lowering.kernel, fact_mask));
     lowering.kernel = bounded_boxes(pipeline_tiles(lowering.kernel), fact_mask, wishes.bounded);
   }
   const ir::Kernel& kernel = lowering.kernel;
@@ -238,25 +238,25 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   choose_alternating(kernel, &lowering.schedule, &lowering.placements, target);
   if (wishes.bounded.operands && !operands_in_boxes(kernel, lowering.schedule)) {
-    Wishes less = wanted;
+    Wishes less = wishes;
     less.bounded.operands = false;
     return lower_to_loops(concrete, target, fact_mask, less);
   }
   if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches, boxes > 0))
     return lower_to_loops(concrete, target, fact_mask,
-                          wishes.without(fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing));
+                          wishes.with(fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing));
   const int teams = choose_teams(kernel, lowering.schedule, lowering.placements, target);
   if (teams > 1 && target.threads != kGroupThreads) {
     Target of_groups = target;
     of_groups.teams = teams;
     of_groups.threads = kGroupThreads;
-    return lower_to_loops(concrete, of_groups, fact_mask, wishes);
+    return lower_to_loops(concrete, of_groups, fact_mask, wishes.with(fetches));
   }
   part_roles(&lowering.schedule, lowering.placements, teams);
   const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
   if (!plain && target.cluster > 1) choose_clusters(kernel, target, &lowering.schedule);
   if (!stages_agree(lowering.schedule, lowering.placements)) {
-    Wishes apart = wanted;
+    Wishes apart = wishes;
     apart.shared_stages = false;
     return lower_to_loops(concrete, target, fact_mask, apart);
   }
@@ -264,7 +264,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
   if (wishes.bounded.stores && !stores_in_boxes(kernel, lowering.placements)) {
-    Wishes less = wanted;
+    Wishes less = wishes;
     less.bounded.stores = false;
     return lower_to_loops(concrete, target, fact_mask, less);
   }
@@ -281,23 +281,23 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target less = without_teams(target);
     less.generic = !target.bulk_stores;  // needs no shared memory that could not be elsewhere
     less.bulk_stores = false;
-    return lower_to_loops(concrete, less, fact_mask, wishes.without(Fetches::kNothing));
+    return lower_to_loops(concrete, less, fact_mask, wishes.with(Fetches::kNothing));
   }
   if (one_tile && lowering.loops.workspace_bytes) {  // of which there is a slice for each block that runs at once
     Target further = target;
     further.one_tile = false;
-    return lower_to_loops(concrete, further, fact_mask, wishes);
+    return lower_to_loops(concrete, further, fact_mask, wishes.with(fetches));
   }
   if (target.kind == Target::Kind::kCuda)
     lowering.loops.alone = target.roomy || lowering.schedule.roles.size() > 1 ||
                            resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
-    return lower_to_loops(concrete, without_teams(target), fact_mask, wishes);
+    return lower_to_loops(concrete, without_teams(target), fact_mask, wishes.with(fetches));
   if (!parted) {
     Target together = target;
     together.bulk_copies = false;
-    return lower_to_loops(concrete, together, fact_mask, wishes.without(Fetches::kNothing));
+    return lower_to_loops(concrete, together, fact_mask, wishes.with(Fetches::kNothing));
   }
   hand_over(&lowering.loops);
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);

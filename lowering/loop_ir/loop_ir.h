@@ -140,7 +140,7 @@ struct LoopIntrinsic {
     // produces.
     kPhaseExpect,
     kPhaseBytes,  // it awaits `immediate` bytes more. By the first thread that produces
-    kPhaseWait,  // until the phase of barrier operands[0] with parity `coordinates[0]` is over
+    kPhaseWait,   // until the phase of barrier operands[0] with parity `coordinates[0]` is over
     // Each warp arrives once at barrier operands[0], when all its lanes are there; with `by_group` [warp group] each
     // group does, in whose place its first warp stands: what was waited for by all was.
     kPhaseArrive,

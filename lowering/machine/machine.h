@@ -39,8 +39,8 @@ struct Machine {
 // The row for an architecture: the last one not above it. REQUIRES: architecture >= 80.
 const Machine& machine_of(int architecture);
 
-// The most registers that a thread of a block of so many threads can have. The four schedulers of a multiprocessor have a
-// quarter of the registers and of the warps each, and warps are given eights of registers a thread. Source: CUDA
+// The most registers that a thread of a block of so many threads can have. The four schedulers of a multiprocessor have
+// a quarter of the registers and of the warps each, and warps are given eights of registers a thread. Source: CUDA
 // occupancy calculator.
 int64_t most_registers(int threads, int architecture);
 
@@ -81,6 +81,7 @@ inline constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaBytes = 32;  // of one 
 inline constexpr int kGroupWarps = 4, kGroupThreads = 32 * kGroupWarps;
 inline constexpr int kGroupRows = 64, kGroupMostColumns = 256;  // of wgmma: m, the largest n
 inline constexpr int kRunColumns = 128;                         // n of wgmma, most, where its sums are added to others
+inline constexpr int64_t kLeastAsyncBytes = 4;                  // of a cp.async
 inline constexpr int kSlabBytes = 128;                          // of a row in one swizzle pattern, most
 
 }  // namespace kachel::lowering

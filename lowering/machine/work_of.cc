@@ -127,7 +127,7 @@ class Follower {
   // With what memory holds so that the value is large, or small: what is subtracted is 0.
   ExprRef extreme(const ExprRef& expr, bool most) const {
     if (is_length(*expr)) return ir::make_int(most ? kLengthFromMemory : 0, expr->type);
-    if (expr->kind == ir::ExprKind::kVar && !env_.count(expr->var.get())) {
+    if (expr->kind == ir::ExprKind::kVar && ir::is_integer(expr->type) && !env_.count(expr->var.get())) {
       const ir::HostEnv& values = most ? most_ : least_;
       const auto found = values.find(expr->var.get());
       return found == values.end() ? expr : ir::make_int(found->second.i, expr->type);
@@ -145,13 +145,15 @@ class Follower {
     int64_t first, end;
   };
   std::optional<Range> range(const WorkNode& node) {
-    const auto value_in = [](const ExprRef& expr, const ir::HostEnv& env) { return ir::evaluate_int(expr, env); };
-    auto first = value_in(node.value, env_), end = value_in(node.end, env_);
+    auto first = ir::evaluate_int(node.value, env_), end = ir::evaluate_int(node.end, env_);
     if (first.ok() && end.ok()) return Range{*first, *end};
-    first = value_in(with_lengths(node.value), assumed_), end = value_in(with_lengths(node.end), assumed_);
+    first = ir::evaluate_int(with_lengths(node.value), assumed_);
+    end = ir::evaluate_int(with_lengths(node.end), assumed_);
     // Differences, as of places where lists begin, are lengths too.
-    if (!first.ok() || !end.ok() || *first >= *end)
-      first = value_in(extreme(node.value, false), least_), end = value_in(extreme(node.end, true), most_);
+    if (!first.ok() || !end.ok() || *first >= *end) {
+      first = ir::evaluate_int(extreme(node.value, false), least_);
+      end = ir::evaluate_int(extreme(node.end, true), most_);
+    }
     const bool known = first.ok() && end.ok();
     (known ? total.assumed : unknown) = true;
     return known ? std::optional(Range{*first, *end}) : std::nullopt;

@@ -4,9 +4,9 @@
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/range.h"
+#include "lowering/machine/machine.h"
 #include "lowering/plan/box_rules.h"
 #include "lowering/plan/pipeline_tiles.h"
-#include "lowering/plan/placement.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -55,9 +55,8 @@ class Bounded {
  private:
   // Whether cp.async could make it. Beside what has to go by way of registers there are no copies under conditions.
   bool is_aligned(const ir::CopyStmt& copy) const {
-    constexpr int64_t kLeastBytes = 4;
     return copy.src.buffer->scope != ir::Scope::kGlobal || copy.dst.buffer->scope != ir::Scope::kShared ||
-           vector_bytes(kernel_, fact_mask_, copy.src.buffer) >= kLeastBytes;
+           vector_bytes(kernel_, fact_mask_, copy.src.buffer) >= kLeastAsyncBytes;
   }
 
   static const ir::AxisSpec& rows_of(const ir::TileRef& slice) {

@@ -204,7 +204,7 @@ class Scheduler {
         copy.src.axes.back().kind == ir::AxisSpec::Kind::kGather)
       return "its rows are not contiguous";
     const int64_t row = tile_shape(to).back() * std::max(1, ir::bits(from->type.dtype) / 8);
-    const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= 4;
+    const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= kLeastAsyncBytes;
     const bool stored =
         may_store_ && !in_branch && row % 16 == 0 && has_fact(kernel_, fact_mask_, from, Fact::Kind::kUnitStride);
     if (!aligned && !stored) return fmt::format("the facts allow no access of 4 bytes or more to {}", from->name);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lowering/loop_ir/range.h"
+#include "lowering/machine/machine.h"
 #include "lowering/plan/box_rules.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/pipeline_tiles.h"
@@ -60,15 +61,14 @@ bool cut_within(const ir::TileRef& from) {
          });
 }
 
-// Whether cp.async can do it, whose copies are of 4 bytes or more, where the rules of make_async_schedule() hold.
+// Whether cp.async can do it, where the rules of make_async_schedule() hold.
 bool suits_async(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Ranges& multiples, uint64_t fact_mask) {
-  constexpr int64_t kLeastBytes = 4;
   const ir::TileRef& from = copy.src;
   const ir::ExprRef& column = from.axes.back().start;
-  if ((cut_within(from) && ir::bits(from.buffer->type.dtype) / 8 < kLeastBytes) ||
-      vector_bytes(kernel, fact_mask, from.buffer) < kLeastBytes)
+  if ((cut_within(from) && ir::bits(from.buffer->type.dtype) / 8 < kLeastAsyncBytes) ||
+      vector_bytes(kernel, fact_mask, from.buffer) < kLeastAsyncBytes)
     return false;
-  return !column || multiples.multiple_of(column) * ir::bits(from.buffer->type.dtype) / 8 % kLeastBytes == 0;
+  return !column || multiples.multiple_of(column) * ir::bits(from.buffer->type.dtype) / 8 % kLeastAsyncBytes == 0;
 }
 
 // Whether rows can be copied 16 bytes at a time from any address.

@@ -73,8 +73,8 @@ bool has_whole_axes(const ir::TileRef& slice);
 // The slice's axes that are those of its shape, in order: all that name no single element.
 std::vector<size_t> kept_axes(const ir::TileRef& slice);
 
-// Statements that use the buffer, of which loops and branches are none.
 enum class Ways { kAll, kOne };  // of branches: both cases, or the one that touches it more often
+// Statements that use the buffer, of which loops and branches are none.
 int64_t uses_of(const ir::Buffer* buffer, const ir::Block& body, Ways ways = Ways::kAll);
 // The kernel with another body, in front of which these tiles are declared.
 ir::Kernel with_declared(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tiles, ir::Block body);

@@ -169,12 +169,12 @@ class Compiler {
   void statement(const LoopIntrinsic& intrinsic, SimBlock* out) {
     using Kind = SimStmt::Kind;
     constexpr Kind kKinds[] = {
-        Kind::kCopy,        Kind::kCopyAsync,     Kind::kCommit,       Kind::kWait,        Kind::kLoadMatrix,
-        Kind::kMma,         Kind::kConvertPair,   Kind::kGroupMma,     Kind::kGroupFence,  Kind::kGroupCommit,
-        Kind::kGroupWait,   Kind::kProxyFence,    Kind::kBulkCopy,     Kind::kPhaseExpect, Kind::kPhaseBytes, Kind::kPhaseWait,
-        Kind::kPhaseArrive, Kind::kPhaseCopied,   Kind::kQuadExchange, Kind::kDot4,        Kind::kStoreMatrix,
-        Kind::kBulkStore,   Kind::kBulkStoreWait, Kind::kInOrder,      Kind::kLoadShifted, Kind::kStoreShifted,
-        Kind::kUnpack,      Kind::kPackedMath,    Kind::kAddVector,    Kind::kQuadJoin};
+        Kind::kCopy,         Kind::kCopyAsync,   Kind::kCommit,        Kind::kWait,         Kind::kLoadMatrix,
+        Kind::kMma,          Kind::kConvertPair, Kind::kGroupMma,      Kind::kGroupFence,   Kind::kGroupCommit,
+        Kind::kGroupWait,    Kind::kProxyFence,  Kind::kBulkCopy,      Kind::kPhaseExpect,  Kind::kPhaseBytes,
+        Kind::kPhaseWait,    Kind::kPhaseArrive, Kind::kPhaseCopied,   Kind::kQuadExchange, Kind::kDot4,
+        Kind::kStoreMatrix,  Kind::kBulkStore,   Kind::kBulkStoreWait, Kind::kInOrder,      Kind::kLoadShifted,
+        Kind::kStoreShifted, Kind::kUnpack,      Kind::kPackedMath,    Kind::kAddVector,    Kind::kQuadJoin};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
