@@ -241,6 +241,12 @@ class Reorderer {
         }
         region.iters.push_back({index, spec.extent});
         indices.push_back(make_var(index));
+      } else if (spec.kind == AxisSpec::Kind::kWhole) {
+        if (region.iters.size() == *axis) return false;  // all of k in every iteration
+        const VarRef index = variable(VarKind::kParallel, "at");
+        places.push_back(make_var(index));
+        region.iters.push_back({index, from.buffer->shape[places.size() - 1]});
+        indices.push_back(make_var(index));
       } else {
         return false;
       }

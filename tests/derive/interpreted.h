@@ -115,6 +115,7 @@ class Interpreted {
   // The last output; what it writes is kept in the tensors.
   std::vector<ir::Expected> run(const Kernel& kernel) {
     ir::Bindings bindings = bindings_;
+    bindings.dims = dims_;
     for (const ir::Tunable& tunable : kernel.tunables) {
       int64_t& value = bindings.tunables[tunable.var->name];
       const auto& listed = tunable.values;

@@ -110,6 +110,35 @@ grid m < ceildiv(H*W, BM), o < ceildiv(O, BN)
     }
 }
 
+TEST_CASE("groups of channels, all of whose filters a block has") {
+  for (auto [h, w, c, o] : {std::array<int64_t, 4>{5, 7, 8, 16}, {4, 4, 3, 5}, {3, 3, 24, 24}}) {
+    CAPTURE(c);
+    Interpreted program(R"(tile 1
+kernel conv<T: f16>(X: T[H, W, G, C], F: T[G, O, K], Y: out T[H*W, G, O])
+where K == C * 9
+tune BM = 16 | 32, BK = 16 | 8
+grid m < ceildiv(H*W, BM), g < G
+{
+  shared a: T[BM, BK], f: T[O, BK]
+  fragment acc: f32[BM, O] = 0
+  pipelined k < ceildiv(9*C, BK) {
+    parallel i < BM, j < BK {
+      let p = m*BM + i, e = k*BK + j
+      a[i, j] = e < 9*C ? X[p / W + e / C / 3 - 1, p % W + e / C % 3 - 1, g, e % C] : 0
+    }
+    f = F[g, :, k*BK +: BK]
+    acc += a @ f^T
+  }
+  Y[m*BM +: BM, g, :] = acc
+}
+)",
+                        bindings(DType::F16, 16, 16, 16),
+                        {{"H", h}, {"W", w}, {"G", 3}, {"C", c}, {"O", o}, {"K", 9 * c}}, {.taps = true});
+    CHECK(program.operands() == 1);  // the filters
+    program.check();
+  }
+}
+
 TEST_CASE("how far k goes is a matter of the outer digit alone") {
   const auto reordered = [](const std::string& text) {
     auto module = ir::load(text);
