@@ -20,6 +20,26 @@ bool is_pipelined(const ir::Stmt& stmt) {
   return loop && loop->pipelined;
 }
 
+// The body, or where its loop depends on a condition, that of the branch.
+ir::Block loaded_ahead(const ir::Block& body) {
+  const auto loop = std::find_if(body.begin(), body.end(), is_pipelined);
+  const auto first = std::find_if(body.begin(), loop, loads_once);
+  ir::Block out = body;
+  if (first != loop) {
+    ir::ForStmt once = single_pipeline("once");
+    once.body.assign(first, body.end());
+    out.resize(static_cast<size_t>(first - body.begin()));
+    out.push_back({first->loc, std::move(once)});
+  } else if (loop == body.end()) {
+    for (ir::Stmt& stmt : out) {
+      auto* branch = std::get_if<ir::IfStmt>(&stmt.node);
+      if (branch && branch->else_body.empty() && encloses_pipeline(branch->then_body))
+        branch->then_body = loaded_ahead(branch->then_body);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 bool encloses_pipeline(const ir::Block& body) {
@@ -46,14 +66,8 @@ bool is_single(const ir::ForStmt& loop) {
 }
 
 ir::Kernel pipeline_tiles(const ir::Kernel& kernel) {
-  const auto loop = std::find_if(kernel.body.begin(), kernel.body.end(), is_pipelined);
-  const auto first = std::find_if(kernel.body.begin(), loop, loads_once);
-  if (first == loop) return kernel;
-  ir::ForStmt once = single_pipeline("once");
-  once.body.assign(first, kernel.body.end());
   ir::Kernel out = kernel;
-  out.body.assign(kernel.body.begin(), first);
-  out.body.push_back({first->loc, std::move(once)});
+  out.body = loaded_ahead(kernel.body);
   return out;
 }
 

@@ -3,7 +3,8 @@
 //   q = Q[...];  pipelined n < N, 3 { ... }  ...
 //
 // becomes a pipeline of one iteration around the rest of the body, `pipelined once < 1, 2 { q = Q[...]; ... }`, so that
-// the copy engine can load it for the next tile while this one is computed.
+// the copy engine can load it for the next tile while this one is computed. Where all of that stands under a condition,
+// as of tiles behind the end of a sequence, the pipeline does too.
 #pragma once
 #include "ir/kernel.h"
 

@@ -72,6 +72,19 @@ TEST_CASE("what a block loads once is loaded for the next tile, as long as there
   CHECK(lowered(unaligned).maps.empty());
 }
 
+TEST_CASE("so is what a block loads once under a condition that all of its work depends on") {
+  const auto notes = [](const std::string& otherwise) {
+    std::string text = attend(false);
+    const size_t from = text.find("  q = Q["), to = text.rfind("}");
+    text =
+        text.substr(0, from) + "  if i * BM < N - 3 {\n" + text.substr(from, to - from) + "  }" + otherwise + "\n}\n";
+    return on_hopper(text).notes;
+  };
+  CHECK(has(notes(""), "pipeline once: depth 2, the copy engine into {q}"));
+  CHECK(has(notes(""), "pipeline n: depth 2, the copy engine into {k, v}"));
+  CHECK(!has(notes(" else { O[b, i*BM +: BM, :] = o }"), "pipeline once"));
+}
+
 TEST_CASE("tiles that read the same follow each other; from the end, as many rows as the L2 holds") {
   const Lowered full = on_hopper(attend(false)), causal = on_hopper(attend(true));
   CHECK(has(full.notes, "grid: axis 0 fastest, whose tiles read the same"));
