@@ -86,6 +86,29 @@ TEST_CASE("what products add up along grows where copies can be told where rows 
   CHECK(has(notes("V[at +: 22, :] within 0 +: 30"), kFma));
 }
 
+TEST_CASE("sums that no number of warps shares grow until those of the warp groups do") {
+  // A state of D x E beside products of 64 rows of wgmma, and its sums as other products read them.
+  const auto notes = [](int d, int e, bool groups) {
+    const std::string columns = std::to_string(e), rows = std::to_string(d);
+    Request request{"tile 1\nkernel k(Q: f16[S, " + rows + "], V: f16[S, " + columns + "], O: out f32[S, " + columns +
+                    "])\n{\n  shared q: f16[64, " + rows + "], v: f16[64, " + columns + "]\n  fragment state: f32[" +
+                    rows + ", " + columns + "] = 0, r: f16[" + rows + ", " + columns + "], o: f32[64, " + columns +
+                    "]\n  pipelined n < ceildiv(S, 64), 2 {\n    q = Q[n*64 +: 64, :]\n    v = V[n*64 +: 64, :]\n"
+                    "    r = state\n    o = q @ r\n    O[n*64 +: 64, :] = o\n    state += q^T @ v\n  }\n}\n"};
+    request.target.architecture = groups ? 90 : 80;
+    return lowered(request).notes;
+  };
+  const std::string text = notes(72, 104, true);
+  CAPTURE(text);
+  CHECK(has(text, "gemm state: mma.m16n8k16, 1 x 4 warps"));
+  CHECK(has(text, "tile state: f32 in registers, layout [80, 128] on 128 threads"));
+  CHECK(has(text, "gemm o: wgmma"));
+  CHECK(has(notes(128, 104, true), "layout [128, 104]"));  // wgmma's
+  CHECK(has(notes(96, 64, true), "layout [96, 64]"));      // which can be shared
+  CHECK(has(notes(24, 24, true), "layout [32, 24]"));      // which two warps share, and others compute again
+  CHECK(has(notes(72, 104, false), "layout [80, 104]"));
+}
+
 TEST_CASE("rows stay where something else depends on how many there are") {
   // Another row than the iteration's, which is outside of the tile now.
   CHECK(has(notes("8", "parallel i < 8, j < 64 { s[i, j] = s[i + 1, j] }\n  " + kStore), kFma));
