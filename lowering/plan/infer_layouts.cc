@@ -7,7 +7,8 @@
 //   free     the largest fragment without one gets wide accesses along its last axis; then common again
 //
 // Where two demands differ the fragment moves to shared memory, and inference starts over: each time with one fragment
-// fewer, or with one gemm fewer that adds runs of sums, so it ends. Before the first one does, warps no longer share k.
+// fewer, or with one gemm fewer that adds runs of sums, so it ends. Before the first one does that is more than a right
+// operand, warps no longer share k.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -35,47 +36,63 @@ constexpr int64_t kWorthMoving = 4;
 class Inference {
  public:
   Inference(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, uint64_t fact_mask)
-      : kernel_(kernel), target_(target), schedule_(schedule), fact_mask_(fact_mask) {}
+      : kernel_(kernel),
+        target_(target),
+        schedule_(schedule),
+        fact_mask_(fact_mask),
+        collected_(kernel),
+        gemms_(collected_.gemms()) {}
 
   Placements run() {
-    SpaceCollector collected(kernel_);
-    gemms_ = collected.gemms();
-    memory_ = collected.memory_tiles();
-    depth_ = std::any_of(gemms_.begin(), gemms_.end(), [](const auto* gemm) { return gemm->c.buffer->parted; });
+    const bool parted =
+        std::any_of(gemms_.begin(), gemms_.end(), [](const auto* gemm) { return gemm->c.buffer->parted; });
+    Placements found = infer(parted);
+    if (!depth_) return found;
+    // More warps that share columns are better than fewer that share k.
+    Placements apart = infer(false);
+    return apart.threads > found.threads ? apart : found;
+  }
+
+ private:
+  // `depth`: where sums are in parts, the warps share k, as long as that can be.
+  Placements infer(bool depth) {
+    memory_ = collected_.memory_tiles();
+    without_runs_.clear();
+    depth_ = depth;
     while (true) {
-      spaces_ = collected.spaces(memory_);
+      spaces_ = collected_.spaces(memory_);
       part_sums();
       layouts_.clear();
       choices_.clear();
       link_groups();
       choose_gemms();
-      const auto threads = [this] {
-        return target_.threads
-                   ? target_.threads
-                   : choose_threads(kernel_, choices_, [this](const auto& gemm) { return sharing_of(gemm); });
-      };
-      threads_ = threads();
-      // More warps that share columns are better than fewer that share k.
-      if (std::exchange(depth_, false)) {
-        if (threads_ < threads()) continue;
-        depth_ = true;
-      }
+      threads_ = target_.threads
+                     ? target_.threads
+                     : choose_threads(kernel_, choices_, [this](const auto& gemm) { return sharing_of(gemm); });
       if (strict() && propagate() && free_layouts() && within_budget()) break;
     }
     return result();
   }
 
- private:
   bool is_fragment(const ir::BufferRef& buffer) const {
     return buffer->scope == ir::Scope::kFragment && !memory_.count(buffer.get());
   }
   // Always false: inference starts over.
   bool demote(const ir::BufferRef& buffer, const std::string& reason) {
-    if (depth_) return without_depth();
+    if (depth_ && !is_right_operand_alone(buffer)) return without_depth();
     memory_[buffer.get()] = reason;
     return false;
   }
   bool without_depth() { return depth_ = false; }
+  // What warps that share k read from memory as well as others do.
+  bool is_right_operand_alone(const ir::BufferRef& buffer) const {
+    bool right = false, other = false;
+    for (const ir::GemmStmt* gemm : gemms_) {
+      right |= gemm->b.buffer == buffer;
+      other |= gemm->a.buffer == buffer || gemm->c.buffer == buffer;
+    }
+    return right && !other;
+  }
 
   // Where warps share k a copy from parts to their sum is no place where the two have to agree.
   void part_sums() {
@@ -423,6 +440,7 @@ class Inference {
   const Schedule& schedule_;
   const uint64_t fact_mask_;
   int threads_ = 0;
+  SpaceCollector collected_;
   std::vector<const ir::GemmStmt*> gemms_;
   std::vector<Space> spaces_;
   std::map<const ir::Buffer*, std::string> memory_;  // fragments that live in memory, and why

@@ -18,7 +18,9 @@ void collect(const ir::Block& body, std::set<const ir::Buffer*>* operands) {
   for (const ir::Stmt& stmt : body) {
     if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) {
       const BufferRef &a = gemm->a.buffer, &b = gemm->b.buffer;
-      const bool few_rows = tile_shape(gemm->c.buffer)[0] <= kMostRowsOfColumns && ir::bits(b->type.dtype) == 16;
+      // From registers, as right operands beside left ones in memory.
+      const bool few_rows = tile_shape(gemm->c.buffer)[0] <= kMostRowsOfColumns && ir::bits(b->type.dtype) == 16 &&
+                            a->scope == ir::Scope::kShared;
       // Where wgmma has no rows for it, one of 8 bits will be in memory.
       const bool held = ir::bits(a->type.dtype) == 16 ||
                         (ir::bits(a->type.dtype) == 8 && tile_shape(gemm->c.buffer)[0] % kGroupRows == 0);

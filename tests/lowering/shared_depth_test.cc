@@ -60,6 +60,34 @@ TEST_CASE("warps share the keys of sixteen rows") {
   CHECK(has(notes, "tile acc: f32 in registers, layout [16, 64] on 32 threads: 8 t4 2 r2; 2 r1 4 t1 8 r4\n"));
 }
 
+TEST_CASE("keys and values of 4 bits are unpacked in registers, and the warps share k all the same") {
+  const Lowered result = on_hopper(R"(tile 1
+kernel k(Q: f16[M, 64], K: u4[N, 64], V: u4[N, 64], scale: f16[N], O: out f16[M, 64])
+grid i < ceildiv(M, 16)
+{
+  shared q: f16[16, 64], kc: u4[64, 64], vc: u4[64, 64]
+  fragment k: f16[64, 64], v: f16[64, 64], s: f32[16, 64], p: f16[16, 64], acc: f32[16, 64] = 0
+  q = Q[i*16 +: 16, :]
+  pipelined n < ceildiv(N, 64), 2 {
+    kc = K[n*64 +: 64, :]
+    vc = V[n*64 +: 64, :]
+    parallel j < 64, d < 64 { k[j, d] = f16(kc[j, d]) * scale[n*64 + j] }
+    s = q @ k^T
+    p = s
+    parallel j < 64, d < 64 { v[j, d] = f16(vc[j, d]) * scale[n*64 + j] }
+    acc += p @ v
+  }
+  O[i*16 +: 16, :] = acc
+}
+)");
+  CAPTURE(result.notes);
+  CHECK(shares(result, 4));
+  CHECK(has(result.notes, "gemm s: mma.m16n8k16, 1 x 4 warps, B in registers"));
+  // Values are computed eight neighbours a thread, and stored as one vector.
+  CHECK(has(result.notes, "tile v_part: f16 in registers, layout [64, 64] on 128 threads"));
+  CHECK(has(result.loop_ir, "+: 8], v_part["));
+}
+
 TEST_CASE("scaling leaves sums in parts, reading and adding do not") {
   CHECK(shares(on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] *= 0.5 + m[r] }")), 4));
   CHECK(shares(on_hopper(chain(16, "", "0", "parallel r < 16, d < 64 { acc[r, d] = max(acc[r, d], m[r]) }")), 4));
