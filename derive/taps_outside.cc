@@ -45,6 +45,7 @@ class Reorderer {
     lets_.define_all(loop_.body);
     find_channel();
     if (!by_) return std::nullopt;
+    taps_ = times_by(end->args[0]);
     Block body;
     for (const Stmt& stmt : loop_.body)
       if (!statement(stmt, &body)) return std::nullopt;
@@ -61,13 +62,31 @@ class Reorderer {
     body.insert(body.begin(), names.begin(), names.end());
     Kernel out = kernel_;
     auto& loop = std::get<ForStmt>(out.body[at_].node);
-    const ExprRef count = times_by(end->args[0]);
-    loop.end = times(channels_outside_ ? by_ : count ? count : ceil_div(end->args[0], by_), chunks);
+    loop.end = times(channels_outside_ ? by_ : taps_ ? taps_ : ceil_div(end->args[0], by_), chunks);
     loop.body = std::move(body);
+    // What was listed was listed for channels and taps together.
+    for (Tunable& tunable : out.tunables)
+      if (is_tunable(extent_) && tunable.var == extent_->var && is_free(tunable.var.get()))
+        tunable = {tunable.var, {}, true};
     return out;
   }
 
  private:
+  // Whether nothing but the loop and the shapes of its operands follow it.
+  bool is_free(const Var* tunable) const {
+    bool used = false;
+    const auto note = [&](const ExprRef& expr) { used |= expr && mentions(expr, tunable); };
+    for (const ExprRef& condition : kernel_.where) note(condition);
+    for (const IterVar& axis : kernel_.grid) note(axis.extent);
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      const auto* decl = std::get_if<DeclStmt>(&kernel_.body[i].node);
+      if (decl && !made_.count(decl->buffer.get()))
+        for (const ExprRef& extent : decl->buffer->shape) note(extent);
+      if (i != at_ && !decl) for_each_stmt({kernel_.body[i]}, [&](const Stmt& stmt) { for_each_expr(stmt, note); });
+    }
+    return !used;
+  }
+
   VarRef variable(VarKind kind, const char* name) {
     return std::make_shared<Var>(Var{kind, fresh_(name), {DType::I64, nullptr, false}, {}});
   }
@@ -157,10 +176,18 @@ class Reorderer {
     return make_apply(Op::kLt, {channels_outside_ ? channel(along) : make_var(tap_), most});
   }
 
+  // Whether it is such a comparison with all taps that the loop walks through.
+  bool holds(const ExprRef& expr, const VarRef& along) const {
+    if (channels_outside_ || !taps_) return false;
+    const ExprRef found = compared(expr, along);
+    return found && same(found->args[1], taps_);
+  }
+
   // The expression of the place's digits; sets failed_ where it follows the place in another way.
   ExprRef in_digits(const ExprRef& expr, const VarRef& along) {
     if (is_place(expr, along.get())) return place(along);
     if (const ExprRef found = digit(expr, along)) return found;
+    if (is(expr, Op::kSelect) && holds(expr->args[0], along)) return in_digits(expr->args[1], along);
     if (const ExprRef found = compared(expr, along)) return found;
     if (expr->kind == ExprKind::kVar && (expr->var == along || expr->var == loop_.var)) failed_ = true;
     if (expr->args.empty()) return expr;
@@ -272,6 +299,7 @@ class Reorderer {
   ExprRef by_;
   bool channels_outside_ = false;
   ExprRef channels_;                 // how many there are
+  ExprRef taps_;                     // how many the loop walks through, if `where` or its end says so
   std::set<const Buffer*> made_;     // operands, so far
   std::set<const Buffer*> written_;  // in the loop
   bool failed_ = false;

@@ -10,7 +10,7 @@ namespace {
 using Values = std::vector<int64_t>;
 
 constexpr int64_t kMostExtent = 8192;
-// Along k a stage holds whole swizzle patterns of a row, at least half of one.
+// Along k a stage holds whole swizzle patterns of a row, at least half of one; less only where that is all there is.
 constexpr int kRowBytes[] = {kSlabBytes, kSlabBytes / 2, 2 * kSlabBytes};
 
 Values powers(int64_t first, int64_t last) {
@@ -31,10 +31,24 @@ Values product_extents(const Outline& outline, size_t tunable) {
   return values;
 }
 
-Values along_k(const Outline& outline, int bits) {
+// Whether tiles of so many elements cover all that the tunable's tiles have to.
+bool covers(const Outline& outline, size_t tunable, int64_t elements) {
+  const ir::VarRef& var = outline.question().kernel.tunables[tunable].var;
+  bool found = false, all = true;
+  for (const CoverOutline& cover : outline.covers()) {
+    if (!ir::mentions(cover.extent.expr, var)) continue;
+    const auto total = outline.value(cover.total);
+    found = true;
+    all &= total && *total <= elements;
+  }
+  return found && all;
+}
+
+Values along_k(const Outline& outline, size_t tunable, int bits) {
+  if (outline.is_cpu()) return {64, 128, 256};
   Values values;
   for (const int bytes : kRowBytes) values.push_back(bytes * 8 / bits);
-  if (outline.is_cpu()) return {64, 128, 256};
+  if (const int least = kMmaBytes * 8 / bits; covers(outline, tunable, least)) values.push_back(least);
   std::erase_if(values, [](int64_t value) { return value > kGroupMostColumns; });
   return values;
 }
@@ -53,7 +67,7 @@ Values values_of(const Outline& outline, size_t tunable) {
     case ir::TunableRole::kStages:
       return cpu ? Values{2} : Values{4, 3, 2, 6, 8, 5};
     case ir::TunableRole::kProduct:
-      if (const int bits = outline.bits_along_k(tunable)) return along_k(outline, bits);
+      if (const int bits = outline.bits_along_k(tunable)) return along_k(outline, tunable, bits);
       return product_extents(outline, tunable);
     case ir::TunableRole::kExtent:
       return powers(1, kMostExtent);

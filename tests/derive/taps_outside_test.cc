@@ -147,6 +147,16 @@ TEST_CASE("how far k goes is a matter of the outer digit alone") {
     REQUIRE(other);
     return ir::print(*other);
   };
+  // All that the loop walks through is there, and how it is cut is the device's matter again.
+  const std::string last = reordered(
+      "tile 1\nkernel conv<T: f16>(X: T[H, W, C], F: T[O, K], Y: out T[H*W, O])\nwhere K == 9*C\n"
+      "tune BM = 16 | 32, BN = 16, BK = 48\ngrid m < ceildiv(H*W, BM), o < ceildiv(O, BN)\n{\n"
+      "  shared a: T[BM, BK], f: T[BN, BK]\n  fragment acc: f32[BM, BN] = 0\n"
+      "  pipelined k < ceildiv(9*C, BK) {\n    parallel i < BM, j < BK { let p = m*BM + i, e = k*BK + j\n"
+      "      a[i, j] = e < K ? X[p / W + e / C / 3, p % W + e / C % 3, e % C] : 0 }\n"
+      "    f = F[o*BN +: BN, k*BK +: BK]\n    acc += a @ f^T\n  }\n  Y[m*BM +: BM, o*BN +: BN] = acc\n}\n");
+  CHECK_MESSAGE(last.find("a[i, j] = X[") != std::string::npos, last);
+  CHECK_MESSAGE(last.find("tune auto BK") != std::string::npos, last);
   const std::string by_where = reordered(convolution("e < K ? " + kImage + " : 0"));
   CHECK_MESSAGE(by_where.find("= first + i < C ? X[") != std::string::npos, by_where);
   const std::string less = reordered(convolution("e < 12 ? " + kImage + " : 0"));

@@ -305,6 +305,17 @@ TEST_CASE("tiles beyond any memory fit nowhere, and no number of bytes of them o
   }
 }
 
+TEST_CASE("along a short k tiles are as narrow as an instruction") {
+  const auto along_k = [](int64_t k, ir::DType type) {
+    const auto answer = derived({program("matmul"), 90, {{"M", 2048}, {"N", 2048}, {"K", k}}, type});
+    return answer->of(2);
+  };
+  CHECK(along_k(8, ir::DType::F16) == std::set<int64_t>{16});
+  CHECK(along_k(32, ir::DType::F8E4M3) == std::set<int64_t>{32});
+  CHECK(along_k(17, ir::DType::F16) == std::set<int64_t>{32});
+  CHECK(!along_k(2048, ir::DType::F16).count(16));
+}
+
 TEST_CASE("a program's parts") {
   auto module = ir::load(program("sum"));
   REQUIRE_MESSAGE(module.ok(), module.status().message());
