@@ -289,7 +289,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     return lower_to_loops(concrete, further, fact_mask, wishes.with(fetches));
   }
   if (target.kind == Target::Kind::kCuda)
-    lowering.loops.alone = target.roomy || lowering.schedule.roles.size() > 1 ||
+    lowering.loops.alone = target.roomy || !leaves_room(lowering.schedule, lowering.placements) ||
                            resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
