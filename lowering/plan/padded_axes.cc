@@ -177,11 +177,11 @@ class Padder {
     return Bound::kWithin;
   }
 
-  // Whether a region can store what the copy stores of a tile.
+  // Whether a region can store what the copy stores of a tile; two elements a byte are a copy's.
   static bool may_store_elements(const ir::CopyStmt& copy) {
     const ir::TileRef& to = copy.dst;
-    return copy.atomic == ir::AtomicOp::kNone && !to.within_first && has_whole_axes(copy.src) &&
-           !copy.src.within_first && kept_axes(to).size() == copy.src.axes.size() &&
+    return copy.atomic == ir::AtomicOp::kNone && ir::bits(to.buffer->type.dtype) >= 8 && !to.within_first &&
+           has_whole_axes(copy.src) && !copy.src.within_first && kept_axes(to).size() == copy.src.axes.size() &&
            std::none_of(to.axes.begin(), to.axes.end(),
                         [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kGather; });
   }

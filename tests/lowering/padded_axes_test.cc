@@ -14,8 +14,9 @@ std::string notes(const std::string& rows, const std::string& body) {
       .notes;
 }
 // Rows of s as columns of what is stored.
-std::string transposed_store(const std::string& store) {
-  return lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: inout f32[G, 64, 64])\ngrid g < G\n{\n"
+std::string transposed_store(const std::string& store, const std::string& type = "f32") {
+  return lowered({"tile 1\nkernel k(Q: f16[8, 64], K: f16[64, 64], O: inout " + type +
+                  "[G, 64, 64])\ngrid g < G\n{\n"
                   "  shared q: f16[8, 64], k: f16[64, 64]\n  fragment s: f32[8, 64], t: f32[64, 8]\n  q = Q\n  k = K\n"
                   "  s = q @ k^T\n  parallel j < 64, i < 8 { t[j, i] = s[i, j] }\n  " +
                   store + "\n}\n"})
@@ -68,6 +69,7 @@ TEST_CASE("reductions over grown rows leave out what has been added") {
 
 TEST_CASE("where a tensor goes on behind a tile that has grown, its elements are stored one by one") {
   CHECK(has(transposed_store("O[g, :, 8 +: 8] = t"), kMma));
+  CHECK(has(transposed_store("O[g, :, 8 +: 8] = t", "i4"), kFma));  // two elements a byte, which copies alone write
 }
 
 TEST_CASE("what products add up along grows where copies can be told where rows end") {
