@@ -55,8 +55,7 @@ Kernel maker_of(const Kernel& kernel, const OperandSlice& slice, const BufferRef
   Kernel maker;
   maker.name = std::move(name);
   Block body;
-  for (size_t at : slice.outer) body.push_back(kernel.body[at]);
-  for (size_t at : slice.inner) body.push_back(slice.home_of(kernel)[at]);
+  for (const Stmt* stmt : slice.statements_of(kernel)) body.push_back(*stmt);
   std::vector<const Stmt*> statements;
   for (const Stmt& stmt : body) statements.push_back(&stmt);
   Lets lets(kernel, statements);

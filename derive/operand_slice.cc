@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "derive/coordinates.h"
 #include "derive/uses.h"
 #include "ir/print.h"
+#include "ir/query.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -20,19 +20,6 @@ bool contains(const std::vector<size_t>& list, size_t value) {
 }
 
 constexpr size_t kMostOperands = 64;  // that are looked at
-
-// Found once for each statement of a kernel.
-class KnownUses {
- public:
-  const Uses& of(const Stmt& stmt) {
-    const auto [found, fresh] = uses_.try_emplace(&stmt);
-    if (fresh) found->second = find_uses(stmt);
-    return found->second;
-  }
-
- private:
-  std::unordered_map<const Stmt*, Uses> uses_;
-};
 
 // A copy or fill of parts of tiles makes values depend on where the parts lie.
 bool is_plain(const Stmt& stmt) {
@@ -52,14 +39,12 @@ class Slicer {
 
   std::optional<OperandSlice> run() {
     if (!find_home() || !gather() || !stands_alone()) return {};
-    const Block& inner = home();
-    for (size_t at : slice_.outer) statements_.push_back(&kernel_.body[at]);
-    for (size_t at : slice_.inner) statements_.push_back(&inner[at]);
+    statements_ = slice_.statements_of(kernel_);
     const auto works = std::count_if(statements_.begin(), statements_.end(),
                                      [](const Stmt* stmt) { return !std::holds_alternative<LetStmt>(stmt->node); });
     const auto* copy = std::get_if<CopyStmt>(&statements_.back()->node);
     slice_.computed = works > 1 || !copy || copy->src.axes.back().kind == AxisSpec::Kind::kIndex;
-    if (!slice_.computed && !slice_.in_loop) return {};  // each block copies it once
+    if (!slice_.computed && slice_.loops.empty()) return {};  // each block copies it once
     if (!place()) return {};
     slice_.k_down = slice_.tf32 = slice_.tile->shape.size() == 2;
     note_readers(kernel_.body);
@@ -68,42 +53,51 @@ class Slicer {
 
  private:
   const Uses& uses_of(const Stmt& stmt) const { return uses_.of(stmt); }
-  const ForStmt& loop() const { return std::get<ForStmt>(kernel_.body[slice_.home].node); }
-  const Block& home() const { return slice_.home_of(kernel_); }
+  const Block& block_of(size_t level) const { return slice_.block_of(kernel_, level); }
 
-  // The one block whose own statements write the tile.
+  // The one block whose own statements write the tile, within the loops that it stands in.
   bool find_home() {
-    int homes = 0;
-    bool directly = false;
-    for (size_t i = 0; i < kernel_.body.size(); ++i) {
-      const Stmt& stmt = kernel_.body[i];
-      if (!uses_of(stmt).written.count(slice_.tile.get())) continue;
-      if (std::holds_alternative<ForStmt>(stmt.node)) {
-        slice_.in_loop = true;
-        slice_.home = i;
-        ++homes;
-      } else {
-        homes += !directly;
-        directly = true;
+    for (const Block* block = &kernel_.body;;) {
+      std::optional<size_t> loop;
+      int homes = 0;
+      bool directly = false;
+      for (size_t i = 0; i < block->size(); ++i) {
+        const Stmt& stmt = (*block)[i];
+        if (!uses_of(stmt).written.count(slice_.tile.get())) continue;
+        const bool in_loop = std::holds_alternative<ForStmt>(stmt.node);
+        if (in_loop) loop = i;
+        homes += in_loop || !directly;
+        directly |= !in_loop;
       }
+      if (homes != 1 || !loop) return homes == 1;
+      slice_.loops.push_back(*loop);
+      block = &std::get<ForStmt>((*block)[*loop].node).body;
     }
-    return homes == 1;
   }
 
-  // From the last statement that writes the tile back to tensors: first within the loop, then in front of it.
+  // From the last statement that writes the tile back to tensors: first within its block, then in front of each loop
+  // around that.
   bool gather() {
     needed_ = {slice_.tile.get()};
-    const Block& block = home();
-    size_t last = block.size();
-    for (size_t i = 0; i < block.size(); ++i)
-      if (uses_of(block[i]).written.count(slice_.tile.get())) last = i;
-    if (last == block.size() || !collect(block, last + 1, slice_.inner)) return false;
-    if (!slice_.in_loop) return starts_defined(block, slice_.inner, nullptr);
-    // What the loop defines anew in each iteration is not needed from outside.
-    std::set<const Buffer*> made;
-    if (!starts_defined(block, slice_.inner, &made)) return false;
-    for (const Buffer* tile : made) needed_.erase(tile);
-    return collect(kernel_.body, slice_.home, slice_.outer) && starts_defined(kernel_.body, slice_.outer, nullptr);
+    slice_.statements.resize(slice_.loops.size() + 1);
+    for (size_t level = slice_.statements.size(); level-- > 0;) {
+      const Block& block = block_of(level);
+      size_t end = 0;
+      if (level < slice_.loops.size()) {
+        end = slice_.loops[level];
+      } else {
+        for (size_t i = 0; i < block.size(); ++i)
+          if (uses_of(block[i]).written.count(slice_.tile.get())) end = i + 1;
+        if (end == 0) return false;
+      }
+      // What a loop defines anew in each iteration is not needed from outside.
+      std::set<const Buffer*> made;
+      if (!collect(block, end, slice_.statements[level]) ||
+          !starts_defined(block, slice_.statements[level], level > 0 ? &made : nullptr))
+        return false;
+      for (const Buffer* tile : made) needed_.erase(tile);
+    }
+    return true;
   }
 
   bool collect(const Block& block, size_t end, std::vector<size_t>& out) {
@@ -145,16 +139,13 @@ class Slicer {
   // The tiles of the slice serve nothing else, the operand itself only what comes behind, and tensors are inputs.
   bool stands_alone() {
     std::set<const Buffer*> own;
-    const Block& block = home();
-    auto add = [&](const Stmt& stmt) {
-      const Uses& uses = uses_of(stmt);
+    for (const Stmt* stmt : slice_.statements_of(kernel_)) {
+      const Uses& uses = uses_of(*stmt);
       own.insert(uses.written.begin(), uses.written.end());
       for (const auto* set : {&uses.read, &uses.written})
         for (const Buffer* buffer : *set)
           if (buffer->scope == Scope::kGlobal) tensors_.insert(buffer);
-    };
-    for (size_t at : slice_.outer) add(kernel_.body[at]);
-    for (size_t at : slice_.inner) add(block[at]);
+    }
     auto touches = [&](const Stmt& stmt, bool after) {
       if (std::holds_alternative<DeclStmt>(stmt.node)) return false;
       const Uses& uses = uses_of(stmt);
@@ -163,15 +154,15 @@ class Slicer {
         return uses.written.count(tile) > 0 || uses.read.count(tile) > 0;
       });
     };
-    for (size_t i = 0; i < kernel_.body.size(); ++i) {
-      if (slice_.in_loop && i == slice_.home) continue;
-      if (!contains(slice_.in_loop ? slice_.outer : slice_.inner, i) &&
-          touches(kernel_.body[i], !slice_.in_loop && i > slice_.inner.back()))
-        return false;
+    for (size_t level = 0; level < slice_.statements.size(); ++level) {
+      const Block& block = block_of(level);
+      const std::vector<size_t>& statements = slice_.statements[level];
+      const bool around = level < slice_.loops.size();
+      for (size_t i = 0; i < block.size(); ++i) {
+        if ((around && i == slice_.loops[level]) || contains(statements, i)) continue;
+        if (touches(block[i], !around && i > statements.back())) return false;
+      }
     }
-    if (slice_.in_loop)
-      for (size_t i = 0; i < block.size(); ++i)
-        if (!contains(slice_.inner, i) && touches(block[i], i > slice_.inner.back())) return false;
     for (const Stmt& stmt : kernel_.body)
       if (const auto* decl = std::get_if<DeclStmt>(&stmt.node); decl && own.count(decl->buffer.get()) && decl->init)
         return false;
@@ -217,9 +208,11 @@ class Slicer {
     for (const IterVar& axis : kernel_.grid)
       if (vars_.count(axis.var.get())) axes_used += count_by(axis, lets, vars);
     if (axes_used == kernel_.grid.size()) return false;  // every block has its own
-    if (slice_.in_loop && vars_.count(loop().var.get())) {
-      if (!is_int(loop().begin, 0)) return false;
-      count_by({loop().var, loop().end}, lets, vars);
+    for (size_t level = 0; level < slice_.loops.size(); ++level) {
+      const auto& loop = std::get<ForStmt>(block_of(level)[slice_.loops[level]].node);
+      if (!vars_.count(loop.var.get())) continue;
+      if (!is_natural(lets.expanded(loop.begin))) return false;
+      count_by({loop.var, loop.end}, lets, vars);
     }
     Coordinates coordinates(kernel_, statements_, slice_.digits, slice_.tile);
     for (size_t axis = 0; axis < slice_.tile->shape.size(); ++axis) {

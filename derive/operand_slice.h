@@ -5,7 +5,7 @@
 // depends on where it belongs in one large tensor and not on how that is cut into tiles, another kernel can make that
 // tensor ahead (prepare_operands.h).
 //
-// An axis of the tile belongs to coordinates of the tensor if a grid axis or the loop counts its tiles: where E is its
+// An axis of the tile belongs to coordinates of the tensor if a grid axis or a loop counts its tiles: where E is its
 // extent, the variable v occurs as `v*E` at the beginning of a range of E that becomes this axis, or as `v*E + i` with
 // the index i of this axis, and nowhere else.
 #pragma once
@@ -22,21 +22,29 @@ struct OperandSlice {
     int64_t multiple = 1;  // of which tiles' extents must be multiples
   };
   ir::BufferRef tile;
-  bool computed = false;             // else it is one copy of rows that lie in a tensor, in a loop
-  std::vector<size_t> outer, inner;  // statements of the body, and of the loop in it, in order
-  size_t home = 0;                   // the loop's place in the body; in_loop false: not used
-  bool in_loop = false;
-  std::vector<Digits> digits;          // whose variables count in place of a loop's or the grid's
-  std::vector<ir::IterVar> free;       // what selects one of several such tensors, grid axes first
-  std::vector<Axis> axes;              // of the tile
-  std::vector<ir::BufferRef> tensors;  // that it reads
+  bool computed = false;      // else it is one copy of rows that lie in a tensor, in a loop
+  std::vector<size_t> loops;  // that it is made in, from the body's on: each one's place in the block around it
+  std::vector<std::vector<size_t>> statements;  // of the body, then of each loop, in order
+  std::vector<Digits> digits;                   // whose variables count in place of a loop's or the grid's
+  std::vector<ir::IterVar> free;                // what selects one of several such tensors, grid axes first
+  std::vector<Axis> axes;                       // of the tile
+  std::vector<ir::BufferRef> tensors;           // that it reads
   // Products are all that reads the tile behind the slice, each with k down its rows; each allows tf32.
   bool k_down = false, tf32 = false;
   bool turned = false;  // the tensor is to have the axes of the tile exchanged, for products to read it along k
 
-  // The block that `inner` counts in.
-  const ir::Block& home_of(const ir::Kernel& kernel) const {
-    return in_loop ? std::get<ir::ForStmt>(kernel.body[home].node).body : kernel.body;
+  // Inside so many of the loops.
+  const ir::Block& block_of(const ir::Kernel& kernel, size_t level) const {
+    const ir::Block* block = &kernel.body;
+    for (size_t i = 0; i < level; ++i) block = &std::get<ir::ForStmt>((*block)[loops[i]].node).body;
+    return *block;
+  }
+  // In order.
+  std::vector<const ir::Stmt*> statements_of(const ir::Kernel& kernel) const {
+    std::vector<const ir::Stmt*> all;
+    for (size_t level = 0; level < statements.size(); ++level)
+      for (const size_t at : statements[level]) all.push_back(&block_of(kernel, level)[at]);
+    return all;
   }
 };
 

@@ -24,14 +24,12 @@ class Reader {
     std::map<const Stmt*, size_t> last;
     for (size_t number = 0; number < slices_.size(); ++number) {
       const OperandSlice& slice = slices_[number];
-      const Block& home = slice.home_of(kernel_);
-      auto drop = [&](const Stmt& stmt) {
-        gone.insert(&stmt);
-        tiles.merge(written_by({stmt}));
-      };
-      for (size_t at : slice.outer) drop(kernel_.body[at]);
-      for (size_t at : slice.inner) drop(home[at]);
-      last[&home[slice.inner.back()]] = number;
+      const std::vector<const Stmt*> statements = slice.statements_of(kernel_);
+      for (const Stmt* stmt : statements) {
+        gone.insert(stmt);
+        tiles.merge(written_by({*stmt}));
+      }
+      last[statements.back()] = number;
     }
     keep_names(gone);
     return rebuilt(kernel_.body, gone, tiles, last);
