@@ -158,6 +158,10 @@ bool Parser::params(Kernel& kernel) {
     if (at_ == first && !at(")") && !at("{")) advance();
     recover_to_param(first);
   } while (accept(","));
+  if (sound && at("="))
+    return fail(
+        "`=` behind a parameter, which has no default",
+        "let the host pass it at each launch, or make it a constant of the program: `kernel f<const s: f32>(...)`");
   return sound ? expect(")", "the parameters") : accept(")");
 }
 

@@ -270,14 +270,17 @@ ExprRef Parser::load(const Token& name, BufferRef buffer, size_t first) {
   do {
     if (at(":") || at("]")) {
       fail(fmt::format("`{}` needs an index on every axis here", name.text),
-           "a slice is a tile, not a scalar: copy it to a tile, index one element, or reduce with `max[j < n](...)`");
+           "a slice is a tile, not a scalar: copy it to a tile whose elements a `parallel` computes on, index one "
+           "element, "
+           "or reduce with `max[j < n](...)`");
       return nullptr;
     }
     ExprRef index = expr();
     if (!index) return nullptr;
     if (at("+:")) {
       fail(fmt::format("a range of `{}` where a scalar is expected", name.text),
-           "a slice is a tile, not a scalar: copy it to a tile, or reduce with `sum[j < n](...)`");
+           "a slice is a tile, not a scalar: copy it to a tile whose elements a `parallel` computes on, or reduce with "
+           "`sum[j < n](...)`");
       return nullptr;
     }
     height = std::max(height, height_);

@@ -98,6 +98,10 @@ bool Parser::call(Program& program) {
   call.kernel = peek().text;
   advance();
   if (at("<") && !call_consts(call)) return false;
+  if (at("=") || at("+=") || at("["))
+    return fail(
+        fmt::format("`{}` behind `{}` in a program, which calls kernels and nothing else", peek().text, call.kernel),
+        "let a kernel copy or compute it: `kernel copy(X: f32[N], Y: out f32[N]) ...`");
   if (!expect("(", "the name of a kernel")) return false;
   if (!accept(")")) {
     do {

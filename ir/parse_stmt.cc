@@ -93,6 +93,9 @@ bool Parser::statement(Block& body) {
     return true;
   }
   if (at_name()) return assignment(body, AtomicOp::kNone, first);
+  if (at("tile"))
+    return fail("`tile` where a statement is expected",
+                "declare a tile as `shared x: f16[M, N]` or `fragment x: f32[M, N]`");
   for (const char* sign : {"+", "-", "*", "/", "@"})
     if (!body.empty() && at(sign))
       return fail(fmt::format("`{}` behind a copy or a product, which is a whole statement", sign),
@@ -315,6 +318,9 @@ bool Parser::assignment(Block& body, AtomicOp atomic, size_t first) {
     stmt.op = AssignOp::kMul;
   else if (accept("/="))
     stmt.op = AssignOp::kDiv;
+  else if (atomic != AtomicOp::kNone && (at("max") || at("min")))
+    return fail(fmt::format("`{}` behind the element that is assigned", peek().text),
+                fmt::format("write `atomic {} C[i] = x`", peek().text));
   else
     return expect("=", "the element that is assigned");
   bool fits =

@@ -121,6 +121,8 @@ TEST_CASE("diagnostics of programs that do not parse") {
       {program("(Y: inout f16[B]) grid $b$ < B", "temp P: f32[B, 2] fill(P) join(P, Y)"), "a program has no grid",
        "remove"},
       {with_calls("$let$ x = 3"), "`let` where a call is expected", "name(A, B)"},
+      {with_calls("A $=$ B"), "`=` behind `A` in a program", "let a kernel copy"},
+      {with_calls("A$[$0, 0] = 1"), "`[` behind `A` in a program", "let a kernel copy"},
       {with_calls("join $Y$"), "`(` is expected after the name of a kernel", "`(`"},
       {with_calls("join(X, Y $;$"), "`)` is expected after the arguments of a call", "`)`"},
       {with_calls("part<$3$>(X, Y, s)"), "given by its name", "<causal = true>"},
