@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "lowering/machine/machine.h"
 #include "lowering/plan/cleared_depth.h"
 #include "lowering/plan/gemm_choice.h"
+#include "lowering/plan/shared_sums.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/axis_classes.h"
 #include "lowering/tile_ir/depth_bytes.h"
@@ -36,7 +36,7 @@ class Padder {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) gemms_.push_back(gemm);
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) copies_.push_back(copy);
     });
-    const int64_t warps = warps_of_groups(target);
+    const int64_t warps = warps_of_groups(gemms_, target);
     for (const ir::GemmStmt* gemm : gemms_)
       if (may_take_mma(*gemm, target)) want(*gemm, warps);
     for (const ir::CopyStmt* copy : copies_) check(*copy);
@@ -79,39 +79,6 @@ class Padder {
     return {{&gemm.a, gemm.transpose_a ? 0 : 1}, {&gemm.b, gemm.transpose_b ? 1 : 0}};
   }
 
-  // How many warps have to share every product, since warp groups share some: those that rows are enough for, or two
-  // groups, which may share columns. 0: as many as suit all.
-  int64_t warps_of_groups(const Target& target) const {
-    if (!target.group_products || !has_group_mma(target.architecture)) return 0;
-    int64_t groups = 0;
-    for (const ir::GemmStmt* gemm : gemms_) {
-      const int64_t rows = gemm->c.buffer->shape[0]->int_value;
-      if (may_take_mma(*gemm, target) && rows % kGroupRows == 0) groups = std::gcd(groups, rows / kGroupRows);
-    }
-    return groups ? std::max<int64_t>(groups, 2) * kGroupWarps : 0;
-  }
-
-  struct Sums {
-    int64_t rows, columns;
-  };
-  // The smallest sums not below these that so many warps can share, where all of them in fewer warps would be more than
-  // a thread should have.
-  static Sums shared_among(Sums sums, int64_t warps) {
-    constexpr int64_t kMostCopied = 64;  // a thread
-    if (!warps || sums.rows % kGroupRows == 0 || warp_grid(sums.rows, sums.columns, warps, Sharing::kBoth)) return sums;
-    const auto copied = copied_grid(sums.rows, sums.columns, warps);
-    const int64_t sharing = copied ? warps / copied->copies : 1;
-    if (sums.rows * sums.columns <= kMostCopied * kGroupThreads / kGroupWarps * sharing) return sums;
-    std::optional<Sums> least;
-    for (int64_t m = 1; m <= warps; ++m) {
-      if (warps % m) continue;
-      const Sums grown = {up_to(sums.rows, kMmaRows * m), up_to(sums.columns, kMmaColumns * (warps / m))};
-      if (!least || grown.rows * grown.columns < least->rows * least->columns) least = grown;
-    }
-    return *least;
-  }
-  static int64_t up_to(int64_t extent, int64_t unit) { return (extent + unit - 1) / unit * unit; }
-
   void want(const ir::GemmStmt& gemm, int64_t warps) {
     std::vector<std::pair<int, int64_t>> wanted;
     const auto wants = [&](const ir::Buffer& tile, size_t axis, int64_t to) {
@@ -124,9 +91,10 @@ class Padder {
     const auto [a, depth] = sides_of(gemm)[0];
     const ir::Buffer& c = *gemm.c.buffer;
     const int64_t k = a->buffer->shape[depth]->int_value;
-    const Sums least = {up_to(c.shape[0]->int_value, kMmaRows), up_to(c.shape[1]->int_value, kMmaColumns)};
-    const Sums sums = shared_among(least, warps);
-    if (!wants(*a->buffer, depth, up_to(k, depth_unit(a->buffer->type.dtype)))) return;
+    const SumShape least = {rounded_up(c.shape[0]->int_value, kMmaRows),
+                            rounded_up(c.shape[1]->int_value, kMmaColumns)};
+    const SumShape sums = least_shared(least, warps);
+    if (!wants(*a->buffer, depth, rounded_up(k, depth_unit(a->buffer->type.dtype)))) return;
     const size_t of_depth = wanted.size();
     if (!wants(c, 0, sums.rows) || !wants(c, 1, sums.columns)) {
       wanted.resize(of_depth);
