@@ -137,10 +137,10 @@ class Preparer {
   }
 
   int64_t largest(const ExprRef& extent) const {
-    for (size_t i = 0; is_tunable(extent) && i < kernel_.tunables.size(); ++i) {
-      const Tunable& tunable = kernel_.tunables[i];
+    for (size_t i = 0; is_tunable(extent) && i < source_.tunables.size(); ++i) {
+      const Tunable& tunable = source_.tunables[i];
       if (tunable.var != extent->var) continue;
-      return tunable.automatic ? most_automatic(roles_of(kernel_)[i])
+      return tunable.automatic ? most_automatic(roles_of(source_)[i])
                                : *std::max_element(tunable.values.begin(), tunable.values.end());
     }
     return 0;
