@@ -46,11 +46,12 @@ class Inference {
   Placements run() {
     const bool parted =
         std::any_of(gemms_.begin(), gemms_.end(), [](const auto* gemm) { return gemm->c.buffer->parted; });
-    Placements found = infer(parted);
-    if (!depth_) return found;
+    if (!parted) return infer(false);
+    const Placements sharing = infer(true);
+    const bool shares = depth_;
+    const Placements apart = infer(false);
     // More warps that share columns are better than fewer that share k.
-    Placements apart = infer(false);
-    return apart.threads > found.threads ? apart : found;
+    return shares && sharing.threads >= apart.threads ? sharing : apart;
   }
 
  private:
