@@ -14,11 +14,10 @@
 #include <utility>
 
 #include "lowering/plan/block_threads.h"
-#include "lowering/plan/carried_state.h"
-#include "lowering/plan/copied_widths.h"
 #include "lowering/plan/exchanged_places.h"
 #include "lowering/plan/free_layouts.h"
 #include "lowering/plan/gemm_layouts.h"
+#include "lowering/plan/own_layout.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/region_vectors.h"
 #include "lowering/plan/spaces.h"
@@ -312,7 +311,7 @@ class Inference {
       if (auto of_results = sums && !sums->layout ? by_results(*sums, layouts_) : std::nullopt)
         sums->layout = std::move(of_results);
       else
-        layouts_[largest.get()] = free_layout(largest);
+        layouts_[largest.get()] = own_layout(kernel_, target_, fact_mask_, spaces_, memory_, largest, threads_);
       if (!propagate()) return false;
     }
     // Spaces that no fragment spans: what is left over of their axes goes to the replicas of the one in them that has
@@ -335,43 +334,6 @@ class Inference {
       if (!propagate()) return false;
     }
     return true;
-  }
-  FragmentLayout free_layout(const ir::BufferRef& fragment) const {
-    const Accessed by = accessed_by_copies(kernel_, target_, fact_mask_, memory_);
-    const Stored stored_as = stored_by_copies(kernel_);
-    if (const auto axis = connected_axis(*fragment, spaces_))
-      return connected_layout(*fragment, *axis, spaces_, by, threads_);
-    if (auto state = state_layout(kernel_, *fragment, spaces_, threads_)) return *state;
-    int64_t vector = free_vector(*fragment, spaces_, by, stored_as, threads_);
-    if (const ir::ParallelStmt* region = gathering(*fragment)) {
-      const auto axis = gathered_axis(kernel_, target_, fact_mask_, *region);
-      if (axis && *axis + 1 < fragment->shape.size())
-        return gathered_layout(tile_shape(fragment), *axis, vector, threads_);
-      vector = std::min(vector, std::max<int64_t>(by(fragment.get(), kWordBytes), 1));
-    }
-    if (const auto axis = turned_axis(*fragment, spaces_))
-      if (auto turned = turned_layout(*fragment, *axis, vector, threads_)) return *turned;
-    const FragmentLayout blocked = FragmentLayout::blocked(tile_shape(fragment), vector, threads_);
-    const auto sliding = sliding_axis(*fragment, spaces_);
-    return sliding ? with_neighbours(blocked, *sliding) : blocked;
-  }
-
-  // The region that makes it, for shared memory alone, of single elements of tensors, which lanes beside each other
-  // have beside each other; null: there is none.
-  const ir::ParallelStmt* gathering(const ir::Buffer& fragment) const {
-    const auto copies = SpaceCollector::copies_of(kernel_, &fragment);
-    if (copies.empty() || !std::all_of(copies.begin(), copies.end(), [](const SpaceCollector::Copied& copy) {
-          return copy.stored && copy.other->scope == ir::Scope::kShared;
-        }))
-      return nullptr;
-    for (const Space& space : spaces_) {
-      const bool made = std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
-        return use.buffer.get() == &fragment && use.axes.size() == space.shape.size() &&
-               use.spanned() == use.axes.size();
-      });
-      if (made && space.region && reads_singly(kernel_, target_, fact_mask_, *space.region)) return space.region;
-    }
-    return nullptr;
   }
 
   // Without its accumulator or its left operand in registers a product has no tensor cores.

@@ -1,0 +1,56 @@
+#include "lowering/plan/own_layout.h"
+
+#include <algorithm>
+
+#include "lowering/plan/carried_state.h"
+#include "lowering/plan/copied_widths.h"
+#include "lowering/plan/free_layouts.h"
+#include "lowering/plan/placement.h"
+#include "lowering/plan/region_vectors.h"
+
+namespace kachel::lowering {
+namespace {
+
+// The region that makes it, for shared memory alone, of single elements of tensors, which lanes beside each other
+// have beside each other; null: there is none.
+const ir::ParallelStmt* gathering(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                                  const std::vector<Space>& spaces, const ir::Buffer& fragment) {
+  const auto copies = SpaceCollector::copies_of(kernel, &fragment);
+  if (copies.empty() || !std::all_of(copies.begin(), copies.end(), [](const SpaceCollector::Copied& copy) {
+        return copy.stored && copy.other->scope == ir::Scope::kShared;
+      }))
+    return nullptr;
+  for (const Space& space : spaces) {
+    const bool made = std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+      return use.buffer.get() == &fragment && use.axes.size() == space.shape.size() && use.spanned() == use.axes.size();
+    });
+    if (made && space.region && reads_singly(kernel, target, fact_mask, *space.region)) return space.region;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+FragmentLayout own_layout(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                          const std::vector<Space>& spaces, const std::map<const ir::Buffer*, std::string>& memory,
+                          const ir::BufferRef& fragment, int64_t threads) {
+  const Accessed by = accessed_by_copies(kernel, target, fact_mask, memory);
+  const Stored stored_as = stored_by_copies(kernel);
+  if (const auto axis = connected_axis(*fragment, spaces))
+    return connected_layout(*fragment, *axis, spaces, by, threads);
+  if (auto state = state_layout(kernel, *fragment, spaces, threads)) return *state;
+  int64_t vector = free_vector(*fragment, spaces, by, stored_as, threads);
+  if (const ir::ParallelStmt* region = gathering(kernel, target, fact_mask, spaces, *fragment)) {
+    const auto axis = gathered_axis(kernel, target, fact_mask, *region);
+    if (axis && *axis + 1 < fragment->shape.size())
+      return gathered_layout(tile_shape(fragment), *axis, vector, threads);
+    vector = std::min(vector, std::max<int64_t>(by(fragment.get(), kWordBytes), 1));
+  }
+  if (const auto axis = turned_axis(*fragment, spaces))
+    if (auto turned = turned_layout(*fragment, *axis, vector, threads)) return *turned;
+  const FragmentLayout blocked = FragmentLayout::blocked(tile_shape(fragment), vector, threads);
+  const auto sliding = sliding_axis(*fragment, spaces);
+  return sliding ? with_neighbours(blocked, *sliding) : blocked;
+}
+
+}  // namespace kachel::lowering
