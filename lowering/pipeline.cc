@@ -183,11 +183,18 @@ bool is_plain(const Target& target) {
   return target.kind == Target::Kind::kCpu || target.generic;
 }
 
+// Whether a product has no tensor cores since its sums have no registers.
+bool crowds_out(const Placements& placements) {
+  return std::any_of(placements.gemms.begin(), placements.gemms.end(),
+                     [](const auto& one) { return one.second.crowded_out; });
+}
+
 // What is tried at first, and given up where the schedule turns out to have no place for it.
 struct Wishes {
   Fetches fetches = Fetches::kTiles;
   bool shared_stages = true;
   BoundedBoxes bounded;
+  bool wide_sums = false;  // where there is no room for them in fewer warp groups
 
   Wishes with(Fetches other) const {
     Wishes changed = *this;
@@ -209,7 +216,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const auto gathered = [&](const ir::ParallelStmt& region) {
       return gathered_axis(operands, target, fact_mask, region);
     };
-    const ir::Kernel padded = shared_results(padded_depth(turned_operands(operands, gathered)), target);
+    const ir::Kernel padded =
+        shared_results(padded_depth(turned_operands(operands, gathered)), target, wishes.wide_sums);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));
@@ -231,6 +239,12 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule = plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
+  if (!plain && !wishes.wide_sums && crowds_out(lowering.placements)) {
+    Wishes wide = wishes;
+    wide.wide_sums = true;
+    auto other = lower_to_loops(concrete, target, fact_mask, wide);
+    if (other.ok() && !crowds_out(other->placements)) return other;
+  }
   if (wishes.shared_stages && target.bulk_copies && has_group_mma(target.architecture))
     share_stages(kernel, &lowering.schedule, lowering.placements);
   const int64_t boxes = !plain && target.bulk_stores ? added_bytes(kernel, lowering.placements, target, fact_mask) : 0;

@@ -7,8 +7,8 @@
 //     ...
 //
 // The further elements hold what the tensor has there, or zeros; none of them reaches another element, since reductions
-// along such an axis leave them out and stores are bounded. Where k of a product grows, as of operands that are computed
-// for a head of 72, they are made zeros in both operands.
+// along such an axis leave them out and stores are bounded. Where k of a product grows, as of operands that are
+// computed for a head of 72, they are made zeros in both operands.
 #pragma once
 #include "ir/kernel.h"
 #include "lowering/lower.h"
@@ -16,8 +16,9 @@
 
 namespace kachel::lowering {
 
-// Of what is copied from tiles in `results`, whole ones to whole ones, as much is as the other tile holds. REQUIRES: a
-// concrete kernel. The result shares variables and all other buffers with `kernel`.
-ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target, const BufferSet& results);
+// `wide`: sums grow so far that twice as many warp groups share them. Of what is copied from tiles in `results`, whole
+// ones to whole ones, as much is as the other tile holds. REQUIRES: a concrete kernel. The result shares variables and
+// all other buffers with `kernel`.
+ir::Kernel padded_axes(const ir::Kernel& kernel, const Target& target, const BufferSet& results, bool wide);
 
 }  // namespace kachel::lowering

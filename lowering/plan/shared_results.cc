@@ -79,7 +79,7 @@ Numbers without_mma(const ir::Kernel& kernel, const Numbers& rewritten, const Ta
 
 }  // namespace
 
-ir::Kernel shared_results(const ir::Kernel& kernel, const Target& target) {
+ir::Kernel shared_results(const ir::Kernel& kernel, const Target& target, bool wide) {
   Numbers left_out;
   for (;;) {
     Rewriter rewriter(target, left_out);
@@ -87,7 +87,7 @@ ir::Kernel shared_results(const ir::Kernel& kernel, const Target& target) {
     BufferSet results;
     for (const ir::BufferRef& made : rewriter.made()) results.insert(made.get());
     const ir::Kernel by_fragments = with_declared(kernel, rewriter.made(), std::move(body));
-    ir::Kernel grown = padded_axes(by_fragments, target, results);
+    ir::Kernel grown = padded_axes(by_fragments, target, results, wide);
     const Numbers failed = without_mma(grown, rewriter.rewritten(), target);
     if (failed.empty()) return grown;
     left_out.insert(failed.begin(), failed.end());

@@ -9,13 +9,18 @@
 
 namespace kachel::lowering {
 
-int64_t warps_of_groups(const std::vector<const ir::GemmStmt*>& gemms, const Target& target) {
+int64_t groups_of_rows(const std::vector<const ir::GemmStmt*>& gemms, const Target& target) {
   if (!target.group_products || !has_group_mma(target.architecture)) return 0;
   int64_t groups = 0;
   for (const ir::GemmStmt* gemm : gemms) {
     const int64_t rows = gemm->c.buffer->shape[0]->int_value;
     if (may_take_mma(*gemm, target) && rows % kGroupRows == 0) groups = std::gcd(groups, rows / kGroupRows);
   }
+  return groups;
+}
+
+int64_t warps_of_groups(const std::vector<const ir::GemmStmt*>& gemms, const Target& target) {
+  const int64_t groups = groups_of_rows(gemms, target);
   return groups ? std::max<int64_t>(groups, 2) * kGroupWarps : 0;
 }
 
@@ -32,6 +37,14 @@ SumShape least_shared(SumShape sums, int64_t warps) {
     if (!least || grown.rows * grown.columns < least->rows * least->columns) least = grown;
   }
   return *least;
+}
+
+SumShape shared_by_groups(SumShape sums, const ir::GemmStmt& gemm, int64_t groups) {
+  // With k down its rows B is cut at whole slabs.
+  const int64_t cut = gemm.transpose_b ? kMmaColumns : kSlabBytes * 8 / ir::bits(gemm.b.buffer->type.dtype);
+  const SumShape grown = {rounded_up(sums.rows, kGroupRows), rounded_up(sums.columns, cut * 2 * groups)};
+  const bool wasteful = grown.rows > 2 * sums.rows || grown.columns > 2 * sums.columns;
+  return wasteful ? sums : grown;
 }
 
 }  // namespace kachel::lowering

@@ -1,4 +1,7 @@
 // Products whose rows or columns are no multiples of the instruction's (padded_axes.cc, axis_classes.cc).
+#include <fstream>
+#include <sstream>
+
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -109,6 +112,23 @@ TEST_CASE("sums that no number of warps shares grow until those of the warp grou
   CHECK(has(notes(96, 64, true), "layout [96, 64]"));      // which can be shared
   CHECK(has(notes(24, 24, true), "layout [32, 24]"));      // which two warps share, and others compute again
   CHECK(has(notes(72, 104, false), "layout [80, 104]"));
+}
+
+TEST_CASE("sums that one warp group has no registers for grow until two share them") {
+  std::stringstream file;
+  file << std::ifstream(std::string(KACHEL_PROGRAMS) + "/padded_axes.tile").rdbuf();
+  const std::string all = file.str();
+  Request request{"tile 1\n" + all.substr(all.find("kernel padded_crowd"))};
+  request.target.architecture = 90;
+  const std::string text = lowered(request).notes;
+  CAPTURE(text);
+  CHECK(has(text, "tile state: f32 in registers, layout [128, 128] on 256 threads"));
+  CHECK(has(text, "gemm state: wgmma.m64k16, 2 x 1 warp groups"));
+  CHECK(has(text, "gemm x: wgmma.m64k16, 1 x 2 warp groups"));
+  request.target.threads = 128;  // as a program asks for: no second group
+  const std::string narrow = lowered(request).notes;
+  CHECK(has(narrow, "gemm state: fma"));
+  CHECK(has(narrow, "layout [96, 128]"));
 }
 
 TEST_CASE("rows stay where something else depends on how many there are") {
