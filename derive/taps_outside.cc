@@ -8,6 +8,7 @@
 #include "derive/lets.h"
 #include "derive/parts.h"
 #include "derive/uses.h"
+#include "ir/concrete.h"
 #include "ir/query.h"
 #include "ir/visit.h"
 
@@ -258,21 +259,15 @@ class Reorderer {
     for (const AxisSpec& spec : from.axes) {
       if (spec.kind == AxisSpec::Kind::kIndex) {
         places.push_back(lets_.expanded(spec.start));
-      } else if (spec.kind == AxisSpec::Kind::kRange) {
+      } else if (is_tile_axis(spec) && spec.kind != AxisSpec::Kind::kGather) {
+        const bool ranges = spec.kind == AxisSpec::Kind::kRange, along_k = region.iters.size() == *axis;
         const VarRef index = variable(VarKind::kParallel, "at");
-        const ExprRef start = lets_.expanded(spec.start);
-        places.push_back(make_apply(Op::kAdd, {start, make_var(index)}));
-        if (region.iters.size() == *axis) {
-          if (!is_start(start) || !same(spec.extent, extent_)) return false;
-          places.back() = in_digits(places.back(), index);
-        }
-        region.iters.push_back({index, spec.extent});
-        indices.push_back(make_var(index));
-      } else if (spec.kind == AxisSpec::Kind::kWhole) {
-        if (region.iters.size() == *axis) return false;  // all of k in every iteration
-        const VarRef index = variable(VarKind::kParallel, "at");
-        places.push_back(make_var(index));
-        region.iters.push_back({index, from.buffer->shape[places.size() - 1]});
+        const ExprRef start = ranges ? lets_.expanded(spec.start) : nullptr;
+        const ExprRef extent = ranges ? spec.extent : from.buffer->shape[places.size()];
+        if (along_k && !(ranges && is_start(start) && same(extent, extent_))) return false;
+        const ExprRef place = ranges ? make_apply(Op::kAdd, {start, make_var(index)}) : make_var(index);
+        places.push_back(along_k ? in_digits(place, index) : place);
+        region.iters.push_back({index, extent});
         indices.push_back(make_var(index));
       } else {
         return false;

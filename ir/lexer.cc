@@ -174,7 +174,8 @@ class Lexer {
     float value = 0;
     uint64_t integer = 0;
     if (stray != length || (hex && length == 2)) {
-      report(stray, "malformed number", "write 64, 0x40, 0.5 or 1e-5, without a suffix or an exponent of 2, and a space before a name");
+      report(stray, "malformed number",
+             "write 64, 0x40, 0.5 or 1e-5, without a suffix or an exponent of 2, and a space before a name");
     } else if (length > kMaxNumber) {
       report(length, "a number has at most 60 characters", "drop the digits that no type can hold");
     } else if (is_float) {

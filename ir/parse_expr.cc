@@ -271,8 +271,7 @@ ExprRef Parser::load(const Token& name, BufferRef buffer, size_t first) {
     if (at(":") || at("]")) {
       fail(fmt::format("`{}` needs an index on every axis here", name.text),
            "a slice is a tile, not a scalar: copy it to a tile whose elements a `parallel` computes on, index one "
-           "element, "
-           "or reduce with `max[j < n](...)`");
+           "element, or reduce with `max[j < n](...)`");
       return nullptr;
     }
     ExprRef index = expr();

@@ -196,10 +196,14 @@ struct Wishes {
   BoundedBoxes bounded;
   bool wide_sums = false;  // where there is no room for them in fewer warp groups
 
+  template <class Fn>
+  Wishes changed(const Fn& change) const {
+    Wishes other = *this;
+    change(&other);
+    return other;
+  }
   Wishes with(Fetches other) const {
-    Wishes changed = *this;
-    changed.fetches = other;
-    return changed;
+    return changed([other](Wishes* wishes) { wishes->fetches = other; });
   }
 };
 
@@ -240,9 +244,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   lowering.schedule = plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
   if (!plain && !wishes.wide_sums && crowds_out(lowering.placements)) {
-    Wishes wide = wishes;
-    wide.wide_sums = true;
-    auto other = lower_to_loops(concrete, target, fact_mask, wide);
+    auto other = lower_to_loops(concrete, target, fact_mask, wishes.changed([](auto* all) { all->wide_sums = true; }));
     if (other.ok() && !crowds_out(other->placements)) return other;
   }
   if (wishes.shared_stages && target.bulk_copies && has_group_mma(target.architecture))
@@ -251,11 +253,9 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   fit_pipelines(kernel, &lowering.schedule, &lowering.placements, target, boxes);
   if (target.bulk_copies) choose_bulk_copies(kernel, &lowering.schedule, &lowering.placements, target, fact_mask);
   choose_alternating(kernel, &lowering.schedule, &lowering.placements, target);
-  if (wishes.bounded.operands && !operands_in_boxes(kernel, lowering.schedule)) {
-    Wishes less = wishes;
-    less.bounded.operands = false;
-    return lower_to_loops(concrete, target, fact_mask, less);
-  }
+  if (wishes.bounded.operands && !operands_in_boxes(kernel, lowering.schedule))
+    return lower_to_loops(concrete, target, fact_mask,
+                          wishes.changed([](auto* all) { all->bounded.operands = false; }));
   if (fetches != Fetches::kNothing && !has_room(lowering.schedule, fetches, boxes > 0))
     return lower_to_loops(concrete, target, fact_mask,
                           wishes.with(fetches == Fetches::kTiles ? Fetches::kRows : Fetches::kNothing));
@@ -269,19 +269,13 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   part_roles(&lowering.schedule, lowering.placements, teams);
   const bool one_tile = target.one_tile && has_bulk_copies(lowering.schedule);
   if (!plain && target.cluster > 1) choose_clusters(kernel, target, &lowering.schedule);
-  if (!stages_agree(lowering.schedule, lowering.placements)) {
-    Wishes apart = wishes;
-    apart.shared_stages = false;
-    return lower_to_loops(concrete, target, fact_mask, apart);
-  }
+  if (!stages_agree(lowering.schedule, lowering.placements))
+    return lower_to_loops(concrete, target, fact_mask, wishes.changed([](auto* all) { all->shared_stages = false; }));
   choose_l2_priorities(kernel, &lowering.schedule);
   if (!plain && target.bulk_stores)
     choose_box_stores(kernel, lowering.schedule, &lowering.placements, target, fact_mask);
-  if (wishes.bounded.stores && !stores_in_boxes(kernel, lowering.placements)) {
-    Wishes less = wishes;
-    less.bounded.stores = false;
-    return lower_to_loops(concrete, target, fact_mask, less);
-  }
+  if (wishes.bounded.stores && !stores_in_boxes(kernel, lowering.placements))
+    return lower_to_loops(concrete, target, fact_mask, wishes.changed([](auto* all) { all->bounded.stores = false; }));
   KACHEL_ASSIGN(lowering.loops, TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
   lowering.loops.one_tile = one_tile;
   simplify(&lowering.loops);

@@ -36,9 +36,9 @@ class Padder {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node)) gemms_.push_back(gemm);
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) copies_.push_back(copy);
     });
-    const int64_t warps = warps_of_groups(gemms_, target), groups = wide ? groups_of_rows(gemms_, target) : 0;
+    const int64_t groups = groups_of_rows(gemms_, target);
     for (const ir::GemmStmt* gemm : gemms_)
-      if (may_take_mma(*gemm, target)) want(*gemm, warps, groups);
+      if (may_take_mma(*gemm, target)) want(*gemm, groups, wide);
     for (const ir::CopyStmt* copy : copies_) check(*copy);
     // What stays may be what another one needed to be cleared for.
     for (bool changed = true; std::exchange(changed, false);) {
@@ -79,7 +79,7 @@ class Padder {
     return {{&gemm.a, gemm.transpose_a ? 0 : 1}, {&gemm.b, gemm.transpose_b ? 1 : 0}};
   }
 
-  void want(const ir::GemmStmt& gemm, int64_t warps, int64_t groups) {
+  void want(const ir::GemmStmt& gemm, int64_t groups, bool wide) {
     std::vector<std::pair<int, int64_t>> wanted;
     const auto wants = [&](const ir::Buffer& tile, size_t axis, int64_t to) {
       const int64_t extent = tile.shape[axis]->int_value;
@@ -93,7 +93,7 @@ class Padder {
     const int64_t k = a->buffer->shape[depth]->int_value;
     const SumShape least = {rounded_up(c.shape[0]->int_value, kMmaRows),
                             rounded_up(c.shape[1]->int_value, kMmaColumns)};
-    const SumShape sums = groups ? shared_by_groups(least, gemm, groups) : least_shared(least, warps);
+    const SumShape sums = wide ? shared_by_groups(least, gemm, groups) : least_shared(least, groups);
     if (!wants(*a->buffer, depth, rounded_up(k, depth_unit(a->buffer->type.dtype)))) return;
     const size_t of_depth = wanted.size();
     if (!wants(c, 0, sums.rows) || !wants(c, 1, sums.columns)) {

@@ -19,13 +19,9 @@ int64_t groups_of_rows(const std::vector<const ir::GemmStmt*>& gemms, const Targ
   return groups;
 }
 
-int64_t warps_of_groups(const std::vector<const ir::GemmStmt*>& gemms, const Target& target) {
-  const int64_t groups = groups_of_rows(gemms, target);
-  return groups ? std::max<int64_t>(groups, 2) * kGroupWarps : 0;
-}
-
-SumShape least_shared(SumShape sums, int64_t warps) {
+SumShape least_shared(SumShape sums, int64_t groups) {
   constexpr int64_t kMostCopied = 64;  // a thread
+  const int64_t warps = groups ? std::max<int64_t>(groups, 2) * kGroupWarps : 0;
   if (!warps || sums.rows % kGroupRows == 0 || warp_grid(sums.rows, sums.columns, warps, Sharing::kBoth)) return sums;
   const auto copied = copied_grid(sums.rows, sums.columns, warps);
   const int64_t sharing = copied ? warps / copied->copies : 1;
@@ -40,6 +36,7 @@ SumShape least_shared(SumShape sums, int64_t warps) {
 }
 
 SumShape shared_by_groups(SumShape sums, const ir::GemmStmt& gemm, int64_t groups) {
+  if (!groups) return sums;
   // With k down its rows B is cut at whole slabs.
   const int64_t cut = gemm.transpose_b ? kMmaColumns : kSlabBytes * 8 / ir::bits(gemm.b.buffer->type.dtype);
   const SumShape grown = {rounded_up(sums.rows, kGroupRows), rounded_up(sums.columns, cut * 2 * groups)};
