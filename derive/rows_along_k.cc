@@ -52,7 +52,7 @@ class Reads {
       if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) lets_.define_all(loop->body);
   }
 
-  // fn(load, axis): of each read that goes across the rows of its tensor.
+  // fn(load, axis): of each read that goes across the rows of its tensor, or along them by whole vectors.
   template <class Fn>
   void for_each_crossing(const ParallelStmt& region, const Fn& fn) {
     const Var* along = depth_index(region, depth_);
@@ -61,7 +61,11 @@ class Reads {
     for_each_stmt(region.body, [&](const Stmt& stmt) {
       for_each_expr(stmt, [&](const ExprRef& expr) {
         visit(expr, [&](const ExprRef& node) {
-          if (const auto axis = crossed(node, along); axis && !has_vectors(node, region)) fn(node, *axis);
+          const auto axis = crossed(node, along);
+          if (!axis) return;
+          const bool rows = *axis + 1 == node->args.size();
+          if (rows ? lies_in_vectors(lets_.expanded(node->args.back()), along) : !has_vectors(node, region))
+            fn(node, *axis);
         });
       });
     });
@@ -76,7 +80,7 @@ class Reads {
     for (size_t i = 0; i < load->args.size(); ++i) {
       const ExprRef index = lets_.expanded(load->args[i]);
       if (!mentions(index, along)) continue;
-      if (axis || i + 1 == load->args.size() || !goes_along(index, along)) return std::nullopt;
+      if (axis || !goes_along(index, along)) return std::nullopt;
       axis = i;
     }
     return lets_.complete() ? axis : std::nullopt;
@@ -102,6 +106,8 @@ class Reads {
 // Tiles of the kernel that lays out: of the crossed axis and the last one, with lanes along either, and of the one
 // before the last, for blocks to have enough to do (H200: 32 us for 51 MB where one row a block takes 46, a copy 28).
 const std::vector<int64_t> kCrossedCuts = {32, 64}, kLastCuts = {64, 16}, kNextCuts = {2, 4};
+// Of the one that fills rows up: of the rows, and of the axis before them.
+const std::vector<int64_t> kRowCuts = {128, 64}, kRowsCuts = {16, 4};
 
 // With the axis last.
 template <class Each>
@@ -186,7 +192,11 @@ Kernel layer_of(const Kernel& kernel, const CrossedTensor& crossed, const Buffer
   for (size_t axis = 0; axis < rank; ++axis) {
     const VarRef block = variable(VarKind::kGrid, "b" + std::to_string(axis));
     const ExprRef all = axis == crossed.axis ? rows->shape.back() : at_least_zero(crossed.tensor->shape[axis]);
-    const std::vector<int64_t>& cuts = axis == crossed.axis ? kCrossedCuts : axis + 1 == rank ? kLastCuts : kNextCuts;
+    const bool last = axis + 1 == rank;
+    const std::vector<int64_t>& cuts = crossed.has_rows()     ? (last ? kRowCuts : kRowsCuts)
+                                       : axis == crossed.axis ? kCrossedCuts
+                                       : last                 ? kLastCuts
+                                                              : kNextCuts;
     if (axis != crossed.axis && axis + 2 < rank) {
       layer.grid.push_back({block, all});
       place[axis] = {AxisSpec::Kind::kIndex, make_var(block), nullptr, nullptr};
@@ -209,14 +219,20 @@ Kernel layer_of(const Kernel& kernel, const CrossedTensor& crossed, const Buffer
     layer.body.push_back({{}, DeclStmt{made, nullptr}});
     return made;
   };
-  // The crossed axis is the first of the tile's.
-  const BufferRef from = tile("columns", extents), to = tile("turned", with_last(extents, 0));
+  const BufferRef result = with_direction(rows, Direction::kOut);
+  const BufferRef from = tile("columns", extents);
   layer.body.push_back({{}, CopyStmt{whole(from), {crossed.tensor, place, nullptr, nullptr, nullptr, {}}}});
+  if (crossed.has_rows()) {
+    layer.body.push_back({{}, CopyStmt{{result, place, nullptr, nullptr, nullptr, {}}, whole(from)}});
+    complete(kernel, {result}, &layer);
+    return layer;
+  }
+  // The crossed axis is the first of the tile's.
+  const BufferRef to = tile("turned", with_last(extents, 0));
   std::rotate(turning.iters.begin(), turning.iters.begin() + 1, turning.iters.end());
   turning.body.push_back(
       {{}, AssignStmt{to, with_last(there, 0), AssignOp::kSet, AtomicOp::kNone, make_load(from, there)}});
   layer.body.push_back({{}, std::move(turning)});
-  const BufferRef result = with_direction(rows, Direction::kOut);
   layer.body.push_back(
       {{}, CopyStmt{{result, with_last(place, crossed.axis), nullptr, nullptr, nullptr, {}}, whole(to)}});
   complete(kernel, {result}, &layer);

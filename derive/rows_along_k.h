@@ -3,7 +3,8 @@
 //   parallel c < BK, j < BP { x[c, j] = X[n, k*BK + c, j / W + r, j % W + s] }   acc += f @ x
 //
 // whose elements for one pixel and neighbouring k lie far apart. With that axis as the last one, a pixel has a row of
-// them, which whatever copies rows ahead can move: a kernel of its own lays the tensor out so.
+// them, which whatever copies rows ahead can move: a kernel of its own lays the tensor out so. Where the tensor has
+// such rows, of a length at which copies of 16 bytes cannot begin (131 channels of 16 bits), it fills them up.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,11 +19,13 @@ inline constexpr int64_t kRowMultiple = 16;
 
 struct CrossedTensor {
   ir::BufferRef tensor;
-  size_t axis = 0;  // that becomes the last one; not the last
+  size_t axis = 0;  // that becomes the last one, or is it and is filled up
+  bool has_rows() const { return axis + 1 == tensor->shape.size(); }
 };
 
-// Of which some region reads elements for a tile that is an operand of products, `base + i` along one axis but the last
-// for the index i along the products' k, and nothing else with i in it; and not by vectors of the rows that there are.
+// Of which some region reads elements for a tile that is an operand of products, `base + i` along one axis for the
+// index i along the products' k, and nothing else with i in it; and along another axis than the last not by vectors of
+// the rows that there are, along the last one by vectors if rows allow them.
 // REQUIRES: verify() has passed the kernel.
 std::vector<CrossedTensor> crossed_tensors(const ir::Kernel& kernel);
 

@@ -18,6 +18,8 @@ Status validate(const TuneRequest& request) {
                                request.candidates.size(), SearchSpace::kMaxConfigurations));
   if (request.default_index >= request.candidates.size())
     return invalid("the default configuration is not one of the candidates");
+  if (request.favourite.value_or(0) >= request.candidates.size())
+    return invalid("the configuration that is tried first is not one of the candidates");
   if (!request.forecasts.empty() && request.forecasts.size() != request.candidates.size())
     return invalid("there is not one forecast for each candidate");
   std::set<std::string> keys;
@@ -108,6 +110,9 @@ void TuningRun::put_in_order(std::vector<size_t>& indices) {
   std::vector<Forecast> forecasts;
   for (size_t index : indices) forecasts.push_back(forecasts_[index]);
   order_by_forecast(forecasts, &indices);
+  if (!request_.favourite) return;
+  const auto favourite = std::find(indices.begin(), indices.end(), *request_.favourite);
+  if (favourite != indices.end()) std::rotate(indices.begin(), favourite, favourite + 1);
 }
 
 // By what is expected of all candidates, those that are known included, so that more trials add to fewer.

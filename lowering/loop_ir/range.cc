@@ -60,37 +60,57 @@ Interval hull(Interval a, Interval b) {
   return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
 }
 
-void add_factors(const ExprRef& product, std::vector<ExprRef>* out) {
-  if (product->kind == ExprKind::kApply && product->op == Op::kMul)
-    for (const ExprRef& side : product->args) add_factors(side, out);
-  else
-    out->push_back(product);
+}  // namespace
+
+void Ranges::set_value(const ir::VarRef& var, const ExprRef& value) {
+  if (ir::is_float(value->type)) return;
+  set(var, of(value));
+  set_multiple(var, multiple_of(value));
+  if (value->type == DType::I64 && value->kind == ExprKind::kApply && value->op == Op::kMul) products_[var] = value;
 }
 
-}  // namespace
+// False where a number among them is none that products of extents have.
+bool Ranges::add_factors(const ExprRef& product, Product* out) const {
+  if (product->kind == ExprKind::kApply && product->op == Op::kMul)
+    return add_factors(product->args[0], out) && add_factors(product->args[1], out);
+  if (product->kind == ExprKind::kInt)
+    return product->int_value > 0 && !__builtin_mul_overflow(out->number, product->int_value, &out->number);
+  if (product->kind == ExprKind::kVar)
+    if (const auto named = products_.find(product->var); named != products_.end())
+      return add_factors(named->second, out);
+  out->factors.push_back(product);
+  return true;
+}
 
 void Ranges::know_shape(const std::vector<ExprRef>& extents, int64_t limit) {
   Shape shape{{}, limit};
-  for (const ExprRef& extent : extents) add_factors(extent, &shape.factors);
-  if (shape.factors.size() > 1) shapes_.push_back(std::move(shape));
+  for (const ExprRef& extent : extents)
+    if (!add_factors(extent, &shape.elements)) return;
+  if (extents.size() > 1 && !shape.elements.factors.empty()) shapes_.push_back(std::move(shape));
 }
 
 int64_t Ranges::limit_of_product(const ExprRef& product) const {
-  if (shapes_.empty() || product->type != DType::I64) return 0;
-  std::vector<ExprRef> factors;
-  add_factors(product, &factors);
-  for (const Shape& shape : shapes_) {
-    std::vector<ExprRef> left = shape.factors;
-    const bool all = std::all_of(factors.begin(), factors.end(), [&](const ExprRef& factor) {
+  Product wanted;
+  if (shapes_.empty() || product->type != DType::I64 || !add_factors(product, &wanted)) return 0;
+  int64_t least = 0;
+  for (const auto& [elements, limit] : shapes_) {
+    std::vector<ExprRef> left = elements.factors;
+    const bool all = std::all_of(wanted.factors.begin(), wanted.factors.end(), [&](const ExprRef& factor) {
       const auto found =
           std::find_if(left.begin(), left.end(), [&](const ExprRef& each) { return ir::same(each, factor); });
       if (found == left.end()) return false;
       left.erase(found);
       return true;
     });
-    if (all) return shape.limit;
+    if (!all) continue;
+    int64_t scaled = limit;  // the rest of the elements is so many numbers less
+    if (wanted.number > elements.number) {
+      const int64_t times = wanted.number / elements.number + (wanted.number % elements.number != 0);
+      if (__builtin_mul_overflow(limit, times, &scaled)) continue;
+    }
+    if (least == 0 || scaled < least) least = scaled;
   }
-  return 0;
+  return least;
 }
 
 Interval Ranges::of(const ExprRef& expr) const {

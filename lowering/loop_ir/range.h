@@ -32,6 +32,8 @@ class Ranges {
   // Also known: the product of any of these numbers, at least 0 each, is below the limit, as those of a tensor's
   // extents are that has fewer elements.
   void know_shape(const std::vector<ir::ExprRef>& extents, int64_t limit);
+  // Also known: the integer that var is a name of, wherever it is visible.
+  void set_value(const ir::VarRef& var, const ir::ExprRef& value);
   // Also known: var is a multiple of this.
   void set_multiple(const ir::VarRef& var, int64_t multiple) { multiples_[var] = multiple; }
   // A number that divides every value of `expr`, as far as it does not wrap; 0 if it is always 0.
@@ -51,13 +53,19 @@ class Ranges {
   std::unordered_map<ir::VarRef, Interval> intervals_;
   std::unordered_map<ir::VarRef, ir::ExprRef> limits_;
   std::unordered_map<ir::VarRef, int64_t> multiples_;
+  std::unordered_map<ir::VarRef, ir::ExprRef> products_;  // that names stand for
   std::vector<std::pair<ir::ExprRef, Interval>> known_;
-  struct Shape {
+  struct Product {
     std::vector<ir::ExprRef> factors;
+    int64_t number = 1;  // times this, at least 1
+  };
+  struct Shape {
+    Product elements;
     int64_t limit;
   };
   std::vector<Shape> shapes_;
-  // The limit of a product of a known shape's factors; 0: it is none.
+  bool add_factors(const ir::ExprRef& product, Product* out) const;
+  // The limit of a product of a known shape's factors and of a number; 0: there is none.
   int64_t limit_of_product(const ir::ExprRef& product) const;
 };
 

@@ -189,7 +189,11 @@ void TileLowering::widen(const ReadsOfRegion& region, bool tile, RegionRead* rea
   const int64_t widest = std::min(kWidestAccess / bytes, tile ? row_vector(placements_.at(tensor.get()).layout, bytes)
                                                               : vector_bytes(kernel_, fact_mask_, tensor) / bytes);
   int64_t width = std::min(neighbours, widest / row->scale);
-  while (width && (neighbours % width || multiple % (width * row->scale))) --width;
+  const auto is_access = [&](int64_t count) {
+    const int64_t elements = count * row->scale;
+    return neighbours % count == 0 && multiple % elements == 0 && std::has_single_bit(static_cast<uint64_t>(elements));
+  };
+  while (width && !is_access(width)) --width;
   if (width * row->scale <= 1) return;
   read->width = width;
   read->stride = row->scale;

@@ -145,10 +145,7 @@ void TileLowering::declare_tiles() {
 ExprRef TileLowering::let(const std::string& name, ExprRef value) {
   if (ir::is_const(value) || value->kind == ir::ExprKind::kVar) return value;
   ir::VarRef var = make_local(name, value->type);
-  if (!ir::is_float(value->type)) {
-    out_.ranges.set(var, out_.ranges.of(value));
-    out_.ranges.set_multiple(var, out_.ranges.multiple_of(value));
-  }
+  out_.ranges.set_value(var, value);
   emit({LoopLet{var, value}});
   return ir::make_var(var);
 }
@@ -256,10 +253,7 @@ void TileLowering::statement(const ir::DeclStmt& decl) {
 
 void TileLowering::statement(const ir::LetStmt& stmt) {
   ExprRef value = scalar(extract_reductions(stmt.value, {}, {}), nullptr);
-  if (!ir::is_float(value->type)) {
-    out_.ranges.set(stmt.var, out_.ranges.of(value));
-    out_.ranges.set_multiple(stmt.var, out_.ranges.multiple_of(value));
-  }
+  out_.ranges.set_value(stmt.var, value);
   emit({LoopLet{stmt.var, value}});
 }
 

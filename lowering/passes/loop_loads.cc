@@ -82,6 +82,12 @@ bool divides(const ExprRef& expr) {
   return found;
 }
 
+bool reads_memory(const ExprRef& expr) {
+  bool found = false;
+  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kLoad; });
+  return found;
+}
+
 // Names of loads beside the body's own, in blocks as well, which may come to be no blocks. One name may be given in
 // several blocks, each of which has its own then: the last one first, within what follows it.
 void rename(LoopBlock* loads, Ranges* ranges) {
@@ -310,11 +316,13 @@ void LoopLoads::reads(const ExprRef& expr, AheadLoad ahead) {
   add(std::move(ahead), [](const Level&) { return true; });
 }
 
-// The largest ones. Operands that are evaluated only where they are needed stay where they are.
-void LoopLoads::places(const ExprRef& expr, AheadLoad ahead) {
+// The largest ones. Operands that are evaluated only where they are needed (`lazily`) stay where they are if they read
+// memory.
+void LoopLoads::places(const ExprRef& expr, AheadLoad ahead, bool lazily) {
   const bool fits = (expr->type == DType::I32 || expr->type == DType::U32) && expr->kind == ir::ExprKind::kApply;
-  if (!fits || !fixed_.is_known(expr) || !divides(expr)) {
-    for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg) places(expr->args[arg], ahead);
+  if (!fits || !fixed_.is_known(expr) || !divides(expr) || (lazily && reads_memory(expr))) {
+    for (size_t arg = 0; arg < expr->args.size(); ++arg)
+      places(expr->args[arg], ahead, lazily || (arg > 0 && ir::is_lazy(*expr)));
     return;
   }
   if (std::any_of(all.begin(), all.end(), [&](const AheadLoad& one) { return one.is(expr, *ahead.block); })) return;

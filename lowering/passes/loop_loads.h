@@ -67,7 +67,7 @@ class LoopLoads {
   void block(const LoopBlock& body, int64_t runs);
   void count(const LoopStmt& stmt, int64_t runs);  // what its blocks evaluate
   void reads(const ir::ExprRef& expr, AheadLoad ahead);
-  void places(const ir::ExprRef& expr, AheadLoad ahead);
+  void places(const ir::ExprRef& expr, AheadLoad ahead, bool lazily = false);
   void vector(const LoopIntrinsic& copy, AheadLoad ahead);
   ir::ExprRef with_loads(const ir::ExprRef& expr, const LoopBlock& body, const ir::ExprRef& turn) const;
   template <class Fn>

@@ -54,6 +54,17 @@ TEST_CASE("an image with channels first is laid out with channels last, its rows
   }
 }
 
+TEST_CASE("rows along k that there are, but of any length, are filled up with zeros") {
+  for (auto [n, c, h, w, o] : {std::array<int64_t, 5>{2, 5, 7, 19, 17}, {1, 3, 4, 40, 5}, {2, 4, 1, 3, 16}}) {
+    CAPTURE(w);
+    Interpreted program(convolution("j % 3 == 1 ? 0 : X[n, q / H + tap / 3 - 1, q % H + tap % 3 - 1, c + i]"),
+                        bindings(DType::F16, 16, 16, 16), {{"N", n}, {"C", c}, {"H", h}, {"W", w}, {"O", o}},
+                        {.operands = false, .crossed = true});
+    CHECK(program.crossed() == 1);
+    program.check();
+  }
+}
+
 TEST_CASE("what else a kernel reads of the tensor it reads as it lies, and other operands are made ahead beside it") {
   const std::string more =
       "parallel i < BM, j < BN { acc[i, j] += f32(X[n, o*BM + i, (p*BN + j) / W, (p*BN + j) % W]) }";
@@ -65,7 +76,7 @@ TEST_CASE("what else a kernel reads of the tensor it reads as it lies, and other
   program.check();
 }
 
-TEST_CASE("only what products add up along one axis but the last is crossed") {
+TEST_CASE("only what products add up along one axis is crossed, along rows where vectors begin at vectors") {
   CHECK(crossed_in(convolution(kChannelsFirst)) == 1);
   CHECK(crossed_in(convolution("X[n, c + i + 1, q / W, q % W]")) == 1);
   CHECK(crossed_in(convolution("X[n, c + i, o, q + tap]")) == 1);
@@ -73,7 +84,9 @@ TEST_CASE("only what products add up along one axis but the last is crossed") {
   CHECK(crossed_in(convolution("X[n, 5 - i, q / W, q % W]")) == 0);
   CHECK(crossed_in(convolution("X[n, 2*i, q / W, q % W]")) == 0);
   CHECK(crossed_in(convolution("X[n, c + i, q / W, (q + i) % W]")) == 0);
-  CHECK(crossed_in(convolution("X[n, q % C, q / W, c + i]")) == 0);
+  CHECK(crossed_in(convolution("X[n, q % C, q / W, c + i]")) == 1);
+  CHECK(crossed_in(convolution("X[n, q % C, q / W, c + i + 1]")) == 0);
+  CHECK(crossed_in(convolution("X[n, q % C, q / W, c + 2*i]")) == 0);
   CHECK(crossed_in(convolution("X[n, (c + i) / 2, q / W, q % W]")) == 0);
   CHECK(crossed_in(convolution(kChannelsFirst, "parallel i < BM, j < BN { acc[i, j] += x[0, j] } ")) == 1);
 }

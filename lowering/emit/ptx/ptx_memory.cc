@@ -1,5 +1,7 @@
 #include "lowering/emit/ptx/ptx_memory.h"
 
+#include <bit>
+
 namespace kachel::lowering::ptx {
 
 using ir::DType;
@@ -214,6 +216,7 @@ std::string vector_name(size_t parts, int64_t bytes) {
 bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value& guard) {
   const bool from_registers = from.in_registers(), to_registers = to.in_registers();
   if (from_registers && !guard.is(1)) return false;
+  if (!std::has_single_bit(static_cast<uint64_t>(bytes)) && !(from_registers && to_registers)) return false;
   const int64_t whole = std::max<int64_t>(ir::bits(to.type) / 8, 4);
   if (bytes < whole) {
     Value bits;

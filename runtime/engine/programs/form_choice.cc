@@ -15,6 +15,7 @@ namespace kachel::runtime {
 namespace {
 
 constexpr int64_t kLineBytes = 128;       // of the L2
+constexpr int64_t kCopyBytes = 16;        // of the widest copy
 constexpr double kMostGrowth = 5;         // an operand takes at most so many times its sources: 16 bits of 4, and edges
 constexpr double kSparedBytes = 8 << 20;  // or this
 // The same where its source can be laid out instead: with room for rows of whole lines, but not for windows.
@@ -45,7 +46,9 @@ bool reads_along_k(const DeviceProperties& device, ir::DType type, bool tf32) {
 FormChoice::FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> consts,
                        std::shared_ptr<const KernelModel> model)
     : consts_(consts.begin(), consts.end()), model_(std::move(model)), plain_(source_of(kernel)) {
-  if (!plain_.crossed.empty()) return;
+  const bool crosses = std::any_of(plain_.crossed.begin(), plain_.crossed.end(),
+                                   [](const derive::CrossedTensor& one) { return !one.has_rows(); });
+  if (crosses) return;
   if (const auto other = derive::taps_outside(kernel)) reordered_ = source_of(*other);
 }
 
@@ -78,9 +81,13 @@ bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const Bound
 
 bool FormChoice::may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const {
   const BoundTensor& bound = tensor(arguments, *crossed.tensor);
-  const int64_t extent = bound.shape[crossed.axis];
-  const bool has_rows = bound.strides[crossed.axis] == 1 || extent < derive::kRowMultiple;
-  return !has_rows && ir::bits(bound.dtype) <= 16;
+  if (bound.shape[crossed.axis] < derive::kRowMultiple || ir::bits(bound.dtype) > 16) return false;
+  if (bound.strides[crossed.axis] != 1) return true;
+  bool strays = reinterpret_cast<uintptr_t>(bound.data) % kCopyBytes != 0;
+  for (size_t axis = 0; axis < crossed.tensor->shape.size(); ++axis)
+    strays |= axis != crossed.axis && bound.shape[axis] > 1 &&
+              bound.strides[axis] * ir::bits(bound.dtype) % (8 * kCopyBytes) != 0;
+  return crossed.has_rows() && strays;
 }
 
 Form FormChoice::operands(const Device& device, const BoundArguments& arguments, const Source& source,

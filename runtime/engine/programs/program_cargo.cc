@@ -78,10 +78,10 @@ Result<std::unique_ptr<ProgramCargo>> ProgramCargo::create(const ProgramHandle& 
   if (bytes > 0) {
     KACHEL_ASSIGN(scratch, Workspace::allocate(device, program.engine().options().scratch, bytes, stream));
   }
-  const LaunchSettings each = step_settings(settings, model.steps.size());
   std::unique_ptr<ProgramCargo> made(new ProgramCargo);
   made->text_ = model.text;
   for (size_t i = 0; i < candidates.size(); ++i) {
+    const LaunchSettings each = candidate_settings(settings, model.steps.size(), i, candidates.size());
     StepArguments of(model, arguments, candidates[i], layouts[i], scratch.get(), args);
     std::vector<cache::Entry> entries;
     Status status;

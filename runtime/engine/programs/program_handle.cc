@@ -48,6 +48,13 @@ LaunchSettings step_settings(const LaunchSettings& settings, size_t steps) {
   return each;
 }
 
+LaunchSettings candidate_settings(const LaunchSettings& settings, size_t steps, size_t index, size_t candidates) {
+  LaunchSettings each = step_settings(settings, steps);
+  if (candidates > 1) each.tune_budget_ns /= 2;
+  if (index > 0 && each.policy == tuner::Policy::kBlocking) each.policy = tuner::Policy::kOff;
+  return each;
+}
+
 ProgramHandle::ProgramHandle(std::shared_ptr<Engine> engine, std::shared_ptr<const ProgramModel> program)
     : Launchable(std::move(engine), program->header),
       program_(std::move(program)),

@@ -67,4 +67,9 @@ class ProgramHandle final : public Launchable {
 // What the steps of a program are launched with where they are not told a configuration.
 LaunchSettings step_settings(const LaunchSettings& settings, size_t steps);
 
+// The same while one of several candidates is chosen, `index` of `candidates`: the kernels of the first one are tuned,
+// for half of the budget, and those of the others take what is decided for the nearest key, which is the first one's,
+// mostly. Those of the chosen one are tuned when it is launched.
+LaunchSettings candidate_settings(const LaunchSettings& settings, size_t steps, size_t index, size_t candidates);
+
 }  // namespace kachel::runtime

@@ -19,7 +19,7 @@ ProgramSession::ProgramSession(const ProgramHandle& program, Device& device, con
       args_(args.begin(), args.end()),
       tensors_(args.size()),
       candidates_(std::move(candidates)),
-      settings_(step_settings(settings, program.program().steps.size())),
+      settings_(settings),
       caller_stream_(stream),
       runs_(candidates_.size()) {}
 
@@ -66,7 +66,9 @@ Status ProgramSession::open() {
 }
 
 Status ProgramSession::run(size_t index) {
-  return program_.run(arguments_, candidates_[index], runs_[index].layout, scratch_.get(), args_, settings_, stream_);
+  const size_t steps = program_.program().steps.size();
+  return program_.run(arguments_, candidates_[index], runs_[index].layout, scratch_.get(), args_,
+                      candidate_settings(settings_, steps, index, candidates_.size()), stream_);
 }
 
 void ProgramSession::rehearse() {

@@ -192,6 +192,12 @@ Result<std::vector<TunableValues>> Ranking::tune() {
   };
   limit_and_watch(trials.candidates, &request);
   request.trials = wanted;
+  if (const auto nearest = store.nearest_decision(); nearest && !nearest->winner.ranked.empty()) {
+    const auto& winner = nearest->winner.ranked.front().configuration;
+    const auto found = std::find(request.candidates.begin(), request.candidates.end(), winner);
+    if (found != request.candidates.end())
+      request.favourite = static_cast<size_t>(found - request.candidates.begin());
+  }
   request.forecasts = std::move(trials.forecasts);
   const Result<Runner> session = session_(trials.candidates);
   if (!session.ok()) return untuned(session.status());
