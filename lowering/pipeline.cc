@@ -85,6 +85,7 @@
 #include "lowering/passes/held_places.h"
 #include "lowering/passes/hoist_invariants.h"
 #include "lowering/passes/integer_quotients.h"
+#include "lowering/passes/kept_operands.h"
 #include "lowering/passes/loads_ahead.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
@@ -351,6 +352,7 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
     sums_by_loop(&lowering.loops);
   }
   drop_unused(&lowering.loops);
+  if (!plain && target.kind == Target::Kind::kCuda) kept_operands(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));
   return lowering;

@@ -63,6 +63,9 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
     case Kind::kGroupMma:
       break;  // written by block(), in runs
     case Kind::kGroupFence:
+      for (size_t i = 0; i < node.operands.size(); ++i)
+        say("kachel_keep<{}>((u32*)({}));",
+            node.operands[i].elements * ir::bits(node.operands[i].buffer->type.dtype) / 32, at(i));
       say("kachel_group_fence();");
       break;
     case Kind::kGroupCommit:

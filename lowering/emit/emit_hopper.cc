@@ -5,7 +5,13 @@
 namespace kachel::lowering {
 const char* const kHopperPrelude = R"cuda(
 KACHEL_DEVICE void kachel_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
+// what a loop reads in every iteration stays where it is: docs/assembler.md
+template <int kWords> KACHEL_DEVICE void kachel_keep(u32* words) {
+  u32 hours;
+  asm volatile("mov.u32 %0, %%clock_hi;" : "=r"(hours));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) asm volatile("or.b32 %0, %0, %1;" : "+r"(words[i]) : "r"(hours >> 31));
+}
 KACHEL_DEVICE void kachel_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KACHEL_DEVICE void kachel_group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kGroups> KACHEL_DEVICE void kachel_group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kGroups) : "memory"); }

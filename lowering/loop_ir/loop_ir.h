@@ -127,7 +127,9 @@ struct LoopIntrinsic {
     // memory or 4 registers of 32 bits) * operands[2] (B, k x N, in shared memory). Runs on by itself: until a
     // kGroupWait waits for its group nobody may touch its registers or write to what it reads.
     kGroupMma,
-    kGroupFence,   // [warp group] what the threads did to registers is done before the next kGroupMma
+    // [warp group] what the threads did to registers is done before the next kGroupMma. operands: registers that are
+    // written as they are, so that the assembler keeps them.
+    kGroupFence,
     kGroupCommit,  // [warp group] the kGroupMma since the last commit become a group
     kGroupWait,    // [warp group] until at most `immediate` groups are under way. operands: the registers waited for
     // What this thread wrote to shared memory is seen by kGroupMma that come after a barrier, and what it read there

@@ -164,10 +164,10 @@ class Verifier {
                       node.kind == Kind::kBulkStore || node.kind == Kind::kBulkStoreWait;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1,
-                            1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2, 2};
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2, 2};
     const bool less = node.kind == Kind::kUnpack && node.operands.size() == 3;
-    if (node.kind != Kind::kGroupWait && !less && node.operands.size() != arity[static_cast<int>(node.kind)])
+    const bool any = node.kind == Kind::kGroupWait || node.kind == Kind::kGroupFence;
+    if (!any && !less && node.operands.size() != arity[static_cast<int>(node.kind)])
       return fail("an intrinsic of wrong arity");
     for (const LoopIntrinsic::Operand& operand : node.operands) {
       access(operand.buffer, operand.index, in_threads);

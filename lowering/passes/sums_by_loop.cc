@@ -175,11 +175,102 @@ class Orderer {
     return ir::make_typed(Op::kGt, {apply(Op::kSub, limit, with_sign(DType::I32, low)), with_sign(DType::I32, high)});
   }
 
+  // The same of any comparison, with terms on both sides, and in 64 bits: what unrolled loops change differs by little,
+  // so that it can be compared with the difference of the rest in 32 bits, which is cut off at the ends.
+  ExprRef parted(const ExprRef& condition) const {
+    if (!is(condition, Op::kLt) && !is(condition, Op::kLe) && !is(condition, Op::kGt) && !is(condition, Op::kGe))
+      return condition;
+    const ExprRef &a = condition->args[0], &b = condition->args[1];
+    if ((a->type != DType::I32 && a->type != DType::I64) || loads_memory(condition)) return condition;
+    int budget = kMostNodes;
+    std::vector<Term> terms, of_b;
+    collect_wide(a, false, &budget, &terms);
+    collect_wide(b, true, &budget, &of_b);
+    if (budget < 0 || (are_of_one_kind(terms) && are_of_one_kind(of_b))) return condition;
+    const bool exact = is_exact(terms) && is_exact(of_b);
+    terms.insert(terms.end(), of_b.begin(), of_b.end());
+    Interval moved{0, 0};
+    for (Term& term : terms) {
+      if (!term.level) continue;
+      const Interval range = kernel_.ranges.of(term.value);
+      if (range.lo < -kFarthest || range.hi > kFarthest) return condition;
+      moved.lo += term.minus ? -range.hi : range.lo;
+      moved.hi += term.minus ? -range.lo : range.hi;
+      const bool widened = term.value->kind == ExprKind::kCast && term.value->args[0]->type == DType::I32;
+      term.value = widened ? term.value->args[0] : with_sign(DType::I32, term.value);
+    }
+    const bool fits = differ_within(a, b, moved);
+    if (!fits && (a->type == DType::I64 || !exact)) return condition;
+    for (Term& term : terms) {
+      if (term.level) continue;
+      term.minus = !term.minus;
+      if (!fits) term.value = ir::make_cast({DType::I64, nullptr}, with_sign(DType::I32, term.value));
+    }
+    ExprRef rest = sum_of(terms, 0);
+    const ExprRef moving = sum_from(terms, 1);
+    if (!rest || !moving) return condition;
+    if (rest->type == DType::I64) {
+      rest = ir::make_typed(Op::kMin, {rest, ir::make_int(kMostPlace, DType::I64)});
+      rest = ir::make_typed(Op::kMax, {rest, ir::make_int(-kMostPlace, DType::I64)});
+      rest = ir::make_cast({DType::I32, nullptr}, rest);
+    }
+    rest = with_sign(DType::I32, rest);
+    return ir::make_typed(condition->op, {with_sign(DType::I32, moving), rest});
+  }
+  // All of them change with unrolled loops, or none does.
+  static bool are_of_one_kind(const std::vector<Term>& terms) {
+    return std::all_of(terms.begin(), terms.end(), [&](const Term& term) { return !term.level == !terms[0].level; });
+  }
+  // Whether the sum is one of 32 bits that did not wrap.
+  bool is_exact(const std::vector<Term>& terms) const {
+    Interval sum{0, 0};
+    for (const Term& term : terms) {
+      if (term.value->type != DType::I32) return false;
+      const Interval range = kernel_.ranges.of(term.value);
+      sum.lo += term.minus ? -range.hi : range.lo;
+      sum.hi += term.minus ? -range.lo : range.hi;
+    }
+    return sum.lo >= -kMostPlace && sum.hi <= kMostPlace;
+  }
+  // Whether b - a and what is moved from a to the other side are a number of their type together.
+  bool differ_within(const ExprRef& a, const ExprRef& b, const Interval& moved) const {
+    const Interval of_a = kernel_.ranges.of(a), of_b = kernel_.ranges.of(b);
+    int64_t low = 0, high = 0;
+    if (__builtin_sub_overflow(of_b.lo, of_a.hi, &low) || __builtin_sub_overflow(of_b.hi, of_a.lo, &high) ||
+        __builtin_add_overflow(low, moved.lo, &low) || __builtin_add_overflow(high, moved.hi, &high))
+      return false;
+    return a->type == DType::I64 || (low >= -kMostPlace && high <= kMostPlace);
+  }
+  // As collect(), but sums of 32 bits that are widened are looked into where none of them wraps.
+  void collect_wide(const ExprRef& expr, bool minus, int* budget, std::vector<Term>* terms) const {
+    std::vector<Term> found;
+    collect(expr, minus, budget, &found);
+    for (const Term& term : found) {
+      const bool widens = term.level && term.value->type == DType::I64 && term.value->kind == ExprKind::kCast &&
+                          term.value->args[0]->type == DType::I32;
+      std::vector<Term> parts;
+      if (widens) collect(term.value->args[0], term.minus, budget, &parts);
+      bool bounded = parts.size() > 1;
+      for (const Term& part : parts) {
+        const Interval range = kernel_.ranges.of(part.value);
+        bounded &= part.value->type == DType::I32 && range.lo >= -kFarthest && range.hi <= kFarthest;
+      }
+      if (!bounded || parts.size() > kMostParts) {
+        terms->push_back(term);
+        continue;
+      }
+      for (Term& part : parts) {
+        part.value = ir::make_cast({DType::I64, nullptr}, part.value);
+        terms->push_back(std::move(part));
+      }
+    }
+  }
+
   ExprRef all_of(const ExprRef& conjunction) const {
     std::vector<ExprRef> conditions;
     conjuncts(conjunction, &conditions);
     if (std::any_of(conditions.begin(), conditions.end(), loads_memory)) return conjunction;
-    for (ExprRef& condition : conditions) condition = compared(condition);
+    for (ExprRef& condition : conditions) condition = parted(compared(condition));
     std::stable_sort(conditions.begin(), conditions.end(),
                      [this](const ExprRef& a, const ExprRef& b) { return level(a) < level(b); });
     ExprRef all = conditions[0];
@@ -195,6 +286,7 @@ class Orderer {
   ExprRef ordered(const ExprRef& expr) const {
     if (!expr) return expr;
     if (is(expr, Op::kAnd)) return all_of(expr);
+    if (const ExprRef apart = parted(expr); apart != expr) return apart;
     bool changed = false;
     std::vector<ExprRef> args;
     for (const ExprRef& arg : expr->args) {
@@ -214,6 +306,8 @@ class Orderer {
   }
 
   static constexpr int64_t kMostPlace = (int64_t{1} << 31) - 1;
+  static constexpr int64_t kFarthest = 1 << 24;  // of what unrolled loops change, and of each part of it
+  static constexpr size_t kMostParts = 8;
   static constexpr int kMostNodes = 200;
   const LoopKernel& kernel_;
   int depth_ = 0;                                   // of unrolled loops

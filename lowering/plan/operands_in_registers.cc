@@ -22,12 +22,23 @@ class Uses {
     for (const ir::Stmt& stmt : body) std::visit([this](const auto& node) { statement(node); }, stmt.node);
   }
   bool qualifies(const ir::Buffer* tile) const {
-    return computed_.count(tile) && multiplied_.count(tile) && !otherwise_.count(tile);
+    if (!computed_.count(tile) || !multiplied_.count(tile) || otherwise_.count(tile)) return false;
+    const auto left = left_at_.find(tile);
+    return left == left_at_.end() || (left->second == computed_.at(tile) && left->second != kSeveral);
   }
 
  private:
   void reads(const ExprRef& expr) { note_loads(expr, &otherwise_); }
   void other(const ir::TileRef& tile) { note_uses(tile, &otherwise_); }
+  void note(const ir::Buffer* tile, std::map<const ir::Buffer*, int>* at) const {
+    const auto [known, fresh] = at->try_emplace(tile, loops_);
+    if (!fresh && known->second != loops_) known->second = kSeveral;
+  }
+  void compute(const ir::Buffer* tile) { note(tile, &computed_); }
+  void multiply(const ir::TileRef& left) {
+    note(left.buffer.get(), &left_at_);
+    multiplied_.insert(left.buffer.get());
+  }
 
   void statement(const ir::DeclStmt& decl) {
     if (decl.init) otherwise_.insert(decl.buffer.get());
@@ -36,7 +47,7 @@ class Uses {
   void statement(const ir::CopyStmt& copy) {
     other(copy.src);
     if (copy.src.buffer->scope == ir::Scope::kFragment && is_whole(copy.dst) && is_whole(copy.src))
-      computed_.insert(copy.dst.buffer.get());
+      compute(copy.dst.buffer.get());
     else
       other(copy.dst);
   }
@@ -48,7 +59,7 @@ class Uses {
     other(gemm.c);
     const bool right = tile_shape(gemm.c.buffer)[0] <= kMostRowsOfColumns;
     if (left_ && !gemm.transpose_a && is_whole(gemm.a))
-      multiplied_.insert(gemm.a.buffer.get());
+      multiply(gemm.a);
     else
       other(gemm.a);
     if (right && is_whole(gemm.b))
@@ -64,7 +75,7 @@ class Uses {
       const bool across =
           assign && gathered && !ir::same(assign->indices.back(), ir::make_var(region.iters[*gathered].var));
       if (assign && !across && ir::sets_all(region, *assign)) {
-        computed_.insert(assign->buffer.get());
+        compute(assign->buffer.get());
         reads(assign->value);
       } else {
         std::visit([this](const auto& node) { statement(node); }, stmt.node);
@@ -79,7 +90,9 @@ class Uses {
   void statement(const ir::ForStmt& loop) {
     reads(loop.begin);
     reads(loop.end);
+    ++loops_;
     block(loop.body);
+    --loops_;
   }
   void statement(const ir::IfStmt& branch) {
     reads(branch.condition);
@@ -89,7 +102,10 @@ class Uses {
 
   const bool left_;
   const GatheredAxis& gathered_;
-  BufferSet computed_, multiplied_, otherwise_;
+  static constexpr int kSeveral = -1;
+  int loops_ = 0;                                        // around what is looked at
+  std::map<const ir::Buffer*, int> computed_, left_at_;  // within so many
+  BufferSet multiplied_, otherwise_;
 };
 
 class Mover {

@@ -4,7 +4,8 @@
 //
 // becomes a fragment, so that no barrier stands between computing and multiplying. On the left wgmma takes it from
 // registers: one warp group computes while another multiplies. On the right mma.sync does, for few rows of c. What is
-// gathered across its rows stays in memory, since the lanes that an instruction wants elements in are not those beside
+// computed in front of the loop that multiplies stays in memory, where it takes no registers and its barrier is one of
+// the block's. What is gathered across its rows stays there as well, since the lanes that an instruction wants elements in are not those beside
 // each other.
 #pragma once
 #include "ir/kernel.h"

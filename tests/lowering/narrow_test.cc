@@ -28,8 +28,21 @@ TEST_CASE("products of a tensor's extents have 32 bits where its elements have")
   };
   CHECK(has(loops("M, N, L", "M * N * L"), "/ u32(i32(M) * i32(N) * i32(L))"));
   CHECK(has(loops("M, N, 2 * N", "M * 2 * N"), "/ u32(i32(M) * 2 * i32(N))"));
+  CHECK(has(loops("M, N, 2 * M, 2 * N", "M * 4 * N"), "/ u32(i32(M) * 4 * i32(N))"));
+  CHECK(has(loops("M, N, L", "M * 2 * N"), "/ u32(i32(M) * 2 * i32(N))"));
   CHECK(!has(loops("M, N, L", "M * N * N"), "u32(i32(M) * i32(N) * i32(N))"));
   CHECK(!has(loops("M, N, L", "M * N * 4"), "u32(i32(M) * i32(N) * 4)"));
+}
+
+TEST_CASE("names of products are looked into") {
+  const auto loops = [](const std::string& names) {
+    return lowered({"tile 1\nkernel k(X: f32[M, N, 2 * M, 2 * N], Z: f32[P], S: f32[M], Y: out f32[128])\ngrid i < 1\n{\n" +
+                    ("  let " + names) +
+                    "\n  fragment y: f32[128]\n  parallel j < 128 { y[j] = S[(j + P) / (a * b)] }\n  Y[:] = y\n}\n"})
+        .loop_ir;
+  };
+  CHECK(has(loops("a = 2 * M, b = 2 * N"), "/ u32(a * b)"));
+  CHECK(!has(loops("a = 2 * M, b = 16 * M"), "/ u32(a * b)"));
 }
 
 TEST_CASE("a quotient of numbers that are not negative has no signs") {

@@ -75,6 +75,23 @@ void Statements::phase_wait(const LoopIntrinsic& node) {
   code_.line("@!{} bra {};", over.text, head);
 }
 
+// Ors 0 to the registers: the highest bit of a clock of 64 bits, which the assembler does not know.
+void Statements::group_fence(const LoopIntrinsic& node) {
+  Value zero;
+  for (const LoopIntrinsic::Operand& operand : node.operands) {
+    if (zero.text.empty()) {
+      zero = code_.fresh(Class::kB32);
+      code_.line("mov.u32 {}, %%clock_hi;", zero.text);
+      code_.line("shr.u32 {0}, {0}, 31;", zero.text);
+    }
+    const Place place = expressions_.place(operand.buffer, operand.index);
+    const int64_t words = operand.elements * ir::bits(place.type) / 32;
+    for (const std::string& word : memory_.words(place, words)) code_.line("or.b32 {0}, {0}, {1};", word, zero.text);
+    memory_.written(place, words);
+  }
+  code_.line("wgmma.fence.sync.aligned;");
+}
+
 void Statements::phase_arrive(const LoopIntrinsic& node) {
   if (!node.by_group) code_.line("bar.warp.sync -1;");
   const Place barrier = at(node, 0);

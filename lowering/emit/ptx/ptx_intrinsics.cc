@@ -44,7 +44,7 @@ void Statements::statement(const LoopIntrinsic& node) {
     case Kind::kGroupMma:
       return;  // written by block(), in runs
     case Kind::kGroupFence:
-      return code_.line("wgmma.fence.sync.aligned;");
+      return group_fence(node);
     case Kind::kGroupCommit:
       return code_.line("wgmma.commit_group.sync.aligned;");
     case Kind::kGroupWait:

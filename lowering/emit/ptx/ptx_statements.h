@@ -70,6 +70,7 @@ class Statements {
   void bulk_store(const LoopIntrinsic& node);
   void turn(const char* operation, const LoopIntrinsic& node);
   void phase_wait(const LoopIntrinsic& node);
+  void group_fence(const LoopIntrinsic& node);
   void phase_arrive(const LoopIntrinsic& node);
   void group_products(const GroupRun& run);
 
