@@ -59,6 +59,9 @@ class TileLowering::LayoutWalk {
       site_.owner = both(site_.owner, ir::make_typed(Op::kEq, {digit_of(thread, digit, layout_.threads()), int32(0)}));
     // Registers in order: the slowest digit outermost.
     std::sort(walks_.begin(), walks_.end(), [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
+    // Where no neighbours belong together, those that share what is entered with come one behind the other.
+    if (vector_ == 1)
+      std::stable_partition(walks_.begin(), walks_.end(), [this](const Walk& walk) { return is_early(walk.axis); });
     early_walks_ = walks_.size();
     while (early_walks_ > 0 && !is_early(walks_[early_walks_ - 1].axis)) --early_walks_;
     // The loop whose iterations, as many as stay together, are that number of innermost ones or fewer.
