@@ -71,7 +71,38 @@ class Reads {
     });
   }
 
+  // fn(source, axis): of each copy of a column that is another one in each iteration of some loop.
+  template <class Fn>
+  void for_each_column(Block* body, const Fn& fn, std::vector<const Var*> loops = {}) {
+    for (Stmt& stmt : *body) {
+      if (auto* loop = std::get_if<ForStmt>(&stmt.node)) {
+        loops.push_back(loop->var.get());
+        for_each_column(&loop->body, fn, loops);
+        loops.pop_back();
+      } else if (auto* branch = std::get_if<IfStmt>(&stmt.node)) {
+        for_each_column(&branch->then_body, fn, loops);
+        for_each_column(&branch->else_body, fn, loops);
+      } else if (auto* copy = std::get_if<CopyStmt>(&stmt.node); copy && copy->atomic == AtomicOp::kNone) {
+        if (const auto axis = column(copy->src, loops)) fn(&copy->src, *axis);
+      }
+    }
+  }
+
  private:
+  std::optional<size_t> column(const TileRef& source, const std::vector<const Var*>& loops) {
+    if (source.buffer->scope != Scope::kGlobal || written_.count(source.buffer.get()) ||
+        bits(source.buffer->type) < 8 || source.axes.back().kind != AxisSpec::Kind::kIndex)
+      return std::nullopt;
+    std::optional<size_t> axis;
+    for (size_t i = 0; i < source.axes.size(); ++i) {
+      if (source.axes[i].kind == AxisSpec::Kind::kIndex) continue;
+      if (axis || source.axes[i].kind != AxisSpec::Kind::kRange) return std::nullopt;
+      axis = i;
+    }
+    const ExprRef at = lets_.expanded(source.axes.back().start);
+    const bool moves = std::any_of(loops.begin(), loops.end(), [&](const Var* var) { return mentions(at, var); });
+    return moves && lets_.complete() ? axis : std::nullopt;
+  }
   std::optional<size_t> crossed(const ExprRef& load, const Var* along) {
     if (load->kind != ExprKind::kLoad || load->buffer->scope != Scope::kGlobal || written_.count(load->buffer.get()) ||
         bits(load->buffer->type) < 8)
@@ -132,6 +163,12 @@ std::vector<CrossedTensor> crossed_tensors(const Kernel& kernel) {
       if (known == found.end()) found.push_back({load->buffer, axis});
     });
   });
+  Block body = kernel.body;
+  reads.for_each_column(&body, [&](const TileRef* source, size_t axis) {
+    const bool known =
+        std::any_of(found.begin(), found.end(), [&](const CrossedTensor& one) { return one.tensor == source->buffer; });
+    if (!known) found.push_back({source->buffer, axis, true});
+  });
   return found;
 }
 
@@ -175,6 +212,14 @@ Kernel with_rows(const Kernel& kernel, const std::vector<CrossedTensor>& crossed
   };
   Kernel out = kernel;
   out.body = block(kernel.body, block);
+  reads.for_each_column(&out.body, [&](TileRef* source, size_t axis) {
+    for (size_t i = 0; i < crossed.size(); ++i) {
+      if (!crossed[i].columns || crossed[i].tensor != source->buffer || crossed[i].axis != axis) continue;
+      source->buffer = rows[i];
+      source->axes = with_last(source->axes, axis);
+      return;
+    }
+  });
   return out;
 }
 

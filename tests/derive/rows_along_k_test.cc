@@ -91,4 +91,45 @@ TEST_CASE("only what products add up along one axis is crossed, along rows where
   CHECK(crossed_in(convolution(kChannelsFirst, "parallel i < BM, j < BN { acc[i, j] += x[0, j] } ")) == 1);
 }
 
+namespace {
+
+std::string scaled(const std::string& column) {
+  return R"(tile 1
+kernel scaled<T: f16>(A: T[M, K], B: T[N, K], g: T[N, 2, G], Y: out f32[M, N])
+tune BM = 16, BN = 16 | 32, BK = 16 | 8
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: T[BM, BK], b: T[BN, BK]
+  fragment acc: f32[BM, BN] = 0, s: f32[BM, BN], x: f32[BN]
+  for k < ceildiv(K, BK) {
+    let at = k / 2
+    a = A[m*BM +: BM, k*BK +: BK]
+    b = B[n*BN +: BN, k*BK +: BK]
+    x = )" +
+         column +
+         R"(
+    s = a @ b^T
+    parallel i < BM, j < BN { acc[i, j] += s[i, j] * x[j] }
+  }
+  Y[m*BM +: BM, n*BN +: BN] = acc
+}
+)";
+}
+
+}  // namespace
+
+TEST_CASE("columns that a loop copies become rows") {
+  for (auto [m, n, k] : {std::array<int64_t, 3>{5, 19, 40}, {16, 33, 64}}) {
+    for (const char* column : {"g[n*BN +: BN, 1, at]", "g[n*BN +: BN, at % 2, at] within 1 +: N - 2"}) {
+      CAPTURE(column);
+      Interpreted program(scaled(column), bindings(DType::F16, 16, 16, 16), {{"M", m}, {"N", n}, {"K", k}, {"G", 3}},
+                          {.operands = false, .crossed = true});
+      CHECK(program.crossed() == 1);
+      program.check();
+    }
+  }
+  CHECK(crossed_in(scaled("g[n*BN +: BN, 1, n]")) == 0);
+  CHECK(crossed_in(scaled("g[n*BN, 1, at +: BN]")) == 0);
+}
+
 }  // namespace kachel::derive

@@ -47,7 +47,7 @@ FormChoice::FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> con
                        std::shared_ptr<const KernelModel> model)
     : consts_(consts.begin(), consts.end()), model_(std::move(model)), plain_(source_of(kernel)) {
   const bool crosses = std::any_of(plain_.crossed.begin(), plain_.crossed.end(),
-                                   [](const derive::CrossedTensor& one) { return !one.has_rows(); });
+                                   [](const derive::CrossedTensor& one) { return !one.has_rows() && !one.columns; });
   if (crosses) return;
   if (const auto other = derive::taps_outside(kernel)) reordered_ = source_of(*other);
 }
@@ -81,7 +81,8 @@ bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const Bound
 
 bool FormChoice::may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const {
   const BoundTensor& bound = tensor(arguments, *crossed.tensor);
-  if (bound.shape[crossed.axis] < derive::kRowMultiple || ir::bits(bound.dtype) > 16) return false;
+  if (bound.shape[crossed.axis] < derive::kRowMultiple || ir::bits(bound.dtype) > (crossed.columns ? 32 : 16))
+    return false;
   if (bound.strides[crossed.axis] != 1) return true;
   bool strays = reinterpret_cast<uintptr_t>(bound.data) % kCopyBytes != 0;
   for (size_t axis = 0; axis < crossed.tensor->shape.size(); ++axis)
@@ -187,7 +188,9 @@ std::string FormChoice::text(const Form& form) const {
       parts.push_back(fmt::format("`{}` made ahead{}", source.slices[i].tile->name,
                                   form.turned >> i & 1 ? " with its axes exchanged" : ""));
   for (size_t i = 0; i < source.crossed.size(); ++i)
-    if (form.laid_out >> i & 1) parts.push_back(fmt::format("`{}` laid out along k", source.crossed[i].tensor->name));
+    if (form.laid_out >> i & 1)
+      parts.push_back(fmt::format("`{}` laid out along {}", source.crossed[i].tensor->name,
+                                  source.crossed[i].columns ? "its columns" : "k"));
   if (form.parts > 1) parts.push_back(fmt::format("sums in {} parts", form.parts));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
