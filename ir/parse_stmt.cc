@@ -321,6 +321,9 @@ bool Parser::assignment(Block& body, AtomicOp atomic, size_t first) {
   else if (atomic != AtomicOp::kNone && (at("max") || at("min")))
     return fail(fmt::format("`{}` behind the element that is assigned", peek().text),
                 fmt::format("write `atomic {} C[i] = x`", peek().text));
+  else if (at("|") || at("&") || at("^") || at("%") || at("<<") || at(">>"))
+    return fail(fmt::format("there is no assignment `{}=`", peek().text),
+                fmt::format("write `u[i] = u[i] {} x`; the assignments are = += -= *= /=", peek().text));
   else
     return expect("=", "the element that is assigned");
   bool fits =

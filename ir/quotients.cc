@@ -13,21 +13,45 @@ int64_t literal(const ExprRef& expr) {
   return expr->kind == ExprKind::kInt ? expr->int_value : 0;
 }
 
+// A product as it is written, in whatever order and brackets.
+struct Factors {
+  int64_t number = 1;  // 0: too large
+  std::vector<ExprRef> others;
+
+  void add(const ExprRef& expr) {
+    if (is(expr, Op::kMul)) return add(expr->args[0]), add(expr->args[1]);
+    if (expr->kind != ExprKind::kInt) return others.push_back(expr);
+    if (__builtin_mul_overflow(number, expr->int_value, &number)) number = 0;
+  }
+};
+
+// The factors of `whole` but for those of `part`; nothing where these are not among them.
+std::optional<Factors> without(const ExprRef& whole, const Factors& part) {
+  Factors left;
+  left.add(whole);
+  if (part.number == 0 || left.number == 0 || left.number % part.number != 0) return {};
+  left.number /= part.number;
+  for (const ExprRef& factor : part.others) {
+    const auto found =
+        std::find_if(left.others.begin(), left.others.end(), [&](const ExprRef& one) { return same(one, factor); });
+    if (found == left.others.end()) return {};
+    left.others.erase(found);
+  }
+  return left;
+}
 // Whether a literal or written product is a * b.
 bool is_product(const ExprRef& product, const ExprRef& a, const ExprRef& b) {
-  if (literal(product) && literal(a) && literal(b)) {
-    int64_t value = 0;
-    return !__builtin_mul_overflow(literal(a), literal(b), &value) && value == literal(product);
-  }
-  if (!is(product, Op::kMul)) return false;
-  return (same(product->args[0], a) && same(product->args[1], b)) ||
-         (same(product->args[0], b) && same(product->args[1], a));
+  Factors both;
+  both.add(a);
+  both.add(b);
+  const auto left = without(product, both);
+  return left && left->number == 1 && left->others.empty();
 }
 // Whether it has the factor.
 bool is_multiple(const ExprRef& value, const ExprRef& of) {
-  if (same(value, of)) return true;
-  if (literal(value) && literal(of)) return literal(value) % literal(of) == 0;
-  return is(value, Op::kMul) && (is_multiple(value->args[0], of) || is_multiple(value->args[1], of));
+  Factors factors;
+  factors.add(of);
+  return without(value, factors).has_value();
 }
 
 // e where a remainder and one of the known values say what it is, else null.

@@ -41,8 +41,8 @@ Outcome<Exit> compile(const Options& options) {
                       {"present", counts.present},
                       {"refused", counts.refused}});
     else
-      fmt::print("{}: {} compiled, {} there before, {} cannot be built\n", made.architecture, counts.compiled,
-                 counts.present, counts.refused);
+      fmt::print("{}: {} compiled, {} there before, {} cannot be built{}\n", made.architecture, counts.compiled,
+                 counts.present, counts.refused, counts.refused && options.verbosity == 0 ? " (-v says why)" : "");
   }
   if (options.json) print_json(list);
   return Exit::kOk;

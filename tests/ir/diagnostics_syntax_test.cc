@@ -107,6 +107,8 @@ TEST_CASE("diagnostics of statements") {
        "max C[...] = x"},
       {in_kernel("atomic R[by*BM +: BM, bx*BN +: BN] += $1$"), "combines it with a tile", "fill a fragment"},
       {in_kernel("atomic R[by*BM +: BM, bx*BN +: BN] += As $@$ Bs^T"), "a gemm cannot be `atomic`", "accumulate"},
+      {in_kernel("parallel i < BM { v[i] $|$= 2 }"), "there is no assignment `|=`", "write `u[i] = u[i] | x`"},
+      {in_kernel("parallel i < BM { v[i] $<<$= 2 }"), "there is no assignment `<<=`", "write `u[i] = u[i] << x`"},
       {in_kernel("parallel i < BM { atomic h[by*BM + i] $*=$ 2 }"), "does not go with this `atomic`", "max C[i] = x"},
       {in_kernel("shared $x$: f32 = 0"), "the tile `x` needs a shape", "f32[1]"},
       {in_kernel("if n < 4 $($ 1 )"), "where `{` is expected", "write `{`"},

@@ -112,6 +112,22 @@ TEST_CASE("names that each use the one before several times end") {
   }
 }
 
+TEST_CASE("digits of a place say where it is however products are bracketed") {
+  for (const auto& [places, ok] : {std::pair("p / (L*H*W), p / (H*W) % L, p / W % H, p % W", true),
+                                   {"p / (W*(H*L)), p / (W*H) % L, p / W % H, p % W", true},
+                                   {"p / (2*L*3*H*W), p / (H*W) % (L*6), p / W % H, p % W", true},
+                                   {"p / (L*H*W), p % (L*H*W) / (H*W), p % (H*W) / W, p % W", true},
+                                   {"p / (L*H*H), p / (H*W) % L, p / W % H, p % W", false},
+                                   {"p / (L*H*W*2), p / (H*W) % L, p / W % H, p % W", false},
+                                   {"p / (L*H*W), p % (L*H*L) / (H*W), p % (H*W) / W, p % W", false}}) {
+    CAPTURE(places);
+    CHECK(load(fmt::format("tile 1 kernel k(Y: out f32[B, L, H, W]) grid m < 8 {{ parallel i < 64 {{ let p = m*64 + i "
+                           "Y[{}] = 1 }} }}",
+                           places))
+              .ok() == ok);
+  }
+}
+
 TEST_CASE("blocks may write their parts in either order") {
   for (const auto& [place, ok] : {std::pair("(ceildiv(M, BM) - 1 - b)*BM", true),
                                   {"(-b + ceildiv(M, BM) - 1)*BM", true},

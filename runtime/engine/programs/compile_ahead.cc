@@ -1,4 +1,6 @@
 // Binaries for devices that are elsewhere.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -57,7 +59,8 @@ Result<CompiledAhead> KernelHandle::compile(std::span<const Arg> args, const Lau
     }
   });
   CompiledAhead made;
-  for (const Result<bool>& result : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Result<bool>& result = results[i];
     if (result.ok()) {
       ++(*result ? made.compiled : made.present);
       continue;
@@ -66,6 +69,13 @@ Result<CompiledAhead> KernelHandle::compile(std::span<const Arg> args, const Lau
     const Code code = result.status().code();
     if (code != Code::kInvalid && code != Code::kUnsupported && code != Code::kCompile) return result.status();
     if (!made.refused++) made.refusal = result.status().message();
+    const std::string configuration = configuration_text(*model_, order[i]);
+    engine_->log().write({.kind = EventKind::kCandidateFailed,
+                          .level = LogLevel::kInfo,
+                          .message = fmt::format("kernel `{}`: configuration {} cannot be built: {}",
+                                                 model_->kernel.name, configuration, result.status().message()),
+                          .kernel = model_->kernel.name,
+                          .fields = {{"configuration", configuration}, {"reason", result.status().message()}}});
   }
   if (made.refused == results.size()) return results.front().status();
   return made;
