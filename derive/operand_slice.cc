@@ -136,12 +136,14 @@ class Slicer {
     return true;
   }
 
-  // The tiles of the slice serve nothing else, the operand itself only what comes behind, and tensors are inputs.
+  // Nothing else writes the tiles of the slice, the operand itself and what is written with it serve only what comes
+  // behind, or nothing, and tensors are inputs.
   bool stands_alone() {
-    std::set<const Buffer*> own;
+    std::set<const Buffer*> own, beside;  // written; by the statements that write the operand
     for (const Stmt* stmt : slice_.statements_of(kernel_)) {
       const Uses& uses = uses_of(*stmt);
       own.insert(uses.written.begin(), uses.written.end());
+      if (uses.written.count(slice_.tile.get())) beside.insert(uses.written.begin(), uses.written.end());
       for (const auto* set : {&uses.read, &uses.written})
         for (const Buffer* buffer : *set)
           if (buffer->scope == Scope::kGlobal) tensors_.insert(buffer);
@@ -150,8 +152,8 @@ class Slicer {
       if (std::holds_alternative<DeclStmt>(stmt.node)) return false;
       const Uses& uses = uses_of(stmt);
       return std::any_of(own.begin(), own.end(), [&](const Buffer* tile) {
-        if (tile == slice_.tile.get() && after) return uses.written.count(tile) > 0;
-        return uses.written.count(tile) > 0 || uses.read.count(tile) > 0;
+        const bool is_free = tile == slice_.tile.get() ? after : !beside.count(tile);
+        return uses.written.count(tile) > 0 || (!is_free && uses.read.count(tile) > 0);
       });
     };
     for (size_t level = 0; level < slice_.statements.size(); ++level) {

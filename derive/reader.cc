@@ -3,6 +3,7 @@
 #include <set>
 
 #include "derive/parts.h"
+#include "derive/uses.h"
 #include "ir/visit.h"
 
 namespace kachel::derive {
@@ -31,12 +32,42 @@ class Reader {
       }
       last[statements.back()] = number;
     }
+    keep_tiles(gone, tiles);
     keep_names(gone);
     return rebuilt(kernel_.body, gone, tiles, last);
   }
 
  private:
-  // Those that other statements use too, and what they are made from.
+  // Tiles on the way to operands that other statements read too, with those that they are made from.
+  void keep_tiles(std::set<const Stmt*>& gone, std::set<const Buffer*>& tiles) const {
+    std::set<const Buffer*> read;
+    std::vector<const Stmt*> leaving;
+    const auto walk = [&](const Block& block, auto&& self) -> void {
+      for (const Stmt& stmt : block) {
+        if (const auto* loop = std::get_if<ForStmt>(&stmt.node))
+          self(loop->body, self);
+        else if (gone.count(&stmt))
+          leaving.push_back(&stmt);
+        else
+          read.merge(std::set<const Buffer*>(find_uses(stmt).read));
+      }
+    };
+    walk(kernel_.body, walk);
+    const auto is_operand = [&](const Buffer* tile) {
+      return std::any_of(slices_.begin(), slices_.end(),
+                         [&](const OperandSlice& slice) { return slice.tile.get() == tile; });
+    };
+    for (auto stmt = leaving.rbegin(); stmt != leaving.rend(); ++stmt) {
+      const Uses uses = find_uses(**stmt);
+      const bool needed = std::any_of(uses.written.begin(), uses.written.end(),
+                                      [&](const Buffer* tile) { return !is_operand(tile) && read.count(tile) > 0; });
+      if (!needed) continue;
+      gone.erase(*stmt);
+      for (const Buffer* tile : uses.written) tiles.erase(tile);
+      read.insert(uses.read.begin(), uses.read.end());
+    }
+  }
+  // Names that other statements use too, and what they are made from.
   void keep_names(std::set<const Stmt*>& gone) const {
     std::set<const Var*> used;
     auto note = [&](const Stmt& stmt) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "derive/prepare_operands.h"
+#include "derive/split_regions.h"
 #include "derive/taps_outside.h"
 #include "tests/ir/run_kernel.h"
 
@@ -35,9 +36,9 @@ class Interpreted {
     auto module = ir::load(text);
     REQUIRE_MESSAGE(module.ok(), module.status().message());
     kernel_ = module->kernels.at(0);
-    source_ = kernel_;
+    source_ = split_regions(kernel_);
     if (form.taps) {
-      const auto other = taps_outside(kernel_);
+      const auto other = taps_outside(source_);
       REQUIRE(other);
       source_ = *other;
     }

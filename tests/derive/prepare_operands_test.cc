@@ -115,6 +115,45 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
   weights.check();
 }
 
+TEST_CASE("operands that are made of one tile, by one region, and a tile that something else reads as well") {
+  const auto text = [](const std::string& more) {
+    return R"(tile 1
+kernel parts(A: f32[M, K], B: f32[N, K], C: out f32[M, N])
+tune BM = 16 | 32, BN = 16, BK = 8 | 16
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: f32[BM, BK], b: f32[BN, BK], ah: bf16[BM, BK], al: bf16[BM, BK], bh: bf16[BN, BK]
+  fragment acc: f32[BM, BN] = 0, norm: f32[BM] = 0
+  for k < ceildiv(K, BK) {
+    a = A[m*BM +: BM, k*BK +: BK]
+    b = B[n*BN +: BN, k*BK +: BK]
+    parallel i < BM, j < BK {
+      let h = bf16(a[i, j])
+      ah[i, j] = h
+      al[i, j] = a[i, j] - h
+    }
+    parallel i < BN, j < BK { bh[i, j] = b[i, j] }
+    )" + more +
+           R"(
+    acc += ah @ bh^T
+    acc += al @ bh^T
+  }
+  parallel i < BM, j < BN { acc[i, j] += norm[i] }
+  C[m*BM +: BM, n*BN +: BN] = acc
+}
+)";
+  };
+  for (const std::string more : {"", "parallel i < BM { norm[i] += sum[j < BK](a[i, j]) }",
+                                 "parallel i < BM { norm[i] += sum[j < BK](ah[i, j] * 2) }"}) {
+    CAPTURE(more);
+    Interpreted program(text(more), bindings(DType::F32, 16, 16, 16), {{"M", 37}, {"N", 19}, {"K", 21}});
+    CHECK(program.operands() == 3);
+    program.check();
+    const ir::Kernel& reader = program.derived().kernels.at(program.derived().kernels.size() - 1);
+    CHECK((ir::print(reader).find("a = A[") != std::string::npos) == (more.find("(a[") != std::string::npos));
+  }
+}
+
 TEST_CASE("operands that follow quotients and remainders of what counts") {
   // A filter whose taps lie beside each other, read by a loop over taps and channels: one tensor for each tap.
   Interpreted taps(R"(tile 1

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "derive/prepare_operands.h"
+#include "derive/split_regions.h"
 #include "derive/taps_outside.h"
 #include "ir/instantiate.h"
 #include "ir/parse.h"
@@ -45,11 +46,14 @@ bool reads_along_k(const DeviceProperties& device, ir::DType type, bool tf32) {
 
 FormChoice::FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> consts,
                        std::shared_ptr<const KernelModel> model)
-    : consts_(consts.begin(), consts.end()), model_(std::move(model)), plain_(source_of(kernel)) {
+    : consts_(consts.begin(), consts.end()),
+      model_(std::move(model)),
+      kernel_(kernel),
+      plain_(source_of(derive::split_regions(kernel))) {
   const bool crosses = std::any_of(plain_.crossed.begin(), plain_.crossed.end(),
                                    [](const derive::CrossedTensor& one) { return !one.has_rows() && !one.columns; });
   if (crosses) return;
-  if (const auto other = derive::taps_outside(kernel)) reordered_ = source_of(*other);
+  if (const auto other = derive::taps_outside(plain_.kernel)) reordered_ = source_of(*other);
 }
 
 FormChoice::Source FormChoice::source_of(const ir::Kernel& kernel) {
@@ -59,7 +63,7 @@ FormChoice::Source FormChoice::source_of(const ir::Kernel& kernel) {
 }
 
 const BoundTensor& FormChoice::tensor(const BoundArguments& arguments, const ir::Buffer& buffer) const {
-  const auto& params = plain_.kernel.params;
+  const auto& params = kernel_.params;
   const auto found =
       std::find_if(params.begin(), params.end(), [&](const ir::Param& param) { return param.tensor.get() == &buffer; });
   return arguments.tensors[found - params.begin()];
@@ -67,7 +71,7 @@ const BoundTensor& FormChoice::tensor(const BoundArguments& arguments, const ir:
 
 bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const BoundArguments& arguments, double spared,
                                   double most) const {
-  const ir::HostEnv env = host_values(*model_, plain_.kernel, arguments);
+  const ir::HostEnv env = host_values(*model_, kernel_, arguments);
   double sources = 0, bytes = ir::bits(tile_type(*model_, *slice.tile, arguments)) / 8.0;
   for (const ir::BufferRef& source : slice.tensors) sources += static_cast<double>(tensor(arguments, *source).bytes);
   const auto times = [&](const ir::ExprRef& extent) {
@@ -158,7 +162,7 @@ Result<std::shared_ptr<const ProgramModel>> FormChoice::derive(const Form& form,
                   const std::vector<derive::CrossedTensor>& crossed = {}) {
     const auto type = [&](const ir::Buffer& tile) { return tile_type(*model_, tile, arguments); };
     const derive::SumParts parts{form.parts, form.extent, type};
-    return ir::load(derive::prepare_operands(plain_.kernel, slices, parts, crossed, &source.kernel), "prepared.tile");
+    return ir::load(derive::prepare_operands(kernel_, slices, parts, crossed, &source.kernel), "prepared.tile");
   };
   std::vector<derive::OperandSlice> chosen;
   Status why = internal("no operand");
@@ -208,7 +212,7 @@ int64_t FormChoice::bytes_read(const Form& form, const BoundArguments& arguments
 
 int64_t FormChoice::bytes_of_all(const BoundArguments& arguments) const {
   int64_t bytes = 0;
-  for (const ir::Param& param : plain_.kernel.params)
+  for (const ir::Param& param : kernel_.params)
     if (param.tensor) bytes += tensor(arguments, *param.tensor).bytes;
   return bytes;
 }

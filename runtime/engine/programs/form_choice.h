@@ -34,7 +34,7 @@ class FormChoice {
   // `model`: of the kernel with these constants.
   FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> consts, std::shared_ptr<const KernelModel> model);
 
-  const ir::Kernel& kernel() const { return plain_.kernel; }
+  const ir::Kernel& kernel() const { return kernel_; }
   const KernelModel& model() const { return *model_; }
   // Whether there may be any, but for sums in parts.
   bool any() const { return !plain_.slices.empty() || !plain_.crossed.empty() || reordered_; }
@@ -51,7 +51,7 @@ class FormChoice {
   int64_t bytes_of_all(const BoundArguments& arguments) const;
 
  private:
-  // What operands are made ahead for: the kernel, or one that computes the same.
+  // What operands are made ahead for: the kernel with a region for each tile, or another one that computes the same.
   struct Source {
     ir::Kernel kernel;
     std::vector<derive::OperandSlice> slices;
@@ -73,6 +73,7 @@ class FormChoice {
 
   const std::vector<ConstValue> consts_;
   const std::shared_ptr<const KernelModel> model_;
+  const ir::Kernel kernel_;
   const Source plain_;
   std::optional<Source> reordered_;  // whose rows can be copied, if the kernel's cannot
 };
