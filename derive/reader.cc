@@ -44,9 +44,13 @@ class Reader {
     std::vector<const Stmt*> leaving;
     const auto walk = [&](const Block& block, auto&& self) -> void {
       for (const Stmt& stmt : block) {
-        if (const auto* loop = std::get_if<ForStmt>(&stmt.node))
+        if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
+          for (const ExprRef& bound : {loop->begin, loop->end})
+            visit(bound, [&](const ExprRef& node) {
+              if (node->kind == ExprKind::kLoad) read.insert(node->buffer.get());
+            });
           self(loop->body, self);
-        else if (gone.count(&stmt))
+        } else if (gone.count(&stmt))
           leaving.push_back(&stmt);
         else
           read.merge(std::set<const Buffer*>(find_uses(stmt).read));

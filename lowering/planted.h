@@ -132,6 +132,7 @@ enum class Planted {
   kQuotientBelow,         // the reciprocal of a whole number is cut off, not rounded up
   kOneAxisOfAll,          // of pixels counted through all images, the place is taken for that in an image
   kDifferenceAdded,       // what a place takes away from a sum is added to it where terms are put in order
+  kPartedSides,           // terms of a comparison that change sides keep their sign
   kDivisorNotScaledBack,  // a quotient by a divisor far from 1 keeps the power of two
   kEqualParts,            // of an axis in equal parts the first one is taken each time
   kSplitPart,             // all parts of a split fragment are copied from and to the first one's place

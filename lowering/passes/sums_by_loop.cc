@@ -199,11 +199,12 @@ class Orderer {
       const bool widened = term.value->kind == ExprKind::kCast && term.value->args[0]->type == DType::I32;
       term.value = widened ? term.value->args[0] : with_sign(DType::I32, term.value);
     }
+    if (moved.lo < -kMostPlace / 2 || moved.hi > kMostPlace / 2) return condition;
     const bool fits = differ_within(a, b, moved);
     if (!fits && (a->type == DType::I64 || !exact)) return condition;
     for (Term& term : terms) {
       if (term.level) continue;
-      term.minus = !term.minus;
+      term.minus ^= !planted(Planted::kPartedSides);
       if (!fits) term.value = ir::make_cast({DType::I64, nullptr}, with_sign(DType::I32, term.value));
     }
     ExprRef rest = sum_of(terms, 0);

@@ -115,6 +115,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kQuotientBelow, "quotients of multiples are one too small", OnCpu::kNotThere},
     {Planted::kOneAxisOfAll, "pixels of all images are one image's", OnCpu::kNotThere},
     {Planted::kDifferenceAdded, "what a place takes away is added", OnCpu::kNotThere},
+    {Planted::kPartedSides, "what changes sides keeps its sign", OnCpu::kNotThere},
     {Planted::kDivisorNotScaledBack, "a quotient keeps its scale", OnCpu::kOnly},
     {Planted::kMaskTooLate, "masks begin an element too late", OnCpu::kNotThere},
     {Planted::kMaskEndsEarly, "masks end an element too early", OnCpu::kNotThere},
