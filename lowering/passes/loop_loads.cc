@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/query.h"
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/simplify.h"
@@ -79,12 +80,6 @@ bool divides(const ExprRef& expr) {
     const bool quotient = node->kind == ir::ExprKind::kApply && (node->op == ir::Op::kDiv || node->op == ir::Op::kMod);
     found |= quotient && !ir::is_float(node->type) && !ir::is_const(node->args[1]);
   });
-  return found;
-}
-
-bool reads_memory(const ExprRef& expr) {
-  bool found = false;
-  ir::visit(expr, [&](const ExprRef& node) { found |= node->kind == ir::ExprKind::kLoad; });
   return found;
 }
 
@@ -320,7 +315,7 @@ void LoopLoads::reads(const ExprRef& expr, AheadLoad ahead) {
 // memory.
 void LoopLoads::places(const ExprRef& expr, AheadLoad ahead, bool lazily) {
   const bool fits = (expr->type == DType::I32 || expr->type == DType::U32) && expr->kind == ir::ExprKind::kApply;
-  if (!fits || !fixed_.is_known(expr) || !divides(expr) || (lazily && reads_memory(expr))) {
+  if (!fits || !fixed_.is_known(expr) || !divides(expr) || (lazily && ir::loads(expr))) {
     for (size_t arg = 0; arg < expr->args.size(); ++arg)
       places(expr->args[arg], ahead, lazily || (arg > 0 && ir::is_lazy(*expr)));
     return;

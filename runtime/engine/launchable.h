@@ -50,7 +50,6 @@ class BoundLaunch {
 struct CompiledAhead {
   size_t compiled = 0, present = 0;  // now; before, in the store
   size_t refused = 0;                // that cannot be built
-  std::string refusal;               // why, for the first of them
 
   void add(const CompiledAhead& other);
 };

@@ -58,6 +58,20 @@ TEST_CASE("without forecasts the first listed are tried, and the default among t
   CHECK(compiled(device) == std::set<size_t>{0, 1, 7});
 }
 
+TEST_CASE("what is decided for a key that is near is tried, whatever is expected of it") {
+  for (size_t trials : {size_t{1}, size_t{3}}) {
+    FakeClock clock;
+    SimulatedDevice device(clock, reversed(10));
+    TuneRequest request = request_for(10);
+    request.trials = trials;
+    request.favourite = 2;
+    REQUIRE(Tuner().tune(request, device, clock).ok());
+    CHECK(compiled(device) == (trials == 1 ? std::set<size_t>{2} : std::set<size_t>{2, 8, 9}));
+    request.favourite = 10;
+    CHECK(Tuner().tune(request, device, clock).status().code() == Code::kInvalid);
+  }
+}
+
 TEST_CASE("as many trials as candidates, or none said, measure all") {
   for (size_t trials : {size_t{0}, size_t{10}, size_t{500}}) {
     FakeClock clock;

@@ -35,7 +35,6 @@ Result<std::vector<TunableValues>> wanted(Engine& engine, Device& device, const 
 void CompiledAhead::add(const CompiledAhead& other) {
   compiled += other.compiled;
   present += other.present;
-  if (!refused) refusal = other.refusal;
   refused += other.refused;
 }
 
@@ -68,14 +67,16 @@ Result<CompiledAhead> KernelHandle::compile(std::span<const Arg> args, const Lau
     // A configuration that this device has no room for is one less; a compiler that is not there is a failure.
     const Code code = result.status().code();
     if (code != Code::kInvalid && code != Code::kUnsupported && code != Code::kCompile) return result.status();
-    if (!made.refused++) made.refusal = result.status().message();
+    ++made.refused;
     const std::string configuration = configuration_text(*model_, order[i]);
     engine_->log().write({.kind = EventKind::kCandidateFailed,
                           .level = LogLevel::kInfo,
                           .message = fmt::format("kernel `{}`: configuration {} cannot be built: {}",
                                                  model_->kernel.name, configuration, result.status().message()),
                           .kernel = model_->kernel.name,
-                          .fields = {{"configuration", configuration}, {"reason", result.status().message()}}});
+                          .fields = {{"configuration", configuration},
+                                     {"state", std::string(tuner::state_name(tuner::CandidateState::kCompileFailed))},
+                                     {"reason", result.status().message()}}});
   }
   if (made.refused == results.size()) return results.front().status();
   return made;

@@ -23,16 +23,19 @@ constexpr double kSparedBytes = 8 << 20;  // or this
 constexpr double kMostGrowthOfRows = 2.2;
 constexpr size_t kMostCrossed = 16;  // tensors of a kernel that are looked at
 
-// Whether the rows of a tensor begin elsewhere than at lines, or run along an axis that products cannot do with: 16-bit
-// types may have them along either of the last two.
-bool strays(const BoundTensor& tensor, int rank) {
-  const int bits = ir::bits(tensor.dtype);
-  const int row = bits == 16 && is_transposed(rank, tensor.shape, tensor.strides) ? rank - 2 : rank - 1;
+// Whether a tensor does not lie in rows along the axis that begin at multiples of so many bytes.
+bool strays(const BoundTensor& tensor, int rank, int row, int64_t bytes) {
   for (int axis = 0; axis < rank; ++axis) {
     if (tensor.shape[axis] <= 1) continue;
-    if (axis == row ? tensor.strides[axis] != 1 : tensor.strides[axis] * bits % (8 * kLineBytes) != 0) return true;
+    const int64_t stride = tensor.strides[axis];
+    if (axis == row ? stride != 1 : stride * ir::bits(tensor.dtype) % (8 * bytes) != 0) return true;
   }
-  return reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0;
+  return reinterpret_cast<uintptr_t>(tensor.data) % kCopyBytes != 0;
+}
+// At lines, along an axis that products can do with: 16-bit types may have rows along either of the last two.
+bool strays(const BoundTensor& tensor, int rank) {
+  const bool exchanged = ir::bits(tensor.dtype) == 16 && is_transposed(rank, tensor.shape, tensor.strides);
+  return strays(tensor, rank, rank - (exchanged ? 2 : 1), kLineBytes);
 }
 
 // Whether the quickest products of operands of that type read them along k alone: wgmma does but for 16 bits, mma as
@@ -87,12 +90,9 @@ bool FormChoice::may_lay_out(const derive::CrossedTensor& crossed, const BoundAr
   const BoundTensor& bound = tensor(arguments, *crossed.tensor);
   if (bound.shape[crossed.axis] < derive::kRowMultiple || ir::bits(bound.dtype) > (crossed.columns ? 32 : 16))
     return false;
-  if (bound.strides[crossed.axis] != 1) return true;
-  bool strays = reinterpret_cast<uintptr_t>(bound.data) % kCopyBytes != 0;
-  for (size_t axis = 0; axis < crossed.tensor->shape.size(); ++axis)
-    strays |= axis != crossed.axis && bound.shape[axis] > 1 &&
-              bound.strides[axis] * ir::bits(bound.dtype) % (8 * kCopyBytes) != 0;
-  return crossed.has_rows() && strays;
+  const bool alone = !crossed.has_rows() && bound.strides[crossed.axis] == 1;  // an extent of 1 behind it
+  return !alone &&
+         strays(bound, static_cast<int>(crossed.tensor->shape.size()), static_cast<int>(crossed.axis), kCopyBytes);
 }
 
 Form FormChoice::operands(const Device& device, const BoundArguments& arguments, const Source& source,

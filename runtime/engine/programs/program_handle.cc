@@ -50,8 +50,8 @@ LaunchSettings step_settings(const LaunchSettings& settings, size_t steps) {
 
 LaunchSettings candidate_settings(const LaunchSettings& settings, size_t steps, size_t index, size_t candidates) {
   LaunchSettings each = step_settings(settings, steps);
-  if (candidates > 1) each.tune_budget_ns /= 2;
   if (index > 0 && each.policy == tuner::Policy::kBlocking) each.policy = tuner::Policy::kOff;
+  if (index == 0 && candidates > 1) each.tune_budget_ns /= 2;
   return each;
 }
 

@@ -245,6 +245,18 @@ tune by = 2 | 3
   CHECK(wrong->launch(others, given, nullptr).code() == Code::kInvalid);
 }
 
+TEST_CASE("while one of several is chosen the first one's kernels are tuned, the others take what is known") {
+  LaunchSettings settings;
+  settings.policy = kBlocking;
+  settings.tune_budget_ns = 12'000;
+  CHECK(candidate_settings(settings, 3, 0, 1).tune_budget_ns == 4'000);
+  CHECK(candidate_settings(settings, 3, 0, 5).tune_budget_ns == 2'000);
+  CHECK(candidate_settings(settings, 3, 0, 5).policy == kBlocking);
+  CHECK(candidate_settings(settings, 3, 4, 5).policy == kOff);
+  settings.policy = kCachedOnly;
+  CHECK(candidate_settings(settings, 3, 4, 5).policy == kCachedOnly);
+}
+
 TEST_CASE("calls whose condition does not hold are left out, with their temporaries") {
   Programs f;
   auto handle = f.program(R"(
