@@ -2,6 +2,8 @@
 // sides are parted by the loops that they change with.
 #include <doctest/doctest.h>
 
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/kept_operands.h"
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -40,6 +42,54 @@ TEST_CASE(
   CHECK(count(with, "%%clock_hi") == 1);
   CHECK(count(with, "or.b32") >= 16);
   CHECK(count(without, "%%clock_hi") == 0);
+}
+
+// A loop over a product of registers `q`, which waits until so many groups are under way, and does more.
+LoopBlock kept_in_loop(int64_t under_way, LoopBlock more, bool written) {
+  using Kind = LoopIntrinsic::Kind;
+  const auto registers = [](const char* name, ir::DType type) {
+    auto made = std::make_shared<ir::Buffer>();
+    made->name = name;
+    made->type = {type, nullptr, false};
+    made->scope = ir::Scope::kRegister;
+    made->shape = {ir::make_int(32)};
+    return made;
+  };
+  const ir::BufferRef q = registers("q", ir::DType::BF16), sums = registers("sums", ir::DType::F32);
+  const auto variable = [](ir::DType type) {
+    return std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "n", {type, nullptr, false}, {}});
+  };
+  LoopIntrinsic mma{Kind::kGroupMma, {}}, wait{Kind::kGroupWait, {}};
+  mma.operands = {{sums, int32(0), 32, true}, {q, int32(0), 8, false}, {sums, int32(0), 32, false}};
+  wait.immediate = under_way;
+  LoopFor loop;
+  loop.var = variable(ir::DType::I32);
+  loop.begin = int32(0);
+  loop.end = ir::make_var(variable(ir::DType::I32));
+  loop.body = {{LoopIntrinsic{Kind::kGroupFence, {}}}, {mma}, {LoopIntrinsic{Kind::kGroupCommit, {}}}, {wait}};
+  loop.body.insert(loop.body.end(), more.begin(), more.end());
+  if (written) loop.body.push_back({LoopStore{q, int32(0), ir::make_float(0)}});
+  LoopKernel kernel;
+  kernel.body.push_back({std::move(loop)});
+  kept_operands(&kernel);
+  return std::get<LoopFor>(kernel.body[0].node).body;
+}
+
+TEST_CASE("what is still being read is waited for before it is written") {
+  const auto node = [](const LoopBlock& body, size_t at) { return std::get<LoopIntrinsic>(body.at(at).node); };
+  const ir::ExprRef flag = ir::make_var(
+      std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "flag", {ir::DType::Bool, nullptr, false}, {}}));
+  const LoopBlock branch = {{LoopIf{flag, {{LoopBarrier{}}}, {}}}};
+  const LoopBlock all = kept_in_loop(0, branch, false), one = kept_in_loop(1, branch, false);
+  CHECK(node(all, 0).operands.size() == 1);
+  CHECK(node(all, 0).operands[0].write);
+  CHECK(node(one, 0).kind == LoopIntrinsic::Kind::kGroupWait);
+  CHECK(node(one, 0).immediate == 0);
+  CHECK(node(one, 1).operands.size() == 1);
+  CHECK(node(kept_in_loop(0, branch, true), 0).operands.empty());
+  CHECK(node(kept_in_loop(0, {}, false), 0).operands.empty());
+  LoopIntrinsic arrival{LoopIntrinsic::Kind::kPhaseArrive, {}};
+  CHECK(node(kept_in_loop(0, {{LoopIf{flag, {{arrival}}, {}}}}, false), 0).operands.empty());
 }
 
 TEST_CASE("masks compare what unrolled loops change with one number of 32 bits") {
