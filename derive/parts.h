@@ -1,5 +1,6 @@
 // The kernels of a derived program. Private to derive/.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <set>
 
@@ -26,6 +27,14 @@ ir::CopyStmt load_of(const OperandSlice& slice, const ir::BufferRef& tensor, con
 std::vector<size_t> order_of(const OperandSlice& slice);
 // The slice's tile, with its axes in that order, under the same name.
 ir::BufferRef ordered_tile(const OperandSlice& slice);
+// With the element of the axis last, the others in their order.
+template <class Each>
+std::vector<Each> with_last(const std::vector<Each>& indices, size_t axis) {
+  std::vector<Each> out = indices;
+  std::rotate(out.begin() + static_cast<std::ptrdiff_t>(axis), out.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
+              out.end());
+  return out;
+}
 // Calls fn on what a statement, without those inside it, says at compile time: extents and depths.
 template <class Fn>
 void for_each_extent(const ir::Stmt& stmt, const Fn& fn) {
