@@ -80,7 +80,10 @@ void Coordinates::relate(const Buffer& tile, const std::vector<Along>& axes) {
   }
   const auto [found, fresh] = tiles_.try_emplace(&tile, axes);
   for (size_t axis = 0; axis < axes.size(); ++axis)
-    if (found->second[axis] != axes[axis]) scatter(found->second[axis].axis, axes[axis].axis);
+    if (found->second[axis].alike(axes[axis]))
+      found->second[axis].group = std::lcm(found->second[axis].group, axes[axis].group);
+    else
+      scatter(found->second[axis].axis, axes[axis].axis);
 }
 
 Coordinates::Along Coordinates::axis_of(const Buffer& tile, size_t axis) const {
@@ -95,8 +98,9 @@ int Coordinates::axis_of(const Var* iter) const {
 
 Coordinates::Along Coordinates::along(const ExprRef& index) const {
   if (is_var(index, VarKind::kParallel)) return {axis_of(index->var.get())};
-  const auto divided = group_number(index);
-  return divided ? Along{axis_of(divided->var.get()), divided->by} : Along{kNone};
+  const auto shared = group_element(index);
+  return shared ? Along{axis_of(shared->group.var.get()), shared->group.by / shared->elements, shared->group.by}
+                : Along{kNone};
 }
 
 bool Coordinates::in_groups(int axis, int64_t by) {
@@ -114,12 +118,12 @@ bool Coordinates::in_groups(int axis, int64_t by) {
 
 bool Coordinates::is_packed(const ExprRef& extent, const Along& along) {
   const ExprRef& all = tile_->shape[static_cast<size_t>(along.axis)];
-  if (along.by == 1) return polys_.equal(extent, all);
+  if (along.by == 1) return polys_.equal(extent, all) && (along.group == 1 || in_groups(along.axis, along.group));
   const bool fits =
       extent->kind == ExprKind::kInt
           ? all->kind == ExprKind::kInt && extent->int_value * along.by == all->int_value
           : is(extent, Op::kDiv) && is_int(extent->args[1], along.by) && polys_.equal(extent->args[0], all);
-  return fits && in_groups(along.axis, along.by);
+  return fits && in_groups(along.axis, along.group);
 }
 
 bool Coordinates::within_group(const ExprRef& node) {
@@ -150,8 +154,8 @@ void Coordinates::follow_assignments(const ParallelStmt& region, const Block& bl
     const auto* assign = std::get_if<AssignStmt>(&stmt.node);
     if (!assign) continue;
     for (size_t axis = 0; axis < assign->indices.size(); ++axis) {
-      const auto [own, by] = axis_of(*assign->buffer, axis);
-      if (!is_var(assign->indices[axis], VarKind::kParallel) || by != 1) {
+      const auto [own, by, group] = axis_of(*assign->buffer, axis);
+      if (!is_var(assign->indices[axis], VarKind::kParallel) || by != 1 || group != 1) {
         scatter(own);
         continue;
       }

@@ -35,11 +35,12 @@ class Coordinates {
     ir::VarRef var;
     int axis;
   };
-  // An axis of another tile: one of tile_'s, of which `by` neighbours have one element there.
+  // An axis of another tile: one of tile_'s, of which `by` neighbours have one element there, or groups of neighbours
+  // as many elements as they are times `by`.
   struct Along {
     int axis;
-    int64_t by = 1;
-    bool operator==(const Along&) const = default;
+    int64_t by = 1, group = by;
+    bool alike(const Along& other) const { return axis == other.axis && by == other.by; }
   };
   using Forbidden = std::function<bool(const ir::Var&)>;
 
@@ -60,7 +61,7 @@ class Coordinates {
   void forget_scattered();
   Along axis_of(const ir::Buffer& tile, size_t axis) const;
   int axis_of(const ir::Var* iter) const;
-  // Where an index lies: one of a region's, or its quotient by a number.
+  // Where an index lies: one of a region's, its quotient by a number, or an element of its group's (`i / 4 * 2 + 1`).
   Along along(const ir::ExprRef& index) const;
   // Whether groups of so many neighbours along the axis never belong to two tiles. If so, that is relied on from then
   // on (multiple_of()).

@@ -14,6 +14,12 @@ struct Grouped {
 
 // The number of an index's group.
 std::optional<Grouped> group_number(const ir::ExprRef& expr);
+// An element of several that an index's group has: `i / 4 * 2 + 1`, or the only one, `i / 8`.
+struct GroupElement {
+  Grouped group;
+  int64_t elements;  // a divisor of group.by
+};
+std::optional<GroupElement> group_element(const ir::ExprRef& expr);
 // What the places in groups of so many elements decide alone.
 std::optional<Grouped> within_groups(const ir::ExprRef& expr);
 

@@ -129,8 +129,14 @@ enum class Op : uint8_t {
   kRound,
   // host-evaluated only (key): next power of two >= x
   kBucket,
+  // made by instantiate() of sums (raised.h): k (1 + tanh(x)), k (1 + erf(x)), where the second operand, k, is a
+  // constant
+  kRaisedTanh,
+  kRaisedErf,
 };
-inline constexpr int kOpCount = static_cast<int>(Op::kBucket) + 1;
+inline constexpr int kOpCount = static_cast<int>(Op::kRaisedErf) + 1;
+// The operations that a program's text can name come first.
+inline constexpr int kTextOpCount = static_cast<int>(Op::kBucket) + 1;
 
 struct OpInfo {
   const char* spelling;  // "+" or "exp2"

@@ -8,6 +8,7 @@
 
 #include "ir/bound_values.h"
 #include "ir/concrete.h"
+#include "ir/raised.h"
 #include "ir/typecheck.h"
 #include "ir/verify.h"
 
@@ -319,6 +320,7 @@ Result<Kernel> Instantiator::run() {
   out.key = values(typed_.key);
   for (const IterVar& axis : typed_.grid) out.grid.push_back({axis.var, value(axis.extent)});
   block(typed_.body, out.body);
+  raise_functions(&out.body);
   if (!status_.ok()) return status_;
   return out;
 }

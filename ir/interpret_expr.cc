@@ -143,6 +143,9 @@ Cell Interpreter::float_result(const Instruction& instruction) {
       return minimum(maximum(a, at(instruction.b)), at(instruction.c));
     case Op::kFma:
       return fma(a, at(instruction.b), at(instruction.c));
+    case Op::kRaisedTanh:
+    case Op::kRaisedErf:
+      return raised_function(instruction.op, a, at(instruction.b).v);
     default:
       return function(instruction.op, instruction.approx, a);
   }

@@ -86,6 +86,9 @@ Cell hull_integer(const Cell& a, const Cell& b);
 // The functions of f32, kSqrt to kRound included, with the errors stated in GRAMMAR.md.
 Cell function(Op op, bool approx, const Cell& a);
 
+// kRaisedTanh, kRaisedErf: k (1 + f(a)).
+Cell raised_function(Op op, const Cell& a, double k);
+
 // A bool cell; undecided where the intervals overlap.
 Cell compare_floats(Op op, const Cell& a, const Cell& b);
 

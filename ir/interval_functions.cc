@@ -12,6 +12,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLn2 = 0.6931471805599453;
 constexpr double kPi = 3.141592653589793;
+constexpr double kRaisedError = 0x1p-21;
 constexpr double kLargestAngle = 0x1p20;  // beyond it sin and cos are only known to lie in [-1, 1]
 
 // What the result may differ by for an exact operand `x`, given the exact result `v`.
@@ -160,6 +161,15 @@ Cell function(Op op, bool approx, const Cell& a) {
   if (std::abs(v) + e <= kLargestF32) return Cell::of(v, e);
   if (std::abs(v) - e >= kOverflowF32) return Cell::exact(std::copysign(kInfinity, v));
   return Cell::undecided();
+}
+
+Cell raised_function(Op op, const Cell& a, double k) {
+  if (a.is_undecided()) return a;
+  const Op within = op == Op::kRaisedTanh ? Op::kTanh : Op::kErf;
+  const double v = float_op(op, a.v, k);
+  if (v != v) return Cell::exact(v);
+  const double e = (a.e == 0 ? 0 : propagated(within, a.v, a.e, evaluate_double(within, a.v))) + kRaisedError;
+  return rounded_far(v, std::abs(k) * e, false);
 }
 
 }  // namespace kachel::ir

@@ -346,6 +346,10 @@ double float_op(Op op, double a, double b, double c) {
       return f32(std::tanh(a));
     case Op::kErf:
       return f32(std::erf(a));
+    case Op::kRaisedTanh:
+      return f32(b * (1 + std::tanh(a)));
+    case Op::kRaisedErf:
+      return f32(b * std::erfc(-a));
     case Op::kSin:
       return f32(std::sin(a));
     case Op::kCos:
@@ -393,6 +397,8 @@ bool is_exact(Op op) {
     case Op::kErf:
     case Op::kSin:
     case Op::kCos:
+    case Op::kRaisedTanh:
+    case Op::kRaisedErf:
       return false;
     default:
       return true;

@@ -16,7 +16,7 @@ std::optional<Op> binary_op(const Token& token) {
 }
 
 std::optional<Op> function(std::string_view name) {
-  for (int i = static_cast<int>(Op::kSelect); i < kOpCount; ++i)
+  for (int i = static_cast<int>(Op::kSelect); i < kTextOpCount; ++i)
     if (name == info(static_cast<Op>(i)).spelling) return static_cast<Op>(i);
   return std::nullopt;
 }

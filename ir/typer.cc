@@ -35,7 +35,7 @@ ExprRef adapt(const ExprRef& flexible, DType type) {
 }
 
 bool is_float_function(Op op) {
-  return (op >= Op::kExp && op <= Op::kRound) || op == Op::kFma;
+  return (op >= Op::kExp && op <= Op::kRound) || op == Op::kFma || op >= Op::kRaisedTanh;
 }
 
 bool all_literal(const std::vector<ExprRef>& args) {

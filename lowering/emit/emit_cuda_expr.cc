@@ -103,6 +103,8 @@ std::string function(Op op, bool approx) {
     case Op::kExp2:
     case Op::kTanh:
     case Op::kErf:
+    case Op::kRaisedTanh:
+    case Op::kRaisedErf:
       if (approx) break;
       return fmt::format("kachel_{}", ir::info(op).spelling);
     case Op::kFma:

@@ -283,6 +283,12 @@ std::string LlvmExpressions::float_op(const ExprRef& e, const std::vector<std::s
     case Op::kCeil:
     case Op::kTrunc:
       return value("call float @llvm.{}.f32(float {})", ir::info(e->op).spelling, v[0]);
+    case Op::kRaisedTanh:
+    case Op::kRaisedErf: {
+      const std::string name = e->op == Op::kRaisedErf ? "erf" : "tanh";
+      const std::string whole = value("call float @kachel_{}(float {})", name, v[0]);
+      return value("fadd contract float {}, {}", value("fmul contract float {}, {}", whole, v[1]), v[1]);
+    }
     case Op::kRound:
       return value("call float @llvm.rint.f32(float {})", v[0]);
     default:

@@ -98,6 +98,8 @@ bool is_heavy(const ir::Expr& expr) {
     case Op::kLog2:
     case Op::kTanh:
     case Op::kErf:
+    case Op::kRaisedTanh:
+    case Op::kRaisedErf:
     case Op::kSin:
     case Op::kCos:
       return true;

@@ -20,6 +20,10 @@ OperationPrice price_of(const ir::Expr& expr) {
     case Op::kTanh:
     case Op::kErf:
       return expr.approx ? OperationPrice{0, 1} : OperationPrice{20, 1};
+    case Op::kRaisedTanh:
+      return {3, 2};
+    case Op::kRaisedErf:
+      return {12, 1};
     case Op::kDiv:
       return ir::is_float(expr.type) ? OperationPrice{8, 1} : OperationPrice{12, 1};
     case Op::kMod:

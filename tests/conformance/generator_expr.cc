@@ -223,6 +223,11 @@ Term Generator::float_function(int depth, const Site& site) {
       operand = x.text;
   }
   const bool has_approx = name != "sqrt" && name != "erf";
+  if ((name == "tanh" || name == "erf") && chance(50)) {  // sums that are one function
+    const std::vector<std::string> sums{"(1 + {}({}))", "(0.5 - 0.5 * {}({}))", "(3 * {}({}) - 3)",
+                                        "(0.5 * ({}({}) + 1))"};
+    return {fmt::format(fmt::runtime(choose(sums)), name, operand), DType::F32, false};
+  }
   return {fmt::format("{}{}({})", has_approx && chance(25) ? "approx " : "", name, operand), DType::F32, false};
 }
 

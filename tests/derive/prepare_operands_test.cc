@@ -281,6 +281,15 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
        "w[i, j] = f32(q[i, j >> 1] >> ((j & 1) * 4) & 15) * s[i, j / 4]", 2},
       {"p: i32[BK / 8, BN]", "p = P[k*(BK / 8) +: BK / 8, n*BN +: BN]",
        "w[i, j] = (p[j / 8, i] >> (j / 2 % 4 * 8 + j % 2 * 4) & 15) * S[n*BN + i, (k*BK + j) / 4]", 2},
+      // Two of a group's elements, as 2:4 sparse weights are kept.
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]",
+       "w[i, j] = j % 4 < 2 ? f32(q[i, j / 4 * 2 + 1]) : f32(q[i, j / 4 * 2]) + 3", 2},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j % 4 + j / 8 * 4] * (j % 8)",
+       2},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 4 * 2 + 2]", 1},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 4 * 2 + j % 3]", 1},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 32 * 16 + j % 16]", 1},
+      {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 8 * 2]", 1},
       // Of other groups, of none, and where a group would be cut.
       {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 4]", 1},
       {"q: u8[BN, BK / 2]", "q = W[n*BN +: BN, k*(BK / 2) +: BK / 2]", "w[i, j] = q[i, j / 2] * (j / 2)", 1},

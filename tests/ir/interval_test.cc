@@ -124,6 +124,27 @@ TEST_CASE("functions hold the true value anywhere in the operand's interval, wit
     }
 }
 
+TEST_CASE("what is raised by 1 is within 2^-21 of its constant") {
+  Draw draw;
+  int outside = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const Cell a = draw.cell(-4, 4);
+    for (const double k : {1.0, -0.5}) {
+      const Cell tangent = raised_function(Op::kRaisedTanh, a, k), error = raised_function(Op::kRaisedErf, a, k);
+      for (double x : {a.v, a.v - a.e * 0.999, a.v + a.e * 0.999, draw.member(a)})
+        for (const double by : {-0.99, 0.0, 0.99}) {
+          outside += !within(tangent, k * (1 + std::tanh(x) + by * 0x1p-21));
+          outside += !within(error, k * (std::erfc(-x) + by * 0x1p-21));
+        }
+      if (a.e == 0) outside += !(tangent.e < 0x1p-20 && error.e < 0x1p-20);
+    }
+  }
+  CHECK(outside == 0);
+  CHECK(raised_function(Op::kRaisedErf, Cell::undecided(), 1).is_undecided());
+  CHECK(std::isnan(raised_function(Op::kRaisedTanh, Cell::exact(kNan), 1).v));
+  CHECK(within(raised_function(Op::kRaisedErf, Cell::exact(-kInf), 1), 0));
+}
+
 TEST_CASE("infinities and NaN are exact where they are certain") {
   const Cell inf = Cell::exact(kInf), minus = Cell::exact(-kInf), nan = Cell::exact(kNan), one = Cell::of(1, 0.1);
   const Cell around_zero = Cell::of(0.01, 0.1), zero = Cell::exact(0), large = Cell::exact(3e38);

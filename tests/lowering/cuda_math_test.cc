@@ -96,6 +96,37 @@ TEST_CASE("functions of CUDA keep their bounds whatever the approximate instruct
   }
 }
 
+TEST_CASE("what is raised by 1 keeps its bound whatever the approximate instructions return") {
+  const auto all = [](const char* name, auto&& ours, auto&& exact) {
+    double worst = 0;
+    int wrong = 0;
+    const auto check = [&](float x) {
+      for (const float k : {1.0f, -0.5f}) {
+        const double want = k * exact(static_cast<double>(x));
+        const float got = ours(x, k);
+        if (std::isnan(want) || std::isnan(got))
+          wrong += !(std::isnan(want) && std::isnan(got));
+        else
+          worst = std::max(worst, std::abs(got - want) / std::abs(k));
+      }
+    };
+    for (exp2_errs = -1; exp2_errs <= 1; ++exp2_errs)
+      for (rcp_errs = -1; rcp_errs <= 1; ++rcp_errs) {
+        for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 19973)
+          check(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+        for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-6f); bits < std::bit_cast<uint32_t>(16.0f); bits += 121)
+          for (const float x : {std::bit_cast<float>(bits), -std::bit_cast<float>(bits)}) check(x);
+        for (const float x : {0.0f, -0.0f, INFINITY, -INFINITY, NAN}) check(x);
+      }
+    CAPTURE(name);
+    CHECK(wrong == 0);
+    CHECK(worst <= 0x1p-21);
+    MESSAGE(fmt::format("1 + {}: 2^{:.2f}", name, std::log2(worst)));
+  };
+  all("tanh", kachel_raised_tanh, [](double x) { return 1 + std::tanh(x); });
+  all("erf", kachel_raised_erf, [](double x) { return std::erfc(-x); });
+}
+
 // Every exponent of either operand, with mantissas drawn at random and those that make ties and near misses. rcp.approx
 // is taken not to return the lower neighbour where all bits of the mantissa are ones.
 TEST_CASE("division is rounded to nearest, and nearly so far from 1") {

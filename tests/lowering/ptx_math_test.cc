@@ -44,6 +44,29 @@ TEST_CASE("functions as PTX keep their bounds over all magnitudes") {
     check_function(function, x, run(lowered(fmt::format("{}(x[i])", function.name)), x, x));
 }
 
+TEST_CASE("what is raised by 1 keeps its bound as PTX") {
+  const std::vector<float> x = floats_to_try(81'131, kBlock);
+  const auto check = [&](const std::string& text, double k, auto&& exact) {
+    const std::vector<float> y = run(lowered(text), x, x);
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double want = exact(static_cast<double>(x[i]));
+      if (std::isnan(want) || std::isnan(y[i]))
+        REQUIRE(std::isnan(want) == std::isnan(y[i]));
+      else
+        worst = std::max(worst, std::abs(y[i] - want) / k);
+    }
+    CAPTURE(text);
+    CHECK(worst <= 0x1p-21);
+    MESSAGE(fmt::format("{}: 2^{:.2f}", text, std::log2(worst)));
+  };
+  check("1 + erf(x[i])", 1, [](double v) { return std::erfc(-v); });
+  check("0.5 * (1 + erf(0.75 * x[i]))", 0.5, [](double v) { return 0.5 * std::erfc(-0.75 * v); });
+  check("0.75 * erf(-x[i]) - 0.75", 0.75, [](double v) { return -0.75 * std::erfc(v); });
+  check("1 - tanh(x[i])", 1, [](double v) { return 1 - std::tanh(v); });
+  check("0.5 * tanh(x[i]) + 0.5", 0.5, [](double v) { return 0.5 + 0.5 * std::tanh(v); });
+}
+
 TEST_CASE("quotients as PTX are rounded to nearest") {
   std::vector<float> x, by;
   hard_quotients(1 << 23, 1 << 24, 8167, &x, &by);

@@ -35,6 +35,7 @@ class Expressions {
   Value cast(const ir::ExprRef& expr);
   Value apply(const ir::ExprRef& expr);
   Value function(const ir::ExprRef& expr, const std::vector<Value>& args);
+  std::pair<Value, Value> magnitude(const ir::ExprRef& x);
   Value quotient(const ir::ExprRef& expr, const Value& a, const Value& b, bool rest);
   Value rounded_up(const ir::ExprRef& expr, const Value& a, const Value& b);
   Value low(const ir::ExprRef& expr);   // modulo 2^32

@@ -1,4 +1,7 @@
 // Functions of numbers: instructions where there are such, else ptx_math.h.
+#include <cmath>
+
+#include "ir/query.h"
 #include "lowering/emit/ptx/ptx_expr.h"
 #include "lowering/emit/ptx/ptx_math.h"
 
@@ -62,7 +65,30 @@ const char* instruction(Op op, bool approx) {
   }
 }
 
+float constant_of(const ExprRef& number) {
+  return static_cast<float>(number->float_value);
+}
+
 }  // namespace
+
+// |x|, of a multiple c y as c |y|, and what has the sign of x: an instruction takes the magnitude of an operand, but
+// not of its result.
+std::pair<Value, Value> Expressions::magnitude(const ExprRef& x) {
+  const auto made = [&](const char* name, const std::vector<Value>& args) {
+    return code_.pure(Class::kF32, name, args);
+  };
+  const bool minus = ir::is(x, Op::kNeg);
+  const ExprRef& value = minus ? x->args[0] : x;
+  if (ir::is(value, Op::kMul))
+    for (const size_t at : {size_t{0}, size_t{1}})
+      if (const ExprRef& c = value->args[at]; c->kind == ir::ExprKind::kFloat) {
+        const Value y = of(value->args[1 - at]);
+        const auto factor = static_cast<float>(c->float_value);
+        return {made("mul.f32", {made("abs.f32", {y}), Code::number(std::abs(factor))}),
+                minus == std::signbit(factor) ? y : made("neg.f32", {y})};
+      }
+  return {made("abs.f32", {of(value)}), of(x)};
+}
 
 Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
   const char* type = number_type(e->type);
@@ -70,6 +96,11 @@ Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
   if (e->type == DType::F32) {
     if (e->op == Op::kClamp)
       return code_.pure(kind, "min.f32", {code_.pure(kind, "max.f32", {args[0], args[1]}), args[2]});
+    if (e->op == Op::kRaisedTanh) return raised_tangent(&code_, args[0], constant_of(e->args[1]));
+    if (e->op == Op::kRaisedErf) {
+      const auto [t, sign] = magnitude(e->args[0]);
+      return raised_error_function(&code_, t, sign, constant_of(e->args[1]));
+    }
     if (!e->approx)
       if (const auto made = written_out(&code_, e->op, args)) return *made;
     if (e->op == Op::kExp)

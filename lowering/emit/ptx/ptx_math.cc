@@ -2,6 +2,7 @@
 // CUDA C++ takes from CUDA's own library, have forms of their own.
 #include "lowering/emit/ptx/ptx_math.h"
 
+#include <cmath>
 #include <limits>
 
 namespace kachel::lowering::ptx {
@@ -144,6 +145,29 @@ Value divide(Code* code, const Value& a, const Value& b) {
 }
 
 }  // namespace
+
+// 2k - k erfc(|x|), below 0 k erfc(|x|), whose logarithm is a polynomial.
+Value raised_error_function(Code* code, const Value& magnitude, const Value& sign, float k) {
+  const F32 f{code};
+  const Value q = polynomial(code, magnitude,
+                             {-4.53586041e-05f, 0.000445507700f, -0.00148944170f, -0.000774629475f, 0.0282536801f,
+                              -0.148481622f, -0.918416381f, -1.62790859f});
+  const float factor = std::abs(k);
+  const Value power =
+      factor == 1 ? f("mul.f32", {q, magnitude}) : f("fma.rn.f32", {q, magnitude, Code::number(std::log2(factor))});
+  Value rest = f("ex2.approx.ftz.f32", {power});
+  if (k < 0) rest = f("neg.f32", {rest});
+  return code->select(code->compare("lt", "f32", sign, Code::number(0)), rest,
+                      f("sub.f32", {Code::number(2 * k), rest}));
+}
+
+// 2k / (1 + exp(-2x)).
+Value raised_tangent(Code* code, const Value& x, float k) {
+  const F32 f{code};
+  const Value power = f("ex2.approx.ftz.f32", {f("mul.f32", {x, Code::number(-2.88539008f)})});
+  const Value rest = f("rcp.approx.ftz.f32", {f("add.f32", {power, Code::number(1)})});
+  return k == 0.5f ? rest : f("mul.f32", {rest, Code::number(2 * k)});
+}
 
 std::optional<Value> written_out(Code* code, Op op, const std::vector<Value>& args) {
   switch (op) {

@@ -8,4 +8,9 @@ namespace kachel::lowering::ptx {
 // exp, log, log2, tanh, erf, sin, cos and quotients, written out; nothing: another operation.
 std::optional<Value> written_out(Code* code, ir::Op op, const std::vector<Value>& args);
 
+// k (1 + erf(x)), of |x| and a number with the sign of x.
+Value raised_error_function(Code* code, const Value& magnitude, const Value& sign, float k);
+// k (1 + tanh(x)).
+Value raised_tangent(Code* code, const Value& x, float k);
+
 }  // namespace kachel::lowering::ptx

@@ -73,7 +73,7 @@ ExprRef random_expr(std::mt19937_64& random, const World& world, int depth) {
     const DType types[] = {DType::I32, DType::I64, DType::F32, DType::U32, DType::F16, DType::U8, DType::Bool};
     return ir::make_cast(ir::TypeRef{types[random() % 7], nullptr}, random_expr(random, world, depth - 1));
   }
-  const auto op = static_cast<Op>(random() % ir::kOpCount);
+  const auto op = static_cast<Op>(random() % ir::kTextOpCount);
   std::vector<ExprRef> args;
   for (int i = 0; i < ir::info(op).arity; ++i) args.push_back(random_expr(random, world, depth - 1));
   return ir::make_apply(op, std::move(args));
