@@ -113,6 +113,8 @@ enum class Planted {
   kStridedPart,           // of elements that are loaded together it is the first one that is used
   kSameAgain,             // what is loaded for the next iteration is this one's
   kFirstOfQuad,           // all lanes of a quad unpack the pair of its first one
+  kOperandsReadOn,        // products run on beside the next ones, with two copies of what they read
+  kTableHalves,           // tables of 4 bits have their halves exchanged
   kNothingTaken,          // packed integers forget the number that is subtracted from them
   kReadNeighbours,        // a region takes the neighbours that it has loaded together for each other
   kReadOnce,              // what a region reads once is read at its first place

@@ -389,6 +389,21 @@ template <int kCount> KACHEL_DEVICE void kachel_spread(u32* to, const u8* from, 
 #pragma unroll
   for (int i = 0; i < (kCount ? kCount / 2 : 1); ++i) to[i] = kachel_nibbles(__byte_perm(word, high, first + i * 0x1111), power);
 }
+// Of 4 bits each, the number of a table, of whose 16 bits l has the low bytes and h the high ones, four a word. Three of
+// the bits are what a permutation of eight bytes takes; the fourth one chooses between two of them.
+template <int kCount>
+KACHEL_DEVICE void kachel_table(u32* to, const u8* from, u32 l0, u32 l1, u32 l2, u32 l3, u32 h0, u32 h1, u32 h2, u32 h3) {
+  const u32 word = kCount == 4 ? *(const u16*)from : kCount == 2 ? *from : *(const u32*)from >> (kCount ? 0 : (threadIdx.x & 3) * 8);
+  const u32 low = word & 0x77777777u, choice = (word >> 1 & 0x44444444u) | 0x32103210u;
+#pragma unroll
+  for (int i = 0; i < (kCount ? kCount : 2); i += 4) {
+    const u32 own = low >> 4 * i, by = choice >> 4 * i;
+    const u32 l = __byte_perm(__byte_perm(l0, l1, own), __byte_perm(l2, l3, own), by);
+    const u32 h = __byte_perm(__byte_perm(h0, h1, own), __byte_perm(h2, h3, own), by);
+    to[i / 2] = __byte_perm(l, h, 0x5140);
+    if (kCount > 2) to[i / 2 + 1] = __byte_perm(l, h, 0x7362);
+  }
+}
 #define KACHEL_UNPACK(name, subtract, both, power, number) \
   template <int kCount> KACHEL_DEVICE void name(u32* to, const u8* from, float less = 0) { \
     kachel_spread<kCount>(to, from, power * 0x10001u); \

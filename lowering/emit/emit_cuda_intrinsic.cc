@@ -1,7 +1,9 @@
 #include "lowering/emit/emit_cuda_intrinsic.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "lowering/loop_ir/loop_build.h"
 #include "lowering/loop_ir/phases.h"
 #include "lowering/machine/machine.h"
 
@@ -147,6 +149,11 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
       say("kachel_pair_{}({}, {});", ir::name(node.type), at(0), at(1));
       break;
     case Kind::kUnpack:
+      if (!node.table.empty()) {
+        say("kachel_table<{}>((u32*)({}), {}, {});", node.immediate ? 0 : node.operands[0].elements, at(0), at(1),
+            fmt::join(table_words(node), ", "));
+        break;
+      }
       say("kachel_unpack_{}_{}<{}>((u32*)({}), {}{});", ir::name(node.type_b), ir::name(node.type),
           node.immediate ? 0 : node.operands[0].elements, at(0), at(1),
           node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ir/numerics.h"
+
 namespace kachel::lowering {
 
 using ir::ExprRef;
@@ -70,6 +72,18 @@ LoopFor without_body(const LoopFor& loop) {
 int64_t unrolled_trips(const LoopFor& loop) {
   const bool counts = loop.unroll && ir::is_int(loop.begin, 0) && ir::is_const(loop.end);
   return counts ? std::max<int64_t>(loop.end->int_value, 0) : 0;
+}
+
+std::vector<uint32_t> table_words(const LoopIntrinsic& unpack) {
+  std::vector<uint32_t> words;
+  for (const int byte : {0, 8})
+    for (size_t first = 0; first < unpack.table.size(); first += 4) {
+      uint32_t word = 0;
+      for (size_t i = 0; i < 4; ++i)
+        word |= (ir::encode_float(unpack.type, unpack.table[first + i]) >> byte & 255u) << 8 * i;
+      words.push_back(word);
+    }
+  return words;
 }
 
 }  // namespace kachel::lowering

@@ -72,4 +72,7 @@ void for_each_access(const LoopStmt& stmt, const Fn& fn) {
     for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.buffer, operand.write);
 }
 
+// The bits of kUnpack's table, four of one byte a word: those of the low bytes, then those of the high ones.
+std::vector<uint32_t> table_words(const LoopIntrinsic& unpack);
+
 }  // namespace kachel::lowering

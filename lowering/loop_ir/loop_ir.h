@@ -171,7 +171,8 @@ struct LoopIntrinsic {
     kStoreShifted,
     // operands[0], `elements` neighbours of a 16-bit float type, = the 4-bit integers of `type_b` in the bytes of
     // operands[1], less operands[2], if there is one: an f32, for all. Every result is a number of the type. With
-    // `immediate`, of so many bytes that as many neighbouring lanes hold alike the one of the lane's number.
+    // `immediate`, of so many bytes that as many neighbouring lanes hold alike the one of the lane's number. With `table`
+    // what that has for the 4 bits, counted without sign, in place of the integers.
     kUnpack,
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
     // have as many elements, or are an f32 for all, which is a number of the type.
@@ -216,6 +217,7 @@ struct LoopIntrinsic {
   ir::DType type = ir::DType::F32, type_b = ir::DType::F32;
   ir::Op op = ir::Op::kMul;   // kPackedMath: kAdd, kSub or kMul
   MatrixView view_a, view_b;  // kGroupMma: of what is in shared memory
+  std::vector<double> table;  // kUnpack: 16 numbers of `type`, or none
 };
 // [warp] `var` = the value of `value` in the lane whose number differs by the bits of `lane_mask`; with kAnyLane,
 // whether `value` is true in any lane.
@@ -235,8 +237,10 @@ struct LoopPipeline {
   bool may_skew = true;  // registers suffice for what two iterations hold
   bool compact = false;  // iterations without masks get no loop of their own
   std::vector<ir::BufferRef> buffers;
-  // That consume itself fills and then reads, and of which an iteration uses the other half than the one before.
+  // That consume itself fills and then reads, and of which an iteration uses another of so many copies than the one
+  // before.
   std::vector<ir::BufferRef> alternating;
+  int64_t copies = 2;
   LoopBlock produce, consume;
   // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. Producer and consumer
   // each keep the stage that is next and its parity in registers.

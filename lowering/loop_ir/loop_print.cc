@@ -78,6 +78,7 @@ class Printer {
     if (group || node.kind == LoopIntrinsic::Kind::kMma || node.kind == LoopIntrinsic::Kind::kDot4 ||
         node.kind == LoopIntrinsic::Kind::kUnpack)
       text += fmt::format(" {} {}", ir::name(node.type), ir::name(node.type_b));
+    if (!node.table.empty()) text += fmt::format(" of {{{}}}", fmt::join(node.table, ", "));
     if (node.kind == LoopIntrinsic::Kind::kPackedMath) text += fmt::format(" {}", ir::info(node.op).spelling);
     if (group && !node.accumulate) text += " clear";
     if (node.widened) text += " widened";

@@ -10,6 +10,7 @@
 #include "ir/numerics.h"
 #include "ir/parallel.h"
 #include "lowering/loop_ir/region_index.h"
+#include "lowering/lower/nibble_table.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/planted.h"
 
@@ -64,6 +65,9 @@ class TileLowering::PackedForm {
   std::optional<PackedValue> value(const ExprRef& expr, bool rounded) {
     using Form = PackedValue::Form;
     if (const auto read = reads_.find(expr.get()); read != reads_.end()) {
+      const std::vector<double>& table = read->second->table;
+      if (!table.empty() && !are_numbers(type_, table)) return std::nullopt;
+      if (!table.empty()) return PackedValue{Form::kRead, nullptr, expr.get(), {}, {}, {}};
       const bool is_signed = read->second->nibbles == DType::I4;
       return PackedValue{Form::kRead, nullptr, expr.get(), {}, {}, {is_signed ? -8 : 0, is_signed ? 7 : 15}};
     }
@@ -239,6 +243,7 @@ void TileLowering::unpack(const PackedOperand& to, const HeldRead& held, const P
     LoopIntrinsic numbers{Kind::kUnpack, {}, nullptr};
     numbers.type = to.registers->type.dtype;
     numbers.type_b = held.read->nibbles;
+    numbers.table = held.read->table;
     const ExprRef at = plus(held.first, int32(first / 2));
     const bool of_quad = held.read->words != 0;
     numbers.immediate = of_quad && !planted(Planted::kFirstOfQuad) ? kQuad : 0;

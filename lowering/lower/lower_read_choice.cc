@@ -6,6 +6,7 @@
 
 #include "ir/parallel.h"
 #include "ir/tunable_role.h"
+#include "lowering/lower/nibble_table.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
@@ -101,7 +102,8 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
     return std::any_of(region.stores.begin(), region.stores.end(),
                        [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == buffer; });
   };
-  for (const ir::LetStmt& let : region.lets) {
+  for (const ir::LetStmt* needed : needed_lets(region, indexes)) {
+    const ir::LetStmt& let = *needed;
     note_nibbles(let.value, indexes, layout, &found.reads);
     ir::visit(let.value, [&](const ExprRef& node) {
       if (const ExprRef load = padded_load(*node)) found.padded.insert(load.get());
@@ -278,16 +280,44 @@ void TileLowering::note_nibbles(const ExprRef& expr, const RegionIndexes& indexe
   for (const ExprRef& arg : expr->args) note_nibbles(arg, indexes, layout, reads);
 }
 
-// q[i, x + j] or T(q[i, x + j]) of a shared tile: the bytes of neighbours together.
+// The names that are read once what tables stand for is left out.
+std::vector<const ir::LetStmt*> TileLowering::needed_lets(const ir::ForwardedRegion& region,
+                                                          const RegionIndexes& indexes) const {
+  std::set<const ir::Var*> used;
+  const std::function<void(const ExprRef&)> note = [&](const ExprRef& expr) {
+    if (!expr || nibble_table(expr, indexes)) return;
+    if (expr->kind == ExprKind::kVar) used.insert(expr->var.get());
+    for (const ir::IterVar& iter : expr->iters) note(iter.extent);
+    for (const ExprRef& arg : expr->args) note(arg);
+  };
+  for (const ir::GuardedStore& guarded : region.stores) {
+    note(guarded.guard);
+    note(guarded.store.value);
+    for (const ExprRef& index : guarded.store.indices) note(index);
+  }
+  std::vector<const ir::LetStmt*> needed;
+  for (auto let = region.lets.rbegin(); let != region.lets.rend(); ++let) {
+    if (!used.count(let->var.get())) continue;
+    note(let->value);
+    needed.push_back(&*let);
+  }
+  std::reverse(needed.begin(), needed.end());
+  return needed;
+}
+
+// q[i, x + j], T(q[i, x + j]) or another function of it, of a shared tile: the bytes of neighbours together.
 std::optional<RegionRead> TileLowering::nibbles_of(const ExprRef& expr, const RegionIndexes& indexes,
                                                    const FragmentLayout& layout) {
   const size_t rank = layout.shape().size();
   const bool converted = expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype);
-  const std::optional<NibbleRead> nibble = nibble_read(converted ? *expr->args[0] : *expr);
+  std::optional<NibbleRead> nibble = nibble_read(converted ? *expr->args[0] : *expr);
+  std::optional<NibbleTable> table;
+  if (!nibble && (table = nibble_table(expr, indexes))) nibble = table->read;
   if (!nibble || nibble->byte->buffer->scope != ir::Scope::kShared || layout.ragged(rank - 1)) return std::nullopt;
   RegionRead read{nibble->byte, {}, {}};
   read.value = expr.get();
   read.nibbles = nibble->type;
+  if (table) read.table = std::move(table->values);
   const std::vector<ExprRef>& at = nibble->byte->args;
   ExprRef base;  // of the column
   for (size_t i = 0; i < at.size(); ++i) {
@@ -305,7 +335,7 @@ std::optional<RegionRead> TileLowering::nibbles_of(const ExprRef& expr, const Re
          multiple % read.width)
     --read.width;
   if (read.width == 1) return std::nullopt;
-  if (converted && read.width == 2 && layout.pairs_in_quads() && multiple % kNibbles == 0) {
+  if ((converted || !read.table.empty()) && read.width == 2 && layout.pairs_in_quads() && multiple % kNibbles == 0) {
     read.groups.assign(read.axes.size(), 1);
     read.groups.back() = kNibbles;
     const FragmentLayout part = part_of(read, layout).merged();

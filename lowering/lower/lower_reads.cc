@@ -11,6 +11,7 @@
 #include "ir/parallel.h"
 #include "ir/tunable_role.h"
 #include "lowering/loop_ir/region_index.h"
+#include "lowering/lower/nibble_table.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
 #include "lowering/plan/gemm_choice.h"
@@ -101,7 +102,9 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   std::vector<HeldRead> held;
   const auto as_numbers = [&](HeldRead* one, int64_t count) {
     if (packed) return;
-    const ir::BufferRef numbers = temporary("numbers", ir::DType::F16, ir::Scope::kRegister, count);
+    const std::vector<double>& table = one->read->table;
+    const ir::DType type = are_numbers(ir::DType::F16, table) ? ir::DType::F16 : ir::DType::BF16;
+    const ir::BufferRef numbers = temporary("numbers", type, ir::Scope::kRegister, count);
     unpack({numbers, int32(0), count}, *one, nullptr);
     one->raw = numbers;
     one->first = nullptr;

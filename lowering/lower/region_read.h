@@ -26,6 +26,7 @@ struct RegionRead {
   bool written = false;              // the region writes it too: replicas of who does must not read it meanwhile
   const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
   ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
+  std::vector<double> table;         // or what follows from one: of each of the 16 (nibble_table.h)
   int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each
 
   // Loads of elements near each other, and how far each is from where the indices say. Empty: `load`, just there.

@@ -234,6 +234,7 @@ class TileLowering {
                        const FragmentLayout& layout, const std::vector<std::string>& names,
                        const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr,
                        const Behind& behind = {});
+  std::vector<const ir::LetStmt*> needed_lets(const ir::ForwardedRegion& region, const RegionIndexes& indexes) const;
   void note_nibbles(const ir::ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
                     std::vector<RegionRead>* reads);
   std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,
@@ -341,9 +342,12 @@ class TileLowering {
     int depth = 0;
     LoopBlock first;
     std::set<const ir::Var*> names;  // of the body: an iteration's, and not the next one's
-    // What the body writes into one half of, and reads before it writes into the other; and which half it is.
+    // What the body writes into one copy of, and reads before it writes into the next one; and which one it is.
     std::vector<ir::BufferRef> alternating;
-    ir::ExprRef half;
+    struct OwnCopy {
+      ir::ExprRef number;
+      int64_t copies = 1;
+    } own;
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;

@@ -254,7 +254,7 @@ class Summary {
         operate(1, runs, out);
         break;
       case Kind::kUnpack:
-        operate(1 + 2 * static_cast<double>(operands[0].elements), runs, out);
+        operate(1 + (node.table.empty() ? 2 : 3) * static_cast<double>(operands[0].elements), runs, out);
         break;
       case Kind::kPackedMath:
         operate(static_cast<double>(operands[0].elements) / 2, runs, out);

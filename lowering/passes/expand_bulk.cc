@@ -12,7 +12,8 @@
 //                     first iteration's first half stands in front of the loop, the last one's second half behind it.
 //                     Iterations without masks have a loop of their own, see mask_free.h
 //   made              work that makes operands in shared memory, products of those: they are left under way beside the
-//                     next iteration's work, which makes its operands in the other half, see alternating.h
+//                     next iteration's work, which makes its operands in another copy, see alternating.h; of three
+//                     copies, beside its products too
 //   runs              products that begin new sums, and work on those: the next iteration's products are issued, to
 //                     registers of their own, before the work. Two iterations make one of the loop. The first one's
 //                     products stand in front of it, the last one's work behind it. Of several runs an iteration, ptxas

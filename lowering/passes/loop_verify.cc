@@ -199,6 +199,7 @@ class Verifier {
     const int64_t elements = node.operands[0].elements;
     if (elements % 2 || (node.kind == Kind::kUnpack && elements > 8)) fail("packed elements that are no pairs");
     const bool of_quad = node.kind == Kind::kUnpack && node.immediate;
+    if (!node.table.empty() && (node.table.size() != 16 || node.operands.size() != 2)) fail("a table of 4 bits");
     if (of_quad && (node.immediate != 4 || elements != 2)) fail("pairs of no quad");
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const LoopIntrinsic::Operand& operand = node.operands[i];

@@ -8,7 +8,7 @@
 namespace kachel::lowering {
 namespace {
 
-constexpr int64_t kLeastStages = 3;   // one is released an iteration late
+constexpr int64_t kLeastStages = 3;   // one is released an iteration late; with three copies, two iterations
 constexpr int64_t kBlocksBeside = 2;  // on a multiprocessor: one makes operands while another one multiplies
 
 // Uses of a tile by other statements than the loop's own.
@@ -73,16 +73,22 @@ void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kBulkCopies || pipeline.depth < kLeastStages) continue;
     const std::vector<ir::BufferRef> made = made_operands(kernel, pipeline, *placements);
-    const int64_t before = peak_bytes(kernel, *schedule, *placements, target);
-    for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = 2;
-    const int64_t after = peak_bytes(kernel, *schedule, *placements, target);
+    const auto bytes_with = [&](int copies) {
+      for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = copies;
+      return peak_bytes(kernel, *schedule, *placements, target);
+    };
     const auto resident = [&](int64_t bytes) {
       return std::min<int64_t>(resident_by_shared(bytes, target.architecture), kBlocksBeside);
     };
-    if (after <= target.shared_limit && resident(after) == resident(before)) {
+    const int64_t before = bytes_with(1);
+    for (const int copies : {3, 2, 1}) {
+      if (copies == 3 && pipeline.depth == kLeastStages) continue;
+      const int64_t after = bytes_with(copies);
+      if (copies == 1) break;
+      if (after > target.shared_limit || resident(after) != resident(before)) continue;
       pipeline.alternating = made;
-    } else {
-      for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = 1;
+      pipeline.copies = copies;
+      break;
     }
   }
 }

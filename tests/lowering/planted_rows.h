@@ -132,6 +132,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kStridedPart, "an element read for its neighbour", OnCpu::kNotThere},
     {Planted::kSameAgain, "the next iteration's is this one's", OnCpu::kNotThere},
     {Planted::kFirstOfQuad, "a quad unpacks its first pair", OnCpu::kNotThere},
+    {Planted::kOperandsReadOn, "products run on, with two copies of what they read", OnCpu::kNotThere},
+    {Planted::kTableHalves, "tables of 4 bits have their halves exchanged", OnCpu::kNotThere},
     {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
     {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},
     {Planted::kReadOnce, "one element read for all columns", OnCpu::kNotThere},

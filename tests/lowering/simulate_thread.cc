@@ -248,7 +248,8 @@ void Machine::unpack(const SimStmt& stmt, Thread& thread) {
   const int64_t own = stmt.immediate ? thread.number % stmt.immediate : 0;
   for (int64_t i = 0; i < to.elements; ++i) {
     const int nibble = bytes[own + i / 2] >> (i % 2 * 4) & 15;
-    const double result = (stmt.type_b == DType::I4 ? (nibble ^ 8) - 8 : nibble) - less;
+    const double integer = stmt.type_b == DType::I4 ? (nibble ^ 8) - 8 : nibble;
+    const double result = stmt.table.empty() ? integer - less : stmt.table[static_cast<size_t>(nibble)];
     ir::store_element(stmt.type, target, i, {DType::F32, 0, static_cast<float>(result)});
     if (ir::load_element(stmt.type, target, i).f != result)
       return fail("an unpacked number that the type does not have");

@@ -183,6 +183,7 @@ class Compiler {
     stmt.transpose = intrinsic.transpose;
     stmt.type = intrinsic.type;
     stmt.type_b = intrinsic.type_b;
+    stmt.table = intrinsic.table;
     stmt.op = intrinsic.op;
     stmt.accumulate = intrinsic.accumulate;
     stmt.adds = intrinsic.adds;

@@ -1,5 +1,6 @@
 // Tensor cores by way of registers, and pairs of 16-bit numbers.
 #include "lowering/emit/ptx/ptx_statements.h"
+#include "lowering/loop_ir/loop_build.h"
 
 namespace kachel::lowering::ptx {
 
@@ -109,7 +110,43 @@ void Statements::quad_join(const LoopIntrinsic& node) {
 
 // In the mantissa of a power of two, whose last place counts ones, an integer needs no conversion: the power is taken
 // away together with the number.
+// A permutation takes one of eight bytes by three bits, of which it has four numbers in a word; a third one chooses by
+// the fourth bit between what two have found.
+void Statements::look_up(const LoopIntrinsic& node) {
+  const int64_t elements = node.operands[0].elements;
+  const Place to = at(node, 0), from = at(node, 1);
+  const auto permute = [&](const Value& a, const Value& b, const Value& by) {
+    return code_.pure(Class::kB32, "prmt.b32", {a, b, by});
+  };
+  const auto number = [](int64_t value) { return Code::integer(static_cast<int32_t>(value), 32); };
+  Value word = memory_.load_bits(Memory::in_bytes(from, node.immediate ? 4 : elements / 2));
+  if (node.immediate) word = code_.shift(word, code_.mul(code_.bits("and", tid_, number(3)), number(8)), false, false);
+  const Value low = code_.bits("and", word, number(0x77777777));
+  const Value fourth = code_.bits("and", code_.shift(word, number(1), false, false), number(0x44444444));
+  const Value choice = code_.bits("or", fourth, number(0x32103210));
+  std::vector<Value> table;
+  for (const uint32_t one : table_words(node)) table.push_back(number(static_cast<int32_t>(one)));
+  const std::vector<std::string> words = memory_.words(to, elements / 2);
+  for (int64_t first = 0; first < elements; first += 4) {
+    const auto own = [&](const Value& of) { return first ? code_.shift(of, number(16), false, false) : of; };
+    Value bytes[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const auto* part = &table[4 * i];
+      const auto alike = [](const Value& a, const Value& b) { return a.constant == b.constant; };
+      const bool by_three = alike(part[0], part[2]) && alike(part[1], part[3]);
+      const bool one = by_three && alike(part[0], part[1]) && *part[0].constant == 0;
+      bytes[i] = one ? number(0) : permute(part[0], part[1], own(low));
+      if (!by_three) bytes[i] = permute(bytes[i], permute(part[2], part[3], own(low)), own(choice));
+    }
+    for (int64_t pair = 0; pair < 2 && first + 2 * pair < elements; ++pair)
+      code_.line("prmt.b32 {}, {}, {}, {};", words[static_cast<size_t>(first / 2 + pair)], bytes[0].text, bytes[1].text,
+                 pair ? 0x7362 : 0x5140);
+  }
+  memory_.written(to, elements / 2);
+}
+
 void Statements::unpack(const LoopIntrinsic& node) {
+  if (!node.table.empty()) return look_up(node);
   const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I4;
   const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? 8 : 0), elements = node.operands[0].elements;
   const float number = (half ? 1024.0f : 128.0f) + (is_signed ? 8.0f : 0.0f);

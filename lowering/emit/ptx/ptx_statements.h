@@ -63,6 +63,7 @@ class Statements {
   void quad_exchange(const LoopIntrinsic& node);
   void quad_join(const LoopIntrinsic& node);
   void unpack(const LoopIntrinsic& node);
+  void look_up(const LoopIntrinsic& node);
   void convert_pair(const LoopIntrinsic& node);
   void packed_math(const LoopIntrinsic& node);
   void bulk_copy(const LoopIntrinsic& node);
