@@ -96,6 +96,9 @@ bool Parser::statement(Block& body) {
   if (at("tile"))
     return fail("`tile` where a statement is expected",
                 "declare a tile as `shared x: f16[M, N]` or `fragment x: f32[M, N]`");
+  if (at("const"))
+    return fail("`const` where a statement is expected",
+                "name a value with `let`; a table is a tensor parameter, or selections: `i < 1 ? a : i < 2 ? b : c`");
   for (const char* sign : {"+", "-", "*", "/", "@"})
     if (!body.empty() && at(sign))
       return fail(fmt::format("`{}` behind a copy or a product, which is a whole statement", sign),

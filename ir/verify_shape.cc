@@ -52,7 +52,7 @@ class Shapes {
                          show_shape(dst)),
              dst.size() < src.size()
                  ? "index the axes that are too many, or declare those that lie in one row as one axis"
-                 : "give a range `i +: 1` where an axis is missing");
+                 : "give a range `i +: 1` where an axis is missing; what lies in other axes is copied in a `parallel`");
       return;
     }
     for (size_t i = 0; i < dst.size(); ++i) {

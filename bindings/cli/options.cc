@@ -60,9 +60,9 @@ void add_data(CLI::App* command, Options* options, Raw* raw) {
       ->check(CLI::Range(1, 65535));
 }
 
-// The first word that looks like an option and is none of the command's, if there is one. What follows an option with a
-// value is that value, whatever it looks like.
-std::string unknown_option(const CLI::App& app, int argc, const char* const* argv) {
+// What is wrong with the first word that looks like an option and is none of the command's, or like an option's value
+// behind another one, if there is such a word. What follows an option with a value is that value, whatever it looks like.
+std::string stray_word(const CLI::App& app, int argc, const char* const* argv) {
   if (app.get_subcommands().empty()) return "";
   const auto find = [&](const std::string& name) -> const CLI::Option* {
     for (const CLI::App* command = &app;; command = command->get_subcommands().front()) {
@@ -73,10 +73,12 @@ std::string unknown_option(const CLI::App& app, int argc, const char* const* arg
   for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
     const std::string word = argv[i];
     const bool is_long = word.rfind("--", 0) == 0;
+    if (word[0] != '-' && word.find('=') != std::string::npos && word.find('/') == std::string::npos)
+      return "`" + word + "` stands alone; values of one option have commas between them: -b M=512,N=512";
     if (word.size() < 2 || word[0] != '-' || (!is_long && !std::isalpha(static_cast<unsigned char>(word[1])))) continue;
     const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
     const CLI::Option* option = find(name);
-    if (!option) return name;
+    if (!option) return "there is no option `" + name + "` here";
     if (name == word && option->get_items_expected_max() > 0) ++i;
   }
   return "";
@@ -167,9 +169,8 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
       return usage(std::string("there is no command `") + argv[1] +
                    "`; there is: run, tune, explain, compile, check, cache, devices");
-    const std::string unknown = unknown_option(app, argc, argv);
-    const std::string problem = unknown.empty() ? error.what() : "there is no option `" + unknown + "` here";
-    return usage(problem + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
+    const std::string stray = stray_word(app, argc, argv);
+    return usage((stray.empty() ? std::string(error.what()) : stray) + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
   }
 
   const std::pair<CLI::App*, Command> commands[] = {

@@ -28,6 +28,7 @@ cli_case(NAME dim_unknown ARGS run ${relu} ${shape},Q=1 EXIT 2 STDERR "no dimens
 cli_case(NAME dim_not_a_number ARGS run ${relu} --bind M=64,N=many,K=64 EXIT 2 STDERR "`N=many`.*wants an integer")
 cli_case(NAME dim_negative ARGS run ${relu} --bind M=-1,N=64,K=64 EXIT 2 STDERR "dimension `M` cannot be -1")
 cli_case(NAME dim_twice ARGS run ${relu} ${shape},M=65 EXIT 2 STDERR "`M` is given twice")
+cli_case(NAME dim_alone ARGS run ${relu} --bind M=64 N=64 EXIT 2 STDERR "`N=64` stands alone")
 cli_case(NAME dim_no_value ARGS run ${relu} --bind M= EXIT 2 STDERR "`M=` is not NAME=VALUE")
 cli_case(NAME dim_huge ARGS run ${relu} --bind M=4000000000,N=4000000000,K=4000000000 EXIT 2
          STDERR "tensor `A` of shape .4000000000, 4000000000. is too large")

@@ -9,7 +9,7 @@ import numpy
 from . import peers_cpu, stats
 from .capi import CPU
 
-TYPES = {"f32": numpy.float32, "f16": numpy.float16, "i32": numpy.int32, "i8": numpy.int8, "u8": numpy.uint8}
+TYPES = {"f32": numpy.float32, "f16": numpy.float16, "i32": numpy.int32, "i16": numpy.int16, "i8": numpy.int8, "u8": numpy.uint8}
 
 
 def last_level_cache():

@@ -12,7 +12,7 @@ from .capi import CPU, CUDA
 from .fills_torch import FILLS, normal
 
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
-         "i8": torch.int8, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "u4": torch.uint8}
+         "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "u4": torch.uint8}
 
 PEERS = {**peers_torch.PEERS, **peers_triton.PEERS, **peers_further.PEERS, **peers_further_attention.PEERS}
 REFERENCES = {**references_torch.REFERENCES, **references_further.REFERENCES}

@@ -8,7 +8,7 @@ import fnmatch
 # type of the output or, for tf32 and fp8, of the operands. A wrong index or a missing tile is 100 times beyond.
 TOLERANCES = {"f32": 2e-5, "tf32": 1e-3, "f16": 2e-3, "bf16": 6e-3, "f8e4m3": 1e-2, "i8": 0.0}
 
-SIZES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "i8": 1, "u8": 1, "u4": 0.5}
+SIZES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "i16": 2, "i8": 1, "u8": 1, "u4": 0.5}
 
 
 @dataclasses.dataclass(frozen=True)
