@@ -70,7 +70,8 @@ ExprRef Raising::sum(const ExprRef& expr) const {
   const double c = expr->args[!first]->float_value * (minus && !first ? -1 : 1);
   if (minus && first) f->k = -f->k;
   if (std::abs(f->k) != std::abs(c)) return expr;
-  return raised(*f, f->k == c ? f->x : make_typed(Op::kNeg, {f->x}), c);
+  if (f->k == c) return raised(*f, f->x, c);
+  return raised(*f, is(f->x, Op::kNeg) ? f->x->args[0] : make_typed(Op::kNeg, {f->x}), c);
 }
 
 bool is_raised(const ExprRef& expr) {

@@ -391,8 +391,7 @@ template <int kCount> KACHEL_DEVICE void kachel_spread(u32* to, const u8* from, 
 }
 // Of 4 bits each, the number of a table, of whose 16 bits l has the low bytes and h the high ones, four a word. Three of
 // the bits are what a permutation of eight bytes takes; the fourth one chooses between two of them.
-template <int kCount>
-KACHEL_DEVICE void kachel_table(u32* to, const u8* from, u32 l0, u32 l1, u32 l2, u32 l3, u32 h0, u32 h1, u32 h2, u32 h3) {
+template <int kCount> KACHEL_DEVICE void kachel_table(u32* to, const u8* from, u32 l0, u32 l1, u32 l2, u32 l3, u32 h0, u32 h1, u32 h2, u32 h3) {
   const u32 word = kCount == 4 ? *(const u16*)from : kCount == 2 ? *from : *(const u32*)from >> (kCount ? 0 : (threadIdx.x & 3) * 8);
   const u32 low = word & 0x77777777u, choice = (word >> 1 & 0x44444444u) | 0x32103210u;
 #pragma unroll

@@ -284,6 +284,7 @@ void TileLowering::note_nibbles(const ExprRef& expr, const RegionIndexes& indexe
 std::vector<const ir::LetStmt*> TileLowering::needed_lets(const ir::ForwardedRegion& region,
                                                           const RegionIndexes& indexes) const {
   std::set<const ir::Var*> used;
+  if (region.stores.empty()) used.insert(region.lets.back().var.get());  // the terms of a sum
   const std::function<void(const ExprRef&)> note = [&](const ExprRef& expr) {
     if (!expr || nibble_table(expr, indexes)) return;
     if (expr->kind == ExprKind::kVar) used.insert(expr->var.get());

@@ -35,6 +35,7 @@ TEST_CASE("sums of a constant and its multiple of tanh or erf are one function")
   becomes("erf(X[i]) - 1", "raised_erf(-X[i], -1.0)");
   becomes("0.3 + 0.3 * erf(X[i])", "raised_erf(X[i], 0.3)");
   becomes("0.5 - tanh(X[i]) * 0.5", "raised_tanh(-X[i], 0.5)");
+  becomes("1 - erf(-X[i])", "raised_erf(X[i], 1.0)");
   becomes("1 + -tanh(X[i])", "raised_tanh(-X[i], 1.0)");
 }
 

@@ -173,10 +173,10 @@ TEST_CASE("what a region reads of a tensor for the next iteration is loaded behi
   CHECK(!has(on(90, with("f16(q[n, d]) * S[j*64 + n, 0]")).loop_ir, "let next"));
 }
 
-TEST_CASE("an operand is made in one half of its memory while products read the other") {
+TEST_CASE("an operand is made in a copy of its memory of its own while products read another") {
   const Lowered result = on(90, dequantised(), {{"BM", 128}});
   CHECK(has(result.notes, "tile w: f16 in memory of the block, 2 stages"));
-  const std::string loop = result.loop_ir.substr(result.loop_ir.find("let half"));
+  const std::string loop = result.loop_ir.substr(result.loop_ir.find("let own"));
   CAPTURE(loop);
   const size_t stored = loop.find("copy_vector w"), waited = loop.find("group_wait"), barrier = loop.find("barrier"),
                product = loop.find("group_mma");
@@ -184,6 +184,13 @@ TEST_CASE("an operand is made in one half of its memory while products read the 
   CHECK(waited < barrier);
   CHECK(barrier < product);
   CHECK(loop.find("group_wait", product) > loop.find("consumed[0] =", product));  // none in the loop behind them
+  // With four stages in three of them, so that products run on beside the next ones.
+  std::string deep = dequantised();
+  deep.replace(deep.find(", 3 {"), 5, ", 4 {");
+  const Lowered three = on(90, deep, {{"BM", 128}});
+  CHECK(has(three.notes, "tile w: f16 in memory of the block, 3 stages"));
+  CHECK(has(three.loop_ir, "group_wait 1\n"));
+  CHECK(!has(result.loop_ir, "group_wait 1\n"));
   // Not where the work wants the sums.
   std::string sums = dequantised();
   sums.replace(sums.find("c += a @ w^T"), 12, "c += a @ w^T\n    parallel x < BM, y < 64 { c[x, y] = c[x, y] * 2 }");

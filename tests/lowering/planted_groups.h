@@ -159,6 +159,22 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 32)
   C[i*64 +: 64, j*32 +: 32] = c
 }
 )";
+// A right operand that is made of 4 bits by what is found in a table.
+inline constexpr const char* kTables = R"(tile 1
+kernel tables(A: f16[M, K], W: u4[N, K], C: out f32[M, N])
+grid i < ceildiv(M, 64), j < ceildiv(N, 32)
+{
+  shared a: f16[64, 64], q: u4[32, 64]
+  fragment w: f16[32, 64], c: f32[64, 32] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*64 +: 64, k*64 +: 64]
+    q = W[j*32 +: 32, k*64 +: 64]
+    parallel n < 32, d < 64 { w[n, d] = q[n, d] < 9 ? 0.5 * f32(q[n, d]) : 4 - f32(q[n, d] % 3) }
+    c += a @ w^T
+  }
+  C[i*64 +: 64, j*32 +: 32] = c
+}
+)";
 // Rows by numbers that are made of what a tensor says.
 inline constexpr const char* kNumbered = R"(tile 1
 kernel numbered(A: f16[R, K], slots: i32[M], B: f16[N, K], C: out f32[M, N])
