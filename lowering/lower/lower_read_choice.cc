@@ -283,8 +283,15 @@ void TileLowering::note_nibbles(const ExprRef& expr, const RegionIndexes& indexe
 // The names that are read once what tables stand for is left out.
 std::vector<const ir::LetStmt*> TileLowering::needed_lets(const ir::ForwardedRegion& region,
                                                           const RegionIndexes& indexes) const {
+  std::vector<const ir::LetStmt*> needed;
+  bool any = false;  // of 4 bits
+  for (const ir::LetStmt& let : region.lets) {
+    ir::visit(let.value, [&](const ExprRef& node) { any |= nibble_read(*node).has_value(); });
+    needed.push_back(&let);
+  }
+  if (!any || region.stores.empty()) return needed;  // without stores: the terms of a sum
+  needed.clear();
   std::set<const ir::Var*> used;
-  if (region.stores.empty()) used.insert(region.lets.back().var.get());  // the terms of a sum
   const std::function<void(const ExprRef&)> note = [&](const ExprRef& expr) {
     if (!expr || nibble_table(expr, indexes)) return;
     if (expr->kind == ExprKind::kVar) used.insert(expr->var.get());
@@ -296,7 +303,6 @@ std::vector<const ir::LetStmt*> TileLowering::needed_lets(const ir::ForwardedReg
     note(guarded.store.value);
     for (const ExprRef& index : guarded.store.indices) note(index);
   }
-  std::vector<const ir::LetStmt*> needed;
   for (auto let = region.lets.rbegin(); let != region.lets.rend(); ++let) {
     if (!used.count(let->var.get())) continue;
     note(let->value);

@@ -108,5 +108,31 @@ TEST_CASE("a reduction of a tensor loads neighbours together") {
   CHECK(has(text, " +: 8]"));
 }
 
+TEST_CASE("a region that does nothing is nothing") {
+  const std::string text = text_of(
+      "kernel k(X: f32[64], Y: out f32[64])\ngrid g < 1\n{\n  fragment x: f32[64]\n  x = X\n"
+      "  parallel i < 64 { if 1 > 2 { x[i] = 3 } }\n  parallel i < 64 { let y = x[i] }\n  Y = x\n}\n");
+  CAPTURE(text);
+  CHECK(has(text, "Y["));
+  CHECK(!has(text, "= 3"));
+}
+
+TEST_CASE("terms of sums that are long and many stay a loop, the sums are written out") {
+  const auto text = [](const char* term) {
+    return text_of(
+        "kernel k(X: f32[M, 64], Y: out f32[M, 64])\ngrid m < ceildiv(M, 128)\n{\n  fragment y: f32[128, 64]\n"
+        "  parallel i < 128, j < 64 { y[i, j] = sum[c < 8](" +
+        std::string(term) + ") }\n  Y[m*128 +: 128, :] = y\n}\n");
+  };
+  const std::string
+      few = text("X[m*128 + i, j] * c"),
+      many = text(
+          "erf(X[m*128 + i, j] * c) * erf(X[m*128 + i, j] - c) * tanh(X[m*128 + i, j] + c) / (X[m*128 + i, j] + c)");
+  CAPTURE(many);
+  CHECK(has(few, "for c_r in 0 .. 8 unroll"));
+  CHECK(has(many, "for c_r in 0 .. 8 {"));
+  CHECK(has(many, "unroll {"));
+}
+
 }  // namespace
 }  // namespace kachel::lowering
