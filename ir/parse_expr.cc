@@ -159,6 +159,7 @@ ExprRef Parser::primary() {
     if (!inner || !expect(")", "the expression in parentheses")) return nullptr;
     return inner;
   }
+  if (at("let")) return let_in(first);
   const Token& token = peek();
   if (token.kind == Token::Kind::kName) return name_use();
   if (token.kind == Token::Kind::kInt || token.kind == Token::Kind::kFloat) return literal();
@@ -188,15 +189,38 @@ ExprRef Parser::primary() {
   }
   fail(at_end() ? "the program ends where an expression is expected"
                 : fmt::format("`{}` where an expression is expected", token.text),
-       token.text == "let"
-           ? "a value is no block: names stand in front of the statement that uses them; or complete the "
-             "expression before it"
-       : token.text == "atomic"
+       token.text == "atomic"
            ? "it is a statement of its own, `atomic x[i] += y`, and gives no value; places that follow from counts are "
              "prefix sums"
        : token.kind == Token::Kind::kWord ? "it is a reserved word; rename, or complete the expression before it"
                                           : "write a number, a name, a call or `( ... )` here");
   return nullptr;
+}
+
+// `let d = a - b, e = d * d in d + e`: names within an expression, each of which stands for what it is given.
+ExprRef Parser::let_in(size_t first) {
+  Nest nest(*this);
+  if (!nest.ok()) return nullptr;
+  advance();
+  const size_t scope = order_.size();
+  const auto names = [&] {
+    do {
+      std::string name;
+      Loc loc;
+      if (!new_name("a value", name, loc) || !expect("=", "the name of a value")) return false;
+      const int before = nodes_;
+      ExprRef value = expr();
+      if (!value) return false;
+      declare(name, loc, {nullptr, nullptr, nullptr, std::move(value), nodes_ - before, height_});
+    } while (accept(","));
+    if (accept("in")) return true;
+    report(span(first), "a `let` within an expression needs `in` and what its names are for",
+           "write `let d = x - y in d * d`; or complete the expression before a statement's `let`");
+    return false;
+  };
+  ExprRef value = names() ? expr() : nullptr;
+  leave_scope(scope);
+  return value;
 }
 
 ExprRef Parser::name_use() {
@@ -250,7 +274,7 @@ ExprRef Parser::name_use() {
     return finish(make_int(0, DType::I64, token.loc), 1);
   }
   if (indexed) {
-    if (entity.var)  // else its declaration has failed
+    if (entity.var || entity.value)  // else its declaration has failed
       report(token.loc, fmt::format("`{}` is a scalar and has no elements", token.text), "remove the `[...]`");
     advance();
     do {
@@ -258,6 +282,11 @@ ExprRef Parser::name_use() {
     } while (accept(","));
     if (!expect("]", "the indices")) return nullptr;
     return finish(make_int(0, DType::I64, span(first)), 1);
+  }
+  if (entity.value) {
+    nodes_ += entity.nodes - 1;
+    height_ = entity.height;
+    return count_node(token.loc) ? entity.value : nullptr;
   }
   if (!entity.var) return finish(make_int(0, DType::I64, token.loc), 1);  // its declaration has failed
   return finish(make_untyped_var(entity.var, token.loc), 1);

@@ -27,6 +27,8 @@ struct Entity {
   VarRef var;
   BufferRef buffer;
   TypeSymbolRef type;
+  ExprRef value;              // of a `let` within an expression: what stands in the name's place, and
+  int nodes = 0, height = 0;  // how much that is
 };
 
 class Parser {
@@ -128,6 +130,7 @@ class Parser {
   ExprRef primary();
   ExprRef literal();
   ExprRef name_use();
+  ExprRef let_in(size_t first);
   ExprRef load(const Token& name, BufferRef buffer, size_t first);
   ExprRef call(size_t first, bool approx);
   ExprRef cast(TypeRef type, size_t first);

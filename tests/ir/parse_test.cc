@@ -34,6 +34,28 @@ void check_fixed_point(std::string_view text) {
 
 }  // namespace
 
+TEST_CASE("names within an expression stand for what they are given") {
+  const auto with = [](const std::string& value) {
+    return print(
+        parsed("tile 1\nkernel k(X: f32[8, 8], n: i32, Y: out f32[8])\ngrid g < 1\n{\n"
+               "  parallel i < 8 { Y[i] = " +
+               value + " }\n}\n"));
+  };
+  CHECK(with("sum[k < 8](let d = X[i, k] - X[k, i] in d * d)") ==
+        with("sum[k < 8]((X[i, k] - X[k, i]) * (X[i, k] - X[k, i]))"));
+  CHECK(with("let a = 2, b = a + n in b * (let c = b in c + a)") == with("(2 + n) * ((2 + n) + 2)"));
+  CHECK(with("1 + (let a = n > 3 in a ? X[i, 0] : 0) * 2") == with("1 + (n > 3 ? X[i, 0] : 0) * 2"));
+  CHECK(with("X[let a = i % 3 in a * 2, 1]") == with("X[i % 3 * 2, 1]"));
+  // Each name is twice the one before: a million operations, and more nesting than a text may have.
+  std::string many = "let a0 = n + 1";
+  for (int i = 1; i <= 20; ++i)
+    many += ", a" + std::to_string(i) + " = a" + std::to_string(i - 1) + " * a" + std::to_string(i - 1);
+  const ParseResult result = parse(
+      "tile 1\nkernel k(n: i32, Y: out f32[8])\ngrid g < 1\n{\n  parallel i < 8 { Y[i] = " + many + " in a20 }\n}\n");
+  REQUIRE(result.diagnostics.size() == 1);
+  CHECK(result.diagnostics[0].message.find("100,000 nodes") != std::string::npos);
+}
+
 TEST_CASE("the examples are well-formed and a fixed point of print and parse") {
   int count = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(KACHEL_EXAMPLES)) {
