@@ -32,8 +32,8 @@ int64_t extent_of(const std::vector<ir::IterVar>& iters) {
   return product;
 }
 
-// Terms that are written out, 0: all of a thread's. 512 of 150 instructions took NVRTC 13.0 more than a minute, 256 ten seconds; the sums
-// themselves are registers.
+// Terms that are written out, 0: all of a thread's. 512 of 150 instructions took NVRTC 13.0 more than a minute, 256 ten
+// seconds; the sums themselves are registers.
 int64_t longest_written_out(const ir::Expr& reduce, const FragmentLayout& terms, const FragmentLayout& sums) {
   constexpr double kMostInstructions = 16384;
   double instructions = 0;

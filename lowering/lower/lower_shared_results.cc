@@ -69,14 +69,14 @@ void TileLowering::combine_warps(ir::ReduceOp op, const ir::BufferRef& values, c
   int64_t parts = 1;
   for (const FragmentLayout::Digit& digit : sharers.rest) parts *= digit.radix;
   const int64_t elements = product(results.shape()) * parts;
-  const auto [own, copies] = ahead_.pipeline && loop_depth_ == ahead_.depth ? ahead_.own : AheadOf::OwnCopy{};
-  const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, elements * copies);
-  if (own) ahead_.alternating.push_back(partial);
+  const AheadOf::OwnCopy own = ahead_.pipeline && loop_depth_ == ahead_.depth ? ahead_.own : AheadOf::OwnCopy{};
+  const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, elements * own.copies);
+  if (own.number) ahead_.alternating.push_back(partial);
   auto flat = [&](const Site& site) {
     ExprRef at = site.coords[0];
     for (size_t i = 1; i < rank; ++i) at = plus(times(at, results.shape()[i]), site.coords[i]);
     at = times(at, parts);
-    return own ? plus(at, ir::make_cast({DType::I64, nullptr}, times(own, elements))) : at;
+    return own.number ? plus(at, ir::make_cast({DType::I64, nullptr}, times(own.number, elements))) : at;
   };
   const ExprRef thread = ir::make_var(out_.thread);
   auto mine = [&](const FragmentLayout::Digit& digit) { return digit_of(thread, digit, results.threads()); };

@@ -41,7 +41,7 @@ class Function {
     if (expr->kind == ExprKind::kCast) return look(expr->args[0]);
     if (expr->kind != ExprKind::kApply) return false;
     if (const auto read = nibble_read(*expr)) {
-      if (nibble_ && !ir::same(nibble_, expr)) return false;
+      if (read->byte->buffer->scope != ir::Scope::kShared || (nibble_ && !ir::same(nibble_, expr))) return false;
       nibble_ = expr;
       read_ = *read;
       return true;

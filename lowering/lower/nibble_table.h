@@ -16,7 +16,8 @@ struct NibbleTable {
   NibbleRead read;
   std::vector<double> values;  // of 0 .. 15, the bits of the integer; all are numbers of some 16-bit float type
 };
-// Nothing: it is no function of an f32 of one nibble, its values are no such numbers, or sums and products say it all.
+// Nothing: it is no f32 that one nibble in shared memory decides, its values are no such numbers, or sums and products
+// say it all.
 std::optional<NibbleTable> nibble_table(const ir::ExprRef& expr, const RegionIndexes& indexes);
 
 // Whether all are numbers of the type.

@@ -73,6 +73,7 @@ void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kBulkCopies || pipeline.depth < kLeastStages) continue;
     const std::vector<ir::BufferRef> made = made_operands(kernel, pipeline, *placements);
+    if (made.empty()) continue;
     const auto bytes_with = [&](int copies) {
       for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = copies;
       return peak_bytes(kernel, *schedule, *placements, target);
