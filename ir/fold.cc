@@ -88,10 +88,8 @@ ExprRef fold_float(const ExprRef& expr) {
   if (expr->op == Op::kDiv && is_value(expr->args[1], 1)) return a;
   if (expr->op == Op::kDiv && expr->type == DType::F32 && expr->args[1]->kind == ExprKind::kFloat) {
     // By a power of two, whose inverse is one: both round the same number.
-    int exponent = 0;
     const double by = expr->args[1]->float_value;
-    if (std::abs(std::frexp(by, &exponent)) == 0.5 && std::abs(exponent) < 100)
-      return typed_like(expr, Op::kMul, {a, make_float(1 / by, expr->loc)});
+    if (is_power_of_two(by)) return typed_like(expr, Op::kMul, {a, make_float(1 / by, expr->loc)});
   }
   if (expr->op == Op::kSub && is_value(expr->args[1], 0) && !std::signbit(expr->args[1]->float_value)) return a;
   return expr;

@@ -171,6 +171,11 @@ int64_t float_to_integer(DType type, double value) {
   return static_cast<int64_t>(static_cast<uint64_t>(whole));
 }
 
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::abs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 100;
+}
+
 double integer_to_float(DType from, int64_t value) {
   if (from == DType::U64) return static_cast<float>(static_cast<uint64_t>(value));
   return static_cast<float>(value);

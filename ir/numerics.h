@@ -28,6 +28,9 @@ double ulp_at(DType type, double value);
 int64_t wrap_integer(DType type, int64_t value);
 // Truncates towards zero and saturates; NaN gives 0; Bool: value != 0.
 int64_t float_to_integer(DType type, double value);
+// Whether it is a power of two, of either sign, whose products, quotients and inverse lose nothing unless they are far
+// out.
+bool is_power_of_two(double value);
 // The nearest f32.
 double integer_to_float(DType from, int64_t value);
 

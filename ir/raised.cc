@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "ir/numerics.h"
 #include "ir/query.h"
 
 namespace kachel::ir {
@@ -17,12 +18,6 @@ struct Multiple {  // k f(x)
 
 bool is_number(const ExprRef& expr) {
   return expr->kind == ExprKind::kFloat && std::isfinite(expr->float_value) && expr->float_value != 0;
-}
-
-// Such that neither the product with it nor that of its products loses anything.
-bool is_power_of_two(double value) {
-  int exponent = 0;
-  return std::abs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 100;
 }
 
 class Raising {

@@ -61,7 +61,8 @@ void add_data(CLI::App* command, Options* options, Raw* raw) {
 }
 
 // What is wrong with the first word that looks like an option and is none of the command's, or like an option's value
-// behind another one, if there is such a word. What follows an option with a value is that value, whatever it looks like.
+// behind another one, if there is such a word. What follows an option with a value is that value, whatever it looks
+// like.
 std::string stray_word(const CLI::App& app, int argc, const char* const* argv) {
   if (app.get_subcommands().empty()) return "";
   const auto find = [&](const std::string& name) -> const CLI::Option* {
@@ -170,7 +171,8 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
       return usage(std::string("there is no command `") + argv[1] +
                    "`; there is: run, tune, explain, compile, check, cache, devices");
     const std::string stray = stray_word(app, argc, argv);
-    return usage((stray.empty() ? std::string(error.what()) : stray) + "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
+    return usage((stray.empty() ? std::string(error.what()) : stray) +
+                 "\nRun `kachel --help`, or `kachel COMMAND --help`, for what there is.");
   }
 
   const std::pair<CLI::App*, Command> commands[] = {

@@ -147,11 +147,10 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
 
   region_is_heavy_ = false;
   double instructions = 0;
-  for (const ir::LetStmt& let : region.lets)
-    ir::visit(let.value, [&](const ExprRef& node) {
-      region_is_heavy_ |= is_heavy(*node);
-      if (node->kind == ir::ExprKind::kApply) instructions += price_of(*node).scalar;
-    });
+  for (const ir::LetStmt& let : region.lets) {
+    ir::visit(let.value, [&](const ExprRef& node) { region_is_heavy_ |= is_heavy(*node); });
+    instructions += instructions_of(let.value);
+  }
   region_is_long_ = instructions >= kLongIteration && !makes_operand(region);
 
   struct Pending {

@@ -102,7 +102,7 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
     return std::any_of(region.stores.begin(), region.stores.end(),
                        [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == buffer; });
   };
-  for (const ir::LetStmt* needed : needed_lets(region, indexes)) {
+  for (const ir::LetStmt* needed : lets_beside_tables(region, indexes)) {
     const ir::LetStmt& let = *needed;
     note_nibbles(let.value, indexes, layout, &found.reads);
     ir::visit(let.value, [&](const ExprRef& node) {
@@ -278,38 +278,6 @@ void TileLowering::note_nibbles(const ExprRef& expr, const RegionIndexes& indexe
                                 std::vector<RegionRead>* reads) {
   if (std::optional<RegionRead> read = nibbles_of(expr, indexes, layout)) return reads->push_back(std::move(*read));
   for (const ExprRef& arg : expr->args) note_nibbles(arg, indexes, layout, reads);
-}
-
-// The names that are read once what tables stand for is left out.
-std::vector<const ir::LetStmt*> TileLowering::needed_lets(const ir::ForwardedRegion& region,
-                                                          const RegionIndexes& indexes) const {
-  std::vector<const ir::LetStmt*> needed;
-  bool any = false;  // of 4 bits
-  for (const ir::LetStmt& let : region.lets) {
-    ir::visit(let.value, [&](const ExprRef& node) { any |= nibble_read(*node).has_value(); });
-    needed.push_back(&let);
-  }
-  if (!any || region.stores.empty()) return needed;  // without stores: the terms of a sum
-  needed.clear();
-  std::set<const ir::Var*> used;
-  const std::function<void(const ExprRef&)> note = [&](const ExprRef& expr) {
-    if (!expr || nibble_table(expr, indexes)) return;
-    if (expr->kind == ExprKind::kVar) used.insert(expr->var.get());
-    for (const ir::IterVar& iter : expr->iters) note(iter.extent);
-    for (const ExprRef& arg : expr->args) note(arg);
-  };
-  for (const ir::GuardedStore& guarded : region.stores) {
-    note(guarded.guard);
-    note(guarded.store.value);
-    for (const ExprRef& index : guarded.store.indices) note(index);
-  }
-  for (auto let = region.lets.rbegin(); let != region.lets.rend(); ++let) {
-    if (!used.count(let->var.get())) continue;
-    note(let->value);
-    needed.push_back(&*let);
-  }
-  std::reverse(needed.begin(), needed.end());
-  return needed;
 }
 
 // q[i, x + j], T(q[i, x + j]) or another function of it, of a shared tile: the bytes of neighbours together.

@@ -36,10 +36,7 @@ int64_t extent_of(const std::vector<ir::IterVar>& iters) {
 // seconds; the sums themselves are registers.
 int64_t longest_written_out(const ir::Expr& reduce, const FragmentLayout& terms, const FragmentLayout& sums) {
   constexpr double kMostInstructions = 16384;
-  double instructions = 0;
-  ir::visit(reduce.args[0], [&](const ExprRef& node) {
-    if (node->kind == ExprKind::kApply) instructions += price_of(*node).scalar;
-  });
+  const double instructions = instructions_of(reduce.args[0]);
   if (instructions * static_cast<double>(terms.registers()) <= kMostInstructions) return 0;
   return std::max<int64_t>(sums.registers(), static_cast<int64_t>(kMostInstructions / instructions));
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include "ir/instantiate.h"
 #include "ir/numerics.h"
@@ -81,6 +83,36 @@ std::optional<NibbleTable> nibble_table(const ExprRef& expr, const RegionIndexes
   }
   if (!are_numbers(DType::F16, table.values) && !are_numbers(DType::BF16, table.values)) return std::nullopt;
   return table;
+}
+
+std::vector<const ir::LetStmt*> lets_beside_tables(const ir::ForwardedRegion& region, const RegionIndexes& indexes) {
+  std::vector<const ir::LetStmt*> needed;
+  bool any = false;  // of 4 bits
+  for (const ir::LetStmt& let : region.lets) {
+    ir::visit(let.value, [&](const ExprRef& node) { any |= nibble_read(*node).has_value(); });
+    needed.push_back(&let);
+  }
+  if (!any || region.stores.empty()) return needed;  // without stores: the terms of a sum
+  needed.clear();
+  std::set<const ir::Var*> used;
+  const std::function<void(const ExprRef&)> note = [&](const ExprRef& expr) {
+    if (!expr || nibble_table(expr, indexes)) return;
+    if (expr->kind == ExprKind::kVar) used.insert(expr->var.get());
+    for (const ir::IterVar& iter : expr->iters) note(iter.extent);
+    for (const ExprRef& arg : expr->args) note(arg);
+  };
+  for (const ir::GuardedStore& guarded : region.stores) {
+    note(guarded.guard);
+    note(guarded.store.value);
+    for (const ExprRef& index : guarded.store.indices) note(index);
+  }
+  for (auto let = region.lets.rbegin(); let != region.lets.rend(); ++let) {
+    if (!used.count(let->var.get())) continue;
+    note(let->value);
+    needed.push_back(&*let);
+  }
+  std::reverse(needed.begin(), needed.end());
+  return needed;
 }
 
 }  // namespace kachel::lowering

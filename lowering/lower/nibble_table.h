@@ -7,6 +7,7 @@
 #pragma once
 #include <vector>
 
+#include "ir/parallel.h"
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/plan/packed_tiles.h"
 
@@ -19,6 +20,9 @@ struct NibbleTable {
 // Nothing: it is no f32 that one nibble in shared memory decides, its values are no such numbers, or sums and products
 // say it all.
 std::optional<NibbleTable> nibble_table(const ir::ExprRef& expr, const RegionIndexes& indexes);
+
+// The region's names, in order, without those that nothing but tables has a use for.
+std::vector<const ir::LetStmt*> lets_beside_tables(const ir::ForwardedRegion& region, const RegionIndexes& indexes);
 
 // Whether all are numbers of the type.
 bool are_numbers(ir::DType type, const std::vector<double>& values);

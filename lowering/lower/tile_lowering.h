@@ -234,7 +234,6 @@ class TileLowering {
                        const FragmentLayout& layout, const std::vector<std::string>& names,
                        const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr,
                        const Behind& behind = {});
-  std::vector<const ir::LetStmt*> needed_lets(const ir::ForwardedRegion& region, const RegionIndexes& indexes) const;
   void note_nibbles(const ir::ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
                     std::vector<RegionRead>* reads);
   std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,

@@ -33,4 +33,12 @@ OperationPrice price_of(const ir::Expr& expr) {
   }
 }
 
+double instructions_of(const ir::ExprRef& expr) {
+  double instructions = 0;
+  ir::visit(expr, [&](const ir::ExprRef& node) {
+    if (node->kind == ir::ExprKind::kApply) instructions += price_of(*node).scalar;
+  });
+  return instructions;
+}
+
 }  // namespace kachel::lowering

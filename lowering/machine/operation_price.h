@@ -10,5 +10,7 @@ struct OperationPrice {
   double scalar, special;
 };
 OperationPrice price_of(const ir::Expr& expr);
+// Of all operations of an expression.
+double instructions_of(const ir::ExprRef& expr);
 
 }  // namespace kachel::lowering

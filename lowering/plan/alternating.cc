@@ -74,23 +74,20 @@ void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements
     if (pipeline.realisation != Pipeline::Realisation::kBulkCopies || pipeline.depth < kLeastStages) continue;
     const std::vector<ir::BufferRef> made = made_operands(kernel, pipeline, *placements);
     if (made.empty()) continue;
-    const auto bytes_with = [&](int copies) {
-      for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = copies;
+    const auto bytes_with = [&](int64_t copies) {
+      for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = static_cast<int>(copies);
       return peak_bytes(kernel, *schedule, *placements, target);
     };
     const auto resident = [&](int64_t bytes) {
       return std::min<int64_t>(resident_by_shared(bytes, target.architecture), kBlocksBeside);
     };
-    const int64_t before = bytes_with(1);
-    for (const int copies : {3, 2, 1}) {
-      if (copies == 3 && pipeline.depth == kLeastStages) continue;
-      const int64_t after = bytes_with(copies);
-      if (copies == 1) break;
-      if (after > target.shared_limit || resident(after) != resident(before)) continue;
-      pipeline.alternating = made;
-      pipeline.copies = copies;
-      break;
-    }
+    const int64_t alone = bytes_with(1);
+    int64_t copies = pipeline.depth > kLeastStages ? 3 : 2, bytes = bytes_with(copies);
+    while (copies > 1 && (bytes > target.shared_limit || resident(bytes) != resident(alone)))
+      bytes = bytes_with(--copies);
+    if (copies == 1) continue;
+    pipeline.alternating = made;
+    pipeline.copies = copies;
   }
 }
 
