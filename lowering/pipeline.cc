@@ -31,6 +31,7 @@
 //            -> hoist reductions  each a region of its own
 //            -> sum steps         each a region of its own, too
 //            -> unswitch masks    tiles that no mask touches
+//            -> turned sums       of products whose right operand a region unpacks, which makes it their left one
 //            -> packed tiles      of 4-bit elements, as bytes
 //            -> operands in registers   that the block computes
 //            -> staged operands   right ones mostly, by way of fragments
@@ -116,6 +117,7 @@
 #include "lowering/plan/shared_results.h"
 #include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
+#include "lowering/plan/turned_sums.h"
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/carried_sums.h"
@@ -195,6 +197,7 @@ struct Wishes {
   Fetches fetches = Fetches::kTiles;
   bool shared_stages = true;
   BoundedBoxes bounded;
+  bool turned_sums = true;
   bool wide_sums = false;  // where there is no room for them in fewer warp groups
 
   template <class Fn>
@@ -226,8 +229,9 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));
-    lowering.kernel = placed_rows(packed_tiles(unswitch_masks(reduced), fact_mask), fact_mask);
     const bool left = target.group_products && has_group_mma(target.architecture);
+    const ir::Kernel turned = left && wishes.turned_sums ? turned_sums(reduced) : reduced;
+    lowering.kernel = placed_rows(packed_tiles(unswitch_masks(turned), fact_mask), fact_mask);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left, gathered)), target);
     lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));
   }
@@ -244,6 +248,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const ir::Kernel& kernel = lowering.kernel;
   lowering.schedule = plain ? make_generic_schedule(kernel, target) : make_async_schedule(kernel, target, fact_mask);
   lowering.placements = infer_placements(kernel, target, lowering.schedule, fact_mask);
+  if (!plain && wishes.turned_sums && !turn_as_wished(kernel, lowering.placements))
+    return lower_to_loops(concrete, target, fact_mask, wishes.changed([](auto* all) { all->turned_sums = false; }));
   if (!plain && !wishes.wide_sums && crowds_out(lowering.placements)) {
     auto other = lower_to_loops(concrete, target, fact_mask, wishes.changed([](auto* all) { all->wide_sums = true; }));
     if (other.ok() && !crowds_out(other->placements)) return other;

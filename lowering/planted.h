@@ -113,7 +113,6 @@ enum class Planted {
   kStridedPart,           // of elements that are loaded together it is the first one that is used
   kSameAgain,             // what is loaded for the next iteration is this one's
   kFirstOfQuad,           // all lanes of a quad unpack the pair of its first one
-  kOperandsReadOn,        // products run on beside the next ones, with two copies of what they read
   kTableHalves,           // tables of 4 bits have their halves exchanged
   kNothingTaken,          // packed integers forget the number that is subtracted from them
   kReadNeighbours,        // a region takes the neighbours that it has loaded together for each other
@@ -125,6 +124,8 @@ enum class Planted {
   kHandedNotAwaited,      // a handed value is taken before it is there
   kRowsUncut,             // rows that `within` bounds are copied in a box that reaches beyond its end
   kBytesUnannounced,      // a barrier is not told of the bytes of such a box
+  kHalvesCollide,         // a half is unpacked while products may still read what was unpacked there before
+  kNotTurned,             // of sums of turned products each 8 x 8 stay as they are
   kNotJoined,             // left operands of 8 bits stay as accumulators lie
   kBlockStrip,            // a thread multiplies its first strip of columns only, in place of the others
   kBlockStep,             // a right operand in blocks of registers is one k behind

@@ -341,6 +341,14 @@ KACHEL_DEVICE void kachel_quad_join(u32* to, const u32* r) {
   to[0] = __byte_perm(a, b, outer ? 0x5410 : 0x1054);
   to[1] = __byte_perm(a, b, outer ? 0x7632 : 0x3276);
 }
+// 8 x 8 elements of 32 bits in the lanes of a warp, rows to columns: the lower halves of all, and the upper ones
+KACHEL_DEVICE void kachel_turn_matrix(u32* to, const u32* r) {
+  u32 low, high;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(low) : "r"(__byte_perm(r[0], r[1], 0x5410)));
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(high) : "r"(__byte_perm(r[0], r[1], 0x7632)));
+  to[0] = __byte_perm(low, high, 0x5410);
+  to[1] = __byte_perm(low, high, 0x7632);
+}
 // four products of 8-bit integers
 #define KACHEL_DOT4(name, types) \
   KACHEL_DEVICE void name(int* c, const u32* a, const u32* b) { \

@@ -141,6 +141,9 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
     case Kind::kQuadJoin:
       say("kachel_quad_join((u32*)({}), (const u32*)({}));", at(0), at(1));
       break;
+    case Kind::kTurnMatrix:
+      say("kachel_turn_matrix((u32*)({}), (const u32*)({}));", at(0), at(1));
+      break;
     case Kind::kDot4:
       say("kachel_dot4_{}_{}({}, (const u32*)({}), (const u32*)({}));", ir::name(node.type), ir::name(node.type_b),
           at(0), at(1), at(2));

@@ -186,6 +186,9 @@ struct LoopIntrinsic {
     // columns 2q and 2q + 1 of either. Here columns 4q to 4q + 3 of both tiles together, of the first row and then of
     // the second, as left operands lie.
     kQuadJoin,
+    // [warp] operands[0], two elements of 32 bits, from two in operands[1]: of 8 x 8 elements, of which lane 4 r + q has
+    // columns 2 q and 2 q + 1 of row r, rows become columns.
+    kTurnMatrix,
   } kind;
   struct Operand {
     ir::BufferRef buffer;
@@ -237,10 +240,8 @@ struct LoopPipeline {
   bool may_skew = true;  // registers suffice for what two iterations hold
   bool compact = false;  // iterations without masks get no loop of their own
   std::vector<ir::BufferRef> buffers;
-  // That consume itself fills and then reads, and of which an iteration uses another of so many copies than the one
-  // before.
+  // That consume itself fills and then reads, and of which an iteration uses the other half than the one before.
   std::vector<ir::BufferRef> alternating;
-  int64_t copies = 2;
   LoopBlock produce, consume;
   // Filled by kBulkCopy instead, by a warp of its own that runs as far ahead as there are stages. Producer and consumer
   // each keep the stage that is next and its parity in registers.

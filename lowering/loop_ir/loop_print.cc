@@ -17,7 +17,8 @@ const char* name_of(LoopIntrinsic::Kind kind) {
                                     "group_wait",    "proxy_fence",  "bulk_copy",       "phase_expect",  "phase_bytes",
                                     "phase_wait",    "phase_arrive", "phase_copied",    "quad_exchange", "dot4",
                                     "store_matrix",  "bulk_store",   "bulk_store_wait", "in_order",      "load_shifted",
-                                    "store_shifted", "unpack",       "packed",          "add_vector",    "quad_join"};
+                                    "store_shifted", "unpack",       "packed",          "add_vector",    "quad_join",
+                                    "turn_matrix"};
   return kNames[static_cast<int>(kind)];
 }
 

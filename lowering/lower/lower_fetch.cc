@@ -67,49 +67,55 @@ HeldRead TileLowering::fetch_words(const RegionRead& read, const std::vector<ir:
   return {&read, held, nullptr};
 }
 
-// Into registers in front of the region, or of the pipeline. What is loaded ahead is there already, and the next
-// iteration's is loaded behind the region: a load that is waited for at once takes as long as the products of a tile.
+// Into registers in front of the region, or of the pipeline. What is loaded ahead is there already: it moves to where
+// the region reads it, and the next iteration's is loaded at once, beside all that this one does. A load that is waited
+// for takes as long as the products of a tile; so narrow elements have a register each, since to join two is to wait.
 void TileLowering::fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters,
-                              const FragmentLayout& layout, const std::vector<std::string>& names,
-                              std::vector<std::function<void()>>* afterwards) {
+                              const FragmentLayout& layout, const std::vector<std::string>& names) {
   const FragmentLayout part = part_of(read, layout);
   const bool nibbles = ir::bits(read.load->buffer->type.dtype) == 4;
   const ir::BufferRef source = nibbles ? packed_.at(read.load->buffer.get()) : storage(read.load->buffer);
-  const ir::BufferRef held =
-      temporary(read.load->buffer->name + "_part", source->type.dtype, ir::Scope::kRegister, part.registers());
+  const bool raw = read.ahead && read.width == 1 && ir::bits(source->type.dtype) < 32;
+  const auto registers = [&](const char* suffix) {
+    const ir::BufferRef made =
+        temporary(read.load->buffer->name + suffix, source->type.dtype, ir::Scope::kRegister, part.registers());
+    out_.buffers.back().raw = raw;
+    return made;
+  };
+  const ir::BufferRef held = registers("_part");
   const auto [part_names, all] = axes_of(read.axes, names);
-  const auto load_all = [this, &read, &iters, part, part_names = part_names, all = all, held] {
+  const auto load_all = [this, &read, &iters, &part, &part_names = part_names, &all = all](const ir::BufferRef& to) {
     each_in(part, part_names, read.width, [&](const Site& site) {
       for (size_t i = 0; i < read.axes.size(); ++i) values_[iters[read.axes[i]].var.get()] = site.coords[i];
-      fetch(read, held, register_of(part, all, site), site);
+      fetch(read, to, register_of(part, all, site), site);
     });
   };
   if (read.ahead) {
     const LoopPipeline& pipeline = *ahead_.pipeline;
+    const ir::BufferRef further = registers("_next");
     values_[pipeline.var.get()] = pipeline.begin;
     LoopBlock* const here = std::exchange(current_, &ahead_.first);
-    load_all();
+    load_all(further);
     current_ = here;
+    const int64_t together = raw ? 1 : std::gcd(part.registers(), std::max(32 / ir::bits(source->type.dtype), 1));
+    for (int64_t i = 0; i < part.registers(); i += together)
+      move(LoopIntrinsic::Kind::kCopyVector, held, int32(i), further, int32(i), together, nullptr);
+    // Of the last iteration once more, behind it.
+    const ExprRef next = let(
+        "next", ir::make_typed(Op::kMin, {plus(ir::make_var(pipeline.var), int64(1)), plus(pipeline.end, int64(-1))}));
+    if (next->kind == ExprKind::kVar) {
+      out_.ranges.set(next->var, out_.ranges.of(ir::make_var(pipeline.var)));
+      out_.ranges.set_limit(next->var, pipeline.end);
+    }
+    values_[pipeline.var.get()] = planted(Planted::kSameAgain) ? ir::make_var(pipeline.var) : next;
+    load_all(further);
     values_.erase(pipeline.var.get());
-    afterwards->push_back([this, &pipeline, load_all] {
-      // Of the last iteration once more, behind it.
-      const ExprRef next =
-          let("next",
-              ir::make_typed(Op::kMin, {plus(ir::make_var(pipeline.var), int64(1)), plus(pipeline.end, int64(-1))}));
-      if (next->kind == ExprKind::kVar) {
-        out_.ranges.set(next->var, out_.ranges.of(ir::make_var(pipeline.var)));
-        out_.ranges.set_limit(next->var, pipeline.end);
-      }
-      values_[pipeline.var.get()] = planted(Planted::kSameAgain) ? ir::make_var(pipeline.var) : next;
-      load_all();
-      values_.erase(pipeline.var.get());
-    });
   } else if (read.unchanging) {
     LoopBlock* const here = std::exchange(current_, &ahead_.first);
-    load_all();
+    load_all(held);
     current_ = here;
   } else {
-    load_all();
+    load_all(held);
   }
   fetched_[read.load] = [this, &read, &iters, held, part, nibbles](const Site& site) {
     const ExprRef raw = ir::make_load(held, {planted(Planted::kReadOnce) ? int32(0) : register_of(read, part, site)});

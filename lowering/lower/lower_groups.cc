@@ -68,7 +68,7 @@ FragmentLayout TileLowering::part_of(const RegionRead& read, const FragmentLayou
   FragmentLayout part = layout.keep(read.axes);
   for (size_t i = 0; i < read.axes.size(); ++i)
     if (read.groups[i] > 1) part = *part.grouped(i, read.groups[i]);
-  return part;
+  return read.words ? part.by_rows() : part;
 }
 
 ExprRef TileLowering::register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const {

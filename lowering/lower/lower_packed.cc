@@ -5,6 +5,7 @@
 // numbers of T, is rounded once either way: their product is exact in f32; their sum, if it is not, is so far from any
 // tie of T that rounding it twice changes nothing. See tile_lowering.h.
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "ir/numerics.h"
@@ -39,6 +40,12 @@ bool holds(DType type, const Interval& range) {
 bool can_be_taken(DType type, const Interval& range, DType nibbles) {
   const int64_t power = integers_of(type) / 2 + (nibbles == DType::I4 ? 8 : 0);
   return holds(type, {range.lo, range.lo}) && holds(type, {power + range.lo, power + std::max(range.hi, range.lo)});
+}
+
+// The largest power of two of f16; bf16 has all that f32 has. And the smallest one.
+constexpr int64_t kMostPowerOfHalf = 15;
+int64_t least_power_of(DType type) {
+  return type == DType::BF16 ? -133 : -24;
 }
 
 // All that there is of a narrow type.
@@ -140,6 +147,10 @@ class TileLowering::PackedForm {
         result.range = {static_cast<int64_t>(value), static_cast<int64_t>(value)};
     } else if (source->kind == ExprKind::kCast && ir::is_float(source->args[0]->type)) {
       is_number = is_within(source->cast_type.dtype, type_);
+    } else if (source->kind == ExprKind::kApply && source->op == Op::kExp2) {
+      const std::optional<Interval> power = whole(source->args[0]);
+      is_number =
+          power && power->lo >= least_power_of(type_) && (type_ == DType::BF16 || power->hi <= kMostPowerOfHalf);
     }
     const bool converted = source->kind == ExprKind::kCast && ir::is_float(source->cast_type.dtype);
     const ExprRef integer = converted ? source->args[0] : expr;
@@ -150,6 +161,23 @@ class TileLowering::PackedForm {
     if (!is_number) return std::nullopt;
     need(expr);
     return result;
+  }
+  // Between which integers it lies, if it is one: of f32, made of integers that f32 has.
+  std::optional<Interval> whole(const ExprRef& expr) {
+    constexpr int64_t kMost = 1 << 24;
+    std::optional<Interval> range;
+    if (const ir::LetStmt* let = let_of(*expr)) return whole(let->value);
+    if (expr->kind == ExprKind::kFloat && expr->float_value == std::trunc(expr->float_value) &&
+        std::abs(expr->float_value) <= kMost)
+      range = Interval{static_cast<int64_t>(expr->float_value), static_cast<int64_t>(expr->float_value)};
+    if (expr->kind == ExprKind::kCast && expr->cast_type.dtype == DType::F32 && !ir::is_float(expr->args[0]->type))
+      range = ranges_.of(indexes_.inlined(expr->args[0]));
+    if (expr->kind == ExprKind::kApply && (expr->op == Op::kAdd || expr->op == Op::kSub)) {
+      const std::optional<Interval> a = whole(expr->args[0]), b = whole(expr->args[1]);
+      if (a && b && expr->op == Op::kAdd) range = Interval{a->lo + b->lo, a->hi + b->hi};
+      if (a && b && expr->op == Op::kSub) range = Interval{a->lo - b->hi, a->hi - b->lo};
+    }
+    return range && range->lo >= -kMost && range->hi <= kMost ? range : std::nullopt;
   }
   void need(const ExprRef& expr) {
     ir::visit(expr, [this](const ExprRef& node) {

@@ -116,6 +116,9 @@ void TileLowering::statement(const ir::ParallelStmt& stmt) {
   if (scan_of(stmt)) return scan(stmt, *scan_of(stmt), layout);
   if (const auto exchanged = layout ? exchange_of(stmt) : std::nullopt; exchanged && in_registers(exchanged->from))
     return exchange(stmt, *exchanged, *layout);
+  if (const auto turned = layout ? std::nullopt : turn_of(stmt);
+      turned && in_registers(turned->to) && in_registers(turned->from))
+    return turn(*turned);
   if (const ir::BufferRef factors = mostly_ones(stmt))
     return emit({LoopIf{any_factor(factors), nested([&] { region(stmt, layout); }), {}}});
   region(stmt, layout);

@@ -313,6 +313,7 @@ std::optional<RegionRead> TileLowering::nibbles_of(const ExprRef& expr, const Re
   if ((converted || !read.table.empty()) && read.width == 2 && layout.pairs_in_quads() && multiple % kNibbles == 0) {
     read.groups.assign(read.axes.size(), 1);
     read.groups.back() = kNibbles;
+    read.words = 1;
     const FragmentLayout part = part_of(read, layout).merged();
     read.words = std::min(row_vector(placements_.at(read.load->buffer.get()).layout, 1) / 4, part.vector());
     while (read.words && (part.vector() % read.words || multiple % (kNibbles * read.words))) --read.words;

@@ -62,7 +62,6 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   std::vector<const RegionRead*> with_neighbours;
   std::unordered_map<const ir::Buffer*, ir::BufferRef> loaded;  // tile -> registers
   int64_t width = behind.width;
-  std::vector<std::function<void()>> afterwards;
   std::vector<HeldRead> words;
   for (const RegionRead& read : reads) {
     if (read.matrices) {
@@ -85,14 +84,16 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       width = std::max(width, read.width);
       continue;
     }
-    fetch_once(read, iters, layout, names, &afterwards);
+    fetch_once(read, iters, layout, names);
   }
   bool ragged = false;
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
   WalkOptions options;
   options.most_unrolled = region_written_out_;
   if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFewRegisters)
-    options.apart = width > 1 ? loads_together(with_neighbours, width) : region_is_long_ ? kFewLong : 0;
+    options.apart = width > 1 && !with_neighbours.empty() ? loads_together(with_neighbours, width)
+                    : region_is_long_                     ? kFewLong
+                                                          : 0;
   // What follows fewer axes is loaded once for those of the others that are walked within.
   for (const RegionRead* read : with_neighbours)
     if (read->axes.size() < rank && options.early.empty() && !ragged) options.early = read->axes;
@@ -184,7 +185,6 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   fetched_.clear();
   inside_.clear();
   read_as_.clear();
-  for (const std::function<void()>& load : afterwards) load();
 }
 
 }  // namespace kachel::lowering

@@ -58,7 +58,7 @@ bool TileLowering::exchanges_warps(const ir::ParallelStmt& region) const {
          !sharers_of(layout->second, region.iters.size()).rest.empty();
 }
 
-// In a pipeline's body by copies of the memory in turn: then no barrier is needed between the last reading and the next
+// In a pipeline's body by halves of memory in turn: then no barrier is needed between the last reading and the next
 // writing.
 void TileLowering::combine_warps(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
                                  const Sharers& sharers) {
@@ -69,14 +69,14 @@ void TileLowering::combine_warps(ir::ReduceOp op, const ir::BufferRef& values, c
   int64_t parts = 1;
   for (const FragmentLayout::Digit& digit : sharers.rest) parts *= digit.radix;
   const int64_t elements = product(results.shape()) * parts;
-  const AheadOf::OwnCopy own = ahead_.pipeline && loop_depth_ == ahead_.depth ? ahead_.own : AheadOf::OwnCopy{};
-  const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, elements * own.copies);
-  if (own.number) ahead_.alternating.push_back(partial);
+  const ExprRef half = ahead_.pipeline && loop_depth_ == ahead_.depth ? ahead_.half : nullptr;
+  const ir::BufferRef partial = temporary("partial", type, ir::Scope::kShared, elements * (half ? 2 : 1));
+  if (half) ahead_.alternating.push_back(partial);
   auto flat = [&](const Site& site) {
     ExprRef at = site.coords[0];
     for (size_t i = 1; i < rank; ++i) at = plus(times(at, results.shape()[i]), site.coords[i]);
     at = times(at, parts);
-    return own.number ? plus(at, ir::make_cast({DType::I64, nullptr}, times(own.number, elements))) : at;
+    return half ? plus(at, ir::make_cast({DType::I64, nullptr}, times(half, elements))) : at;
   };
   const ExprRef thread = ir::make_var(out_.thread);
   auto mine = [&](const FragmentLayout::Digit& digit) { return digit_of(thread, digit, results.threads()); };

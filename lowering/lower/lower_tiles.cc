@@ -346,7 +346,7 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   });
   bulk_ = {};
   copiers_ = out_.threads;
-  AheadOf outer = std::exchange(ahead_, {&node, loop_depth_, {}, {}, {}, {}});
+  AheadOf outer = std::exchange(ahead_, {&node, loop_depth_, {}, {}, {}, nullptr});
   for (const ir::Stmt& part : stmt.body)
     if (const auto* let = std::get_if<ir::LetStmt>(&part.node)) ahead_.names.insert(let->var.get());
   for (const ir::BufferRef& tile : pipeline.alternating) ahead_.alternating.push_back(storage(tile));
@@ -356,19 +356,13 @@ void TileLowering::pipeline(const ir::ForStmt& stmt, const Pipeline& pipeline) {
   });
   node.consume = in_stage(node.from, [&] {
     if (!pipeline.alternating.empty() || exchanges) {
-      // Goes on from one run of the loop to the next: the copy that was read last is not written first.
-      const int64_t copies = node.copies = pipeline.copies;
-      const ir::BufferRef turn = temporary("turn", DType::I32, ir::Scope::kRegister, 1);
+      // Goes on from one run of the loop to the next: the half that was read last is not written first.
+      const ir::BufferRef turn = temporary("half", DType::I32, ir::Scope::kRegister, 1);
       out_.buffers.back().zeroed = true;
-      const ExprRef own = let("own", ir::make_load(turn, {int32(0)}));
-      ahead_.own = {own, copies};
-      out_.ranges.set(own->var, {0, copies - 1});
-      ExprRef next = ir::make_typed(Op::kBitXor, {own, int32(1)});
-      if (copies > 2)
-        next = ir::make_typed(Op::kSelect, {ir::make_typed(Op::kEq, {own, int32(copies - 1)}), int32(0),
-                                            ir::make_typed(Op::kAdd, {own, int32(1)})});
-      store(turn, int32(0), planted(Planted::kSameHalf) ? own : next, nullptr);
-      for (const ir::BufferRef& tile : pipeline.alternating) stage_[tile.get()] = own;
+      const ExprRef half = ahead_.half = let("half", ir::make_load(turn, {int32(0)}));
+      out_.ranges.set(half->var, {0, 1});
+      store(turn, int32(0), ir::make_typed(Op::kBitXor, {half, int32(planted(Planted::kSameHalf) ? 0 : 1)}), nullptr);
+      for (const ir::BufferRef& tile : pipeline.alternating) stage_[tile.get()] = half;
     }
     for (const ir::Stmt& part : stmt.body) {
       const bool copied =

@@ -14,6 +14,7 @@
 #include "lowering/lower/walk.h"
 #include "lowering/plan/exchanged_places.h"
 #include "lowering/plan/placement.h"
+#include "lowering/plan/turned_sums.h"
 #include "lowering/tile_ir/exchanges.h"
 #include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -241,7 +242,7 @@ class TileLowering {
   HeldRead fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
                        const std::vector<std::string>& names);
   void fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
-                  const std::vector<std::string>& names, std::vector<std::function<void()>>* afterwards);
+                  const std::vector<std::string>& names);
   ir::ExprRef settled(const ir::ExprRef& index, const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
                       const FragmentLayout& layout, int64_t* group);
   ir::ExprRef of_multiple(const ir::ExprRef& quotient, const RegionIndex& at, const ir::ExprRef& base,
@@ -297,6 +298,8 @@ class TileLowering {
   void scan_rows(const ir::Expr& scan, const ir::IterVar& along, const std::vector<ir::IterVar>& outer,
                  const ir::BufferRef& tile);
   ir::BufferRef scan_into_temporary(const ir::Expr& scan, const std::vector<ir::IterVar>& outer);
+  // lower_turn.cc. REQUIRES: its tiles lie as FragmentLayout::turned() has it.
+  void turn(const Turn& turn);
   // lower_exchange.cc. REQUIRES: what is exchanged is in registers.
   void exchange(const ir::ParallelStmt& region, const Exchange& exchange, const FragmentLayout& layout);
   std::vector<ir::ExprRef> exchanged(std::vector<ir::ExprRef> values, const ExchangedPlaces& places, int64_t threads);
@@ -341,12 +344,9 @@ class TileLowering {
     int depth = 0;
     LoopBlock first;
     std::set<const ir::Var*> names;  // of the body: an iteration's, and not the next one's
-    // What the body writes into one copy of, and reads before it writes into the next one; and which one it is.
+    // What the body writes into one half of, and reads before it writes into the other; and which half it is.
     std::vector<ir::BufferRef> alternating;
-    struct OwnCopy {
-      ir::ExprRef number;
-      int64_t copies = 1;
-    } own;
+    ir::ExprRef half;
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;

@@ -249,6 +249,9 @@ class Summary {
       case Kind::kQuadJoin:
         operate(6, runs, out);
         break;
+      case Kind::kTurnMatrix:
+        operate(8, runs, out);
+        break;
       case Kind::kConvertPair:
       case Kind::kDot4:
         operate(1, runs, out);

@@ -3,6 +3,7 @@
 #include "lowering/loop_ir/phases.h"
 #include "lowering/passes/expand_pipeline.h"
 #include "lowering/passes/product_forms.h"
+#include "lowering/passes/product_halves.h"
 
 namespace kachel::lowering {
 
@@ -18,6 +19,7 @@ class BulkConsumer {
   void prepare(const Prepared& form, LoopBlock* out);  // bulk_prepared.cc
   void skew(const Skew& skew, LoopBlock* out);         // bulk_skewed.cc
   void alternate(const Run& form, LoopBlock* out);     // bulk_runs.cc
+  void unpack(const Halves& halves, LoopBlock* out);   // bulk_halves.cc
 
  private:
   using Ring = LoopPipeline::Bulk::Ring;

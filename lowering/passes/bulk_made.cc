@@ -5,7 +5,6 @@
 
 namespace kachel::lowering {
 
-using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
@@ -32,26 +31,20 @@ void BulkConsumer::make(LoopBlock* out) {
   LoopFor loop{node_.var, node_.begin, node_.end, false, false, {}};
   const PhaseState state = begin(&loop.body);
   wait(rings, state, &loop.body);
-  // With three copies the products before these may run on beside them: what is over are those before them.
-  const bool run_on = node_.copies > 2 || planted(Planted::kOperandsReadOn);
   // Behind the fence for what this iteration has made, which serves what the one before has read as well.
   bool over = false, released = false;
   const auto release_before = [&](bool fenced) {
     if (std::exchange(released, true)) return;
     LoopBlock stage;
-    const ExprRef before = run_on ? named("before", previous(state.stage), &stage) : state.stage;
-    release(rings, previous(before), &stage, fenced);
-    const ExprRef first = run_on ? plus(node_.begin, int64(1)) : node_.begin;
-    loop.body.push_back({LoopIf{ir::make_typed(Op::kLt, {first, ir::make_var(node_.var)}), std::move(stage), {}}});
+    release(rings, previous(state.stage), &stage, fenced);
+    loop.body.push_back(
+        {LoopIf{ir::make_typed(Op::kLt, {node_.begin, ir::make_var(node_.var)}), std::move(stage), {}}});
   };
   if (early_) release_before(false);
   for (LoopStmt& stmt : body) {
     const bool fence = is(stmt, Kind::kProxyFence);
     if (over && !fence) release_before(false);
-    if (is(stmt, Kind::kGroupWait)) {
-      over = true;
-      if (run_on) stmt = marker(Kind::kGroupWait, 1);
-    }
+    over |= is(stmt, Kind::kGroupWait);
     loop.body.push_back(std::move(stmt));
     if (over && fence) release_before(true);
   }
@@ -60,14 +53,7 @@ void BulkConsumer::make(LoopBlock* out) {
   pass_turn(true, out);
   batches_.settle(out);
   LoopBlock rest;
-  const ExprRef stage = last(&rest).stage;
-  if (run_on) {
-    LoopBlock before;
-    release(rings, previous(stage), &before);
-    const ExprRef second = plus(node_.begin, int64(1));
-    rest.push_back({LoopIf{ir::make_typed(Op::kLt, {second, node_.end}), std::move(before), {}}});
-  }
-  release(rings, stage, &rest);
+  release(rings, last(&rest).stage, &rest);
   out->push_back({LoopIf{runs(), std::move(rest), {}}});
 }
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "lowering/passes/bulk_consumer.h"
+#include "lowering/passes/product_halves.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
 
@@ -11,37 +12,6 @@ using ir::ExprRef;
 using ir::Op;
 
 namespace {
-
-// The block with other registers in the place of some.
-LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const ir::BufferRef& to) {
-  const auto moved = [&](const ExprRef& expr) {
-    return ir::rewrite(expr, [&](const ExprRef& part) {
-      return part->kind == ir::ExprKind::kLoad && part->buffer == from ? ir::make_load(to, part->args) : part;
-    });
-  };
-  LoopBlock out = block;
-  for (LoopStmt& stmt : out) {
-    if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
-      loop->begin = moved(loop->begin), loop->end = moved(loop->end);
-      loop->body = on_registers(loop->body, from, to);
-    }
-    if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) threads->body = on_registers(threads->body, from, to);
-    if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-      branch->condition = moved(branch->condition);
-      branch->then_body = on_registers(branch->then_body, from, to);
-      branch->else_body = on_registers(branch->else_body, from, to);
-    }
-    if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = moved(let->value);
-    if (auto* store = std::get_if<LoopStore>(&stmt.node))
-      store->index = moved(store->index), store->value = moved(store->value);
-    if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-      for (LoopIntrinsic::Operand& operand : intrinsic->operands) {
-        if (operand.buffer == from) operand.buffer = to;
-        operand.index = moved(operand.index);
-      }
-  }
-  return out;
-}
 
 ExprRef less(const ExprRef& a, int64_t b) {
   return apply(Op::kSub, a, int64(b));

@@ -1,4 +1,4 @@
-// With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Six
+// With the copy engine an iteration waits until its stage is full and releases it when nobody reads it any more. Seven
 // forms, by what consuming is:
 //   products alone    one batch is left under way, and the next iteration releases the stage
 //   prepared          work that makes left operands in registers, products of those: an iteration issues the products
@@ -12,8 +12,10 @@
 //                     first iteration's first half stands in front of the loop, the last one's second half behind it.
 //                     Iterations without masks have a loop of their own, see mask_free.h
 //   made              work that makes operands in shared memory, products of those: they are left under way beside the
-//                     next iteration's work, which makes its operands in another copy, see alternating.h; of three
-//                     copies, beside its products too
+//                     next iteration's work, which makes its operands in the other half, see alternating.h
+//   halves            work that unpacks left operands in registers, products of those: half of k is unpacked while the
+//                     products of the half before run, the assembler waiting for no more than it is told to where both
+//                     have registers of their own
 //   runs              products that begin new sums, and work on those: the next iteration's products are issued, to
 //                     registers of their own, before the work. Two iterations make one of the loop. The first one's
 //                     products stand in front of it, the last one's work behind it. Of several runs an iteration, ptxas
@@ -111,6 +113,8 @@ void expand_bulk(const LoopPipeline& node, const Ranges& ranges, GroupBatches* b
     consumer.skew(*form, out);
   else if (makes_operands(node))
     consumer.make(out);
+  else if (const std::optional<Halves> form = product_halves(node, ranges))
+    consumer.unpack(*form, out);
   else if (const std::optional<Prepared> form = prepared(node);
            form && registers_of(node, *form, *further) <= kMostRegisters && work_of(form->work) <= kMostWork)
     consumer.prepare(*form, out);

@@ -28,6 +28,7 @@ bool is_product(LoopIntrinsic::Kind kind) {
     case Kind::kStoreMatrix:
     case Kind::kQuadExchange:
     case Kind::kQuadJoin:
+    case Kind::kTurnMatrix:
     case Kind::kGroupMma:
     case Kind::kGroupFence:
     case Kind::kGroupCommit:

@@ -195,8 +195,7 @@ class Synchroniser {
       if (meets(before.writes, now.combined) || meets(before.reads, now.combined)) return true;
       if (meets(before.combined, now.combined, false)) return true;
     }
-    // A copy that is written was read two iterations before, or three, and between those is the barrier behind a writing
-    // at which the products that read it are over.
+    // A half that is written was read two iterations before, and between those is the barrier behind a writing.
     std::set<const ir::Buffer*> written = now.writes;
     for (const ir::Buffer* buffer : alternating_) written.erase(buffer);
     return meets(before.reads, written);

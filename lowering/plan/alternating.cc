@@ -8,7 +8,7 @@
 namespace kachel::lowering {
 namespace {
 
-constexpr int64_t kLeastStages = 3;   // one is released an iteration late; with three copies, two iterations
+constexpr int64_t kLeastStages = 3;   // one is released an iteration late
 constexpr int64_t kBlocksBeside = 2;  // on a multiprocessor: one makes operands while another one multiplies
 
 // Uses of a tile by other statements than the loop's own.
@@ -73,21 +73,17 @@ void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kBulkCopies || pipeline.depth < kLeastStages) continue;
     const std::vector<ir::BufferRef> made = made_operands(kernel, pipeline, *placements);
-    if (made.empty()) continue;
-    const auto bytes_with = [&](int64_t copies) {
-      for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = static_cast<int>(copies);
-      return peak_bytes(kernel, *schedule, *placements, target);
-    };
+    const int64_t before = peak_bytes(kernel, *schedule, *placements, target);
+    for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = 2;
+    const int64_t after = peak_bytes(kernel, *schedule, *placements, target);
     const auto resident = [&](int64_t bytes) {
       return std::min<int64_t>(resident_by_shared(bytes, target.architecture), kBlocksBeside);
     };
-    const int64_t alone = bytes_with(1);
-    int64_t copies = pipeline.depth > kLeastStages ? 3 : 2, bytes = bytes_with(copies);
-    while (copies > 1 && (bytes > target.shared_limit || resident(bytes) != resident(alone)))
-      bytes = bytes_with(--copies);
-    if (copies == 1) continue;
-    pipeline.alternating = made;
-    pipeline.copies = copies;
+    if (after <= target.shared_limit && resident(after) == resident(before)) {
+      pipeline.alternating = made;
+    } else {
+      for (const ir::BufferRef& tile : made) placements->tiles.at(tile.get()).stages = 1;
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 // Operands that the threads make in shared memory, two copies of each, so that one is made while products read the
-// other, or three, so that products need not be over when the next ones begin:
+// other:
 //
 //   pipelined k < K, stages { q = W[...];  w = ...;  c += a @ w^T }
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace kachel::lowering {
 
-// Fills Pipeline::alternating and gives those tiles two stages or three: where the copy engine fills the pipeline, all that
+// Fills Pipeline::alternating and gives those tiles two stages: where the copy engine fills the pipeline, all that
 // follows the making are products of wgmma, and shared memory has room, without a block being alone on a multiprocessor
 // for it.
 void choose_alternating(const ir::Kernel& kernel, Schedule* schedule, Placements* placements, const Target& target);

@@ -237,6 +237,18 @@ FragmentLayout FragmentLayout::leading(size_t axis, int64_t extent) const {
   return out;
 }
 
+FragmentLayout FragmentLayout::by_rows() const {
+  FragmentLayout out = *this;
+  int64_t next = 1;
+  for (size_t axis = axes_.size(); axis-- > 0;)
+    for (Digit& digit : out.axes_[axis]) {
+      if (digit.in_thread) continue;
+      digit.stride = next;
+      next *= digit.radix;
+    }
+  return out;
+}
+
 FragmentLayout FragmentLayout::merged() const {
   FragmentLayout out = *this;
   for (Axis& axis : out.axes_) {
@@ -342,6 +354,19 @@ std::optional<FragmentLayout> FragmentLayout::quad_rows() const {
   add(&columns, n[2].radix / 4, false, 16);
   columns.insert(columns.end(), n.begin() + 3, n.end());
   out.axes_[1] = std::move(columns);
+  return out;
+}
+
+std::optional<FragmentLayout> FragmentLayout::turned() const {
+  if (!accumulates(2)) return std::nullopt;
+  const Axis &m = axes_[0], &n = axes_[1];
+  FragmentLayout out = *this;
+  std::swap(out.shape_[0], out.shape_[1]);
+  Axis rows{{8, true, 4}, {2, false, 2}}, columns{{2, false, 1}, {4, true, 1}, {2, false, 4}};
+  add(&rows, n[2].radix / 2, false, 8);
+  rows.insert(rows.end(), n.begin() + 3, n.end());
+  columns.insert(columns.end(), m.begin() + 2, m.end());
+  out.axes_ = {std::move(rows), std::move(columns)};
   return out;
 }
 

@@ -67,6 +67,8 @@ class FragmentLayout {
   std::optional<FragmentLayout> part(size_t axis, int64_t first, int64_t extent) const;
   // Of the tile's first elements along an axis, in the registers where they are. REQUIRES: extent <= the axis's.
   FragmentLayout leading(size_t axis, int64_t extent) const;
+  // The same elements in the same threads, whose registers follow the last axis first.
+  FragmentLayout by_rows() const;
   // The same map with neighbouring digits of registers as one.
   FragmentLayout merged() const;
   // Whether the last axis begins with a pair in a thread and goes on in four neighbouring threads, as operands of mma
@@ -93,6 +95,10 @@ class FragmentLayout {
   // vector of eight neighbours a lane: 8 lanes a matrix, two matrices down the rows, then two along the columns.
   // Registers number the same pairs. Nothing for other layouts.
   std::optional<FragmentLayout> matrix_rows() const;
+
+  // For accumulators of mma and wgmma: of the turned matrix, in the same warps, as accumulators lie. Of each 8 x 8
+  // elements of a warp the lanes exchange theirs; a pair of registers becomes another pair. Nothing for other layouts.
+  std::optional<FragmentLayout> turned() const;
 
   // Coordinates held by a register of a thread; may lie past the extent of a ragged axis.
   std::vector<int64_t> coordinates(int64_t thread, int64_t reg) const;

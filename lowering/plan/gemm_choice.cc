@@ -51,7 +51,7 @@ int64_t run_registers(const ir::GemmStmt& gemm, const GemmChoice& choice) {
 int64_t fragment_registers(const Placements& placements) {
   int64_t registers = 0;
   for (const auto& [tile, placement] : placements.tiles)
-    if (placement.scope == ir::Scope::kRegister)
+    if (placement.scope == ir::Scope::kRegister && !placement.turned)
       registers += (placement.elements() * ir::bits(placement.storage) + 31) / 32;
   for (const auto& [gemm, choice] : placements.gemms) registers += run_registers(*gemm, choice);
   return registers;

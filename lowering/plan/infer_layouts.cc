@@ -227,6 +227,12 @@ class Inference {
                   "it is made in another layout than its gemm reads"))
         return false;
     }
+    for (const Turn& turn : collected_.turns(memory_)) {
+      const auto held = layouts_.find(turn.from.get());
+      const std::optional<FragmentLayout> turned = held == layouts_.end() ? std::nullopt : held->second.turned();
+      if (!turned) return demote(turn.from, "its rows and columns are exchanged, and no warp holds 16 x 16 of it");
+      if (!assign(turn.to, *turned, "it is made in another layout than what it is turned from")) return false;
+    }
     return true;
   }
 
@@ -384,6 +390,7 @@ class Inference {
       }
       placements.tiles[decl->buffer.get()] = std::move(placement);
     }
+    for (const Turn& turn : collected_.turns(memory_)) placements.tiles.at(turn.from.get()).turned = true;
     placements.gemms = choices_;
     for (auto& [gemm, choice] : placements.gemms) {
       const auto layout = layouts_.find(gemm->c.buffer.get());

@@ -24,6 +24,7 @@ struct Placement {
   std::optional<FragmentLayout> fragment;  // of registers otherwise
   int64_t stages = 1;                      // copies of it in memory, for a pipeline
   int64_t alignment = 128;                 // of each of them, in bytes
+  bool turned = false;  // its registers become another fragment's (turned_sums.h), and count as that one's alone
   std::string reason;                      // for explain: what kept it out of registers; "" if nothing did
   // CPU, see cpu_gemm.h. A rank-2 tile in panels: element (n, k), n along panel_axis, is at
   // (n / panel_width * K + k) * panel_width + n % panel_width; the layout then only tells the shape.

@@ -33,7 +33,6 @@ struct Pipeline {
   std::set<const ir::CopyStmt*> by_threads;  // of kBulkCopies: those that the producer's threads make, by cp.async
   bool stored = false;                       // or by way of their registers, where some rows are not aligned to 4 bytes
   std::vector<ir::BufferRef> alternating;    // see alternating.h
-  int64_t copies = 2;                        // of those
   int64_t depth = 1;
   int stages_of = -1;  // the pipeline, by number, whose stages it goes on with, see shared_stages.h; -1: it has its own
   std::string reason;  // for explain: why it is not deeper

@@ -31,12 +31,24 @@ SpaceCollector::SpaceCollector(const ir::Kernel& kernel) {
 
 std::vector<Space> SpaceCollector::spaces(const std::map<const ir::Buffer*, std::string>& memory) const {
   std::vector<Space> result = spaces_;
+  std::erase_if(result, [&](const Space& space) {
+    return space.turn && std::none_of(space.uses.begin(), space.uses.end(),
+                                      [&](const Space::Use& use) { return memory.count(use.buffer.get()) != 0; });
+  });
   for (Space& space : result) {
     std::erase_if(space.uses, [&](const Space::Use& use) { return memory.count(use.buffer.get()) != 0; });
     // A part that goes to memory is written by whoever holds it.
     if (space.uses.size() == 1 && space.uses[0].extent) space.uses.clear();
   }
   return result;
+}
+
+std::vector<Turn> SpaceCollector::turns(const std::map<const ir::Buffer*, std::string>& memory) const {
+  std::vector<Turn> turns;
+  for (const Space& space : spaces_)
+    if (space.turn && !memory.count(space.uses[0].buffer.get()) && !memory.count(space.uses[1].buffer.get()))
+      turns.push_back({space.uses[0].buffer, space.uses[1].buffer});
+  return turns;
 }
 
 std::vector<SpaceCollector::Copied> SpaceCollector::copies_of(const ir::Kernel& kernel, const ir::Buffer* tile) {
@@ -211,6 +223,8 @@ void SpaceCollector::statement(const ir::ParallelStmt& region) {
     spaces_.push_back(std::move(space));
     return;
   }
+  const std::optional<Turn> turn = turn_of(region);
+  space.turn = turn && is_sum(turn->from) && turn->to->scope == ir::Scope::kFragment;
   if (const ir::Expr* reduce = reduction_of(region)) {
     space.reduction = true;
     add(reduce->iters);

@@ -9,6 +9,7 @@
 
 #include "ir/kernel.h"
 #include "lowering/plan/fragment_layout.h"
+#include "lowering/plan/turned_sums.h"
 #include "lowering/tile_ir/exchanges.h"
 
 namespace kachel::lowering {
@@ -33,6 +34,7 @@ struct Space {
   const ir::ParallelStmt* region = nullptr;  // null: a copy between fragments
   bool reduction = false;                    // the region's own axes first, then those reduced away
   std::optional<Exchange> exchange;          // what the region is; both of its tiles lie as its iterations do
+  bool turn = false;  // it is one (turned_sums.h), whose tiles lie as turned() has it, each alone
   std::optional<FragmentLayout> layout;
 };
 
@@ -44,7 +46,7 @@ class SpaceCollector {
   const std::vector<const ir::GemmStmt*>& gemms() const { return gemms_; }
   // The fragments that cannot be in registers wherever the rest is, and why.
   const std::map<const ir::Buffer*, std::string>& memory_tiles() const { return memory_; }
-  // Without the fragments in `memory`.
+  // Without the fragments in `memory`, and turns.
   std::vector<Space> spaces(const std::map<const ir::Buffer*, std::string>& memory) const;
   // The other side of a copy from or to a tile.
   struct Copied {
@@ -52,6 +54,8 @@ class SpaceCollector {
     ir::AtomicOp atomic;
     bool stored;  // `other` is written
   };
+  // Those of which both tiles are in registers.
+  std::vector<Turn> turns(const std::map<const ir::Buffer*, std::string>& memory) const;
   static std::vector<Copied> copies_of(const ir::Kernel& kernel, const ir::Buffer* tile);
 
  private:

@@ -31,6 +31,13 @@ void for_each_register(const LoopStmt& stmt, const Fn& fn) {
   });
 }
 
+// What the statement, and nothing else of it, makes of other registers pair by pair, by kTurnMatrix: in their place.
+const ir::Buffer* made_in_place(const LoopStmt& stmt) {
+  const auto* loop = std::get_if<LoopFor>(&stmt.node);
+  const auto* turn = loop && loop->body.size() == 1 ? std::get_if<LoopIntrinsic>(&loop->body[0].node) : nullptr;
+  return turn && turn->kind == LoopIntrinsic::Kind::kTurnMatrix ? turn->operands[0].buffer.get() : nullptr;
+}
+
 using Sizes = std::map<const ir::Buffer*, int64_t>;
 
 // Of the buffers in `sizes`, the others being counted elsewhere. `again`: the block is run again, so that what its
@@ -46,8 +53,9 @@ int64_t most_live(const LoopBlock& body, const Sizes& sizes, bool again) {
       if (!made) read.insert(buffer);
     });
     for (const ir::Buffer* buffer : here) {
-      const auto [range, fresh] = ranges.try_emplace(buffer, LiveRange{at, at});
-      range->second.last = at;
+      const size_t first = at + (buffer == made_in_place(body[at]) ? 1 : 0);
+      const auto [range, fresh] = ranges.try_emplace(buffer, LiveRange{first, first});
+      range->second.last = std::max(first, at);
       if (fresh && again && read.count(buffer)) carried.insert(buffer);
     }
   }
@@ -125,7 +133,9 @@ int64_t live_registers(const LoopKernel& kernel) {
   for (const LoopBuffer& buffer : kernel.buffers) {
     const auto range = ranges.find(buffer.buffer.get());
     if (buffer.buffer->scope != ir::Scope::kRegister || range == ranges.end()) continue;
-    for (size_t at = range->second.first; at <= range->second.last; ++at) live[at] += words_of(buffer);
+    for (size_t at = range->second.first; at <= range->second.last; ++at)
+      if (at == kernel.body.size() || made_in_place(kernel.body[at]) != buffer.buffer.get())
+        live[at] += words_of(buffer);
   }
   return *std::max_element(live.begin(), live.end());
 }

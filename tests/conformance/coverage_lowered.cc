@@ -92,6 +92,9 @@ class Features {
       case Kind::kQuadJoin:
         names.insert("bytes joined in quads");
         break;
+      case Kind::kTurnMatrix:
+        names.insert("matrices turned");
+        break;
       case Kind::kBulkCopy:
         names.insert("bulk copies");
         break;

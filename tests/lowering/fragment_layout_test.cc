@@ -57,6 +57,26 @@ TEST_CASE("the accumulator of mma.m16n8 is where the PTX ISA says") {
   CHECK(layout.vector() == 2);
 }
 
+TEST_CASE("a turned accumulator is held by the same warps, as accumulators are") {
+  for (const FragmentLayout& layout :
+       {FragmentLayout::accumulator(64, 32, 2, 2), FragmentLayout::group_accumulator(64, 128, 1, 1),
+        FragmentLayout::group_accumulator(128, 80, 2, 1), FragmentLayout::group_accumulator(256, 32, 2, 1)}) {
+    const std::optional<FragmentLayout> turned = layout.turned();
+    REQUIRE(turned);
+    check_covers(*turned);
+    CHECK(turned->matrix_rows());
+    const auto before = holders(layout);
+    for (const auto& [at, threads] : holders(*turned))
+      for (const auto& [thread, reg] : threads) {
+        CHECK(before.at({at[1], at[0]}).begin()->first / 32 == thread / 32);
+        CHECK(thread % 32 == at[0] % 8 * 4 + at[1] % 8 / 2);
+        CHECK(reg % 2 == at[1] % 2);
+      }
+  }
+  CHECK(!FragmentLayout::accumulator(64, 48, 2, 2).turned());  // three tiles of eight columns a warp
+  CHECK(!FragmentLayout::blocked({64, 64}, 4, 128).turned());
+}
+
 TEST_CASE("the right operand of mma.m16n8k16 is where the PTX ISA says") {
   const FragmentLayout layout = FragmentLayout::right_operand(96, 48, 4);
   check_covers(layout);

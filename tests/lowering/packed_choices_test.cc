@@ -7,12 +7,13 @@
 namespace kachel::lowering {
 namespace {
 
-// `w` is made of `q` and multiplied with 16 or more rows.
+// `w` is made of `q` and multiplied with 16 rows; with 128, which turns the product; or with more than wgmma has
+// columns.
 std::string dequantised(const std::string& type = "u4", const std::string& more = "",
                         const std::string& start = "k*64") {
   return fmt::format(R"(tile 1
 kernel k(A: f16[M, K], W: {0}[N, K], S: f16[N, G], C: out f16[M, N])
-tune BM = 16 | 128
+tune BM = 16 | 128 | 320
 grid i < ceildiv(M, BM), j < ceildiv(N, 64)
 {{
   shared a: f16[BM, 64], q: {0}[64, 64]
@@ -66,22 +67,50 @@ TEST_CASE("a right operand that the block computes is held in registers where fe
   for (int architecture : {80, 90})
     for (const std::string& text : {dequantised(), shared})
       CHECK(has(on(architecture, text).notes, "gemm c: mma.m16n8k16, 1 x 8 warps, B in registers"));
-  CHECK(!has(on(90, shared, {{"BM", 128}}).notes, "B in registers"));
-  const Lowered many = on(90, dequantised(), {{"BM", 128}});
-  CHECK(has(many.notes, "gemm c: wgmma.m64k16, 2 x 1 warp groups\n"));
+  CHECK(!has(on(90, shared, {{"BM", 320}}).notes, "B in registers"));
+  const Lowered many = on(90, dequantised(), {{"BM", 320}});
+  CHECK(has(many.notes, "gemm c: wgmma.m64k16, 5 x 1 warp groups\n"));
   CHECK(has(many.notes, "tile w: f16 in memory of the block"));
   CHECK(has(many.notes, "(it is the right operand of a gemm)"));
 }
 
-TEST_CASE("an operand in memory is computed in a fragment of wide rows, and stored as vectors") {
+TEST_CASE("a right operand that is unpacked for many rows is a left one, and its product's sums turn behind the loop") {
   const Lowered result = on(90, dequantised(), {{"BM", 128}});
-  CHECK(has(result.notes, "tile w_part: f16 in registers, layout [64, 64] on 256 threads: 32 t8 2 r8; 8 r1 8 t1"));
+  CAPTURE(result.notes);
+  CHECK(has(result.notes, "gemm c_turned: wgmma.m64k16, 1 x 1 warp groups, A in registers\n"));
+  CHECK(has(result.notes, "tile c_turned: f32 in registers, layout [64, 128] on 128 threads"));
+  const std::string& text = result.loop_ir;
+  const size_t loop = text.find("for k in"), first = text.find("packed * w[", loop),
+               product = text.find("w[0 +:", first), second = text.find("packed * w_other[", first),
+               turned = text.find("turn_matrix c[");
+  CHECK(first < product);
+  CHECK(product < second);
+  CHECK(second < turned);
+  // Half of k is unpacked while the products of the half before run.
+  CHECK(text.find("group_wait 1\n", loop) < first);
+  CHECK(text.find("group_wait 1\n", product) < second);
+  // Not where the work wants the sums, where there are more products to them, or where the left operand is made too.
+  const auto turns = [](const char* from, const char* to) {
+    std::string other = dequantised();
+    other.replace(other.find(from), std::string(from).size(), to);
+    return has(on(90, other, {{"BM", 128}}).notes, "c_turned");
+  };
+  CHECK(!turns("c += a @ w^T", "c += a @ w^T\n    parallel x < BM, y < 64 { c[x, y] = c[x, y] * 2 }"));
+  CHECK(!turns("  C[", "  for l < 2 { c += a @ w^T }\n  C["));
+  CHECK(!turns("c += a @ w^T", "parallel x < BM, y < 64 { a[x, y] = a[x, y] * 2 }\n    c += a @ w^T"));
+  CHECK(!turns("c += a @ w^T", "c += a @ w"));
+  CHECK(turns("  C[", "  parallel x < BM, y < 64 { c[x, y] = c[x, y] + S[y, 0] }\n  C["));
+}
+
+TEST_CASE("an operand in memory is computed in a fragment of wide rows, and stored as vectors") {
+  const Lowered result = on(90, dequantised(), {{"BM", 320}});
+  CHECK(has(result.notes, "tile w_part: f16 in registers, layout [64, 64] on 640 threads: 40 t16 2 r4; 4 r1 16 t1"));
   CHECK(has(result.loop_ir, "copy_vector w["));
   // Not where the region reads what it writes.
   std::string symmetric = dequantised();
   symmetric.replace(symmetric.find("w: f16[64, 64]"), 14, "w: f16[64, 64] = 0");
   symmetric.replace(symmetric.find("w[n, d] = "), 10, "w[n, d] = w[d, n] + ");
-  CHECK(!has(on(90, symmetric, {{"BM", 128}}).notes, "w_part"));
+  CHECK(!has(on(90, symmetric, {{"BM", 320}}).notes, "w_part"));
 }
 
 // What comes between `parallel` and the loops of the region.
@@ -113,13 +142,13 @@ std::string with(const std::string& value) {
 }
 
 TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds as f32 does") {
-  for (const int64_t rows : {16, 128}) {
+  for (const int64_t rows : {16, 320}) {
     const std::string region = consumed(on(90, dequantised(), {{"BM", rows}}));
     CAPTURE(region);
     if (rows == 16) {
       CHECK(has(region, "unpack f16 u4 4 pairs[0 +: 2], q_words["));  // of four bytes the lane's own
     } else {
-      CHECK(has(region, "unpack f16 u4 pairs[0 +: 8], raw[0 +: 4], one[0 +: 1]"));
+      CHECK(has(region, "unpack f16 u4 pairs[0 +: 4], raw[0 +: 2], one[0 +: 1]"));
     }
     CHECK(has(region, "packed * w"));
   }
@@ -150,20 +179,22 @@ TEST_CASE("words of 4-bit integers are loaded as many together as lie beside eac
   CHECK(loads(with("f16(q[n, d] - 8) * 0.5")).empty());  // an integer has a use of its own
 }
 
-TEST_CASE("what a region reads of a tensor for the next iteration is loaded behind it") {
+TEST_CASE("what a region reads of a tensor for the next iteration is loaded in front of it") {
   const Lowered result = on(90, dequantised());
   const std::string& text = result.loop_ir;
   CAPTURE(text);
-  const size_t first = text.find("copy_vector S_part"), region = text.find("# parallel n"),
-               next = text.find("let next", region), again = text.find("copy_vector S_part", region);
+  const size_t first = text.find("copy_vector S_next"), region = text.find("# parallel n"),
+               moved = text.find("copy_vector S_part[0 +: 1], S_next[0 +: 1]", region),
+               next = text.find("let next", region), again = text.find("copy_vector S_next", region);
   CHECK(first < region);
+  CHECK(moved < next);
   CHECK(next < again);
-  CHECK(again != text.npos);
+  CHECK(again < text.find("packed", region));
   // Groups of 16: four for each row of 64.
   std::string groups = dequantised();
   groups.replace(groups.find("/ 64]"), 5, "/ 16]");
   CHECK(has(on(90, groups).loop_ir, "registers S_part: f16[4]"));
-  CHECK(has(on(90, groups, {{"BM", 128}}).loop_ir, "registers S_part: f16[2]"));
+  CHECK(has(on(90, groups, {{"BM", 128}}).loop_ir, "registers S_part: f16[8]"));
   // A name of the body is of this iteration; what follows from it is loaded by another pass, into other registers.
   std::string named = dequantised("u4", "let at = k");
   named.replace(named.find("(k*64 + d) / 64]"), 16, "k + at - at]");
@@ -173,10 +204,10 @@ TEST_CASE("what a region reads of a tensor for the next iteration is loaded behi
   CHECK(!has(on(90, with("f16(q[n, d]) * S[j*64 + n, 0]")).loop_ir, "let next"));
 }
 
-TEST_CASE("an operand is made in a copy of its memory of its own while products read another") {
-  const Lowered result = on(90, dequantised(), {{"BM", 128}});
+TEST_CASE("an operand is made in one half of its memory while products read the other") {
+  const Lowered result = on(90, dequantised(), {{"BM", 320}});
   CHECK(has(result.notes, "tile w: f16 in memory of the block, 2 stages"));
-  const std::string loop = result.loop_ir.substr(result.loop_ir.find("let own"));
+  const std::string loop = result.loop_ir.substr(result.loop_ir.find("let half"));
   CAPTURE(loop);
   const size_t stored = loop.find("copy_vector w"), waited = loop.find("group_wait"), barrier = loop.find("barrier"),
                product = loop.find("group_mma");
@@ -184,17 +215,10 @@ TEST_CASE("an operand is made in a copy of its memory of its own while products 
   CHECK(waited < barrier);
   CHECK(barrier < product);
   CHECK(loop.find("group_wait", product) > loop.find("consumed[0] =", product));  // none in the loop behind them
-  // With four stages in three of them, so that products run on beside the next ones.
-  std::string deep = dequantised();
-  deep.replace(deep.find(", 3 {"), 5, ", 4 {");
-  const Lowered three = on(90, deep, {{"BM", 128}});
-  CHECK(has(three.notes, "tile w: f16 in memory of the block, 3 stages"));
-  CHECK(has(three.loop_ir, "group_wait 1\n"));
-  CHECK(!has(result.loop_ir, "group_wait 1\n"));
   // Not where the work wants the sums.
   std::string sums = dequantised();
   sums.replace(sums.find("c += a @ w^T"), 12, "c += a @ w^T\n    parallel x < BM, y < 64 { c[x, y] = c[x, y] * 2 }");
-  CHECK(!has(on(90, sums, {{"BM", 128}}).notes, "tile w: f16 in memory of the block, 2 stages"));
+  CHECK(!has(on(90, sums, {{"BM", 320}}).notes, "tile w: f16 in memory of the block, 2 stages"));
 }
 
 TEST_CASE("a load does not leave its guard behind") {

@@ -259,6 +259,22 @@ where G == ceildiv(K, 32)
   D = d
 }
 )";
+// Right operands that are unpacked for so many rows that they become left ones, half of k at a time.
+inline constexpr const char* kUnpackedLeft = R"(tile 1
+kernel unpacked_left(A: f16[M, K], W: u4[64, K], S: f16[64, G], C: out f16[M, 64])
+where G == ceildiv(K, 32)
+{
+  shared a: f16[80, 64], q: u4[64, 64]
+  fragment w: f16[64, 64], c: f32[80, 64] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[0 +: 80, k*64 +: 64]
+    q = W[:, k*64 +: 64]
+    parallel i < 64, j < 64 { w[i, j] = (f16(q[i, j]) - 7) * S[i, (k*64 + j) / 32] }
+    c += a @ w^T
+  }
+  C[0 +: 80, :] = c
+}
+)";
 // Columns that begin where the copy engine cannot.
 inline constexpr const char* kShifted = R"(tile 1
 kernel shifted(A: f16[64, K], B: f16[K, 72], C: out f32[64, 32])

@@ -41,6 +41,18 @@ const uint8_t* Machine::matrix_element(const SimStmt::Operand& operand, int64_t 
                         Access::kProduct);
 }
 
+// Of a warp's left operand in registers, rows g and g + 8 of a lane, then the second half of k.
+std::vector<uint8_t> Machine::left_registers(const SimStmt::Operand& operand, int64_t first, Warp warp) {
+  std::vector<uint8_t> rows(kRows * kStepBytes);
+  for (size_t number = 0; number < kLanes; ++number) {
+    const uint8_t* part = vector(operand, first, 4, warp[number], Access::kRead);
+    for (size_t i = 0; part && i < 4; ++i)
+      std::memcpy(rows.data() + (number / 4 + 8 * (i % 2)) * kStepBytes + 16 * (i / 2) + 4 * (number % 4), part + 4 * i,
+                  4);
+  }
+  return rows;
+}
+
 void Machine::group_mma(const SimStmt& stmt, Warp warp) {
   Group& group = groups_[static_cast<size_t>(warp[0].number) / kLanes];
   if (!group.fenced) return fail("wgmma without a fence in front of its batch");
@@ -75,15 +87,8 @@ void Machine::group_mma(const SimStmt& stmt, Warp warp) {
   if (stmt.view_a.swizzle) {
     read(a, stmt.view_a, warp_row, kRows, &product.base_a, &product.a);
   } else {
-    product.a.resize(kRows * kStepBytes);
-    for (Thread& lane : warp) {
-      const uint8_t* part = vector(a, eval(a.index, lane).i, 4, lane, Access::kRead);
-      if (!part) return;
-      const size_t number = static_cast<size_t>(lane.number) % kLanes;
-      for (size_t i = 0; i < 4; ++i)  // rows g and g + 8, then the second half of k
-        std::memcpy(product.a.data() + (number / 4 + 8 * (i % 2)) * kStepBytes + 16 * (i / 2) + 4 * (number % 4),
-                    part + 4 * i, 4);
-    }
+    product.base_a = eval(a.index, warp[0]).i;
+    product.a = left_registers(a, product.base_a, warp);
   }
   read(b, stmt.view_b, 0, columns, &product.base_b, &product.b);
   if (stopped()) return;
@@ -148,7 +153,7 @@ void Machine::group_wait(const SimStmt& stmt, Warp warp) {
     int64_t batch = each.committed - static_cast<int64_t>(each.batches.size());
     for (std::vector<GroupProduct>& products : each.batches)
       if (batch++ < group.committed - stmt.immediate)
-        for (GroupProduct& product : products) reread(product, threads_[i * kLanes]);
+        for (GroupProduct& product : products) reread(product, Warp(&threads_[i * kLanes], kLanes));
   }
   while (group.batches.size() > static_cast<size_t>(stmt.immediate) && !stopped()) {
     finish_products(group.batches.front(), group);
@@ -173,10 +178,15 @@ void Machine::group_wait(const SimStmt& stmt, Warp warp) {
   }
 }
 
-// Its operands in shared memory once more: whoever has written to them meanwhile is noticed.
-void Machine::reread(GroupProduct& product, const Thread& thread) {
+// Its operands once more: whoever has written to them meanwhile is noticed.
+void Machine::reread(GroupProduct& product, Warp warp) {
   if (std::exchange(product.over, true)) return;
   const SimStmt& stmt = *product.stmt;
+  const Thread& thread = warp[0];
+  const auto changed = [&](const SimStmt::Operand& operand) {
+    if (result_.races++ == 0)
+      result_.first_race = fmt::format("`{}` changes while wgmma reads it", buffer(operand.buffer).name);
+  };
   const auto width = static_cast<size_t>(ir::bits(stmt.type) / 8), depth = kStepBytes / width;
   auto same = [&](const SimStmt::Operand& operand, const LoopIntrinsic::MatrixView& view, int64_t base, int64_t first,
                   const std::vector<uint8_t>& seen) {
@@ -184,12 +194,14 @@ void Machine::reread(GroupProduct& product, const Thread& thread) {
       for (size_t k = 0; k < depth && !stopped(); ++k) {
         const uint8_t* now =
             matrix_element(operand, base, view, first + static_cast<int64_t>(mn), static_cast<int64_t>(k), thread);
-        if (now && std::memcmp(now, seen.data() + mn * kStepBytes + k * width, width) && result_.races++ == 0)
-          result_.first_race = fmt::format("`{}` changes while wgmma reads it", buffer(operand.buffer).name);
+        if (now && std::memcmp(now, seen.data() + mn * kStepBytes + k * width, width)) changed(operand);
       }
   };
   const auto warp_row = static_cast<int64_t>(static_cast<size_t>(thread.number) / kLanes % 4 * kRows);
-  if (stmt.view_a.swizzle) same(stmt.operands[1], stmt.view_a, product.base_a, warp_row, product.a);
+  if (stmt.view_a.swizzle)
+    same(stmt.operands[1], stmt.view_a, product.base_a, warp_row, product.a);
+  else if (left_registers(stmt.operands[1], product.base_a, warp) != product.a)
+    changed(stmt.operands[1]);
   same(stmt.operands[2], stmt.view_b, product.base_b, 0, product.b);
 }
 

@@ -171,6 +171,7 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kBarrier:
     case Kind::kQuadExchange:
     case Kind::kQuadJoin:
+    case Kind::kTurnMatrix:
     case Kind::kPhaseWait:
     case Kind::kPhaseArrive:
     case Kind::kGroupMma:

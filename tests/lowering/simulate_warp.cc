@@ -41,6 +41,7 @@ void Machine::warp_operation(const SimStmt& stmt, Warp warp) {
     return finish_stores(static_cast<size_t>(warp[0].number) / kLanes, static_cast<size_t>(stmt.immediate));
   if (stmt.kind == SimStmt::Kind::kQuadExchange) return quad_exchange(stmt, warp);
   if (stmt.kind == SimStmt::Kind::kQuadJoin) return quad_join(stmt, warp);
+  if (stmt.kind == SimStmt::Kind::kTurnMatrix) return turn_matrix(stmt, warp);
   if (stmt.kind != SimStmt::Kind::kMma) return group_operation(stmt, warp);
   mma(stmt, warp);
 }
@@ -94,6 +95,24 @@ void Machine::quad_join(const SimStmt& stmt, Warp warp) {
       if (!elements) return;
       for (size_t row = 0; row < 2; ++row) std::memcpy(elements + 4 * row, rows[row] + 4 * q, 4);
     }
+  }
+}
+
+void Machine::turn_matrix(const SimStmt& stmt, Warp warp) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  if (bytes_of(stmt) != 8) return fail("a matrix is turned whose lanes have other than two words");
+  uint8_t matrix[8][8][4];
+  for (size_t number = 0; number < kLanes; ++number) {
+    Thread& lane = warp[number];
+    const uint8_t* elements = vector(from, eval(from.index, lane).i, 8, lane, Access::kRead);
+    if (!elements) return;
+    std::memcpy(matrix[number / 4][2 * (number % 4)], elements, 8);
+  }
+  for (size_t number = 0; number < kLanes; ++number) {
+    Thread& lane = warp[number];
+    uint8_t* elements = vector(to, eval(to.index, lane).i, 8, lane, Access::kWrite);
+    if (!elements) return;
+    for (size_t i = 0; i < 2; ++i) std::memcpy(elements + 4 * i, matrix[2 * (number % 4) + i][number / 4], 4);
   }
 }
 

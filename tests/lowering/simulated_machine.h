@@ -125,6 +125,7 @@ class Machine {
   void shuffle(const SimStmt& stmt, Warp warp);
   void quad_exchange(const SimStmt& stmt, Warp warp);
   void quad_join(const SimStmt& stmt, Warp warp);
+  void turn_matrix(const SimStmt& stmt, Warp warp);
   void load_matrix(const SimStmt& stmt, Warp warp);
   void store_matrix(const SimStmt& stmt, Warp warp);
   void mma(const SimStmt& stmt, Warp warp);
@@ -132,7 +133,7 @@ class Machine {
   // simulate_group.cc
   struct GroupProduct {  // one instruction under way
     const SimStmt* stmt;
-    int64_t at, base_a, base_b;  // first accumulator; addresses in shared memory
+    int64_t at, base_a, base_b;  // first accumulator; addresses in shared memory, or the first register
     std::vector<uint8_t> a, b;   // the operands at issue, 32 bytes a row of A or column of B
     bool over = false;           // another warp of its group has waited for it
   };
@@ -148,7 +149,8 @@ class Machine {
   bool group_ready(const SimStmt& stmt, const Thread& thread) const;
   void group_wait(const SimStmt& stmt, Warp warp);
   void finish_products(const std::vector<GroupProduct>& products, Group& group);
-  void reread(GroupProduct& product, const Thread& thread);
+  std::vector<uint8_t> left_registers(const SimStmt::Operand& operand, int64_t first, Warp warp);
+  void reread(GroupProduct& product, Warp warp);
   const uint8_t* matrix_element(const SimStmt::Operand& operand, int64_t base, const LoopIntrinsic::MatrixView& view,
                                 int64_t mn, int64_t k, const Thread& thread);
 

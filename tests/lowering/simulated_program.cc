@@ -168,13 +168,14 @@ class Compiler {
   }
   void statement(const LoopIntrinsic& intrinsic, SimBlock* out) {
     using Kind = SimStmt::Kind;
-    constexpr Kind kKinds[] = {
-        Kind::kCopy,         Kind::kCopyAsync,   Kind::kCommit,        Kind::kWait,         Kind::kLoadMatrix,
-        Kind::kMma,          Kind::kConvertPair, Kind::kGroupMma,      Kind::kGroupFence,   Kind::kGroupCommit,
-        Kind::kGroupWait,    Kind::kProxyFence,  Kind::kBulkCopy,      Kind::kPhaseExpect,  Kind::kPhaseBytes,
-        Kind::kPhaseWait,    Kind::kPhaseArrive, Kind::kPhaseCopied,   Kind::kQuadExchange, Kind::kDot4,
-        Kind::kStoreMatrix,  Kind::kBulkStore,   Kind::kBulkStoreWait, Kind::kInOrder,      Kind::kLoadShifted,
-        Kind::kStoreShifted, Kind::kUnpack,      Kind::kPackedMath,    Kind::kAddVector,    Kind::kQuadJoin};
+    constexpr Kind kKinds[] = {Kind::kCopy,        Kind::kCopyAsync,    Kind::kCommit,        Kind::kWait,
+                               Kind::kLoadMatrix,  Kind::kMma,          Kind::kConvertPair,   Kind::kGroupMma,
+                               Kind::kGroupFence,  Kind::kGroupCommit,  Kind::kGroupWait,     Kind::kProxyFence,
+                               Kind::kBulkCopy,    Kind::kPhaseExpect,  Kind::kPhaseBytes,    Kind::kPhaseWait,
+                               Kind::kPhaseArrive, Kind::kPhaseCopied,  Kind::kQuadExchange,  Kind::kDot4,
+                               Kind::kStoreMatrix, Kind::kBulkStore,    Kind::kBulkStoreWait, Kind::kInOrder,
+                               Kind::kLoadShifted, Kind::kStoreShifted, Kind::kUnpack,        Kind::kPackedMath,
+                               Kind::kAddVector,   Kind::kQuadJoin,     Kind::kTurnMatrix};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});
@@ -195,7 +196,7 @@ class Compiler {
     stmt.stops = stmt.kind == Kind::kLoadMatrix || stmt.kind == Kind::kStoreMatrix || stmt.kind == Kind::kMma ||
                  (stmt.kind >= Kind::kGroupMma && stmt.kind <= Kind::kGroupWait) || stmt.kind == Kind::kPhaseWait ||
                  stmt.kind == Kind::kPhaseArrive || stmt.kind == Kind::kQuadExchange || stmt.kind == Kind::kQuadJoin ||
-                 stmt.kind == Kind::kBulkStore || stmt.kind == Kind::kBulkStoreWait;
+                 stmt.kind == Kind::kTurnMatrix || stmt.kind == Kind::kBulkStore || stmt.kind == Kind::kBulkStoreWait;
     for (const ir::ExprRef& coordinate : intrinsic.coordinates) stmt.coordinates.push_back(expr(coordinate));
     out->push_back(std::move(stmt));
   }

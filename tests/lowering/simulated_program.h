@@ -65,6 +65,7 @@ struct SimStmt {
     kBulkStoreWait,
     kAddVector,
     kQuadJoin,
+    kTurnMatrix,
     kInOrder,
     kLoadShifted,
     kStoreShifted,

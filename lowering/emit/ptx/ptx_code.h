@@ -117,6 +117,9 @@ class Code {
     std::optional<Value> before_;
   };
 
+  // The condition, where a guard's holds too.
+  Value guarded(const Value& condition) { return guard_ ? both(*guard_, condition) : condition; }
+
   // The register of a load that follows: zero where a guard may keep the load from being done. ptxas 13.0 takes one
   // guarded load for another of the same address where neither says what is there otherwise.
   Value loaded(Class kind);

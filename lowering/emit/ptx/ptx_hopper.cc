@@ -97,11 +97,12 @@ void Statements::phase_arrive(const LoopIntrinsic& node) {
   const Place barrier = at(node, 0);
   const int64_t together = node.by_group ? kGroupThreads : 32;
   if (!node.peers)
-    return only_where(first_of(together), fmt::format("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text()));
+    return only_where(code_.guarded(first_of(together)),
+                      fmt::format("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text()));
   const Value lane = code_.bits("and", tid_, Code::integer(together - 1, 32)), one = Code::integer(1, 32);
   const Value told = code_.bits("and", code_.pure(Class::kB32, "shr.u32", {peers(node), lane}), one);
-  const Value tells = code_.both(code_.compare("lt", "s32", lane, Code::integer(8, 32)),
-                                 code_.compare("ne", "s32", told, Code::integer(0, 32)));
+  const Value tells = code_.guarded(code_.both(code_.compare("lt", "s32", lane, Code::integer(8, 32)),
+                                               code_.compare("ne", "s32", told, Code::integer(0, 32))));
   const Value address = code_.add(barrier.address, Code::integer(barrier.offset, 32));
   const Value there = code_.pure(Class::kB32, "mapa.shared::cluster.u32", {address, lane});
   only_where(tells, fmt::format("mbarrier.arrive.shared::cluster.b64 _, [{}];", there.text));

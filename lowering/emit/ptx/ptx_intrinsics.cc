@@ -35,6 +35,8 @@ void Statements::statement(const LoopIntrinsic& node) {
       return quad_exchange(node);
     case Kind::kQuadJoin:
       return quad_join(node);
+    case Kind::kTurnMatrix:
+      return turn_matrix(node);
     case Kind::kUnpack:
       return unpack(node);
     case Kind::kConvertPair:

@@ -108,6 +108,44 @@ void Statements::quad_join(const LoopIntrinsic& node) {
   memory_.written(place, 2);
 }
 
+// movmatrix turns elements of 16 bits: the lower halves of all, and the upper ones.
+void Statements::turn_matrix(const LoopIntrinsic& node) {
+  const Place place = at(node, 0);
+  const std::vector<std::string> to = memory_.words(place, 2), from = memory_.words(at(node, 1), 2);
+  Value halves[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const Value both = code_.fresh(Class::kB32);
+    halves[i] = code_.fresh(Class::kB32);
+    code_.line("prmt.b32 {}, {}, {}, {};", both.text, from[0], from[1], i ? 0x7632 : 0x5410);
+    code_.line("movmatrix.sync.aligned.m8n8.trans.b16 {}, {};", halves[i].text, both.text);
+  }
+  for (size_t i = 0; i < 2; ++i)
+    code_.line("prmt.b32 {}, {}, {}, {};", to[i], halves[0].text, halves[1].text, i ? 0x7632 : 0x5410);
+  memory_.written(place, 2);
+}
+
+// Of four words that follow each other, one at `place`, the bytes of the lane's number among four: what is found for
+// one of them serves all.
+Value Statements::own_bytes(const Place& place) {
+  const auto number = [](int64_t value) { return Code::integer(value, 32); };
+  const Value lane = code_.bits("and", tid_, number(3));
+  const Value of_two = code_.add(code_.mul(lane, number(0x11)), number(0x40));
+  const auto joined = [&](const Value& a, const Value& b, const Value& by) {
+    return code_.pure(Class::kB32, "prmt.b32", {a, b, by});
+  };
+  Value halves[2] = {number(0), number(0)};
+  Place word = place;
+  for (int64_t half = 0; half < 2; ++half) {
+    word.element = place.element - place.element % 16 + 8 * half;
+    if (word.element + 4 > place.buffer->elements) break;
+    const Value first = memory_.load_bits(Memory::in_bytes(word, 4));
+    word.element += 4;
+    const bool two = word.element + 4 <= place.buffer->elements;
+    halves[half] = joined(first, two ? memory_.load_bits(Memory::in_bytes(word, 4)) : first, of_two);
+  }
+  return joined(halves[0], halves[1], number(0x5410));
+}
+
 // In the mantissa of a power of two, whose last place counts ones, an integer needs no conversion: the power is taken
 // away together with the number.
 // A permutation takes one of eight bytes by three bits, of which it has four numbers in a word; a third one chooses by
@@ -119,15 +157,16 @@ void Statements::look_up(const LoopIntrinsic& node) {
     return code_.pure(Class::kB32, "prmt.b32", {a, b, by});
   };
   const auto number = [](int64_t value) { return Code::integer(static_cast<int32_t>(value), 32); };
-  Value word = memory_.load_bits(Memory::in_bytes(from, node.immediate ? 4 : elements / 2));
-  if (node.immediate) word = code_.shift(word, code_.mul(code_.bits("and", tid_, number(3)), number(8)), false, false);
+  const bool of_quad = node.immediate != 0;
+  const Value word = of_quad ? own_bytes(from) : memory_.load_bits(Memory::in_bytes(from, elements / 2));
+  const int64_t begin = of_quad ? from.element % 16 / 2 : 0;  // of the word's numbers
   const Value low = code_.bits("and", word, number(0x77777777));
   const Value fourth = code_.bits("and", code_.shift(word, number(1), false, false), number(0x44444444));
   const Value choice = code_.bits("or", fourth, number(0x32103210));
   std::vector<Value> table;
   for (const uint32_t one : table_words(node)) table.push_back(number(static_cast<int32_t>(one)));
   const std::vector<std::string> words = memory_.words(to, elements / 2);
-  for (int64_t first = 0; first < elements; first += 4) {
+  for (int64_t first = begin - begin % 4; first < begin + elements; first += 4) {
     const auto own = [&](const Value& of) { return first ? code_.shift(of, number(16), false, false) : of; };
     Value bytes[2];
     for (size_t i = 0; i < 2; ++i) {
@@ -138,9 +177,10 @@ void Statements::look_up(const LoopIntrinsic& node) {
       bytes[i] = one ? number(0) : permute(part[0], part[1], own(low));
       if (!by_three) bytes[i] = permute(bytes[i], permute(part[2], part[3], own(low)), own(choice));
     }
-    for (int64_t pair = 0; pair < 2 && first + 2 * pair < elements; ++pair)
-      code_.line("prmt.b32 {}, {}, {}, {};", words[static_cast<size_t>(first / 2 + pair)], bytes[0].text, bytes[1].text,
-                 pair ? 0x7362 : 0x5140);
+    for (int64_t pair = 0; pair < 2; ++pair)
+      if (const int64_t at = first + 2 * pair - begin; at >= 0 && at < elements)
+        code_.line("prmt.b32 {}, {}, {}, {};", words[static_cast<size_t>(at / 2)], bytes[0].text, bytes[1].text,
+                   pair ? 0x7362 : 0x5140);
   }
   memory_.written(to, elements / 2);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/query.h"
 #include "lowering/loop_ir/loop_build.h"
 
 namespace kachel::lowering::ptx {
@@ -181,13 +182,24 @@ bool Statements::stores_alone(const LoopBlock& body) const {
   return alone && stores > 0 && stores <= kMost;
 }
 
+// A branch in a loop may keep ptxas from leaving products under way; a warp takes it as a whole.
+bool Statements::arrives_alone(const LoopBlock& body) {
+  return std::all_of(body.begin(), body.end(), [](const LoopStmt& stmt) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    const auto* let = std::get_if<LoopLet>(&stmt.node);
+    return std::holds_alternative<LoopComment>(stmt.node) || (let && !ir::loads(let->value)) ||
+           (intrinsic && intrinsic->kind == LoopIntrinsic::Kind::kPhaseArrive);
+  });
+}
+
 void Statements::statement(const LoopIf& node) {
   const Value condition = expressions_.of(node.condition);
   const auto is_empty = [](const LoopBlock& body) {
     return std::all_of(body.begin(), body.end(),
                        [](const LoopStmt& stmt) { return std::holds_alternative<LoopComment>(stmt.node); });
   };
-  if (is_empty(node.else_body) && !condition.constant && stores_alone(node.then_body)) {
+  if (is_empty(node.else_body) && !condition.constant &&
+      (stores_alone(node.then_body) || arrives_alone(node.then_body))) {
     const Code::Guard guard(&code_, condition);
     return block(node.then_body);
   }

@@ -62,6 +62,8 @@ class Statements {
   void dot4(const LoopIntrinsic& node);
   void quad_exchange(const LoopIntrinsic& node);
   void quad_join(const LoopIntrinsic& node);
+  void turn_matrix(const LoopIntrinsic& node);
+  Value own_bytes(const Place& place);
   void unpack(const LoopIntrinsic& node);
   void look_up(const LoopIntrinsic& node);
   void convert_pair(const LoopIntrinsic& node);
@@ -85,6 +87,7 @@ class Statements {
   Value peers(const LoopIntrinsic& node);
   std::string coordinates(const LoopIntrinsic& node);
   static int64_t bytes_of(const LoopIntrinsic& node);  // that a copy moves
+  static bool arrives_alone(const LoopBlock& body);
   bool ends_here(const ir::ExprRef& value, const Value& made);
   void only_where(const Value& condition, const std::string& line);
 

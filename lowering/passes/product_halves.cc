@@ -1,0 +1,186 @@
+#include "lowering/passes/product_halves.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "ir/numerics.h"
+#include "lowering/loop_ir/loop_build.h"
+#include "lowering/passes/product_forms.h"
+
+namespace kachel::lowering {
+
+using ir::ExprRef;
+using Kind = LoopIntrinsic::Kind;
+using Buffers = std::set<const ir::Buffer*>;
+
+namespace {
+
+bool stands_with_products(const LoopStmt& stmt) {
+  return group_mma(stmt) || is_inert(stmt);
+}
+
+bool unpacks(const LoopBlock& work) {
+  bool found = false;
+  for_each_statement(work, [&](const LoopStmt& stmt) {
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    found |= intrinsic && intrinsic->kind == Kind::kUnpack;
+  });
+  return found;
+}
+
+int64_t elements_of(const ir::BufferRef& registers) {
+  return registers->shape[0]->int_value;
+}
+
+// Where all writes of the statements to one of `left` lie, as parts of it: from 0 to 1.
+struct Written {
+  double begin = 1, end = 0;
+};
+void note_writes(const LoopBlock& body, const Buffers& left, Ranges ranges, Written* written) {
+  for (const LoopStmt& stmt : body) {
+    if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+      if (loop->begin->kind == ir::ExprKind::kInt && loop->end->kind == ir::ExprKind::kInt)
+        ranges.set(loop->var, {loop->begin->int_value, loop->end->int_value - 1});
+      note_writes(loop->body, left, ranges, written);
+      continue;
+    }
+    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
+      note_writes(threads->body, left, ranges, written);
+      continue;
+    }
+    const auto note = [&](const ir::BufferRef& buffer, const ExprRef& index, int64_t elements) {
+      if (!left.count(buffer.get())) return;
+      const Interval at = ranges.of(index);
+      const auto all = static_cast<double>(elements_of(buffer));
+      written->begin = std::min(written->begin, static_cast<double>(at.lo) / all);
+      written->end = std::max(written->end, static_cast<double>(at.hi + elements) / all);
+    };
+    if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+      note_writes(branch->then_body, left, ranges, written);
+      note_writes(branch->else_body, left, ranges, written);
+    }
+    if (const auto* store = std::get_if<LoopStore>(&stmt.node)) note(store->buffer, store->index, 1);
+    if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+      for (const LoopIntrinsic::Operand& operand : intrinsic->operands)
+        if (operand.write) note(operand.buffer, operand.index, operand.elements);
+  }
+}
+
+// A thread loop that ends in one that is written out: the halves of that one.
+std::optional<std::pair<LoopStmt, LoopStmt>> cut(const LoopStmt& stmt) {
+  const auto* threads = std::get_if<LoopThreads>(&stmt.node);
+  const auto* loop = threads && !threads->body.empty() ? std::get_if<LoopFor>(&threads->body.back().node) : nullptr;
+  if (!loop || !loop->unroll || loop->begin->kind != ir::ExprKind::kInt || loop->end->kind != ir::ExprKind::kInt)
+    return std::nullopt;
+  const int64_t begin = loop->begin->int_value, count = loop->end->int_value - begin;
+  if (count < 2 || count % 2) return std::nullopt;
+  for (size_t i = 0; i + 1 < threads->body.size(); ++i)
+    if (!is_inert(threads->body[i])) return std::nullopt;
+  const ExprRef middle = ir::make_int(begin + count / 2, loop->begin->type);
+  std::pair<LoopStmt, LoopStmt> halves{stmt, stmt};
+  std::get<LoopFor>(std::get<LoopThreads>(halves.first.node).body.back().node).end = middle;
+  std::get<LoopFor>(std::get<LoopThreads>(halves.second.node).body.back().node).begin = middle;
+  return halves;
+}
+
+}  // namespace
+
+std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ranges) {
+  constexpr int64_t kLeastStages = 3;  // one is released half an iteration late
+  const LoopBlock& body = node.consume;
+  size_t last = body.size();
+  while (last > 0 && stands_with_products(body[last - 1])) --last;
+  const LoopBlock work(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(last));
+  if (node.depth < kLeastStages || issues(work) || !unpacks(work)) return std::nullopt;
+
+  Halves form;
+  Buffers stages, left, touched, sums;
+  for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
+  for (size_t i = last; i < body.size(); ++i) {
+    const LoopIntrinsic* mma = group_mma(body[i]);
+    if (!mma) {
+      form.behind.push_back(body[i]);
+      continue;
+    }
+    const LoopIntrinsic::Operand& operand = mma->operands[1];
+    const bool in_registers = operand.buffer->scope == ir::Scope::kRegister;
+    if (!in_registers || operand.index->kind != ir::ExprKind::kInt || !stages.count(mma->operands[2].buffer.get()))
+      return std::nullopt;
+    if (left.insert(operand.buffer.get()).second) form.left.push_back(operand.buffer);
+    sums.insert(mma->operands[0].buffer.get());
+    const bool first = operand.index->int_value + operand.elements <= elements_of(operand.buffer) / 2;
+    if (!first && operand.index->int_value < elements_of(operand.buffer) / 2) return std::nullopt;
+    (first ? form.first_products : form.second_products).push_back(body[i]);
+  }
+  if (form.first_products.empty() || form.second_products.empty()) return std::nullopt;
+
+  size_t unpacked = 0;  // statements in halves
+  LoopBlock behind;
+  for (const LoopStmt& stmt : work) {
+    bool makes = false, reads = false, apart = true;
+    for_each_statement(stmt, [&](const LoopStmt& inner) {
+      for_each_access(inner, [&](const ir::BufferRef& buffer, bool write) {
+        makes |= write && left.count(buffer.get());
+        reads |= !write && left.count(buffer.get());
+        apart &= !write || buffer->scope == ir::Scope::kRegister;
+        touched.insert(buffer.get());
+      });
+    });
+    if (reads || !apart) return std::nullopt;
+    if (!makes) {
+      (unpacked ? behind : form.before).push_back(stmt);
+      continue;
+    }
+    auto halves = cut(stmt);
+    if (!halves || std::any_of(behind.begin(), behind.end(), [](const LoopStmt& one) { return !is_inert(one); }))
+      return std::nullopt;
+    form.before.insert(form.before.end(), behind.begin(), behind.end());
+    behind.clear();
+    Written first, second;
+    note_writes({halves->first}, left, ranges, &first);
+    note_writes({halves->second}, left, ranges, &second);
+    if (first.end > 0.5 || second.begin < 0.5) return std::nullopt;
+    form.first.push_back(std::move(halves->first));
+    form.second.push_back(std::move(halves->second));
+    ++unpacked;
+  }
+  if (unpacked != form.left.size()) return std::nullopt;
+  if (std::any_of(sums.begin(), sums.end(), [&](const ir::Buffer* sum) { return touched.count(sum) != 0; }))
+    return std::nullopt;
+  behind.insert(behind.end(), form.behind.begin(), form.behind.end());
+  form.behind = std::move(behind);
+  return form;
+}
+
+LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const ir::BufferRef& to) {
+  const auto moved = [&](const ExprRef& expr) {
+    return ir::rewrite(expr, [&](const ExprRef& part) {
+      return part->kind == ir::ExprKind::kLoad && part->buffer == from ? ir::make_load(to, part->args) : part;
+    });
+  };
+  LoopBlock out = block;
+  for (LoopStmt& stmt : out) {
+    if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+      loop->begin = moved(loop->begin), loop->end = moved(loop->end);
+      loop->body = on_registers(loop->body, from, to);
+    }
+    if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) threads->body = on_registers(threads->body, from, to);
+    if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+      branch->condition = moved(branch->condition);
+      branch->then_body = on_registers(branch->then_body, from, to);
+      branch->else_body = on_registers(branch->else_body, from, to);
+    }
+    if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = moved(let->value);
+    if (auto* store = std::get_if<LoopStore>(&stmt.node))
+      store->index = moved(store->index), store->value = moved(store->value);
+    if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+      for (LoopIntrinsic::Operand& operand : intrinsic->operands) {
+        if (operand.buffer == from) operand.buffer = to;
+        operand.index = moved(operand.index);
+      }
+  }
+  return out;
+}
+
+}  // namespace kachel::lowering
