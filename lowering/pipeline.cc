@@ -5,6 +5,8 @@
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> one-axis views    of tensors whose last axes are counted as one
 //            -> transposed views  read along the axis of stride 1
+//            -> unpacked copies   of 4-bit integers to tiles of other types, as regions
+//            -> unchanging loads  that serial loops repeat, in front of them
 //            -> join loops        that follow each other over tiles of one kind
 //            -> region results    of sums and of turned tensors, that regions write to tensors themselves
 //            -> split branches    in pipelined loops: what they copy, and what they do
@@ -143,6 +145,8 @@
 #include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/turned_operands.h"
 #include "lowering/tile_ir/turned_tiles.h"
+#include "lowering/tile_ir/unchanging_loads.h"
+#include "lowering/tile_ir/unpacked_copies.h"
 #include "lowering/tile_ir/unswitch.h"
 
 namespace kachel::lowering {
@@ -217,7 +221,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   const bool plain = is_plain(target);
   KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
   if (!plain) {
-    const ir::Kernel joined = split_branches(region_results(join_loops(lowering.kernel)));
+    const ir::Kernel joined =
+        split_branches(region_results(join_loops(unchanging_loads(unpacked_copies(lowering.kernel)))));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));

@@ -184,7 +184,7 @@ void TileLowering::copy_bulk(const ir::CopyStmt& copy, const Slice& src) {
       }
       if (slab && !planted(Planted::kBulkSlab))
         box.coordinates[0] = ir::make_typed(Op::kAdd, {starts.back(), ir::make_int(slab * width, DType::I32)});
-      ExprRef at = matrix_at(to, nullptr, 0, slab * width, true);
+      ExprRef at = matrix_at(whole_tile(to), nullptr, 0, slab * width, true);
       if (first) at = plus(at, times(first, width));
       box.operands = {{tile, at, width * rows, true},
                       {storage(from), ir::make_int(0, DType::I32), 1, false},

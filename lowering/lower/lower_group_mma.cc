@@ -8,6 +8,7 @@
 #include "ir/numerics.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
+#include "lowering/plan/operand_slices.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
@@ -16,16 +17,34 @@ using ir::DType;
 using ir::ExprRef;
 using ir::Op;
 
-// The offset of the element (row, column) before the swizzle, where `first` is added to the row, or to the column: then
-// it is a multiple of the slab's width.
-ExprRef TileLowering::matrix_at(const ir::BufferRef& tile, const ExprRef& first, int64_t row, int64_t column,
+// The offset of the element (row, column) of a slice before the swizzle, where `first` is added to the row, or to the
+// column: then it is a multiple of the slab's width.
+ExprRef TileLowering::matrix_at(const ir::TileRef& ref, const ExprRef& first, int64_t row, int64_t column,
                                 bool first_row) {
+  const ir::BufferRef& tile = ref.buffer;
   const Placement& placement = placements_.at(tile.get());
   const int64_t width = placement.layout.slab_columns(), rows = placement.layout.shape()[0];
   const int64_t slab = width * rows / (planted(Planted::kGroupSlab) ? 2 : 1);
   const int64_t fixed = column / width * slab + row * width + column % width;
   ExprRef at = first ? times(first, first_row ? width : rows) : nullptr;
   if (fixed || !at) at = plus(at, int32(fixed));
+  const OperandSlice slice = *operand_slice(ref);
+  const auto start = [&](size_t axis) {
+    return let("start", ir::make_cast({DType::I32, nullptr}, scalar(slice.starts[axis], nullptr)));
+  };
+  if (slice.starts[0]) at = plus(at, times(start(0), width));
+  if (const ExprRef from = slice.starts[1] ? start(1) : nullptr) {
+    const bool whole = column % width == 0 && out_.ranges.multiple_of(from) % width == 0;
+    if (whole) {
+      at = plus(at, times(from, rows));
+    } else {
+      // Its steps begin within slabs.
+      const ExprRef step = plus(from, int32(column % width));
+      at = plus(at, int32(-(column % width)));
+      at = plus(at, plus(times(ir::make_typed(Op::kDiv, {step, int32(width)}), slab),
+                         ir::make_typed(Op::kMod, {step, int32(width)})));
+    }
+  }
   if (auto stage = stage_.find(tile.get()); stage != stage_.end())
     at = plus(times(stage->second, placement.stage_elements()), at);
   return at;
@@ -34,7 +53,7 @@ ExprRef TileLowering::matrix_at(const ir::BufferRef& tile, const ExprRef& first,
 void TileLowering::gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   const std::vector<int64_t> shape = tile_shape(c);
-  const int64_t k_extent = tile_shape(a)[gemm.transpose_a ? 0 : 1], step = choice.mma->k;
+  const int64_t k_extent = operand_slice(gemm.a)->shape[gemm.transpose_a ? 0 : 1], step = choice.mma->k;
   const int64_t rows = shape[0] / choice.warps_m, columns = shape[1] / choice.warps_n;  // of a warp group
   const int64_t width = group_columns(gemm, columns);
   const int64_t steps = k_extent / step - (planted(Planted::kGemmShortK) && k_extent > step ? 1 : 0);
@@ -68,13 +87,14 @@ void TileLowering::gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice
     } else {
       mma.view_a = view(a, gemm.transpose_a);
       mma.operands.push_back(
-          {storage(a), gemm.transpose_a ? matrix_at(a, first_row, k, m, false) : matrix_at(a, first_row, m, k, true),
+          {storage(a),
+           gemm.transpose_a ? matrix_at(gemm.a, first_row, k, m, false) : matrix_at(gemm.a, first_row, m, k, true),
            kGroupRows * step, false});
     }
     mma.view_b = view(b, !gemm.transpose_b);
     mma.operands.push_back(
         {storage(b),
-         gemm.transpose_b ? matrix_at(b, first_column, n, k, true) : matrix_at(b, first_column, k, n, false),
+         gemm.transpose_b ? matrix_at(gemm.b, first_column, n, k, true) : matrix_at(gemm.b, first_column, k, n, false),
          width * step, false});
     emit({std::move(mma)});
   };

@@ -7,6 +7,7 @@
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/machine/machine.h"
+#include "lowering/plan/operand_slices.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
@@ -37,7 +38,8 @@ ir::BufferRef TileLowering::left_registers(const ir::GemmStmt& gemm) {
 void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) {
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   const std::vector<int64_t> shape = tile_shape(c);
-  const int64_t k_extent = tile_shape(a)[gemm.transpose_a ? 0 : 1];
+  const OperandSlice left = *operand_slice(gemm.a), right = *operand_slice(gemm.b);
+  const int64_t k_extent = left.shape[gemm.transpose_a ? 0 : 1];
   const int64_t step = choice.mma->k, half = step / 2;  // elements of 32 and of 16 bytes
   const int64_t rows = shape[0] / choice.warps_m, columns = shape[1] / choice.warps_n;  // of a warp
   const int64_t down = rows / kMmaRows, across = columns / kMmaColumns;
@@ -73,14 +75,20 @@ void TileLowering::gemm_mma(const ir::GemmStmt& gemm, const GemmChoice& choice) 
       a_as_held ? left_registers(gemm) : temporary("a_part", a_word, ir::Scope::kRegister, 4 * down);
   const ir::BufferRef b_part =
       choice.b_in_registers ? storage(b) : temporary("b_part", b_word, ir::Scope::kRegister, 2 * across);
+  const auto placed = [&](const OperandSlice& slice, size_t axis, const ExprRef& at) {
+    const ExprRef& start = slice.starts[axis];
+    return start ? plus(ir::make_cast({at->type, nullptr}, scalar(start, nullptr)), at) : at;
+  };
   auto load_matrix = [&](const ir::BufferRef& tile, const ExprRef& row, const ExprRef& column, bool transpose,
                          int matrices, const ir::BufferRef& to, ExprRef at) {
+    const OperandSlice& slice = tile == a && to == a_part ? left : right;
     LoopIntrinsic load{Kind::kLoadMatrix, {}, nullptr};
     load.immediate = matrices;
     load.transpose = transpose && !planted(Planted::kMatrixNotTransposed);
     load.type = tile->type.dtype;
     load.operands = {{to, std::move(at), matrices, true},
-                     {storage(tile), offset(tile, {row, column}, nullptr), 16 / (ir::bits(load.type) / 8), false}};
+                     {storage(tile), offset(tile, {placed(slice, 0, row), placed(slice, 1, column)}, nullptr),
+                      16 / (ir::bits(load.type) / 8), false}};
     emit({std::move(load)});
   };
 

@@ -183,7 +183,7 @@ class TileLowering {
                        const ir::ExprRef& number, const ir::BufferRef& to, const ir::ExprRef& at);
   // lower_group_mma.cc
   void gemm_group(const ir::GemmStmt& gemm, const GemmChoice& choice);
-  ir::ExprRef matrix_at(const ir::BufferRef& tile, const ir::ExprRef& first, int64_t row, int64_t column,
+  ir::ExprRef matrix_at(const ir::TileRef& ref, const ir::ExprRef& first, int64_t row, int64_t column,
                         bool first_row);
   // cpu_copy.cc, cpu_gemm.cc
   // False: nothing was emitted, the copy is none of rows.

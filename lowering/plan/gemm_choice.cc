@@ -5,8 +5,17 @@
 #include <algorithm>
 
 #include "ir/numerics.h"
+#include "lowering/plan/operand_slices.h"
 
 namespace kachel::lowering {
+namespace {
+
+// How far k goes.
+int64_t depth_of(const ir::GemmStmt& gemm) {
+  return operand_slice(gemm.a)->shape[gemm.transpose_a ? 0 : 1];
+}
+
+}  // namespace
 
 std::optional<WarpGrid> warp_grid(int64_t rows, int64_t columns, int64_t warps, Sharing sharing) {
   std::optional<WarpGrid> best;
@@ -34,7 +43,7 @@ std::optional<WarpGrid> copied_grid(int64_t rows, int64_t columns, int64_t warps
 std::optional<WarpGrid> depth_grid(const ir::GemmStmt& gemm, const MmaShape& mma, int64_t warps) {
   constexpr int64_t kMostBytes = 32 * 1024;  // of all parts, where they are added up
   const std::vector<int64_t> c = tile_shape(gemm.c.buffer);
-  const int64_t k = tile_shape(gemm.a.buffer)[gemm.transpose_a ? 0 : 1];
+  const int64_t k = depth_of(gemm);
   if (k % (mma.k * warps) || c[1] % (kMmaColumns * warps)) return std::nullopt;
   if (product(c) * ir::bits(gemm.c.buffer->type.dtype) / 8 * warps > kMostBytes) return std::nullopt;
   return WarpGrid{1, 1, warps};
@@ -107,12 +116,18 @@ std::optional<WarpGrid> group_grid(const ir::GemmStmt& gemm, int64_t groups, boo
 
 namespace {
 
-// All of a tile, or of one in memory the first rows or columns, with all of k.
-bool is_operand(const ir::TileRef& ref, size_t k) {
-  const ir::AxisSpec& depth = ref.axes[k];
-  const bool deep =
-      depth.kind == ir::AxisSpec::Kind::kWhole || (depth.extent && ir::same(depth.extent, ref.buffer->shape[k]));
-  return is_whole(ref) || (ref.buffer->scope == ir::Scope::kShared && is_beginning(ref) && deep);
+// All of a tile, or a part of one in memory. `k_down`: k goes down its rows, so that neighbours of a row are columns of
+// the product, which wgmma reads in whole slabs; else a row begins with some 32 bytes of k.
+bool is_operand(const ir::TileRef& ref, bool k_down, const Ranges* loops) {
+  const Ranges nothing;
+  return is_whole(ref) ||
+         is_aligned_slice(ref, loops ? *loops : nothing, k_down ? int64_t{kSlabBytes} : int64_t{kMmaBytes});
+}
+
+// Whether it begins elsewhere than its tile.
+bool begins_further(const ir::TileRef& ref) {
+  const std::optional<OperandSlice> slice = operand_slice(ref);
+  return slice && (slice->starts[0] || slice->starts[1]);
 }
 
 // Whether operands may lie with k down their rows.
@@ -136,7 +151,7 @@ std::string no_group(const ir::GemmStmt& gemm, const std::vector<int64_t>& c, bo
 void settle_sums(const ir::GemmStmt& gemm, int architecture, GemmChoice* choice) {
   if (!choice->mma || !choice->mma->short_sums) return;
   // One that begins anew and is no longer than a run is a run itself.
-  const bool is_run = !gemm.accumulate && tile_shape(gemm.a.buffer)[gemm.transpose_a ? 0 : 1] <= ir::kF8Run;
+  const bool is_run = !gemm.accumulate && depth_of(gemm) <= ir::kF8Run;
   choice->in_runs = choice->group && wants_runs(gemm) && !is_run;
   choice->widened = !choice->group && (wants_runs(gemm) || !has_float8_mma(architecture));
   if (choice->reason.empty() && (choice->in_runs || (choice->widened && has_float8_mma(architecture))))
@@ -165,7 +180,9 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
   const ir::BufferRef &a = gemm.a.buffer, &b = gemm.b.buffer, &c = gemm.c.buffer;
   auto is_usable = [&](const ir::TileRef& ref) {
     if (ref.buffer->shape.size() != 2) return false;
-    return &ref == &gemm.c ? is_whole(ref) : is_operand(ref, &ref == &gemm.a ? !gemm.transpose_a : gemm.transpose_b);
+    if (&ref == &gemm.c) return is_whole(ref);
+    const bool left = &ref == &gemm.a, in_registers = left ? places.a_in_registers : places.b_in_registers;
+    return in_registers ? is_whole(ref) : is_operand(ref, left ? gemm.transpose_a : !gemm.transpose_b, places.loops);
   };
   for (const ir::TileRef* ref : {&gemm.a, &gemm.b, &gemm.c})
     if (!is_usable(*ref)) {
@@ -180,7 +197,7 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
     return choice;
   }
   const std::vector<int64_t> shape = tile_shape(c);
-  const int64_t k = tile_shape(a)[gemm.transpose_a ? 0 : 1];
+  const int64_t k = depth_of(gemm);
   const bool words = ir::bits(mma->a) == 32, k_down = gemm.transpose_a || !gemm.transpose_b;
   const bool groups = target.group_products && has_group_mma(target.architecture);
   if (shape[0] % kMmaRows || shape[1] % kMmaColumns || k % mma->k)
@@ -194,6 +211,11 @@ GemmChoice choose_gemm(const ir::GemmStmt& gemm, const Target& target, const Gem
     choice.mma = mma;
   if (!choice.mma) return choice;
   choice.by_words = words && (k_down || a_in_registers);
+  if (choice.by_words && (begins_further(gemm.a) || begins_further(gemm.b))) {
+    choice.mma = nullptr;
+    choice.reason = "parts of tiles are read along k only, of 32-bit elements";
+    return choice;
+  }
   choice.in_pairs = choice.by_words && (a_in_registers || gemm.transpose_a);
   if (choice.by_words) {
     if (groups) choice.reason = "wgmma reads 32-bit operands along k, from memory";

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "lowering/loop_ir/range.h"
 #include "lowering/plan/placement.h"
 
 namespace kachel::lowering {
@@ -56,6 +57,7 @@ inline constexpr int64_t kMostRowsOfColumns = 64;
 // What the caller knows: where the operands live, and whether the sum of a run has room beside C.
 struct GemmPlaces {
   bool a_in_registers = false, b_in_registers = false, room_for_runs = true;
+  const Ranges* loops = nullptr;  // what is known of the loops around, for slices; null: nothing
 };
 
 // The best instruction for the types and the shape of a gemm; without mma, and with the reason, if there is none. B is

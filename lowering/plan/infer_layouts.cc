@@ -17,6 +17,7 @@
 #include "lowering/plan/exchanged_places.h"
 #include "lowering/plan/free_layouts.h"
 #include "lowering/plan/gemm_layouts.h"
+#include "lowering/plan/operand_slices.h"
 #include "lowering/plan/own_layout.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/region_vectors.h"
@@ -40,7 +41,9 @@ class Inference {
         schedule_(schedule),
         fact_mask_(fact_mask),
         collected_(kernel),
-        gemms_(collected_.gemms()) {}
+        gemms_(collected_.gemms()) {
+    note_loop_ranges(kernel.body, &loops_);
+  }
 
   Placements run() {
     const bool parted =
@@ -137,8 +140,9 @@ class Inference {
 
   void choose_gemms() {
     for (const ir::GemmStmt* gemm : gemms_) {
-      GemmChoice choice = choose_gemm(
-          *gemm, target_, {is_fragment(gemm->a.buffer), is_fragment(gemm->b.buffer), !without_runs_.count(gemm)});
+      GemmChoice choice =
+          choose_gemm(*gemm, target_,
+                      {is_fragment(gemm->a.buffer), is_fragment(gemm->b.buffer), !without_runs_.count(gemm), &loops_});
       if (choice.mma && !is_fragment(gemm->c.buffer)) {
         choice.mma = nullptr;
         choice.crowded_out = true;
@@ -409,6 +413,7 @@ class Inference {
   const Target& target_;
   const Schedule& schedule_;
   const uint64_t fact_mask_;
+  Ranges loops_;
   int threads_ = 0;
   SpaceCollector collected_;
   std::vector<const ir::GemmStmt*> gemms_;
