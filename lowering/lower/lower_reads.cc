@@ -50,7 +50,11 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   for (const RegionRead* read : reads)
     each += std::max<int64_t>(
         width * read->stride * ir::bits(read->value ? read->nibbles : read->load->buffer->type.dtype) / 32, 1);
-  const int64_t room = (registers - fragment_registers(placements_) - kBeside) / std::max<int64_t>(each, 1);
+  int64_t held = fragment_registers(placements_);
+  for (const ir::DeclStmt* decl : unbegun_)
+    if (const Placement& of = placements_.at(decl->buffer.get()); !of.turned)
+      held -= (of.elements() * ir::bits(of.storage) + 31) / 32;
+  const int64_t room = (registers - held - kBeside) / std::max<int64_t>(each, 1);
   return std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(room, 1, kMost)));
 }
 

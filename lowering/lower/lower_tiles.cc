@@ -232,6 +232,7 @@ void TileLowering::serial(const std::string& name, ExprRef extent, bool reassoci
 void TileLowering::block(const ir::Block& body) {
   for (size_t i = 0; i < body.size(); ++i) {
     if (!status_.ok()) return;
+    begin_fragments(body[i]);
     following_ = std::span(body).subspan(i + 1);
     if (on_cpu() && i + 1 < body.size()) {
       const auto* region = std::get_if<ir::ParallelStmt>(&body[i].node);
@@ -245,8 +246,30 @@ void TileLowering::block(const ir::Block& body) {
   }
 }
 
+// Fragments that begin as a number do so in front of what first touches them: their registers are free until then.
 void TileLowering::statement(const ir::DeclStmt& decl) {
   if (!decl.init) return;
+  const bool number = decl.init->kind == ir::ExprKind::kInt || decl.init->kind == ir::ExprKind::kFloat;
+  if (!on_cpu() && number && in_registers(decl.buffer)) return unbegun_.push_back(&decl);
+  begin(decl);
+}
+
+void TileLowering::begin_fragments(const ir::Stmt& stmt) {
+  if (unbegun_.empty()) return;
+  BufferSet used;
+  note_uses(stmt, &used);
+  for (size_t i = 0; i < unbegun_.size();) {
+    const ir::DeclStmt* decl = unbegun_[i];
+    if (!used.count(decl->buffer.get())) {
+      ++i;
+      continue;
+    }
+    unbegun_.erase(unbegun_.begin() + static_cast<std::ptrdiff_t>(i));
+    begin(*decl);
+  }
+}
+
+void TileLowering::begin(const ir::DeclStmt& decl) {
   ir::TileRef whole{decl.buffer, std::vector<ir::AxisSpec>(decl.buffer->shape.size()), nullptr, nullptr, nullptr, {}};
   statement(ir::FillStmt{std::move(whole), decl.init});
 }

@@ -52,6 +52,8 @@ class TileLowering {
                                   ir::ExprRef* rest);
   void block(const ir::Block& body);
   void statement(const ir::DeclStmt& decl);
+  void begin_fragments(const ir::Stmt& stmt);  // those that it touches first
+  void begin(const ir::DeclStmt& decl);
   void statement(const ir::LetStmt& let);
   void statement(const ir::CopyStmt& copy);
   void statement(const ir::FillStmt& fill);
@@ -311,6 +313,7 @@ class TileLowering {
   const Placements& placements_;
   const uint64_t fact_mask_;
   bool index32_ = false;
+  std::vector<const ir::DeclStmt*> unbegun_;  // with what they begin as
   std::set<int> unit_stride_;  // parameters
 
   LoopKernel out_;

@@ -48,12 +48,16 @@ FragmentLayout extended(const FragmentLayout& part, const std::vector<size_t>& a
   }
   std::vector<FragmentLayout::Digit> replicas = part.replicas();
   int64_t reg = part.registers();
+  const bool vectors = vector > 1 && !done.back();  // which come first, so that registers follow them
+  for (FragmentLayout::Axis& axis : made)
+    for (FragmentLayout::Digit& digit : axis)
+      if (vectors && !digit.in_thread) digit.stride *= vector;
+  if (vectors) reg *= vector;
   for (size_t axis = shape.size(); axis-- > 0;) {
     if (done[axis]) continue;
     int64_t left = shape[axis];
-    if (axis + 1 == shape.size() && vector > 1) {
-      made[axis].push_back({vector, false, reg});
-      reg *= vector;
+    if (axis + 1 == shape.size() && vectors) {
+      made[axis].push_back({vector, false, 1});
       left /= vector;
     }
     for (FragmentLayout::Digit& digit : replicas) {
