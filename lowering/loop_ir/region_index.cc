@@ -77,6 +77,28 @@ std::optional<PairIndex> pair_index(const ExprRef& index) {
   return std::nullopt;
 }
 
+std::optional<GroupIndex> group_index(const ExprRef& index) {
+  const ExprRef node = unwrapped(index);
+  if (node->kind != ExprKind::kApply) return std::nullopt;
+  const auto is_group = [](const ExprRef& expr) { return expr->kind == ExprKind::kInt && expr->int_value > 1; };
+  if (node->op == ir::Op::kDiv) {
+    const ExprRef var = unwrapped(node->args[0]);
+    if (var->kind != ExprKind::kVar || !is_group(node->args[1])) return std::nullopt;
+    return GroupIndex{nullptr, var->var, node->args[1]->int_value};
+  }
+  if (node->op != ir::Op::kAdd) return std::nullopt;
+  for (size_t i = 0; i < 2; ++i) {
+    const ExprRef inner = unwrapped(node->args[i]), product = unwrapped(node->args[1 - i]);
+    if (inner->kind != ExprKind::kVar || product->kind != ExprKind::kApply || product->op != ir::Op::kMul) continue;
+    for (size_t j = 0; j < 2; ++j) {
+      const ExprRef outer = unwrapped(product->args[j]);
+      if (outer->kind == ExprKind::kVar && is_group(product->args[1 - j]))
+        return GroupIndex{outer->var, inner->var, product->args[1 - j]->int_value};
+    }
+  }
+  return std::nullopt;
+}
+
 ExprRef beyond_bounds(const ExprRef& condition, const ir::Buffer& tensor, const std::vector<ExprRef>& indices) {
   if (!condition || condition->kind != ExprKind::kApply) return condition;
   if (condition->op == ir::Op::kAnd) {

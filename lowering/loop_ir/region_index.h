@@ -36,6 +36,13 @@ struct PairIndex {
 // Nothing if a folded index is of another form.
 std::optional<PairIndex> pair_index(const ir::ExprRef& index);
 
+// An axis in groups of so many elements: `outer * group + inner`, or, of what each group has one of, `inner / group`.
+struct GroupIndex {
+  ir::VarRef outer, inner;  // outer: null for the quotient
+  int64_t group = 1;
+};
+std::optional<GroupIndex> group_index(const ir::ExprRef& index);
+
 // The iterations of a region and its names. What a name stands for is written out, but for names that would be more
 // than any index is: each may use the one before several times, so that what they stand for doubles with each. Those
 // stay, as something that is known within its iteration only.

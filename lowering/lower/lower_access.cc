@@ -34,6 +34,8 @@ ExprRef TileLowering::index(const ExprRef& expr, const Site* site) {
   if (value->type != DType::I64) value = ir::make_cast({DType::I64, nullptr}, value);
   value = let("ix", value);
   if (const auto pair = pair_index(expr); pair && value->kind == ExprKind::kVar) pairs_[value->var.get()] = *pair;
+  if (const auto groups = group_index(expr); groups && value->kind == ExprKind::kVar)
+    groups_[value->var.get()] = *groups;
   return value;
 }
 

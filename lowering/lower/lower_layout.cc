@@ -281,6 +281,9 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
   std::optional<FragmentLayout> of_pairs;
   if (pair != pairs_.end()) of_pairs = whole.pairs();
   const FragmentLayout& fragment = of_pairs ? *of_pairs : whole;
+  for (size_t i = 0; i < indices.size(); ++i)
+    if (indices[i]->kind == ir::ExprKind::kVar && groups_.count(indices[i]->var.get()))
+      if (const auto held = register_in_groups(fragment, indices, i, site)) return *held;
   std::vector<size_t> axes;
   for (size_t i = 0; i < indices.size(); ++i) {
     axes.push_back(0);
@@ -301,6 +304,47 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
   const ExprRef held = register_of(fragment, axes, site);
   if (pair == pairs_.end()) return held;
   return plus(times(held, 2), int32(planted(Planted::kPairPart) ? 0 : pair->second.part));
+}
+
+// Where index `grouped` is one of groups, by coordinates of the site. Nothing where inference has found it to be a
+// coordinate of its own.
+std::optional<ExprRef> TileLowering::register_in_groups(const FragmentLayout& fragment,
+                                                        const std::vector<ExprRef>& indices, size_t grouped,
+                                                        const Site& site) {
+  const GroupIndex& groups = groups_.at(indices[grouped]->var.get());
+  const auto axis_of = [&](const ExprRef& at) {
+    size_t axis = 0;
+    while (axis < site.coords.size() && !ir::same(at, site.coords[axis])) ++axis;
+    return axis;
+  };
+  if (axis_of(indices[grouped]) < site.coords.size()) return std::nullopt;
+  RegionRead read{nullptr, {}, {}};
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto value = [&](const ir::VarRef& var) { return values_.at(var.get()); };
+    const bool here = i == grouped;
+    if (here && groups.outer) read.axes.push_back(axis_of(value(groups.outer)));
+    read.axes.push_back(axis_of(here ? value(groups.inner) : indices[i]));
+    read.groups.push_back(here && !groups.outer ? groups.group : 1);
+    if (here && groups.outer) read.groups.push_back(1);
+  }
+  for (size_t i = 0; i < read.axes.size(); ++i)
+    if (read.axes[i] == site.coords.size()) {
+      const bool one = !(groups.outer && i == grouped) && fragment.axes()[i - (groups.outer && i > grouped)].empty();
+      if (!one) {
+        status_ = internal("a fragment is accessed by groups outside of its layout");
+        return int32(0);
+      }
+      read.axes[i] = 0;
+    }
+  const FragmentLayout held = groups.outer ? *fragment.split(grouped, groups.group) : fragment;
+  if (!groups.outer) return register_of(read, held, site);
+  ExprRef sum;
+  for (size_t i = 0; i < read.axes.size(); ++i)
+    for (size_t j = 0; j < held.axes()[i].size(); ++j)
+      if (const FragmentLayout::Digit& digit = held.axes()[i][j]; !digit.in_thread)
+        if (const ExprRef& at = site.digits[read.axes[i]][j]; !ir::is_int(at, 0))
+          sum = plus(sum, times(at, digit.stride));
+  return sum ? sum : int32(0);
 }
 
 }  // namespace kachel::lowering

@@ -250,6 +250,8 @@ class TileLowering {
   ir::ExprRef of_multiple(const ir::ExprRef& quotient, const RegionIndex& at, const ir::ExprRef& base,
                           const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
                           const FragmentLayout& layout, int64_t* group);
+  std::optional<ir::ExprRef> register_in_groups(const FragmentLayout& fragment, const std::vector<ir::ExprRef>& indices,
+                                                size_t grouped, const Site& site);  // lower_layout.cc
   static FragmentLayout part_of(const RegionRead& read, const FragmentLayout& layout);
   ir::ExprRef register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const;
   // Returns whether the elements are inside of the tensor; null: they are, or nobody asks.
@@ -322,6 +324,7 @@ class TileLowering {
   std::unordered_map<const ir::Buffer*, ir::DType> widened_;      // loop buffer -> what its values are rounded to
   std::unordered_map<const ir::Buffer*, ir::BufferRef> packed_;   // 4-bit tensor -> its bytes
   std::unordered_map<const ir::Buffer*, std::vector<ir::ExprRef>> strides_;  // of tensors, in elements
+  std::unordered_map<const ir::Var*, GroupIndex> groups_;
   std::unordered_map<const ir::Var*, PairIndex> pairs_;                      // what names of indices stand for
   std::unordered_map<const ir::Var*, ir::ExprRef> values_;                   // tile variable -> loop expression
   std::unordered_map<const ir::Buffer*, ir::ExprRef> stage_;  // of the tiles of a pipeline: which one is meant here

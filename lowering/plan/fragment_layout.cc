@@ -210,6 +210,52 @@ std::optional<FragmentLayout> FragmentLayout::grouped(size_t axis, int64_t group
   return out.keep(all);
 }
 
+std::optional<FragmentLayout> FragmentLayout::split(size_t axis, int64_t group) const {
+  if (shape_[axis] % group || ragged(axis)) return std::nullopt;
+  Axis inner, outer;
+  int64_t scale = 1;
+  for (const Digit& digit : axes_[axis]) {
+    const int64_t next = scale * digit.radix;
+    if (next <= group) {
+      inner.push_back(digit);
+    } else if (scale >= group) {
+      outer.push_back(digit);
+    } else {
+      const int64_t within = group / scale;
+      if (group % scale || digit.radix % within) return std::nullopt;
+      inner.push_back({within, digit.in_thread, digit.stride});
+      outer.push_back({digit.radix / within, digit.in_thread, digit.stride * within});
+    }
+    scale = next;
+  }
+  FragmentLayout out = *this;
+  const auto at = static_cast<std::ptrdiff_t>(axis);
+  out.shape_[axis] = group;
+  out.shape_.insert(out.shape_.begin() + at, shape_[axis] / group);
+  out.axes_[axis] = std::move(inner);
+  out.axes_.insert(out.axes_.begin() + at, std::move(outer));
+  return out;
+}
+
+FragmentLayout FragmentLayout::joined(size_t axis) const {
+  FragmentLayout out = *this;
+  const auto at = static_cast<std::ptrdiff_t>(axis);
+  Axis all = axes_[axis + 1];
+  for (const Digit& digit : axes_[axis]) {
+    const bool goes_on =
+        !all.empty() && all.back().in_thread == digit.in_thread && digit.stride == all.back().stride * all.back().radix;
+    if (goes_on)
+      all.back().radix *= digit.radix;
+    else
+      all.push_back(digit);
+  }
+  out.shape_[axis + 1] *= shape_[axis];
+  out.axes_[axis + 1] = std::move(all);
+  out.shape_.erase(out.shape_.begin() + at);
+  out.axes_.erase(out.axes_.begin() + at);
+  return out;
+}
+
 std::optional<FragmentLayout> FragmentLayout::part(size_t axis, int64_t first, int64_t extent) const {
   if (shape_[axis] % extent || first % extent || ragged(axis)) return std::nullopt;
   FragmentLayout out = *this;

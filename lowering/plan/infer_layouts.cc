@@ -254,6 +254,7 @@ class Inference {
   std::optional<FragmentLayout> held_in(const Space& space, const Space::Use& use) {
     std::optional<FragmentLayout> held = space.held(use, layouts_.at(use.buffer.get()));
     if (!held && use.pairs) demote(use.buffer, "neighbours that are used together are in different threads");
+    if (!held && use.group > 1) demote(use.buffer, "its groups are no groups of what threads hold");
     return held;
   }
 
@@ -268,7 +269,7 @@ class Inference {
       for (Space& space : spaces_) {
         if (!space.layout) {
           for (const Space::Use& use : space.uses) {
-            if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size()) continue;
+            if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size() || use.quotient) continue;
             const std::optional<FragmentLayout> held = held_in(space, use);
             if (!held) return use.extent ? demote_part(space) : false;
             std::vector<size_t> inverse(space.shape.size());
@@ -293,6 +294,18 @@ class Inference {
           if (use.leading) {
             if (layouts_.count(use.buffer.get()) && held_in(space, use) != part)
               return demote(use.buffer, "it is used in two different layouts");
+            continue;
+          }
+          if (use.group > 1) {
+            const std::optional<FragmentLayout> found =
+                use.quotient ? part.grouped(use.grouped, use.group) : part.joined(use.grouped);
+            const bool known = layouts_.count(use.buffer.get());
+            const bool fits =
+                found &&
+                (!known || (use.quotient ? layouts_.at(use.buffer.get()) == *found : held_in(space, use) == part));
+            if (!fits) return demote(use.buffer, "its groups are no groups of what threads hold");
+            layouts_.try_emplace(use.buffer.get(), *found);
+            changed |= !known;
             continue;
           }
           if (!assign(use.buffer, use.pairs ? part.of_pairs() : part, "it is used in two different layouts"))

@@ -19,6 +19,7 @@ size_t Space::Use::spanned() const {
 std::optional<FragmentLayout> Space::held(const Use& use, const FragmentLayout& layout) const {
   if (use.extent) return layout.part(layout.shape().size() - 1, use.first, use.extent);
   if (use.pairs) return layout.pairs();
+  if (use.group > 1) return use.quotient ? std::nullopt : layout.split(use.grouped, use.group);
   FragmentLayout held = layout;
   for (size_t i = 0; use.leading && i < use.axes.size(); ++i)
     if (use.axes[i] != FragmentLayout::kNoAxis) held = held.leading(i, shape[use.axes[i]]);
@@ -157,7 +158,25 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
   const std::vector<int64_t> shape = tile_shape(buffer);
   std::vector<size_t> axes;
   bool pairs = false, leading = false;
+  Space::Use grouped;
+  const auto axis_of = [&](const ir::VarRef& var) {
+    return static_cast<size_t>(std::find(vars.begin(), vars.end(), var) - vars.begin());
+  };
   for (size_t i = 0; i < indices.size(); ++i) {
+    if (const std::optional<GroupIndex> groups = group_index(indices[i]); groups && grouped.group == 1) {
+      const size_t inner = axis_of(groups->inner), outer = groups->outer ? axis_of(groups->outer) : inner;
+      const bool known = inner < vars.size() && outer < vars.size() && !std::count(axes.begin(), axes.end(), inner) &&
+                         !std::count(axes.begin(), axes.end(), outer);
+      const bool whole = known && (groups->outer ? space->shape[inner] == groups->group && outer != inner &&
+                                                       space->shape[outer] * groups->group == shape[i]
+                                                 : space->shape[inner] == shape[i] * groups->group);
+      if (whole && shape[i] > 1) {
+        grouped.group = groups->group, grouped.grouped = i, grouped.quotient = !groups->outer;
+        if (groups->outer) axes.push_back(outer);
+        axes.push_back(inner);
+        continue;
+      }
+    }
     if (shape[i] == 1 && ir::is_int(indices[i], 0)) {
       axes.push_back(FragmentLayout::kNoAxis);
       continue;
@@ -173,13 +192,16 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
     leading |= accessed < shape[i];
     axes.push_back(axis);
   }
+  if (grouped.group > 1 && (pairs || leading)) return demote(buffer, "it is accessed in another order than it is held");
   if (pairs && leading) return demote(buffer, "it is accessed in another order than it is held");
   for (const Space::Use& use : space->uses)
     if (use.buffer == buffer) {
-      if (use.axes != axes || use.pairs != pairs) demote(buffer, "it is accessed in two orders in one region");
+      if (use.axes != axes || use.pairs != pairs || use.group != grouped.group || use.quotient != grouped.quotient)
+        demote(buffer, "it is accessed in two orders in one region");
       return;
     }
-  space->uses.push_back({buffer, std::move(axes), pairs, 0, 0, leading});
+  space->uses.push_back(
+      {buffer, std::move(axes), pairs, 0, 0, leading, grouped.group, grouped.grouped, grouped.quotient});
 }
 
 void SpaceCollector::loads(Space* space, const std::vector<ir::VarRef>& vars, const ExprRef& expr) {

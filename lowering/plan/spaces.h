@@ -23,6 +23,11 @@ struct Space {
     bool pairs = false;
     int64_t first = 0, extent = 0;  // with `extent`, of the last axis elements first + i of so many
     bool leading = false;           // there are fewer iterations than elements: those elements that come first
+    // With `group` above 1 an axis of the fragment, `grouped`, is one of groups of so many neighbours: two axes of the
+    // space stand for it, which `axes` has both; or with `quotient` one, of which each group has an element.
+    int64_t group = 1;
+    size_t grouped = 0;
+    bool quotient = false;
     size_t spanned() const;         // axes of the space
   };
   // The layout of what the use takes as one element, of a fragment that is held in `layout`. Nothing where that parts a
