@@ -211,7 +211,7 @@ std::optional<FragmentLayout> FragmentLayout::grouped(size_t axis, int64_t group
 }
 
 std::optional<FragmentLayout> FragmentLayout::split(size_t axis, int64_t group) const {
-  if (shape_[axis] % group || ragged(axis)) return std::nullopt;
+  if (shape_[axis] % group) return std::nullopt;
   Axis inner, outer;
   int64_t scale = 1;
   for (const Digit& digit : axes_[axis]) {
@@ -228,6 +228,7 @@ std::optional<FragmentLayout> FragmentLayout::split(size_t axis, int64_t group) 
     }
     scale = next;
   }
+  if (capacity(inner) != group) return std::nullopt;
   FragmentLayout out = *this;
   const auto at = static_cast<std::ptrdiff_t>(axis);
   out.shape_[axis] = group;
@@ -235,6 +236,15 @@ std::optional<FragmentLayout> FragmentLayout::split(size_t axis, int64_t group) 
   out.axes_[axis] = std::move(inner);
   out.axes_.insert(out.axes_.begin() + at, std::move(outer));
   return out;
+}
+
+std::optional<FragmentLayout> FragmentLayout::one_of_each(size_t axis, int64_t group) const {
+  const std::optional<FragmentLayout> parted = split(axis, group);
+  if (!parted) return std::nullopt;
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < parted->shape_.size(); ++i)
+    if (i != axis + 1) kept.push_back(i);
+  return parted->keep(kept);
 }
 
 FragmentLayout FragmentLayout::joined(size_t axis) const {

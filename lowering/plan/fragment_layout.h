@@ -62,9 +62,12 @@ class FragmentLayout {
   // Of a tile with one element for each `group` neighbours along an axis: registers are numbered anew, threads that
   // differ within groups become replicas. Nothing where a digit begins within a group and does not end with it.
   std::optional<FragmentLayout> grouped(size_t axis, int64_t group) const;
-  // The same elements with an axis as two: groups of so many neighbours, and their place in a group. Nothing as above.
+  // The same elements with an axis as two: groups of so many neighbours, which may be ragged, and their place in a
+  // group. Nothing as above.
   std::optional<FragmentLayout> split(size_t axis, int64_t group) const;
-  // The other way round: an axis and the one behind it as one.
+  // Of a tile with one element for each of these groups, held by whoever holds some of a group.
+  std::optional<FragmentLayout> one_of_each(size_t axis, int64_t group) const;
+  // The other way round of split(): an axis and the one behind it as one.
   FragmentLayout joined(size_t axis) const;
   // Of the tile's elements first <= i < first + extent along an axis, as a tile of its own: registers are numbered
   // anew. Nothing where a thread that holds one of such parts does not hold all of them alike.

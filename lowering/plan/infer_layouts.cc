@@ -298,7 +298,7 @@ class Inference {
           }
           if (use.group > 1) {
             const std::optional<FragmentLayout> found =
-                use.quotient ? part.grouped(use.grouped, use.group) : part.joined(use.grouped);
+                use.quotient ? part.one_of_each(use.grouped, use.group) : std::optional(part.joined(use.grouped));
             const bool known = layouts_.count(use.buffer.get());
             const bool fits =
                 found &&
