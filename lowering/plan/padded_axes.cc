@@ -37,6 +37,7 @@ class Padder {
       if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node)) copies_.push_back(copy);
     });
     const int64_t groups = groups_of_rows(gemms_, target);
+    warps_ = warps_that_share(groups, target);
     for (const ir::GemmStmt* gemm : gemms_)
       if (may_take_mma(*gemm, target)) want(*gemm, groups, wide);
     for (const ir::CopyStmt* copy : copies_) check(*copy);
@@ -93,7 +94,7 @@ class Padder {
     const int64_t k = a->buffer->shape[depth]->int_value;
     const SumShape least = {rounded_up(c.shape[0]->int_value, kMmaRows),
                             rounded_up(c.shape[1]->int_value, kMmaColumns)};
-    const SumShape sums = wide ? shared_by_groups(least, gemm, groups) : least_shared(least, groups);
+    const SumShape sums = wide ? shared_by_groups(least, gemm, groups) : least_shared(least, warps_);
     if (!wants(*a->buffer, depth, rounded_up(k, depth_unit(a->buffer->type.dtype)))) return;
     const size_t of_depth = wanted.size();
     if (!wants(c, 0, sums.rows) || !wants(c, 1, sums.columns)) {
@@ -331,6 +332,7 @@ class Padder {
     spec = {AxisSpec::Kind::kRange, start, ir::make_int(*grown(&tile, axis), ir::DType::I64), nullptr};
   }
 
+  int64_t warps_ = 0;  // that share sums
   const ir::Kernel& kernel_;
   const BufferSet& results_;
   AxisClasses classes_;

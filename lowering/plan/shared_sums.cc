@@ -19,9 +19,12 @@ int64_t groups_of_rows(const std::vector<const ir::GemmStmt*>& gemms, const Targ
   return groups;
 }
 
-SumShape least_shared(SumShape sums, int64_t groups) {
+int64_t warps_that_share(int64_t groups, const Target& target) {
+  return groups ? std::max<int64_t>(groups, 2) * kGroupWarps : target.threads / (kGroupThreads / kGroupWarps);
+}
+
+SumShape least_shared(SumShape sums, int64_t warps) {
   constexpr int64_t kMostCopied = 64;  // a thread
-  const int64_t warps = groups ? std::max<int64_t>(groups, 2) * kGroupWarps : 0;
   if (!warps || sums.rows % kGroupRows == 0 || warp_grid(sums.rows, sums.columns, warps, Sharing::kBoth)) return sums;
   const auto copied = copied_grid(sums.rows, sums.columns, warps);
   const int64_t sharing = copied ? warps / copied->copies : 1;
