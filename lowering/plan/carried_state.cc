@@ -31,7 +31,7 @@ bool adds_rows(const Space& space, const ir::Buffer& fragment) {
   if (!space.reduction) return false;
   const size_t own = space.region->iters.size();
   return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
-    return use.buffer.get() == &fragment && use.axes.size() == 2 && !use.pairs && !use.extent &&
+    return use.buffer.get() == &fragment && use.axes.size() == 2 && use.is_plain() &&
            use.axes[0] != FragmentLayout::kNoAxis && use.axes[0] >= own && use.axes[1] < own;
   });
 }

@@ -90,7 +90,7 @@ std::optional<FragmentLayout> by_results(const Space& sums,
                                          const std::map<const ir::Buffer*, FragmentLayout>& layouts) {
   const size_t own = sums.region->iters.size();
   for (const Space::Use& use : sums.uses) {
-    if (own_axes(use, own) != own || use.spanned() != own || use.pairs || use.extent) continue;
+    if (own_axes(use, own) != own || use.spanned() != own || !use.is_plain()) continue;
     const auto held = layouts.find(use.buffer.get());
     if (held != layouts.end()) return extended(held->second, use.axes, sums.shape, 1);
   }
@@ -134,7 +134,7 @@ std::optional<size_t> turned_axis(const ir::Buffer& fragment, const std::vector<
     const auto held = std::find_if(space.uses.begin(), space.uses.end(),
                                    [&](const Space::Use& use) { return use.buffer.get() == &fragment; });
     const size_t rank = space.shape.size();
-    if (held == space.uses.end() || held->pairs || held->extent || held->axes.size() != rank) continue;
+    if (held == space.uses.end() || !held->is_plain() || held->axes.size() != rank) continue;
     bool in_order = true;
     for (size_t axis = 0; axis < rank; ++axis) in_order &= held->axes[axis] == axis;
     if (!in_order) continue;
@@ -209,7 +209,7 @@ int64_t accessed_with(const ir::Buffer& fragment, const std::vector<Space>& spac
     const auto its = [&](const Space::Use& use) { return use.buffer.get() == &fragment; };
     const auto found = std::find_if(space.uses.begin(), space.uses.end(), its);
     for (const Space::Use& use : space.uses)
-      if (found != space.uses.end() && use.axes == found->axes && !use.pairs && !use.extent)
+      if (found != space.uses.end() && use.axes == found->axes && use.is_plain() && found->group == 1)
         vector = std::max(vector, accessed(use.buffer.get(), kVectorBytes));
   }
   while (vector && fragment.shape.back()->int_value % vector) vector /= 2;
@@ -267,12 +267,13 @@ int64_t free_vector(const ir::Buffer& fragment, const std::vector<Space>& spaces
     if (std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) { return use.pairs && its(use); }))
       vector = std::max<int64_t>(vector, 2);
     for (const Space::Use& use : space.uses) {
-      const int64_t store = use.axes == found->axes && !use.pairs && !use.extent ? stored(use.buffer.get()) : 0;
+      const int64_t store =
+          use.axes == found->axes && use.is_plain() && found->group == 1 ? stored(use.buffer.get()) : 0;
       if (store) most = most ? std::min(most, store) : store;
     }
     if (copied) continue;
     for (const Space::Use& use : space.uses)
-      if (use.axes == found->axes && !use.pairs && !use.extent)
+      if (use.axes == found->axes && use.is_plain() && found->group == 1)
         vector = std::max(vector, accessed(use.buffer.get(), kWordBytes));
   }
   if (most) vector = std::min(vector, most);

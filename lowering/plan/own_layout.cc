@@ -22,7 +22,8 @@ const ir::ParallelStmt* gathering(const ir::Kernel& kernel, const Target& target
     return nullptr;
   for (const Space& space : spaces) {
     const bool made = std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
-      return use.buffer.get() == &fragment && use.axes.size() == space.shape.size() && use.spanned() == use.axes.size();
+      return use.buffer.get() == &fragment && use.group == 1 && use.axes.size() == space.shape.size() &&
+             use.spanned() == use.axes.size();
     });
     if (made && space.region && reads_singly(kernel, target, fact_mask, *space.region)) return space.region;
   }

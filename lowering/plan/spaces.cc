@@ -6,6 +6,7 @@
 #include "lowering/loop_ir/region_index.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/hoist_reductions.h"
+#include "lowering/tile_ir/hoist_scans.h"
 
 namespace kachel::lowering {
 
@@ -159,11 +160,13 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
   std::vector<size_t> axes;
   bool pairs = false, leading = false;
   Space::Use grouped;
+  const bool by_groups = space->region && !scan_of(*space->region) && !space->exchange;
   const auto axis_of = [&](const ir::VarRef& var) {
     return static_cast<size_t>(std::find(vars.begin(), vars.end(), var) - vars.begin());
   };
   for (size_t i = 0; i < indices.size(); ++i) {
-    if (const std::optional<GroupIndex> groups = group_index(indices[i]); groups && grouped.group == 1) {
+    const std::optional<GroupIndex> groups = by_groups ? group_index(indices[i]) : std::nullopt;
+    if (groups && grouped.group == 1) {
       const size_t inner = axis_of(groups->inner), outer = groups->outer ? axis_of(groups->outer) : inner;
       const bool known = inner < vars.size() && outer < vars.size() && !std::count(axes.begin(), axes.end(), inner) &&
                          !std::count(axes.begin(), axes.end(), outer);

@@ -29,6 +29,7 @@ struct Space {
     size_t grouped = 0;
     bool quotient = false;
     size_t spanned() const;         // axes of the space
+    bool is_plain() const { return !pairs && !extent && group == 1; }
   };
   // The layout of what the use takes as one element, of a fragment that is held in `layout`. Nothing where that parts a
   // pair, or a part among threads that do not hold it alike.
