@@ -67,6 +67,21 @@ void note_writes(const LoopBlock& body, const Buffers& left, Ranges ranges, Writ
   }
 }
 
+// Whether the statements of one block touch what those of another one write.
+bool touches(const LoopBlock& block, const LoopBlock& writers) {
+  Buffers written;
+  for_each_statement(writers, [&](const LoopStmt& stmt) {
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
+      if (write) written.insert(buffer.get());
+    });
+  });
+  bool found = false;
+  for_each_statement(block, [&](const LoopStmt& stmt) {
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) { found |= written.count(buffer.get()) != 0; });
+  });
+  return found;
+}
+
 // A thread loop that ends in one that is written out: the halves of that one.
 std::optional<std::pair<LoopStmt, LoopStmt>> cut(const LoopStmt& stmt) {
   const auto* threads = std::get_if<LoopThreads>(&stmt.node);
@@ -133,8 +148,8 @@ std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ran
       continue;
     }
     auto halves = cut(stmt);
-    if (!halves || std::any_of(behind.begin(), behind.end(), [](const LoopStmt& one) { return !is_inert(one); }))
-      return std::nullopt;
+    // What stands between two of them comes in front of both, if neither touches what the other writes.
+    if (!halves || touches(form.first, behind) || touches(behind, form.first)) return std::nullopt;
     form.before.insert(form.before.end(), behind.begin(), behind.end());
     behind.clear();
     Written first, second;
@@ -172,8 +187,10 @@ LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const 
       branch->else_body = on_registers(branch->else_body, from, to);
     }
     if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = moved(let->value);
-    if (auto* store = std::get_if<LoopStore>(&stmt.node))
+    if (auto* store = std::get_if<LoopStore>(&stmt.node)) {
+      if (store->buffer == from) store->buffer = to;
       store->index = moved(store->index), store->value = moved(store->value);
+    }
     if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
       for (LoopIntrinsic::Operand& operand : intrinsic->operands) {
         if (operand.buffer == from) operand.buffer = to;

@@ -1,7 +1,6 @@
 #include "lowering/plan/turned_sums.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "ir/parallel.h"
@@ -36,12 +35,11 @@ class Turner {
   explicit Turner(const ir::Kernel& kernel) : kernel_(kernel) {}
 
   ir::Kernel run() {
-    std::set<const ir::Buffer*> tried;
     for (size_t at = 0; at < kernel_.body.size(); ++at) {
       const auto* loop = std::get_if<ir::ForStmt>(&kernel_.body[at].node);
       if (!loop) continue;
       for (const BufferRef& sums : sums_of(*loop))
-        if (tried.insert(sums.get()).second && turns(sums, at)) turn(sums, at);
+        if (turns(sums, at)) at = turn(sums, at);
     }
     return std::move(kernel_);
   }
@@ -82,7 +80,7 @@ class Turner {
                         const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
                         again |= gemm && gemm->c.buffer == sums;
                       });
-    return !again && products == uses_of(sums.get(), loop.body);
+    return !again && products > 0 && products == uses_of(sums.get(), loop.body);
   }
 
   bool turns(const ir::GemmStmt& gemm, const ir::ForStmt& loop) const {
@@ -107,7 +105,8 @@ class Turner {
     return copied && unpacked && uses_of(b.get(), kernel_.body) == read + 1;
   }
 
-  void turn(const BufferRef& sums, size_t at) {
+  // Returns where the loop stands then.
+  size_t turn(const BufferRef& sums, size_t at) {
     auto made = std::make_shared<ir::Buffer>(*sums);
     made->name += "_turned";
     std::reverse(made->shape.begin(), made->shape.end());
@@ -135,6 +134,7 @@ class Turner {
       body.push_back({loc, std::move(region)});
     }
     kernel_.body = std::move(body);
+    return at + 1;  // behind one more tile
   }
 
   static void exchange(ir::GemmStmt* gemm, const BufferRef& turned) {
