@@ -96,6 +96,17 @@ std::string_view here_for(std::string_view name) {
   if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
     return "the reductions are `sum[k < n](x[k])`, `max`, `min`, `argmax` and `argmin`, of what stands before an index "
            "`sum[k <= j](x[k])`";
+  for (const std::string_view word : {"assert", "static_assert", "print", "printf"})
+    if (name == word)
+      return "nothing is checked or printed while a kernel runs: say what has to hold by `where`, and write what you "
+             "want to see to an output";
+  for (const std::string_view word : {"bitcast", "reinterpret", "as_uint", "as_float"})
+    if (name == word)
+      return "the bits of a float are not to be had; conversions are `i32(x)` and `f32(n)`, towards zero and to the "
+             "nearest";
+  for (const std::string_view word : {"rand", "random", "randn"})
+    if (name == word)
+      return "random numbers are the host's, as a tensor, or integers that a region mixes of a seed and its place";
   for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
     if (name == word) return "`let x = ...` names a value, whose type is that of the expression";
   return "";
