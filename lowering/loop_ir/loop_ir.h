@@ -171,7 +171,8 @@ struct LoopIntrinsic {
     kStoreShifted,
     // operands[0], `elements` neighbours of a 16-bit float type, = the 4-bit integers of `type_b` in the bytes of
     // operands[1], less operands[2], if there is one: an f32, for all. Every result is a number of the type. With
-    // `immediate`, of so many bytes that as many neighbouring lanes hold alike the one of the lane's number. With `table`
+    // `immediate`, of so many bytes that as many neighbouring lanes hold alike the one of the lane's number. With
+    // `table`
     // what that has for the 4 bits, counted without sign, in place of the integers.
     kUnpack,
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
@@ -186,7 +187,8 @@ struct LoopIntrinsic {
     // columns 2q and 2q + 1 of either. Here columns 4q to 4q + 3 of both tiles together, of the first row and then of
     // the second, as left operands lie.
     kQuadJoin,
-    // [warp] operands[0], two elements of 32 bits, from two in operands[1]: of 8 x 8 elements, of which lane 4 r + q has
+    // [warp] operands[0], two elements of 32 bits, from two in operands[1]: of 8 x 8 elements, of which lane 4 r + q
+    // has
     // columns 2 q and 2 q + 1 of row r, rows become columns.
     kTurnMatrix,
   } kind;

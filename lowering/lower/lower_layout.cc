@@ -337,14 +337,7 @@ std::optional<ExprRef> TileLowering::register_in_groups(const FragmentLayout& fr
       read.axes[i] = 0;
     }
   const FragmentLayout held = groups.outer ? *fragment.split(grouped, groups.group) : fragment;
-  if (!groups.outer) return register_of(read, held, site);
-  ExprRef sum;
-  for (size_t i = 0; i < read.axes.size(); ++i)
-    for (size_t j = 0; j < held.axes()[i].size(); ++j)
-      if (const FragmentLayout::Digit& digit = held.axes()[i][j]; !digit.in_thread)
-        if (const ExprRef& at = site.digits[read.axes[i]][j]; !ir::is_int(at, 0))
-          sum = plus(sum, times(at, digit.stride));
-  return sum ? sum : int32(0);
+  return register_of(read, held, site);
 }
 
 }  // namespace kachel::lowering

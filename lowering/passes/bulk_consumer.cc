@@ -29,6 +29,38 @@ bool reads(const LoopBlock& part, const LoopPipeline::Bulk::Ring& ring, bool but
 
 }  // namespace
 
+LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const ir::BufferRef& to) {
+  const auto moved = [&](const ExprRef& expr) {
+    return ir::rewrite(expr, [&](const ExprRef& part) {
+      return part->kind == ir::ExprKind::kLoad && part->buffer == from ? ir::make_load(to, part->args) : part;
+    });
+  };
+  LoopBlock out = block;
+  for (LoopStmt& stmt : out) {
+    if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
+      loop->begin = moved(loop->begin), loop->end = moved(loop->end);
+      loop->body = on_registers(loop->body, from, to);
+    }
+    if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) threads->body = on_registers(threads->body, from, to);
+    if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
+      branch->condition = moved(branch->condition);
+      branch->then_body = on_registers(branch->then_body, from, to);
+      branch->else_body = on_registers(branch->else_body, from, to);
+    }
+    if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = moved(let->value);
+    if (auto* store = std::get_if<LoopStore>(&stmt.node)) {
+      if (store->buffer == from) store->buffer = to;
+      store->index = moved(store->index), store->value = moved(store->value);
+    }
+    if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+      for (LoopIntrinsic::Operand& operand : intrinsic->operands) {
+        if (operand.buffer == from) operand.buffer = to;
+        operand.index = moved(operand.index);
+      }
+  }
+  return out;
+}
+
 BulkConsumer::BulkConsumer(const LoopPipeline& node, const Ranges& ranges, GroupBatches* batches,
                            const Synchronised& synchronised, FurtherRegisters* further)
     : node_(node),
@@ -96,6 +128,22 @@ void BulkConsumer::release(const Rings& rings, const ExprRef& stage, LoopBlock* 
     arrive.by_group = ring->by_group;
     arrive.peers = planted(Planted::kClusterNotTold) ? ring->peers & kThemselves : ring->peers;
   }
+}
+
+BulkConsumer::Rings BulkConsumer::all_rings() const {
+  Rings rings;
+  for (const Ring& ring : bulk_.rings) rings.push_back(&ring);
+  return rings;
+}
+
+void BulkConsumer::close(LoopFor loop, const Rings& rings, const PhaseState& state, LoopBlock* out) {
+  end_phase(bulk_.consumer, state, node_.depth, &loop.body);
+  out->push_back({std::move(loop)});
+  pass_turn(true, out);
+  batches_.settle(out);
+  LoopBlock rest;
+  release(rings, last(&rest).stage, &rest);
+  out->push_back({LoopIf{runs(), std::move(rest), {}}});
 }
 
 ExprRef BulkConsumer::runs() const {

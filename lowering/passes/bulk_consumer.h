@@ -7,6 +7,9 @@
 
 namespace kachel::lowering {
 
+// The block with other registers in the place of some.
+LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const ir::BufferRef& to);
+
 class BulkConsumer {
  public:
   // `ranges`: of the kernel.
@@ -75,6 +78,9 @@ class BulkConsumer {
   void pass_turn(bool whole, LoopBlock* to) const;
   // `fenced`: a fence stands in front of it already.
   void release(const Rings& rings, const ir::ExprRef& stage, LoopBlock* to, bool fenced = false) const;
+  // The loop's end, and what follows one whose last iteration has its products under way and its stage not released.
+  void close(LoopFor loop, const Rings& rings, const PhaseState& state, LoopBlock* out);
+  Rings all_rings() const;
   ir::ExprRef runs() const;
   ir::ExprRef previous(const ir::ExprRef& stage) const;
   // The stage before, and its parity then.

@@ -10,8 +10,7 @@ using ir::Op;
 
 // The second half has registers of its own, so that what is known to be under way says which half is being read.
 void BulkConsumer::unpack(const Halves& halves, LoopBlock* out) {
-  Rings rings;
-  for (const Ring& ring : bulk_.rings) rings.push_back(&ring);
+  const Rings rings = all_rings();
   Halves form = halves;
   for (const ir::BufferRef& left : form.left) {
     const LoopBuffer& other = further_.other(left);
@@ -41,13 +40,7 @@ void BulkConsumer::unpack(const Halves& halves, LoopBlock* out) {
   const PhaseState state = begin(&loop.body);
   wait(rings, state, &loop.body);
   iteration(state.stage, &loop.body);
-  end_phase(bulk_.consumer, state, node_.depth, &loop.body);
-  out->push_back({std::move(loop)});
-  pass_turn(true, out);
-  batches_.settle(out);
-  LoopBlock rest;
-  release(rings, last(&rest).stage, &rest);
-  out->push_back({LoopIf{runs(), std::move(rest), {}}});
+  close(std::move(loop), rings, state, out);
 }
 
 }  // namespace kachel::lowering

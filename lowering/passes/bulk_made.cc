@@ -18,8 +18,7 @@ bool is(const LoopStmt& stmt, Kind kind) {
 }  // namespace
 
 void BulkConsumer::make(LoopBlock* out) {
-  Rings rings;
-  for (const Ring& ring : bulk_.rings) rings.push_back(&ring);
+  const Rings rings = all_rings();
   // As an iteration finds it: the products of the one before under way.
   LoopBlock before, body;
   synchronised_(node_.consume, &before);
@@ -48,13 +47,7 @@ void BulkConsumer::make(LoopBlock* out) {
     loop.body.push_back(std::move(stmt));
     if (over && fence) release_before(true);
   }
-  end_phase(bulk_.consumer, state, node_.depth, &loop.body);
-  out->push_back({std::move(loop)});
-  pass_turn(true, out);
-  batches_.settle(out);
-  LoopBlock rest;
-  release(rings, last(&rest).stage, &rest);
-  out->push_back({LoopIf{runs(), std::move(rest), {}}});
+  close(std::move(loop), rings, state, out);
 }
 
 }  // namespace kachel::lowering

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "lowering/passes/bulk_consumer.h"
-#include "lowering/passes/product_halves.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/planted.h"
 
@@ -20,8 +19,10 @@ ExprRef less(const ExprRef& a, int64_t b) {
 }  // namespace
 
 BulkConsumer::AlternatingRuns::AlternatingRuns(BulkConsumer& consumer, const Run& form)
-    : consumer_(consumer), form_(form), other_(consumer.further_.other(form.sums).buffer) {
-  for (const Ring& ring : consumer_.bulk_.rings) rings_.push_back(&ring);
+    : consumer_(consumer),
+      form_(form),
+      other_(consumer.further_.other(form.sums).buffer),
+      rings_(consumer.all_rings()) {
   consumer_.batches_.note(consumer_.further_.other(form.sums));
 }
 

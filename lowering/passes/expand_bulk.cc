@@ -78,8 +78,7 @@ int64_t registers_of(const LoopPipeline& node, const Prepared& form, const Furth
 
 void BulkConsumer::iterate(LoopBlock* out) {
   const bool overlapped = overlaps(node_), later = overlapped && !early_;
-  Rings rings;
-  for (const Ring& ring : bulk_.rings) rings.push_back(&ring);
+  const Rings rings = all_rings();
   LoopBlock body = consumed(node_, &batches_, synchronised_);
   if (overlapped) batches_.pin(out);
   take_turn(true, out);

@@ -160,12 +160,13 @@ class Verifier {
     if (cpu_) fail("an intrinsic of GPUs");
     const bool group = node.kind >= Kind::kGroupMma && node.kind <= Kind::kGroupWait;
     const bool warp = group || node.kind == Kind::kQuadExchange || node.kind == Kind::kQuadJoin ||
-                      node.kind == Kind::kTurnMatrix ||
-                      node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma || node.kind == Kind::kStoreMatrix ||
-                      node.kind == Kind::kBulkStore || node.kind == Kind::kBulkStoreWait;
+                      node.kind == Kind::kTurnMatrix || node.kind == Kind::kLoadMatrix || node.kind == Kind::kMma ||
+                      node.kind == Kind::kStoreMatrix || node.kind == Kind::kBulkStore ||
+                      node.kind == Kind::kBulkStoreWait;
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
-    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2, 2, 2};
+    const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1,
+                            1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2, 2, 2};
     const bool less = node.kind == Kind::kUnpack && node.operands.size() == 3;
     const bool any = node.kind == Kind::kGroupWait || node.kind == Kind::kGroupFence;
     if (!any && !less && node.operands.size() != arity[static_cast<int>(node.kind)])

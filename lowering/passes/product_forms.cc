@@ -15,10 +15,6 @@ using ir::ExprRef;
 
 namespace {
 
-bool may_stand_with_products(const LoopStmt& stmt) {
-  return group_mma(stmt) || is_inert(stmt);
-}
-
 // Whether a part can run an iteration later than the others: it uses no names of theirs, which would be another
 // iteration's by then, and loads nothing.
 bool stands_alone(const LoopBlock& part, std::initializer_list<const LoopBlock*> others) {
@@ -51,6 +47,16 @@ bool rounded_from_f32(const LoopBlock& work, const ir::BufferRef& registers) {
 }
 
 }  // namespace
+
+bool may_stand_with_products(const LoopStmt& stmt) {
+  return group_mma(stmt) || is_inert(stmt);
+}
+
+size_t first_product(const LoopBlock& body) {
+  size_t first = body.size();
+  while (first > 0 && may_stand_with_products(body[first - 1])) --first;
+  return first;
+}
 
 bool only_products(const LoopBlock& body) {
   bool products = false;
@@ -103,8 +109,7 @@ std::optional<Skew> skewed(const LoopPipeline& node) {
 bool makes_operands(const LoopPipeline& node) {
   const LoopBlock& body = node.consume;
   if (node.alternating.empty() || node.depth < 3) return false;
-  size_t first = body.size();
-  while (first > 0 && may_stand_with_products(body[first - 1])) --first;
+  const size_t first = first_product(body);
   std::set<const ir::Buffer*> touched, sums, left;
   for (size_t i = 0; i < first; ++i) {
     if (issues({body[i]})) return false;
@@ -125,8 +130,7 @@ bool makes_operands(const LoopPipeline& node) {
 
 std::optional<Prepared> prepared(const LoopPipeline& node) {
   const LoopBlock& body = node.consume;
-  size_t first = body.size();
-  while (first > 0 && may_stand_with_products(body[first - 1])) --first;
+  const size_t first = first_product(body);
   const auto middle = body.begin() + static_cast<std::ptrdiff_t>(first);
   Prepared form{{body.begin(), middle}, {middle, body.end()}, {}};
   if (node.depth < 2 || form.work.empty() || issues(form.work) || !issues(form.products) ||

@@ -6,6 +6,11 @@
 
 namespace kachel::lowering {
 
+// A product, or a name or a comment beside it.
+bool may_stand_with_products(const LoopStmt& stmt);
+// Where the products that end a body begin, with what may stand with them.
+size_t first_product(const LoopBlock& body);
+
 // A body of nothing but wgmma on accumulators that nothing else in it touches.
 bool only_products(const LoopBlock& body);
 

@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "ir/numerics.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/product_forms.h"
 
@@ -15,10 +14,6 @@ using Kind = LoopIntrinsic::Kind;
 using Buffers = std::set<const ir::Buffer*>;
 
 namespace {
-
-bool stands_with_products(const LoopStmt& stmt) {
-  return group_mma(stmt) || is_inert(stmt);
-}
 
 bool unpacks(const LoopBlock& work) {
   bool found = false;
@@ -33,38 +28,32 @@ int64_t elements_of(const ir::BufferRef& registers) {
   return registers->shape[0]->int_value;
 }
 
-// Where all writes of the statements to one of `left` lie, as parts of it: from 0 to 1.
-struct Written {
-  double begin = 1, end = 0;
-};
-void note_writes(const LoopBlock& body, const Buffers& left, Ranges ranges, Written* written) {
-  for (const LoopStmt& stmt : body) {
+enum class Half { kFirst, kSecond };
+
+// Whether all that the statements write of `left` is in that half of it.
+bool writes_within(const LoopBlock& body, Half half, const Buffers& left, Ranges ranges) {
+  const auto is_within = [&](const ir::BufferRef& buffer, const ExprRef& index, int64_t elements) {
+    if (!left.count(buffer.get())) return true;
+    const Interval at = ranges.of(index);
+    const int64_t middle = elements_of(buffer) / 2;
+    return half == Half::kFirst ? at.hi <= middle - elements : at.lo >= middle;
+  };
+  return std::all_of(body.begin(), body.end(), [&](const LoopStmt& stmt) {
+    const auto inside = [&](const LoopBlock& inner) { return writes_within(inner, half, left, ranges); };
     if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
       if (loop->begin->kind == ir::ExprKind::kInt && loop->end->kind == ir::ExprKind::kInt)
         ranges.set(loop->var, {loop->begin->int_value, loop->end->int_value - 1});
-      note_writes(loop->body, left, ranges, written);
-      continue;
+      return inside(loop->body);
     }
-    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) {
-      note_writes(threads->body, left, ranges, written);
-      continue;
-    }
-    const auto note = [&](const ir::BufferRef& buffer, const ExprRef& index, int64_t elements) {
-      if (!left.count(buffer.get())) return;
-      const Interval at = ranges.of(index);
-      const auto all = static_cast<double>(elements_of(buffer));
-      written->begin = std::min(written->begin, static_cast<double>(at.lo) / all);
-      written->end = std::max(written->end, static_cast<double>(at.hi + elements) / all);
-    };
-    if (const auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-      note_writes(branch->then_body, left, ranges, written);
-      note_writes(branch->else_body, left, ranges, written);
-    }
-    if (const auto* store = std::get_if<LoopStore>(&stmt.node)) note(store->buffer, store->index, 1);
-    if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-      for (const LoopIntrinsic::Operand& operand : intrinsic->operands)
-        if (operand.write) note(operand.buffer, operand.index, operand.elements);
-  }
+    if (const auto* threads = std::get_if<LoopThreads>(&stmt.node)) return inside(threads->body);
+    if (const auto* branch = std::get_if<LoopIf>(&stmt.node))
+      return inside(branch->then_body) && inside(branch->else_body);
+    if (const auto* store = std::get_if<LoopStore>(&stmt.node)) return is_within(store->buffer, store->index, 1);
+    const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
+    return !intrinsic || std::all_of(intrinsic->operands.begin(), intrinsic->operands.end(), [&](const auto& operand) {
+      return !operand.write || is_within(operand.buffer, operand.index, operand.elements);
+    });
+  });
 }
 
 // Whether the statements of one block touch what those of another one write.
@@ -104,8 +93,7 @@ std::optional<std::pair<LoopStmt, LoopStmt>> cut(const LoopStmt& stmt) {
 std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ranges) {
   constexpr int64_t kLeastStages = 3;  // one is released half an iteration late
   const LoopBlock& body = node.consume;
-  size_t last = body.size();
-  while (last > 0 && stands_with_products(body[last - 1])) --last;
+  const size_t last = first_product(body);
   const LoopBlock work(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(last));
   if (node.depth < kLeastStages || issues(work) || !unpacks(work)) return std::nullopt;
 
@@ -152,10 +140,9 @@ std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ran
     if (!halves || touches(form.first, behind) || touches(behind, form.first)) return std::nullopt;
     form.before.insert(form.before.end(), behind.begin(), behind.end());
     behind.clear();
-    Written first, second;
-    note_writes({halves->first}, left, ranges, &first);
-    note_writes({halves->second}, left, ranges, &second);
-    if (first.end > 0.5 || second.begin < 0.5) return std::nullopt;
+    if (!writes_within({halves->first}, Half::kFirst, left, ranges) ||
+        !writes_within({halves->second}, Half::kSecond, left, ranges))
+      return std::nullopt;
     form.first.push_back(std::move(halves->first));
     form.second.push_back(std::move(halves->second));
     ++unpacked;
@@ -166,38 +153,6 @@ std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ran
   behind.insert(behind.end(), form.behind.begin(), form.behind.end());
   form.behind = std::move(behind);
   return form;
-}
-
-LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const ir::BufferRef& to) {
-  const auto moved = [&](const ExprRef& expr) {
-    return ir::rewrite(expr, [&](const ExprRef& part) {
-      return part->kind == ir::ExprKind::kLoad && part->buffer == from ? ir::make_load(to, part->args) : part;
-    });
-  };
-  LoopBlock out = block;
-  for (LoopStmt& stmt : out) {
-    if (auto* loop = std::get_if<LoopFor>(&stmt.node)) {
-      loop->begin = moved(loop->begin), loop->end = moved(loop->end);
-      loop->body = on_registers(loop->body, from, to);
-    }
-    if (auto* threads = std::get_if<LoopThreads>(&stmt.node)) threads->body = on_registers(threads->body, from, to);
-    if (auto* branch = std::get_if<LoopIf>(&stmt.node)) {
-      branch->condition = moved(branch->condition);
-      branch->then_body = on_registers(branch->then_body, from, to);
-      branch->else_body = on_registers(branch->else_body, from, to);
-    }
-    if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = moved(let->value);
-    if (auto* store = std::get_if<LoopStore>(&stmt.node)) {
-      if (store->buffer == from) store->buffer = to;
-      store->index = moved(store->index), store->value = moved(store->value);
-    }
-    if (auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-      for (LoopIntrinsic::Operand& operand : intrinsic->operands) {
-        if (operand.buffer == from) operand.buffer = to;
-        operand.index = moved(operand.index);
-      }
-  }
-  return out;
 }
 
 }  // namespace kachel::lowering

@@ -18,7 +18,4 @@ struct Halves {
 // `ranges`: of the kernel.
 std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ranges);
 
-// The block with other registers in the place of some.
-LoopBlock on_registers(const LoopBlock& block, const ir::BufferRef& from, const ir::BufferRef& to);
-
 }  // namespace kachel::lowering

@@ -219,18 +219,6 @@ bool is_whole(const ir::TileRef& tile) {
   return true;
 }
 
-bool is_beginning(const ir::TileRef& tile) {
-  if (tile.within_first || tile.pad) return false;
-  for (size_t i = 0; i < tile.axes.size(); ++i) {
-    const ir::AxisSpec& axis = tile.axes[i];
-    if (axis.kind == ir::AxisSpec::Kind::kWhole) continue;
-    if (axis.kind != ir::AxisSpec::Kind::kRange || !ir::is_int(axis.start, 0) ||
-        axis.extent->int_value > tile.buffer->shape[i]->int_value)
-      return false;
-  }
-  return true;
-}
-
 std::optional<int64_t> start_of_part(const ir::TileRef& tile) {
   if (tile.within_first || tile.pad) return std::nullopt;
   for (size_t i = 0; i + 1 < tile.axes.size(); ++i)

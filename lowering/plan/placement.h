@@ -92,8 +92,6 @@ Placements infer_layouts(const ir::Kernel& kernel, const Target& target, const S
 std::vector<int64_t> tile_shape(const ir::BufferRef& tile);
 // Whether `tile` names the whole of its buffer, in order.
 bool is_whole(const ir::TileRef& tile);
-// Whether `tile` names the first rows and columns of its buffer, or all of them.
-bool is_beginning(const ir::TileRef& tile);
 // Where `tile` begins, if it names a part of its buffer's last axis, one of equal ones, and all of the others.
 std::optional<int64_t> start_of_part(const ir::TileRef& tile);
 // 4-bit elements are held one a byte.

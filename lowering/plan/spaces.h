@@ -28,7 +28,7 @@ struct Space {
     int64_t group = 1;
     size_t grouped = 0;
     bool quotient = false;
-    size_t spanned() const;         // axes of the space
+    size_t spanned() const;  // axes of the space
     bool is_plain() const { return !pairs && !extent && group == 1; }
   };
   // The layout of what the use takes as one element, of a fragment that is held in `layout`. Nothing where that parts a

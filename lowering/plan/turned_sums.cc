@@ -157,7 +157,8 @@ std::optional<Turn> turn_of(const ir::ParallelStmt& region) {
       !ir::sets_all(region, *assign) || assign->buffer->shape.size() != 2)
     return std::nullopt;
   const ir::ExprRef& value = assign->value;
-  if (value->kind != ir::ExprKind::kLoad || value->buffer == assign->buffer || value->args.size() != 2)
+  if (value->kind != ir::ExprKind::kLoad || value->buffer == assign->buffer || value->args.size() != 2 ||
+      value->buffer->type.dtype != assign->buffer->type.dtype || ir::bits(value->buffer->type.dtype) != 32)
     return std::nullopt;
   for (size_t axis = 0; axis < 2; ++axis)
     if (!ir::same(value->args[axis], assign->indices[1 - axis]) ||

@@ -22,7 +22,7 @@ ir::Kernel turned_sums(const ir::Kernel& kernel);
 // Whether all products that were turned are wgmma's, and what follows them finds their sums in registers.
 bool turn_as_wished(const ir::Kernel& kernel, const Placements& placements);
 
-// A region `to[i, j] = from[j, i]` over all of two tiles, and nothing else.
+// A region `to[i, j] = from[j, i]` over all of two tiles of one type of 32 bits, and nothing else.
 struct Turn {
   ir::BufferRef to, from;
 };

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "ir/numerics.h"
 #include "ir/visit.h"
 #include "lowering/tile_ir/tile_uses.h"
 

@@ -1,6 +1,5 @@
 #include "lowering/tile_ir/unpacked_copies.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "ir/visit.h"
