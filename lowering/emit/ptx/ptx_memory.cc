@@ -222,7 +222,7 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
     Value bits;
     {
       const Code::Guard scope(&code_, guard);
-      bits = load_bits(in_bytes(from, bytes));
+      bits = load_bits(to_registers && to.buffer->raw ? from : in_bytes(from, bytes));  // an element, with its sign
     }
     store_bits(in_bytes(to, bytes), code_.select(guard, bits, Code::integer(0, 32)));
     return true;
