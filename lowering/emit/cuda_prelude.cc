@@ -420,6 +420,31 @@ KACHEL_UNPACK(kachel_unpack_u4_f16, kachel_packed_sub_f16, kachel_both_f16, 0x64
 KACHEL_UNPACK(kachel_unpack_i4_f16, kachel_packed_sub_f16, kachel_both_f16, 0x6408u, 1032.0f)
 KACHEL_UNPACK(kachel_unpack_u4_bf16, kachel_packed_sub_bf16, kachel_both_bf16, 0x4300u, 128.0f)
 KACHEL_UNPACK(kachel_unpack_i4_bf16, kachel_packed_sub_bf16, kachel_both_bf16, 0x4308u, 136.0f)
+// Of 8 bits: in the mantissa of 1024; that of bf16 has 7, so that the eighth one makes 256 of 128, which is taken away.
+KACHEL_DEVICE u32 kachel_byte_pair(const u8* from, u32 power) { return __byte_perm(*(const u16*)from, power, 0x4140); }
+#define KACHEL_UNPACK_F16(name, flipped, number) \
+  template <int kCount> KACHEL_DEVICE void name(u32* to, const u8* from, float less = 0) { \
+    for (int i = 0; i < kCount / 2; ++i) to[i] = kachel_packed_sub_f16(kachel_byte_pair(from + 2 * i, 0x64u) ^ flipped, kachel_both_f16(less + number)); \
+  }
+#define KACHEL_UNPACK_BF16(name, flipped, number) \
+  template <int kCount> KACHEL_DEVICE void name(u32* to, const u8* from, float less = 0) { \
+    for (int i = 0; i < kCount / 2; ++i) { \
+      const u32 pair = kachel_byte_pair(from + 2 * i, 0x43u); \
+      to[i] = kachel_packed_sub_bf16(kachel_packed_sub_bf16(pair & 0xff7fff7fu, (pair & 0xff80ff80u) ^ flipped), kachel_both_bf16(less + number)); \
+    } \
+  }
+KACHEL_UNPACK_F16(kachel_unpack_u8_f16, 0u, 1024.0f)
+KACHEL_UNPACK_F16(kachel_unpack_i8_f16, 0x00800080u, 1152.0f)
+KACHEL_UNPACK_BF16(kachel_unpack_u8_bf16, 0x00800080u, -128.0f)
+KACHEL_UNPACK_BF16(kachel_unpack_i8_bf16, 0u, 0.0f)
+#define KACHEL_UNPACK_F8(name, number, pair) \
+  template <int kCount> KACHEL_DEVICE void name(u32* to, const u8* from) { \
+    for (int i = 0; i < kCount / 2; ++i) asm(pair " %0, %1, %2;" : "=r"(to[i]) : "f"(number(from[2 * i + 1])), "f"(number(from[2 * i]))); \
+  }
+KACHEL_UNPACK_F8(kachel_unpack_f8e4m3_f16, kachel_from_f8e4m3, "cvt.rn.f16x2.f32")
+KACHEL_UNPACK_F8(kachel_unpack_f8e4m3_bf16, kachel_from_f8e4m3, "cvt.rn.bf16x2.f32")
+KACHEL_UNPACK_F8(kachel_unpack_f8e5m2_f16, kachel_from_f8e5m2, "cvt.rn.f16x2.f32")
+KACHEL_UNPACK_F8(kachel_unpack_f8e5m2_bf16, kachel_from_f8e5m2, "cvt.rn.bf16x2.f32")
 )cuda";
 
 }  // namespace kachel::lowering

@@ -157,7 +157,7 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
             fmt::join(table_words(node), ", "));
         break;
       }
-      say("kachel_unpack_{}_{}<{}>((u32*)({}), {}{});", ir::name(node.type_b), ir::name(node.type),
+      say("kachel_unpack_{}_{}<{}>((u32*)({}), (const u8*)({}){});", ir::name(node.type_b), ir::name(node.type),
           node.immediate ? 0 : node.operands[0].elements, at(0), at(1),
           node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");
       break;

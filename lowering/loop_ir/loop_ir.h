@@ -169,11 +169,13 @@ struct LoopIntrinsic {
     // Then operands[0] = those elements, from the registers operands[1]. Where the guard is false, from the tensor
     // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
     kStoreShifted,
-    // operands[0], `elements` neighbours of a 16-bit float type, = the 4-bit integers of `type_b` in the bytes of
-    // operands[1], less operands[2], if there is one: an f32, for all. Every result is a number of the type. With
-    // `immediate`, of so many bytes that as many neighbouring lanes hold alike the one of the lane's number. With
-    // `table`
-    // what that has for the 4 bits, counted without sign, in place of the integers.
+    // operands[0], `elements` neighbours of a 16-bit float type, = the elements of `type_b`, 4-bit integers in the
+    // bytes
+    // of operands[1] or what those have of 8 bits, less operands[2], if there is one: an f32, for all. Every result is
+    // a number of the type. Of 4 bits: with `immediate`, of so many bytes that as many neighbouring lanes hold alike
+    // the
+    // one of the lane's number; with `table` what that has for the bits, counted without sign, in place of the
+    // integers.
     kUnpack,
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
     // have as many elements, or are an f32 for all, which is a number of the type.

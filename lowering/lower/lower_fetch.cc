@@ -36,7 +36,7 @@ ExprRef TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, con
   const ir::BufferRef& tensor = read.load->buffer;
   std::vector<ExprRef> indices;
   for (const ExprRef& expr : read.indices) indices.push_back(index(expr, &site));
-  const int64_t width = read.words ? kWordBytes * read.words : read.value ? read.width / 2 : read.width * read.stride;
+  const int64_t width = read.words ? kWordBytes * read.words : read.loaded();
   ExprRef guard = in_bounds(tensor, indices, nullptr);
   if (read.padded && guard) guard = let("inside", guard);
   const ExprRef reader = read.written && !planted(Planted::kReplicasRead) ? site.owner : nullptr;

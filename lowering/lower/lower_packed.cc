@@ -1,4 +1,4 @@
-// Regions that make 16-bit floats of 4-bit integers, two an instruction: w[i, j] = (T(q[i, j]) - zero) * scale.
+// Regions that make 16-bit floats of 4 or 8 bits, two an instruction: w[i, j] = (T(q[i, j]) - zero) * scale.
 //
 // The language computes in f32 and rounds what is stored. A packed instruction rounds each of its results to T. The two
 // agree where every operation but the last gives numbers that T has, as small integers are, and the last one, of two
@@ -6,6 +6,7 @@
 // tie of T that rounding it twice changes nothing. See tile_lowering.h.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <unordered_set>
 
 #include "ir/numerics.h"
@@ -26,8 +27,6 @@ using Kind = LoopIntrinsic::Kind;
 namespace {
 
 constexpr int kLeastArchitecture = 80;  // has fma of pairs of bf16
-constexpr int64_t kMostUnpacked = 8;    // integers of one kUnpack
-constexpr int64_t kQuad = 4;            // lanes that share a word
 
 // Up to here all integers are numbers of the type.
 int64_t integers_of(DType type) {
@@ -36,10 +35,20 @@ int64_t integers_of(DType type) {
 bool holds(DType type, const Interval& range) {
   return range.lo >= -integers_of(type) && range.hi <= integers_of(type);
 }
-// kUnpack puts integers into the mantissa of this number, from which it takes what is to be subtracted.
-bool can_be_taken(DType type, const Interval& range, DType nibbles) {
-  const int64_t power = integers_of(type) / 2 + (nibbles == DType::I4 ? 8 : 0);
+// kUnpack puts integers into the mantissa of this number, from which it takes what is to be subtracted; of 8 bits, for
+// which bf16 has no room beside another bit, it subtracts what is left of 128.
+bool can_be_taken(DType type, const Interval& range, DType unpacked) {
+  if (ir::is_float(unpacked)) return false;
+  const int64_t offset = ir::is_signed(unpacked) ? int64_t{1} << (ir::bits(unpacked) - 1) : 0;
+  const bool in_two = ir::bits(unpacked) == 8 && type == DType::BF16;
+  const int64_t power = in_two ? offset - 128 : integers_of(type) / 2 + offset;
   return holds(type, {range.lo, range.lo}) && holds(type, {power + range.lo, power + std::max(range.hi, range.lo)});
+}
+// Of what is unpacked; all: no integers.
+Interval range_of(DType unpacked) {
+  if (ir::is_float(unpacked)) return {};
+  const int64_t count = int64_t{1} << ir::bits(unpacked);
+  return ir::is_signed(unpacked) ? Interval{-count / 2, count / 2 - 1} : Interval{0, count - 1};
 }
 
 // The largest power of two of f16; bf16 has all that f32 has. And the smallest one.
@@ -75,11 +84,14 @@ class TileLowering::PackedForm {
       const std::vector<double>& table = read->second->table;
       if (!table.empty() && !are_numbers(type_, table)) return std::nullopt;
       if (!table.empty()) return PackedValue{Form::kRead, nullptr, expr.get(), {}, {}, {}};
-      const bool is_signed = read->second->nibbles == DType::I4;
-      return PackedValue{Form::kRead, nullptr, expr.get(), {}, {}, {is_signed ? -8 : 0, is_signed ? 7 : 15}};
+      return PackedValue{Form::kRead, nullptr, expr.get(), {}, {}, range_of(read->second->unpacked)};
     }
     if (is_alike(indexes_.inlined(expr))) return one(expr);
     if (const ir::LetStmt* let = let_of(*expr)) return value(let->value, rounded);
+    if (expr->kind == ExprKind::kCast && expr->cast_type.dtype == DType::I32 && !ir::is_float(expr->args[0]->type)) {
+      std::optional<PackedValue> integer = value(expr->args[0], false);
+      return integer && integer->range.lo >= INT32_MIN && integer->range.hi <= INT32_MAX ? integer : std::nullopt;
+    }
     if (expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype)) {
       const DType to = expr->cast_type.dtype;
       if (to != DType::F32 && to != type_) return std::nullopt;
@@ -248,7 +260,7 @@ PackedOperand TileLowering::packed(const PackedValue& value, DType type, const S
   }
   const PackedValue &left = value.args[0], &right = value.args[1];
   if (value.op == Op::kSub && left.form == PackedValue::Form::kRead && right.form == PackedValue::Form::kOne &&
-      !right.range.full() && can_be_taken(type, right.range, held_of(left).read->nibbles)) {
+      !right.range.full() && can_be_taken(type, right.range, held_of(left).read->unpacked)) {
     const PackedOperand less = packed(right, type, site, width, held, nullptr);
     unpack(result, held_of(left), planted(Planted::kNothingTaken) ? nullptr : &less);
     return result;
@@ -263,23 +275,6 @@ PackedOperand TileLowering::packed(const PackedValue& value, DType type, const S
   }
   emit({std::move(math)});
   return result;
-}
-
-void TileLowering::unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less) {
-  for (int64_t first = 0; first < to.elements; first += kMostUnpacked) {
-    const int64_t count = std::min(kMostUnpacked, to.elements - first);
-    LoopIntrinsic numbers{Kind::kUnpack, {}, nullptr};
-    numbers.type = to.registers->type.dtype;
-    numbers.type_b = held.read->nibbles;
-    numbers.table = held.read->table;
-    const ExprRef at = plus(held.first, int32(first / 2));
-    const bool of_quad = held.read->words != 0;
-    numbers.immediate = of_quad && !planted(Planted::kFirstOfQuad) ? kQuad : 0;
-    numbers.operands = {{to.registers, plus(to.at, int32(first)), count, true},
-                        {held.raw, at, numbers.immediate ? kQuad : count / 2, false}};
-    if (less) numbers.operands.push_back({less->registers, less->at, 1, false});
-    emit({std::move(numbers)});
-  }
 }
 
 }  // namespace kachel::lowering

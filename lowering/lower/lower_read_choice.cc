@@ -24,19 +24,6 @@ namespace {
 // take more registers than `kFewRegisters`.
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16;
 
-// Elements of one access to a row of a tile.
-int64_t row_vector(const Layout& layout, int64_t bytes) {
-  int64_t width = kWidestAccess / bytes;
-  for (size_t axis = 0; axis + 1 < layout.shape().size(); ++axis)
-    while (layout.axis_stride(axis) % width) width /= 2;
-  while (layout.shape().back() % width) width /= 2;
-  return width;
-}
-
-int64_t most_held(const Placements& placements) {
-  return fragment_registers(placements) > kFewRegisters ? kMostHeldBesideMany : kMostHeld;
-}
-
 // Calls fn(load) on each load that is evaluated where some condition holds.
 template <class Fn>
 void for_each_guarded_load(const ExprRef& expr, const Fn& fn, bool guarded = false) {
@@ -84,31 +71,25 @@ bool TileLowering::makes_operand(const ir::ForwardedRegion& region) const {
   });
 }
 
-struct TileLowering::ReadsOfRegion {
-  const std::vector<ir::IterVar>& iters;
-  const RegionIndexes& indexes;
-  const FragmentLayout& layout;
-  // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
-  // H200.
-  const bool operand;
-  std::set<const ir::Expr*> padded;
-  std::vector<RegionRead> reads;
-};
+int64_t TileLowering::most_held() const {
+  return fragment_registers(placements_) > kFewRegisters ? kMostHeldBesideMany : kMostHeld;
+}
 
 std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                                const FragmentLayout& layout) {
-  ReadsOfRegion found{region.iters, indexes, layout, makes_operand(region), {}, {}};
+  ReadsOfRegion found{region.iters, indexes, layout, makes_operand(region), {}, {}, {}};
   const auto is_written = [&region](const ir::BufferRef& buffer) {
     return std::any_of(region.stores.begin(), region.stores.end(),
                        [&](const ir::GuardedStore& guarded) { return guarded.store.buffer == buffer; });
   };
   for (const ir::LetStmt* needed : lets_beside_tables(region, indexes)) {
     const ir::LetStmt& let = *needed;
-    note_nibbles(let.value, indexes, layout, &found.reads);
+    note_unpacked(let.value, is_written, &found);
     ir::visit(let.value, [&](const ExprRef& node) {
       if (const ExprRef load = padded_load(*node)) found.padded.insert(load.get());
     });
     for_each_certain_load(let.value, [&](const ExprRef& load) {
+      if (found.unpacked.count(load.get())) return;
       const ir::BufferRef& tensor = load->buffer;
       const bool written = is_written(tensor);
       // Functions are evaluated a few elements at a time where each is loaded for itself: with all in registers the
@@ -260,8 +241,7 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   }
   const int64_t all = region->layout.registers(), held = part_of(read, region->layout).registers();
   const bool bytes_only = ir::bits(tensor->type.dtype) < 8, row = tile && region->operand;
-  read.once =
-      (row || !tile) && held < all && held <= most_held(placements_) && is_unwritten(*tensor) && !region_written_out_;
+  read.once = (row || !tile) && held < all && held <= most_held() && is_unwritten(*tensor) && !region_written_out_;
   read.ahead = read.once && follows_loop && !own_names && !tile;
   read.unchanging = read.once && in_pipeline && !follows_loop && !own_names && !tile;
   if (guarded && !read.once) return true;
@@ -271,56 +251,6 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   if (bytes_only && !read.ahead) return true;
   if (read.once || read.width > 1 || read.stride > 1 || held < all) region->reads.push_back(std::move(read));
   return true;
-}
-
-// The outermost form of each: converted to floats, if it is.
-void TileLowering::note_nibbles(const ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
-                                std::vector<RegionRead>* reads) {
-  if (std::optional<RegionRead> read = nibbles_of(expr, indexes, layout)) return reads->push_back(std::move(*read));
-  for (const ExprRef& arg : expr->args) note_nibbles(arg, indexes, layout, reads);
-}
-
-// q[i, x + j], T(q[i, x + j]) or another function of it, of a shared tile: the bytes of neighbours together.
-std::optional<RegionRead> TileLowering::nibbles_of(const ExprRef& expr, const RegionIndexes& indexes,
-                                                   const FragmentLayout& layout) {
-  const size_t rank = layout.shape().size();
-  const bool converted = expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype);
-  std::optional<NibbleRead> nibble = nibble_read(converted ? *expr->args[0] : *expr);
-  std::optional<NibbleTable> table;
-  if (!nibble && (table = nibble_table(expr, indexes))) nibble = table->read;
-  if (!nibble || nibble->byte->buffer->scope != ir::Scope::kShared || layout.ragged(rank - 1)) return std::nullopt;
-  RegionRead read{nibble->byte, {}, {}};
-  read.value = expr.get();
-  read.nibbles = nibble->type;
-  if (table) read.table = std::move(table->values);
-  const std::vector<ExprRef>& at = nibble->byte->args;
-  ExprRef base;  // of the column
-  for (size_t i = 0; i < at.size(); ++i) {
-    const bool column = i + 1 == at.size();
-    read.indices.push_back(indexes.inlined(at[i]));
-    const std::optional<RegionIndex> index = indexes.split(column ? indexes.inlined(nibble->column) : read.indices[i]);
-    if (!index || (index->axis == rank - 1) != column) return std::nullopt;
-    if (index->axis != RegionIndex::kNone) read.axes.push_back(index->axis);
-    base = index->base;
-  }
-  int64_t multiple = 0;  // divides the column of the first iteration
-  read.width = std::min({layout.vector(), 2 * row_vector(placements_.at(read.load->buffer.get()).layout, 1), kNibbles});
-  if (base) multiple = out_.ranges.multiple_of(scalar(base, nullptr));
-  while (!std::has_single_bit(static_cast<uint64_t>(read.width)) || layout.vector() % read.width ||
-         multiple % read.width)
-    --read.width;
-  if (read.width == 1) return std::nullopt;
-  if ((converted || !read.table.empty()) && read.width == 2 && layout.pairs_in_quads() && multiple % kNibbles == 0) {
-    read.groups.assign(read.axes.size(), 1);
-    read.groups.back() = kNibbles;
-    read.words = 1;
-    const FragmentLayout part = part_of(read, layout).merged();
-    read.words = std::min(row_vector(placements_.at(read.load->buffer.get()).layout, 1) / 4, part.vector());
-    while (read.words && (part.vector() % read.words || multiple % (kNibbles * read.words))) --read.words;
-    if (part.registers() > most_held(placements_)) read.words = 0;
-    if (!read.words) read.groups.clear();
-  }
-  return read;
 }
 
 }  // namespace kachel::lowering

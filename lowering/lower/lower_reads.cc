@@ -49,7 +49,7 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   int64_t each = 0;
   for (const RegionRead* read : reads)
     each += std::max<int64_t>(
-        width * read->stride * ir::bits(read->value ? read->nibbles : read->load->buffer->type.dtype) / 32, 1);
+        width * read->stride * ir::bits(read->value ? read->unpacked : read->load->buffer->type.dtype) / 32, 1);
   int64_t held = fragment_registers(placements_);
   for (const ir::DeclStmt* decl : unbegun_)
     if (const Placement& of = placements_.at(decl->buffer.get()); !of.turned)
@@ -108,7 +108,9 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   const auto as_numbers = [&](HeldRead* one, int64_t count) {
     if (packed) return;
     const std::vector<double>& table = one->read->table;
-    const ir::DType type = are_numbers(ir::DType::F16, table) ? ir::DType::F16 : ir::DType::BF16;
+    const bool half =
+        ir::bits(one->read->unpacked) == 8 ? ir::is_float8(one->read->unpacked) : are_numbers(ir::DType::F16, table);
+    const ir::DType type = half ? ir::DType::F16 : ir::DType::BF16;
     const ir::BufferRef numbers = temporary("numbers", type, ir::Scope::kRegister, count);
     unpack({numbers, int32(0), count}, *one, nullptr);
     one->raw = numbers;
@@ -118,7 +120,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
     for (const RegionRead* read : with_neighbours) {
       if (in_front != (read->axes == options.early)) continue;
       for (size_t axis : read->axes) values_[iters[axis].var.get()] = first.coords[axis];
-      const int64_t count = along(*read) ? width : 1, per_slot = read->value ? 2 : 1;
+      const int64_t count = along(*read) ? width : 1, per_slot = read->width * read->stride / read->loaded();
       const RegionRead::Elements elements = read->elements(count);
       const int64_t slots = (elements.end - elements.begin) / per_slot;
       held.push_back({read, temporary("raw", read->load->buffer->type.dtype, ir::Scope::kRegister, slots), nullptr});
@@ -157,10 +159,10 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
             ExprRef at = along(*read) ? number : int32(0);
             if (along(*read) && planted(Planted::kReadNeighbours))
               at = ir::make_typed(Op::kSub, {int32(width - 1), number});
-            if (read->value && !ir::is_float(read->value->type))
+            if (read->value && !ir::is_float(read->value->type) && ir::bits(read->unpacked) == 4)
               fetched_[read->value] = [value =
                                            nibble(ir::make_load(raw, {ir::make_typed(Op::kDiv, {number, int32(2)})}),
-                                                  number, read->nibbles)](const Site&) { return value; };
+                                                  number, read->unpacked)](const Site&) { return value; };
             else if (read->window.empty())
               fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
             for (const auto& [load, place] : read->window) {

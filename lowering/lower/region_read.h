@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lowering/loop_ir/region_index.h"
+#include "lowering/plan/layout.h"
 
 namespace kachel::lowering {
 
@@ -25,8 +26,8 @@ struct RegionRead {
   bool matrices = false;             // there too, the tile as it lies, by ldmatrix
   bool written = false;              // the region writes it too: replicas of who does must not read it meanwhile
   const ir::Expr* value = nullptr;   // what the registers stand for, if not for the load
-  ir::DType nibbles{};               // 4-bit integers, whose bytes are loaded: their type, and `value` is one of them
-  std::vector<double> table;         // or what follows from one: of each of the 16 (nibble_table.h)
+  ir::DType unpacked{};              // `value` is one of 4-bit integers, whose bytes are loaded, or of 8 bits: its type
+  std::vector<double> table;         // or follows from one of 4 bits: of each of the 16 (nibble_table.h)
   int64_t words = 0;                 // of eight each, loaded together by the four lanes that need a pair of each
 
   // Loads of elements near each other, and how far each is from where the indices say. Empty: `load`, just there.
@@ -35,6 +36,8 @@ struct RegionRead {
   std::optional<ScaledIndex> row;  // the last index, where an access serves several iterations
 
   const ir::Expr* stands_for() const { return value ? value : load; }
+  // Of `width` iterations, each with what `load` is of.
+  int64_t loaded() const { return value && ir::bits(unpacked) == 4 ? width / 2 : width * stride; }
   // Of the row, counted from the first iteration's: whole accesses that hold what `count` iterations read.
   struct Elements {
     int64_t begin, end;
@@ -48,6 +51,11 @@ struct HeldRead {
   ir::BufferRef raw;  // the neighbours, or their bytes
   ir::ExprRef first;  // the first one of these; null: 0
 };
+
+// Elements of one access to a row of a tile.
+int64_t row_vector(const Layout& layout, int64_t bytes);
+// Of which kUnpack makes floats of 16 bits.
+bool is_unpacked(ir::DType type);
 
 // One for those whose elements are not far from each other.
 void merge_windows(std::vector<RegionRead>* reads);

@@ -225,7 +225,18 @@ class TileLowering {
   bool makes_operand(const ir::ForwardedRegion& region) const;  // of a product
   std::vector<RegionRead> reads_of(const ir::ForwardedRegion& region, const RegionIndexes& indexes,
                                    const FragmentLayout& layout);
-  struct ReadsOfRegion;
+  struct ReadsOfRegion {
+    const std::vector<ir::IterVar>& iters;
+    const RegionIndexes& indexes;
+    const FragmentLayout& layout;
+    // What is made for a product stands in its loop, where pairs, kept apart from each other, measured no faster on an
+    // H200.
+    const bool operand;
+    std::set<const ir::Expr*> padded;
+    std::set<const ir::Expr*> unpacked;  // loads that are part of what is
+    std::vector<RegionRead> reads;
+  };
+  int64_t most_held() const;
   bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region, bool guarded = false);
   bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
@@ -237,10 +248,6 @@ class TileLowering {
                        const FragmentLayout& layout, const std::vector<std::string>& names,
                        const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr,
                        const Behind& behind = {});
-  void note_nibbles(const ir::ExprRef& expr, const RegionIndexes& indexes, const FragmentLayout& layout,
-                    std::vector<RegionRead>* reads);
-  std::optional<RegionRead> nibbles_of(const ir::ExprRef& expr, const RegionIndexes& indexes,
-                                       const FragmentLayout& layout);
   HeldRead fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
                        const std::vector<std::string>& names);
   void fetch_once(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
@@ -256,6 +263,13 @@ class TileLowering {
   ir::ExprRef register_of(const RegionRead& read, const FragmentLayout& part, const Site& site) const;
   // Returns whether the elements are inside of the tensor; null: they are, or nobody asks.
   ir::ExprRef fetch(const RegionRead& read, const ir::BufferRef& to, const ir::ExprRef& slot, const Site& site);
+
+  // lower_unpacked.cc: tiles of 4 and 8 bits.
+  using IsWritten = std::function<bool(const ir::BufferRef&)>;
+  void note_unpacked(const ir::ExprRef& expr, const IsWritten& is_written, ReadsOfRegion* region);
+  std::optional<RegionRead> unpacked_read(const ir::ExprRef& expr, const ReadsOfRegion& region);
+  void join_words(const ReadsOfRegion& region, int64_t multiple, RegionRead* read);
+  void unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less);
 
   // lower_region_stores.cc: what neighbours of a region write beside each other, as one access.
   bool rise_together(const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& iters,
@@ -273,7 +287,6 @@ class TileLowering {
   void store_packed(const PackedStore& form, const Site& site, int64_t width, const std::vector<HeldRead>& held);
   PackedOperand packed(const PackedValue& value, ir::DType type, const Site& site, int64_t width,
                        const std::vector<HeldRead>& held, const PackedOperand* to);
-  void unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less);
 
   // lower_shared_results.cc
   static Sharers sharers_of(const FragmentLayout& layout, size_t rank);

@@ -202,15 +202,17 @@ class Verifier {
     if (elements % 2 || (node.kind == Kind::kUnpack && elements > 8)) fail("packed elements that are no pairs");
     const bool of_quad = node.kind == Kind::kUnpack && node.immediate;
     if (!node.table.empty() && (node.table.size() != 16 || node.operands.size() != 2)) fail("a table of 4 bits");
-    if (of_quad && (node.immediate != 4 || elements != 2)) fail("pairs of no quad");
+    if (of_quad && (node.immediate != 4 || elements != 2 || ir::bits(node.type_b) != 4)) fail("pairs of no quad");
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const LoopIntrinsic::Operand& operand = node.operands[i];
       const bool bytes = node.kind == Kind::kUnpack && i == 1;
       if (operand.buffer->scope != ir::Scope::kRegister) fail("packed elements in memory: " + operand.buffer->name);
       const bool one = i > 0 && !bytes && operand.elements == 1;
-      if (operand.buffer->type.dtype != (bytes ? ir::DType::U8 : one ? ir::DType::F32 : node.type))
+      const bool narrow = bytes && ir::bits(node.type_b) == 4;
+      const ir::DType source = narrow ? ir::DType::U8 : node.type_b;
+      if (operand.buffer->type.dtype != (bytes ? source : one ? ir::DType::F32 : node.type))
         fail("packed elements of another type: " + operand.buffer->name);
-      const int64_t wanted = !bytes ? elements : of_quad ? node.immediate : elements / 2;
+      const int64_t wanted = of_quad && bytes ? node.immediate : narrow ? elements / 2 : elements;
       if (!one && operand.elements != wanted) fail("packed operands of two lengths");
     }
     if (node.op != ir::Op::kAdd && node.op != ir::Op::kSub && node.op != ir::Op::kMul) fail("a packed operation");

@@ -82,6 +82,7 @@ class Emitter {
 
   void buffers() {
     const Value shared{"shared", Class::kB32, {}};
+    code_.at_most(shared, UINT32_MAX, 10);  // aligned to 1024 bytes, see text()
     for (const LoopBuffer& buffer : kernel_.buffers) {
       if (buffer.buffer->scope == ir::Scope::kRegister) {
         statements_.memory().declare_registers(buffer);

@@ -32,6 +32,20 @@ Code::Bits product_of(const Code::Bits& a, const Code::Bits& b, int size) {
   return {fits ? a.most * b.most : all, std::min(a.zeros + b.zeros, size)};
 }
 
+// Bits that may be set.
+uint64_t mask_of(const Code::Bits& bits) {
+  const uint64_t upper = bits.most == ~uint64_t{0} ? bits.most : std::bit_ceil(bits.most + 1) - 1;
+  return bits.zeros < 64 ? upper & (~uint64_t{0} << bits.zeros) : 0;
+}
+uint64_t unsigned_of(int64_t value, int size) {
+  return static_cast<uint64_t>(value) & (size == 64 ? ~uint64_t{0} : 0xffffffff);
+}
+
+Code::Bits either_of(const Code::Bits& a, const Code::Bits& b) {
+  const uint64_t all = a.most | b.most;
+  return {std::bit_width(all) == 64 ? ~uint64_t{0} : std::bit_ceil(all + 1) - 1, std::min(a.zeros, b.zeros)};
+}
+
 template <class T>
 bool holds(std::string_view op, T a, T b) {
   if (op == "eq") return a == b;
@@ -47,6 +61,11 @@ Code::Sum Code::split(const Value& value) const {
   if (value.constant) return {integer(0, width(value)), *value.constant};
   const auto sum = sums_.find(value.text);
   return sum == sums_.end() ? Sum{value, 0} : sum->second;
+}
+
+std::optional<Code::Flip> Code::flipped(const Value& value) const {
+  const auto flip = flips_.find(value.text);
+  return flip == flips_.end() ? std::nullopt : std::optional(flip->second);
 }
 
 Code::Bits Code::bits_of(const Value& value) const {
@@ -84,6 +103,10 @@ Value Code::add(const Value& a, const Value& b) {
   }
   if (left.offset || right.offset)
     return add(add(left.base, right.base), integer(plus(left.offset, right.offset), size));
+  // (x ^ mask) + y = (x + y) ^ mask, where y has zeros for the mask and below
+  for (const auto& [flip, other] : {std::pair{flipped(a), b}, std::pair{flipped(b), a}})
+    if (flip && static_cast<uint64_t>(flip->mask) >> std::min(bits_of(other).zeros, 63) == 0)
+      return bits("xor", add(flip->base, other), integer(flip->mask, size));
   return noted(pure(a.kind, instruction, a.text < b.text ? std::vector{a, b} : std::vector{b, a}),
                sum_of(bits_of(a), bits_of(b), size));
 }
@@ -112,6 +135,8 @@ Value Code::mul(const Value& a, const Value& b) {
   const Bits known = product_of(bits_of(a), bits_of(b), size);
   if (!std::has_single_bit(factor)) return noted(pure(a.kind, instruction, {a, b}), known);
   const Value shifts = integer(std::countr_zero(factor), 32);
+  if (const auto flip = flipped(a); flip && known.most <= unsigned_of(-1, size) >> 1)
+    return bits("xor", mul(flip->base, b), integer(times(flip->mask, *b.constant), size));
   return noted(pure(a.kind, size == 64 ? "shl.b64" : "shl.b32", {a, shifts}), known);
 }
 
@@ -125,6 +150,7 @@ Value Code::bits(const char* op, const Value& a, const Value& b) {
   if (a.constant) return bits(op, b, a);
   if (b.is(0)) return is_and ? b : a;
   if (b.is(-1) && is_and) return a;
+  if (!is_and && !is_or) return exclusive(a, b);
   const Bits x = bits_of(a), y = bits_of(b);
   if (is_and && b.constant && std::has_single_bit(y.most + 1)) {  // modulo a power of two
     const int64_t offset = split(a).offset, within = offset & *b.constant;
@@ -132,11 +158,29 @@ Value Code::bits(const char* op, const Value& a, const Value& b) {
     if (offset != within) return bits(op, add(split(a).base, integer(within, size)), b);
     if (bits_of(split(a).base).zeros >= std::countr_one(y.most)) return integer(within, size);
   }
-  const uint64_t either =
-      std::bit_width(x.most | y.most) == 64 ? ~uint64_t{0} : std::bit_ceil((x.most | y.most) + 1) - 1;
-  return noted(
-      pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b}),
-      is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)} : Bits{either, std::min(x.zeros, y.zeros)});
+  return noted(pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b}),
+               is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)} : either_of(x, y));
+}
+
+// (x + c) ^ y, where x has no bits of c, so that the sum is x | c: what c has outside of y is added to the result, and
+// the rest of it exchanged behind the others.
+Value Code::exclusive(const Value& a, const Value& b) {
+  const int size = width(a);
+  for (const auto& [sum, other] : {std::pair{split(a), b}, std::pair{split(b), a}}) {
+    const uint64_t offset = unsigned_of(sum.offset, size), within = offset & mask_of(bits_of(other));
+    if (sum.offset <= 0 || sum.base.constant || other.constant || offset & mask_of(bits_of(sum.base))) continue;
+    const Value rest = exclusive(sum.base, other);
+    const Value changed = within ? exclusive(rest, integer(static_cast<int64_t>(within), size)) : rest;
+    return add(changed, integer(static_cast<int64_t>(offset - within), size));
+  }
+  if (const auto flip = flipped(a); flip && b.constant) {
+    const int64_t mask = flip->mask ^ *b.constant;
+    return mask ? exclusive(flip->base, integer(mask, size)) : flip->base;
+  }
+  const Value made = noted(pure(a.kind, size == 64 ? "xor.b64" : "xor.b32", {a, b}), either_of(bits_of(a), bits_of(b)));
+  if (b.constant && *b.constant > 0 && !versions_.count(a.text))
+    flips_.insert_or_assign(made.text, Flip{a, *b.constant});
+  return made;
 }
 
 // base + offset >> n as (result's base >> n) + result's offset, where that says more of it: what of the offset is below

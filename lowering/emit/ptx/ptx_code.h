@@ -70,6 +70,12 @@ class Code {
     int64_t offset = 0;
   };
   Sum split(const Value& value) const;
+  // value = base ^ mask, as far as is known: of places in swizzled tiles, which sums and products leave as they are.
+  struct Flip {
+    Value base;
+    int64_t mask = 0;
+  };
+  std::optional<Flip> flipped(const Value& value) const;
 
   // What is known of the bits of an integer.
   struct Bits {
@@ -77,8 +83,10 @@ class Code {
     int zeros = 0;                 // so many of the lowest are 0
   };
   Bits bits_of(const Value& value) const;
-  // A value that was made elsewhere is in [0, most].
-  void at_most(const Value& value, uint64_t most) { bits_.insert_or_assign(value.text, Bits{most, 0}); }
+  // A value that was made elsewhere is in [0, most]; so many of its lowest bits are 0.
+  void at_most(const Value& value, uint64_t most, int zeros = 0) {
+    bits_.insert_or_assign(value.text, Bits{most, zeros});
+  }
   // Not negative as a signed number.
   bool natural(const Value& value) const;
 
@@ -138,6 +146,7 @@ class Code {
     bool removable;
   };
   Value noted(const Value& made, Bits bits);
+  Value exclusive(const Value& a, const Value& b);
   std::optional<Sum> shifted_sum(const Sum& sum, int n, int size);
 
   std::vector<Line> lines_;
@@ -147,6 +156,7 @@ class Code {
   std::vector<std::unordered_map<std::string, Value>> results_{1};  // by instruction and operands, a map a scope
   std::unordered_map<std::string, int> versions_;
   std::unordered_map<std::string, Sum> sums_;
+  std::unordered_map<std::string, Flip> flips_;
   std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
   std::unordered_map<std::string, Bits> bits_;
   std::unordered_map<std::string, std::string> guards_;  // of registers that are zero where this does not hold

@@ -187,6 +187,7 @@ void Statements::look_up(const LoopIntrinsic& node) {
 
 void Statements::unpack(const LoopIntrinsic& node) {
   if (!node.table.empty()) return look_up(node);
+  if (ir::bits(node.type_b) == 8) return ir::is_float(node.type_b) ? unpack_floats(node) : unpack_bytes(node);
   const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I4;
   const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? 8 : 0), elements = node.operands[0].elements;
   const float number = (half ? 1024.0f : 128.0f) + (is_signed ? 8.0f : 0.0f);
@@ -212,6 +213,71 @@ void Statements::unpack(const LoopIntrinsic& node) {
     // (x & 0x000f000f) ^ power
     code_.line("lop3.b32 {}, {}, 0x000f000f, {}, 0x6a;", placed.text, spread.text, base.text);
     code_.line("sub.rn.{}x2 {}, {}, {};", tensor_core_type(node.type), words[i], placed.text, both.text);
+  }
+  memory_.written(to, pairs);
+}
+
+// In the mantissa of 1024. That of bf16 has seven bits behind 128: the eighth one makes a power of two of it, 256, and
+// what there is without the seven is taken away.
+void Statements::unpack_bytes(const LoopIntrinsic& node) {
+  const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I8, less = node.operands.size() > 2;
+  const int64_t pairs = node.operands[0].elements / 2;
+  const Place to = at(node, 0), from = at(node, 1);
+  const char* const type = tensor_core_type(node.type);
+  const auto number = [](int64_t value) { return Code::integer(static_cast<int32_t>(value), 32); };
+  const float offset = half ? (is_signed ? 1152.0f : 1024.0f) : (is_signed ? 0.0f : -128.0f);
+  const Value power = code_.in_register(number(0x43004300)), flipped = code_.in_register(number(0x43804380));
+  const Value taken = less ? code_.pure(Class::kF32, "add.f32", {memory_.load(at(node, 2)), Code::number(offset)})
+                           : Code::number(offset);
+  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(taken);
+  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", type, both.text, of_both.text);
+  const std::vector<std::string> words = memory_.words(to, pairs);
+  for (int64_t i = 0; i < pairs; ++i) {
+    Place word = from;
+    word.element += 2 * i;
+    const int64_t first = word.element % 4;
+    word.element -= first;
+    const Value bytes = memory_.load_bits(Memory::in_bytes(word, 4));
+    const Value spread = code_.pure(Class::kB32, "prmt.b32", {bytes, number(0), number(0x4140 + first * 0x101)});
+    const std::string& result = words[static_cast<size_t>(i)];
+    if (half) {
+      const Value placed = code_.bits("xor", spread, number(is_signed ? 0x64806480 : 0x64006400));
+      code_.line("sub.rn.f16x2 {}, {}, {};", result, placed.text, both.text);
+      continue;
+    }
+    const Value low = code_.fresh(Class::kB32), high = code_.fresh(Class::kB32);
+    // the seven bits; and the eighth one, the other way round without a sign
+    code_.line("lop3.b32 {}, {}, 0x007f007f, {}, 0x6a;", low.text, spread.text, power.text);
+    code_.line("lop3.b32 {}, {}, 0x00800080, {}, 0x6a;", high.text, spread.text, (is_signed ? power : flipped).text);
+    const bool more = less || !is_signed;
+    const std::string difference = more ? code_.fresh(Class::kB32).text : result;
+    code_.line("sub.rn.bf16x2 {}, {}, {};", difference, low.text, high.text);
+    if (more) code_.line("sub.rn.bf16x2 {}, {}, {};", result, difference, both.text);
+  }
+  memory_.written(to, pairs);
+}
+
+// f16 has all of these numbers.
+void Statements::unpack_floats(const LoopIntrinsic& node) {
+  const int64_t pairs = node.operands[0].elements / 2;
+  const Place to = at(node, 0), from = at(node, 1);
+  const std::vector<std::string> words = memory_.words(to, pairs);
+  for (int64_t i = 0; i < pairs; ++i) {
+    Place word = from;
+    word.element += 2 * i;
+    const bool upper = word.element % 4 != 0;
+    word.element -= word.element % 4;
+    const auto [low, high] = memory_.halves(memory_.load_bits(Memory::in_bytes(word, 4)).text);
+    const Value pair = memory_.f16_pair(upper ? high : low, node.type_b);
+    const std::string& result = words[static_cast<size_t>(i)];
+    if (node.type == DType::F16) {
+      code_.line("mov.b32 {}, {};", result, pair.text);
+      continue;
+    }
+    const auto [first, second] = memory_.halves(pair.text);
+    const Value numbers[2] = {code_.pure(Class::kF32, "cvt.f32.f16", {first}),
+                              code_.pure(Class::kF32, "cvt.f32.f16", {second})};
+    code_.line("cvt.rn.bf16x2.f32 {}, {}, {};", result, numbers[1].text, numbers[0].text);
   }
   memory_.written(to, pairs);
 }

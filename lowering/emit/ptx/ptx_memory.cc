@@ -224,7 +224,12 @@ bool Memory::copy(const Place& to, const Place& from, int64_t bytes, const Value
       const Code::Guard scope(&code_, guard);
       bits = load_bits(to_registers && to.buffer->raw ? from : in_bytes(from, bytes));  // an element, with its sign
     }
-    store_bits(in_bytes(to, bytes), code_.select(guard, bits, Code::integer(0, 32)));
+    const Value filled = code_.select(guard, bits, Code::integer(0, 32));
+    const bool all = to_registers && !to.buffer->raw && 8 * bytes == to.buffer->elements * ir::bits(to.buffer->type);
+    if (all)
+      code_.assign(to.buffer->registers[0], filled, false);
+    else
+      store_bits(in_bytes(to, bytes), filled);
     return true;
   }
   std::vector<std::string> parts;

@@ -65,6 +65,8 @@ class Statements {
   void turn_matrix(const LoopIntrinsic& node);
   Value own_bytes(const Place& place);
   void unpack(const LoopIntrinsic& node);
+  void unpack_bytes(const LoopIntrinsic& node);
+  void unpack_floats(const LoopIntrinsic& node);
   void look_up(const LoopIntrinsic& node);
   void convert_pair(const LoopIntrinsic& node);
   void packed_math(const LoopIntrinsic& node);
