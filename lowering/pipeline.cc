@@ -2,13 +2,15 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> declared first    tiles that are declared behind other statements
+//            -> written-out args  where the largest of a few elements of tensors stands
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> one-axis views    of tensors whose last axes are counted as one
 //            -> transposed views  read along the axis of stride 1
-//            -> unpacked copies   of 4-bit integers to tiles of other types, as regions
+//            -> unpacked copies   of 4-bit integers to tiles of other types, and of 8 bits to operands, as regions
 //            -> unchanging loads  that serial loops repeat, in front of them
 //            -> join loops        that follow each other over tiles of one kind
 //            -> region results    of sums and of turned tensors, that regions write to tensors themselves
+//            -> long rows         read from tensors, and written, where they are used
 //            -> split branches    in pipelined loops: what they copy, and what they do
 //            -> split slices      of tiles of which products use matrices
 //            -> loop tiles        of tiles that several loops fill
@@ -105,6 +107,7 @@
 #include "lowering/plan/box_stores.h"
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
+#include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/l2_priority.h"
 #include "lowering/plan/moved_sums.h"
 #include "lowering/plan/narrow_tiles.h"
@@ -131,6 +134,7 @@
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/join_loops.h"
+#include "lowering/tile_ir/long_rows.h"
 #include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/named_rows.h"
 #include "lowering/tile_ir/one_axis_views.h"
@@ -148,6 +152,7 @@
 #include "lowering/tile_ir/unchanging_loads.h"
 #include "lowering/tile_ir/unpacked_copies.h"
 #include "lowering/tile_ir/unswitch.h"
+#include "lowering/tile_ir/written_out_args.h"
 
 namespace kachel::lowering {
 namespace {
@@ -219,10 +224,10 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
                                 const Wishes& wishes) {
   Lowering lowering;
   const bool plain = is_plain(target);
-  KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(concrete));
+  KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(plain ? concrete : written_out_args(concrete)));
   if (!plain) {
     const ir::Kernel joined =
-        split_branches(region_results(join_loops(unchanging_loads(unpacked_copies(lowering.kernel)))));
+        split_branches(long_rows(region_results(join_loops(unchanging_loads(unpacked_copies(lowering.kernel))))));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));
@@ -381,6 +386,13 @@ namespace {
 std::string flaw_of(const Lowering& lowering) {
   for (const auto& [gemm, choice] : lowering.placements.gemms)
     if (choice.crowded_out) return fmt::format("a product without tensor cores: {}", choice.reason);
+  const int registers = lowering.schedule.roles[0].registers;  // 0: as many as there are
+  for (const auto& [gemm, choice] : lowering.placements.gemms) {
+    if (!choice.group || !registers) continue;
+    const int64_t sums = lowering.placements.at(gemm->c.buffer.get()).elements();
+    if (sums + kBesideAccumulators > registers)
+      return fmt::format("{} sums of a product in the {} registers of a thread", sums, registers);
+  }
   const int64_t bytes = lowering.loops.workspace_bytes;
   return bytes ? fmt::format("{} bytes of tiles in global memory", bytes) : "";
 }

@@ -17,6 +17,7 @@
 #include "lowering/plan/gemm_choice.h"
 #include "lowering/plan/packed_tiles.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/long_rows.h"
 
 namespace kachel::lowering {
 
@@ -33,6 +34,9 @@ constexpr int64_t kWarp = 32;
 // beside that (gelu behind 4096^3 in tiles of 128 x 128, an H200: 244 us, 214 so). In front of products the warp groups
 // have nothing else to do, and all at once is quicker.
 constexpr int64_t kFewLong = 8;
+
+// And of a long row, which otherwise comes all at once to registers that another block's row could have.
+constexpr int64_t kFewOfRow = 16;
 
 }  // namespace
 
@@ -94,9 +98,12 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
   WalkOptions options;
   options.most_unrolled = region_written_out_;
-  if (!ragged && layout.threads() % kWarp == 0 && fragment_registers(placements_) > kFewRegisters)
+  const bool long_rows = row_bytes(kernel_) > kLongRowBytes;
+  const bool many = !ragged && fragment_registers(placements_) > kFewRegisters;
+  if (layout.threads() % kWarp == 0 && (many || long_rows))
     options.apart = width > 1 && !with_neighbours.empty() ? loads_together(with_neighbours, width)
                     : region_is_long_                     ? kFewLong
+                    : long_rows                           ? kFewOfRow
                                                           : 0;
   // What follows fewer axes is loaded once for those of the others that are walked within.
   for (const RegionRead* read : with_neighbours)

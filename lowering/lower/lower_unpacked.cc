@@ -1,6 +1,5 @@
 // Elements of 4 and 8 bits in shared tiles, which regions read as numbers: neighbours come together, and become floats
-// of 16 bits by kUnpack, a pair at a time. A conversion of one element has an eighth of the rate of arithmetic (16 a
-// clock and multiprocessor; CUDA C++ Programming Guide, "Arithmetic Instructions"). See tile_lowering.h.
+// of 16 bits by kUnpack, a pair at a time, where one at a time takes a load and a conversion each. See tile_lowering.h.
 #include <algorithm>
 #include <bit>
 

@@ -97,6 +97,39 @@ std::optional<FragmentLayout> by_results(const Space& sums,
   return std::nullopt;
 }
 
+bool lay_out_by_operand(std::vector<Space>* spaces, const std::map<const ir::Buffer*, FragmentLayout>& layouts,
+                        int64_t threads) {
+  for (Space& sums : *spaces) {
+    if (!sums.reduction || sums.layout) continue;
+    const size_t own = sums.region->iters.size(), rank = sums.shape.size();
+    if (product({sums.shape.begin(), sums.shape.begin() + static_cast<std::ptrdiff_t>(own)}) >= threads) continue;
+    const Space::Use* operand = nullptr;
+    for (const Space::Use& use : sums.uses) {
+      if (!use.is_plain() || use.spanned() != use.axes.size() || !layouts.count(use.buffer.get())) continue;
+      const size_t results = own_axes(use, own);
+      const bool all_reduced = use.axes.size() - results == rank - own;
+      if (!results || results == own || !all_reduced) continue;
+      if (!operand || use.spanned() > operand->spanned()) operand = &use;
+    }
+    if (!operand) continue;
+    const FragmentLayout& held = layouts.at(operand->buffer.get());
+    sums.layout = extended(held, operand->axes, sums.shape, 1);
+    // Results of several sums agree more often when registers follow their axes.
+    if (FragmentLayout by_rows = sums.layout->by_rows(); by_rows.keep(operand->axes) == held)
+      sums.layout = std::move(by_rows);
+    return true;
+  }
+  return false;
+}
+
+int64_t sums_of(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+  return std::count_if(spaces.begin(), spaces.end(), [&](const Space& space) {
+    return space.reduction && std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+             return use.buffer.get() == &fragment && use.spanned() > own_axes(use, space.region->iters.size());
+           });
+  });
+}
+
 std::optional<size_t> sliding_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
   for (const Space& space : spaces) {
     if (!space.reduction) continue;

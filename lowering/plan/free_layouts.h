@@ -20,6 +20,13 @@ Space* sums_that_share(std::vector<Space>* spaces, const ir::Buffer& fragment, i
 // The layout of the results, what is added up in each of their threads; nothing: they have none.
 std::optional<FragmentLayout> by_results(const Space& sums, const std::map<const ir::Buffer*, FragmentLayout>& layouts);
 
+// Lays out sums of fewer results than threads that no fragment spans, x[m, j] * w[n, j], as the operand lies that is
+// laid out already: results and other operands follow. Returns whether there are such.
+bool lay_out_by_operand(std::vector<Space>* spaces, const std::map<const ir::Buffer*, FragmentLayout>& layouts,
+                        int64_t threads);
+// How many sums have the fragment as an operand.
+int64_t sums_of(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+
 inline constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
 
 // Elements of one access of at most so many bytes to the tensors or tiles that a fragment is copied to or from; 0:

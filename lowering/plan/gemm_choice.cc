@@ -77,7 +77,6 @@ int64_t joined_registers(const Placements& placements) {
 
 int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture) {
   constexpr int kManyGroups = 4 * kGroupThreads, kProducer = 32;
-  constexpr int64_t kBesideAccumulators = 26;
   const bool group = std::any_of(gemms.begin(), gemms.end(), [](const auto& one) { return one.second.group; });
   if (!group || threads < kManyGroups) return kFragmentRegisters;
   return std::min(kFragmentRegisters, most_registers(threads + kProducer, architecture) - kBesideAccumulators);

@@ -43,6 +43,7 @@ inline constexpr int64_t kFragmentRegisters = 216;  // of 255; the rest is for o
 // The latter for a block of so many threads that compute. Of four warp groups and more, whose registers are not parted
 // anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
 int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture);
+inline constexpr int64_t kBesideAccumulators = 26;
 
 // Those that left operands of 8 bits take a second time, as instructions take them.
 int64_t joined_registers(const Placements& placements);

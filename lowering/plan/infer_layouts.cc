@@ -11,6 +11,7 @@
 // operand, warps no longer share k.
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "lowering/plan/block_threads.h"
@@ -319,9 +320,14 @@ class Inference {
 
   bool free_layouts() {
     while (true) {
+      if (lay_out_by_operand(&spaces_, layouts_, threads_)) {
+        if (!propagate()) return false;
+        continue;
+      }
       ir::BufferRef largest;
       const auto place = [this](const ir::BufferRef& fragment) {
-        return std::make_pair(!sums_that_share(&spaces_, *fragment, threads_), product(tile_shape(fragment)));
+        return std::make_tuple(!sums_that_share(&spaces_, *fragment, threads_), product(tile_shape(fragment)),
+                               -sums_of(*fragment, spaces_));
       };
       for (const ir::Stmt& stmt : kernel_.body) {
         const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);

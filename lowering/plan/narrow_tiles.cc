@@ -7,6 +7,7 @@
 #include "ir/visit.h"
 #include "lowering/plan/spaces.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/long_rows.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -71,6 +72,7 @@ ir::Kernel narrow_tiles(const ir::Kernel& kernel) {
   Writes writes;
   writes.block(kernel.body);
   const SpaceCollector spaces(kernel);
+  const bool everywhere = row_bytes(kernel) > kLongRowBytes;
   std::vector<std::pair<BufferRef, BufferRef>> replaced;
   ir::Kernel out = kernel;
   for (ir::Stmt& stmt : out.body) {
@@ -78,7 +80,7 @@ ir::Kernel narrow_tiles(const ir::Kernel& kernel) {
     if (!decl || decl->buffer->type.dtype != DType::F32) continue;
     const bool in_memory = decl->buffer->scope == ir::Scope::kShared || spaces.memory_tiles().count(decl->buffer.get());
     const std::optional<DType> type = writes.type_of(decl->buffer.get());
-    if (!in_memory || !type) continue;
+    if ((!in_memory && !everywhere) || !type) continue;
     ir::Buffer narrow = *decl->buffer;
     narrow.type.dtype = *type;
     replaced.emplace_back(decl->buffer, std::make_shared<const ir::Buffer>(std::move(narrow)));

@@ -14,6 +14,13 @@ bool is_packed(const ir::BufferRef& buffer) {
 
 class Rewriter {
  public:
+  explicit Rewriter(const ir::Block& body) {
+    ir::for_each_stmt(body, [this](const ir::Stmt& stmt) {
+      if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
+        operands_.insert({gemm->a.buffer.get(), gemm->b.buffer.get()});
+    });
+  }
+
   ir::Block block(const ir::Block& body) {
     ir::Block out;
     for (ir::Stmt stmt : body) {
@@ -29,9 +36,11 @@ class Rewriter {
   const std::vector<ir::BufferRef>& made() const { return made_; }
 
  private:
-  static bool unpacks(const ir::CopyStmt& copy) {
+  bool unpacks(const ir::CopyStmt& copy) const {
     const ir::BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
-    if (!is_packed(from) || is_packed(to) || to->scope == ir::Scope::kGlobal || !has_whole_axes(copy.dst) ||
+    const bool wider = operands_.count(to.get()) && ir::bits(from->type.dtype) == 8 &&
+                       from->type.dtype != ir::DType::Bool && ir::bits(to->type.dtype) == 16;
+    if ((!is_packed(from) && !wider) || is_packed(to) || to->scope == ir::Scope::kGlobal || !has_whole_axes(copy.dst) ||
         copy.atomic != ir::AtomicOp::kNone)
       return false;
     if (from->scope == ir::Scope::kGlobal) return !copy.src.pad && kept_axes(copy.src).size() == to->shape.size();
@@ -59,13 +68,14 @@ class Rewriter {
     out->push_back({loc, std::move(region)});
   }
 
+  BufferSet operands_;  // of products
   std::vector<ir::BufferRef> made_;
 };
 
 }  // namespace
 
 ir::Kernel unpacked_copies(const ir::Kernel& kernel) {
-  Rewriter rewriter;
+  Rewriter rewriter(kernel.body);
   ir::Block body = rewriter.block(kernel.body);
   return with_declared(kernel, rewriter.made(), std::move(body));
 }

@@ -1,4 +1,4 @@
-// Copies of 4-bit integers to tiles of another type,
+// Copies of 4-bit integers to tiles of another type, and of elements of 8 bits to 16-bit operands of products,
 //
 //   q = W[n*BN +: BN, k*BK +: BK]      w = q
 //

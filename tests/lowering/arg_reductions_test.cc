@@ -35,6 +35,19 @@ TEST_CASE("what is compared is computed once") {
   CHECK(has(text, "registers operand: f32[16]"));
 }
 
+TEST_CASE("of a few elements of a tensor an iteration finds the place itself") {
+  const std::string few = loops("parallel i < 4 { y[i, 0] = argmax[a < 3, b < 2](X[r + a, i + b]) }");
+  CAPTURE(few);
+  CHECK(exchanges(few) == 0);
+  CHECK(!has(few, "registers operand"));
+  CHECK(has(few, "let e5: f32 = "));
+  CHECK(has(few, "e0 == most ? 0 : e1 == most ? 1 : "));
+  // Not of many, of a tile's, which lie with other threads, and where the numbers of another reduction count.
+  CHECK(!has(loops("parallel i < 4 { y[i, 0] = argmax[a < 33](X[r, i + a]) }"), "let e0"));
+  CHECK(!has(loops("parallel i < 4 { y[i, 0] = argmax[a < 3](x[i, a]) }"), "let e0"));
+  CHECK(!has(loops("parallel i < 4 { y[i, 0] = sum[c < 4](f32(argmax[a < 3](X[r + c, i + a]))) }"), "let e0"));
+}
+
 TEST_CASE("so is what is read at a place that floats decide") {
   CHECK(has(loops("parallel i < 4 { y[i, 0] = argmax[j < 512](X[i32(x[i, j] * 3), j]) }"), "operand: f32["));
   CHECK(!has(loops("parallel i < 4 { y[i, 0] = argmax[j < 512](x[i, 511 - j]) }"), "operand: f32["));

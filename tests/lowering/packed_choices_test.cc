@@ -102,6 +102,43 @@ TEST_CASE("a right operand that is unpacked for many rows is a left one, and its
   CHECK(turns("  C[", "  parallel x < BM, y < 64 { c[x, y] = c[x, y] + S[y, 0] }\n  C["));
 }
 
+TEST_CASE("elements of 8 bits are unpacked in pairs, as a copy or a region says") {
+  const auto text_of = [](const std::string& source, const std::string& made, int64_t rows) {
+    const std::string text = "tile 1\nkernel k(X: bf16[M, K], W: " + source +
+                             R"([N, K], Z: i8[N], V: i16[N], C: out bf16[M, N])
+tune BM = 64 | 16
+grid m < ceildiv(M, BM), n < ceildiv(N, 64)
+{
+  shared x: bf16[BM, 64], q: )" +
+                             source + R"([64, 64]
+  fragment w: bf16[64, 64], c: f32[BM, 64] = 0
+  pipelined k < ceildiv(K, 64), 4 {
+    x = X[m*BM +: BM, k*64 +: 64]
+    q = W[n*64 +: 64, k*64 +: 64]
+    )" + made + R"(
+    c += x @ w^T
+  }
+  C[m*BM +: BM, n*64 +: 64] = c
+})";
+    const Lowered result = on(90, text, {{"BM", rows}});
+    return result.notes + result.loop_ir;
+  };
+  for (const std::string made : {"w = q", "parallel i < 64, j < 64 { w[i, j] = bf16(q[i, j]) }"})
+    for (const std::string source : {"i8", "u8", "f8e4m3", "f8e5m2"}) {
+      const std::string text = text_of(source, made, 64);
+      CAPTURE(text);
+      CHECK(has(text, "unpack bf16 " + source + " w["));
+      CHECK(has(text, "gemm c_turned: wgmma.m64k16, 1 x 1 warp groups, A in registers"));
+      CHECK(has(text_of(source, made, 16), "mma.m16n8k16"));
+    }
+  // What is subtracted goes along, as long as bf16 has what is left of 128.
+  const std::string fits =
+      text_of("i8", "parallel i < 64, j < 64 { w[i, j] = bf16(i32(q[i, j]) - i32(Z[n*64 + i])) }", 64);
+  CHECK(has(fits, "+: 2], one[0 +: 1]"));
+  CHECK(has(text_of("u8", "parallel i < 64, j < 64 { w[i, j] = bf16(i32(q[i, j]) - i32(V[n*64 + i])) }", 64),
+            "numbers[0 +: 2], raw"));
+}
+
 TEST_CASE("an operand in memory is computed in a fragment of wide rows, and stored as vectors") {
   const Lowered result = on(90, dequantised(), {{"BM", 320}});
   CHECK(has(result.notes, "tile w_part: f16 in registers, layout [64, 64] on 640 threads: 40 t16 2 r4; 4 r1 16 t1"));

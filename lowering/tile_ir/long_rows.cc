@@ -1,0 +1,175 @@
+#include "lowering/tile_ir/long_rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ir/parallel.h"
+#include "ir/visit.h"
+#include "lowering/tile_ir/tile_uses.h"
+
+namespace kachel::lowering {
+namespace {
+
+using ir::AxisSpec;
+using ir::BufferRef;
+using ir::ExprKind;
+using ir::ExprRef;
+
+bool is_plain(const ir::TileRef& slice) {
+  return slice.buffer->scope == ir::Scope::kGlobal && ir::bits(slice.buffer->type.dtype) >= 8 && !slice.within_first &&
+         !slice.pad && std::none_of(slice.axes.begin(), slice.axes.end(), [](const AxisSpec& axis) {
+           return axis.kind == AxisSpec::Kind::kGather;
+         });
+}
+
+// Where the element [.., indices[a], ..] of the slice lies in its tensor.
+std::vector<ExprRef> place_in(const ir::TileRef& slice, const std::vector<ExprRef>& indices) {
+  std::vector<ExprRef> place;
+  size_t kept = 0;
+  for (const AxisSpec& axis : slice.axes) {
+    if (axis.kind == AxisSpec::Kind::kIndex)
+      place.push_back(axis.start);
+    else if (axis.kind == AxisSpec::Kind::kWhole)
+      place.push_back(indices[kept++]);
+    else
+      place.push_back(ir::make_typed(ir::Op::kAdd, {axis.start, indices[kept++]}));
+  }
+  return place;
+}
+
+class Rows {
+ public:
+  explicit Rows(const ir::Block& all) : all_(all) {}
+
+  ir::Block block(const ir::Block& body) {
+    ir::Block out;
+    for (ir::Stmt stmt : body) {
+      replace_blocks(&stmt, [this](const ir::Block& inner) { return block(inner); });
+      out.push_back(std::move(stmt));
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (reads_itself(out, i)) out.erase(out.begin() + static_cast<std::ptrdiff_t>(i--));
+    }
+    for (size_t i = 0; i + 1 < out.size(); ++i)
+      if (writes_itself(&out[i], out[i + 1])) out.erase(out.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    return out;
+  }
+
+ private:
+  int64_t uses(const ir::Buffer* tile) const { return uses_of(tile, all_); }
+
+  // A copy of what nothing writes, for one region behind it, which then loads from the tensor.
+  bool reads_itself(ir::Block& body, size_t at) const {
+    const auto* copy = std::get_if<ir::CopyStmt>(&body[at].node);
+    if (!copy) return false;
+    const BufferRef& tile = copy->dst.buffer;
+    if (tile->scope != ir::Scope::kFragment || !has_whole_axes(copy->dst) || !is_plain(copy->src) ||
+        !is_unwritten(*copy->src.buffer) || uses(tile.get()) != 2 || tile->type.dtype == ir::DType::Bool)
+      return false;
+    if (ir::compute_type(tile->type.dtype) != ir::compute_type(copy->src.buffer->type.dtype) ||
+        ir::bits(tile->type.dtype) < ir::bits(copy->src.buffer->type.dtype))
+      return false;
+    for (size_t i = at + 1; i < body.size(); ++i) {
+      auto* region = std::get_if<ir::ParallelStmt>(&body[i].node);
+      if (!region || !uses_of(tile.get(), {body[i]})) continue;
+      if (!reads_own(*region, tile.get())) return false;
+      rewrite_region(&region->body, [&](const ExprRef& expr) {
+        return ir::rewrite(expr, [&](const ExprRef& node) {
+          if (node->kind != ExprKind::kLoad || node->buffer != tile) return node;
+          return ir::make_load(copy->src.buffer, place_in(copy->src, node->args));
+        });
+      });
+      return true;
+    }
+    return false;
+  }
+  // And writes none of it.
+  static bool reads_own(const ir::ParallelStmt& region, const ir::Buffer* tile) {
+    bool own = true;
+    for_each_node(region.body, [&](const ExprRef& node) {
+      own &= node->kind != ExprKind::kLoad || node->buffer.get() != tile || is_own_element(node, region.iters);
+      own &= node->kind != ExprKind::kReduce;
+    });
+    BufferSet written;
+    note_writes({{}, region}, &written);
+    return own && !written.count(tile);
+  }
+
+  // A region that sets all of a tile, which then goes to a tensor and is not used again.
+  bool writes_itself(ir::Stmt* stmt, const ir::Stmt& next) const {
+    auto* region = std::get_if<ir::ParallelStmt>(&stmt->node);
+    const auto* copy = std::get_if<ir::CopyStmt>(&next.node);
+    if (!region || !copy || copy->atomic != ir::AtomicOp::kNone || !has_whole_axes(copy->src) || !is_plain(copy->dst))
+      return false;
+    const BufferRef& tile = copy->src.buffer;
+    const ir::Buffer* tensor = copy->dst.buffer.get();
+    if (tile->scope != ir::Scope::kFragment || tile->type.dtype != ir::DType::F32 ||
+        ir::compute_type(tensor->type.dtype) != ir::DType::F32 || region->iters.size() != tile->shape.size())
+      return false;
+    for (size_t axis = 0; axis < tile->shape.size(); ++axis)
+      if (!ir::same(region->iters[axis].extent, tile->shape[axis])) return false;
+    ir::AssignStmt* made = nullptr;
+    bool plain = true;
+    for (ir::Stmt& inner : region->body) {
+      auto* assign = std::get_if<ir::AssignStmt>(&inner.node);
+      plain &= !std::holds_alternative<ir::IfStmt>(inner.node);
+      if (!assign || assign->buffer != tile) continue;
+      plain &= !made && is_own_element(ir::make_load(tile, assign->indices), region->iters) &&
+               &inner == &region->body.back();
+      made = assign;
+    }
+    for_each_node(region->body, [&](const ExprRef& node) {
+      plain &= node->kind != ExprKind::kReduce;
+      if (node->kind != ExprKind::kLoad) return;
+      plain &= node->buffer.get() != tensor;
+      plain &= node->buffer != tile || is_own_element(node, region->iters);
+    });
+    if (!plain || !made || !is_last(tile.get(), *copy)) return false;
+    const ExprRef before = ir::make_load(tile, made->indices);
+    constexpr ir::Op kOps[] = {ir::Op::kAdd, ir::Op::kAdd, ir::Op::kSub, ir::Op::kMul, ir::Op::kDiv};
+    if (made->op != ir::AssignOp::kSet)
+      made->value = ir::make_typed(kOps[static_cast<size_t>(made->op)], {before, made->value});
+    made->op = ir::AssignOp::kSet;
+    made->indices = place_in(copy->dst, made->indices);
+    made->buffer = copy->dst.buffer;
+    return true;
+  }
+  // At the top of the kernel, behind all other uses of the tile.
+  bool is_last(const ir::Buffer* tile, const ir::CopyStmt& copy) const {
+    const auto here = std::find_if(all_.begin(), all_.end(), [&](const ir::Stmt& stmt) {
+      const auto* other = std::get_if<ir::CopyStmt>(&stmt.node);
+      return other && other->src.buffer.get() == tile && other->dst.buffer == copy.dst.buffer;
+    });
+    return here != all_.end() && !uses_of(tile, {here + 1, all_.end()});
+  }
+
+  const ir::Block& all_;
+};
+
+}  // namespace
+
+int64_t row_bytes(const ir::Kernel& kernel) {
+  int64_t bytes = 0;
+  bool multiplies = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    multiplies |= std::holds_alternative<ir::GemmStmt>(stmt.node);
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    if (decl && decl->buffer->scope == ir::Scope::kFragment)
+      bytes += elements_of(*decl->buffer) * std::max(ir::bits(ir::compute_type(decl->buffer->type.dtype)), 32) / 8;
+  });
+  return multiplies ? 0 : bytes;
+}
+
+ir::Kernel long_rows(const ir::Kernel& kernel) {
+  if (row_bytes(kernel) <= kLongRowBytes) return kernel;
+  ir::Kernel out = kernel;
+  out.body = Rows(kernel.body).block(kernel.body);
+  std::erase_if(out.body, [&](const ir::Stmt& stmt) {
+    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
+    return decl && !uses_of(decl->buffer.get(), out.body);
+  });
+  return out;
+}
+
+}  // namespace kachel::lowering

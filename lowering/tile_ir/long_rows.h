@@ -1,0 +1,26 @@
+// Tile IR to tile IR: rows that take about half of a multiprocessor's registers and more, so that none of another block
+// could be loaded while they are worked on, are held no longer than they have to be:
+//
+//   y = Y[n, :]                                      let total = sum[v < V](dy[v])
+//   let total = sum[v < V](dy[v])              ->    parallel v < V { X[n, v] = dy[v] - exp(Y[n, v]) * total }
+//   parallel v < V { dy[v] -= exp(y[v]) * total }
+//   X[n, :] = dy
+//
+// What one region alone reads, each iteration its own element, it reads from the tensor; and what a region makes for a
+// tensor alone it writes there.
+#pragma once
+#include "ir/kernel.h"
+
+namespace kachel::lowering {
+
+// Bytes of fragments, above which rows are long: half of the registers of a multiprocessor, less what threads need to
+// compute.
+inline constexpr int64_t kLongRowBytes = 96 * 1024;
+
+// Of all fragments of a kernel that multiplies no matrices; 0 of another one.
+int64_t row_bytes(const ir::Kernel& kernel);
+
+// REQUIRES: from a concrete kernel.
+ir::Kernel long_rows(const ir::Kernel& kernel);
+
+}  // namespace kachel::lowering
