@@ -368,6 +368,14 @@ KACHEL_DEVICE void kachel_pair_f8e5m2(u8* to, const float* from) { asm("cvt.rn.s
 KACHEL_DEVICE void kachel_pair_f8e4m3(u8* to, const float* from) { to[0] = kachel_to_f8e4m3(from[0]); to[1] = kachel_to_f8e4m3(from[1]); }
 KACHEL_DEVICE void kachel_pair_f8e5m2(u8* to, const float* from) { to[0] = kachel_to_f8e5m2(from[0]); to[1] = kachel_to_f8e5m2(from[1]); }
 #endif
+// vectors of eight elements, 32 apart in the row, as many as it has left
+template <int kVectors> KACHEL_DEVICE void kachel_store_row(void* to, const u16* from, i32 left) {
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i)
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (32 * i + j < left) ((u16*)to)[32 * i + j] = from[16 * i + j];
+}
 // pairs of 16-bit floats; sm_80 has no instruction but fma for those of bf16
 KACHEL_DEVICE u32 kachel_both_f16(float x) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }
 KACHEL_DEVICE u32 kachel_both_bf16(float x) { u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(x)); return y; }

@@ -132,6 +132,10 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
       say("kachel_store_shifted({}, (const u32*)({}), {}, {}, {}, {});", at(0), at(1), at(2),
           expressions_.text(node.coordinates[0], false), expressions_.text(node.coordinates[1], false), guard);
       break;
+    case Kind::kStoreRow:
+      say("kachel_store_row<{}>({}, (const u16*)({}), {});", node.immediate, at(0), at(1),
+          expressions_.text(node.coordinates[0], false));
+      break;
     case Kind::kStoreMatrix:
       say("kachel_store_matrix_x4({}, (const u32*)({}));", address(0), at(1));
       break;

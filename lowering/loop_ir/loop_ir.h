@@ -193,7 +193,15 @@ struct LoopIntrinsic {
     // has
     // columns 2 q and 2 q + 1 of row r, rows become columns.
     kTurnMatrix,
+    // operands[0], a row of a tensor of a 16-bit type, at any address, from the thread's element on, = `immediate`
+    // vectors
+    // of eight elements in the registers operands[1], each kRowStep registers behind the one before and 32 elements
+    // further in the row. Four neighbouring lanes have vectors beside each other in one row; all lanes of a warp store.
+    // Only what comes before coordinates[0], counted from the thread's first element, is written; below 0 it says so of
+    // what the lanes before have, too.
+    kStoreRow,
   } kind;
+  static constexpr int64_t kRowStep = 16, kRowVector = 8, kRowColumns = 32;
   struct Operand {
     ir::BufferRef buffer;
     ir::ExprRef index;     // of the first element
@@ -209,8 +217,9 @@ struct LoopIntrinsic {
   };
   std::vector<Operand> operands;
   ir::ExprRef guard;                     // copies; null: true
-  std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted: I32
-  int64_t immediate = 0;   // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4
+  std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted, kStoreRow: I32
+  int64_t immediate =
+      0;  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4; kStoreRow: vectors
   bool transpose = false;  // kLoadMatrix
   ir::ExprRef l2_policy;   // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
   // kBulkCopy, kPhaseArrive in clusters. Byte r: the blocks, as bits, to the same place in which block r copies, each

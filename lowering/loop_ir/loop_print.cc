@@ -12,13 +12,12 @@ constexpr const char* kAtomicNames[] = {"", "add", "max", "min"};
 constexpr const char* kSlotNames[] = {"pointer", "stride", "dim", "scalar", "grid", "blocks", "workspace"};
 
 const char* name_of(LoopIntrinsic::Kind kind) {
-  constexpr const char* kNames[] = {"copy_vector",   "copy_async",   "async_commit",    "async_wait",    "load_matrix",
-                                    "mma",           "convert_pair", "group_mma",       "group_fence",   "group_commit",
-                                    "group_wait",    "proxy_fence",  "bulk_copy",       "phase_expect",  "phase_bytes",
-                                    "phase_wait",    "phase_arrive", "phase_copied",    "quad_exchange", "dot4",
-                                    "store_matrix",  "bulk_store",   "bulk_store_wait", "in_order",      "load_shifted",
-                                    "store_shifted", "unpack",       "packed",          "add_vector",    "quad_join",
-                                    "turn_matrix"};
+  constexpr const char* kNames[] = {
+      "copy_vector", "copy_async",      "async_commit", "async_wait",   "load_matrix",   "mma",       "convert_pair",
+      "group_mma",   "group_fence",     "group_commit", "group_wait",   "proxy_fence",   "bulk_copy", "phase_expect",
+      "phase_bytes", "phase_wait",      "phase_arrive", "phase_copied", "quad_exchange", "dot4",      "store_matrix",
+      "bulk_store",  "bulk_store_wait", "in_order",     "load_shifted", "store_shifted", "unpack",    "packed",
+      "add_vector",  "quad_join",       "turn_matrix",  "store_row"};
   return kNames[static_cast<int>(kind)];
 }
 

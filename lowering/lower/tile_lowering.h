@@ -135,6 +135,8 @@ class TileLowering {
   bool copy_registers(const ir::CopyStmt& copy);
   bool copy_part_of_registers(const ir::CopyStmt& copy);
   bool copy_quads(const ir::CopyStmt& copy, const Slice& dst);  // lower_quads.cc
+  bool stores_rows(const Slice& dst, const FragmentLayout& rows) const;
+  void store_rows(const Slice& dst, const FragmentLayout& rows, const ir::BufferRef& packed);
   // lower_matrices.cc
   bool copy_matrices(const ir::CopyStmt& copy, const Slice& dst);
   bool suits_matrices(const ir::BufferRef& tile, const FragmentLayout& layout);

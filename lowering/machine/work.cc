@@ -180,6 +180,11 @@ class Summary {
       case Kind::kAddVector:
         access(operands[0].buffer, bytes(), true, runs, out);
         break;
+      case Kind::kStoreRow:
+        access(operands[0].buffer, static_cast<double>(2 * LoopIntrinsic::kRowVector * node.immediate), true, runs,
+               out);
+        operate(30 + 24 * static_cast<double>(node.immediate), runs, out);
+        break;
       case Kind::kLoadShifted:
         break;
       case Kind::kCopyAsync:

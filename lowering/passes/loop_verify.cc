@@ -166,7 +166,7 @@ class Verifier {
     if (warp && in_threads) fail("a warp's operation inside a thread loop");
     if (group && threads_ % 128) fail("an operation of warp groups in a block that is not made of them");
     const size_t arity[] = {2, 2, 0, 0, 2, 3, 2, 3, 0, 0, 0, 0, 3, 1, 1, 1,
-                            1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2, 2, 2};
+                            1, 1, 1, 3, 2, 2, 0, 0, 2, 3, 2, 3, 2, 2, 2, 2};
     const bool less = node.kind == Kind::kUnpack && node.operands.size() == 3;
     const bool any = node.kind == Kind::kGroupWait || node.kind == Kind::kGroupFence;
     if (!any && !less && node.operands.size() != arity[static_cast<int>(node.kind)])
@@ -186,6 +186,10 @@ class Verifier {
     packed(node);
     if (node.kind == Kind::kAddVector && (node.operands[0].buffer->scope != ir::Scope::kGlobal || !in_threads))
       fail("a vector that is added to other than a tensor, or by every thread");
+    if (node.kind == Kind::kStoreRow &&
+        (!in_threads || node.coordinates.size() != 1 || ir::bits(node.operands[0].buffer->type.dtype) != 16 ||
+         node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype))
+      fail("a row that is stored by other than threads, or between types");
     const bool shifted = node.kind == Kind::kLoadShifted || node.kind == Kind::kStoreShifted;
     if (shifted && !node.guard) fail("a shifted copy that does not say what it may load");
     if (node.guard && !copy && !shifted) fail("a guard on an intrinsic that takes none");

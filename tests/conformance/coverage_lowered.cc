@@ -107,6 +107,9 @@ class Features {
       case Kind::kInOrder:
         names.insert("work beside products");
         break;
+      case Kind::kStoreRow:
+        names.insert("rows at any address");
+        break;
       case Kind::kStoreShifted:
         names.insert("copies from any address");
         break;

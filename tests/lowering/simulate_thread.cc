@@ -169,6 +169,9 @@ void Machine::execute(const SimStmt& stmt, Thread& thread) {
     case Kind::kStoreShifted:
       store_shifted(stmt, thread);
       break;
+    case Kind::kStoreRow:
+      store_row(stmt, thread);
+      break;
     case Kind::kBarrier:
     case Kind::kQuadExchange:
     case Kind::kQuadJoin:
@@ -204,6 +207,21 @@ void Machine::add_vector(const SimStmt& stmt, Thread& thread) {
     const Scalar both[] = {ir::load_element(type, sums, i), ir::load_element(type, values, i)};
     ir::store_element(type, sums, i, ir::apply_op(Op::kAdd, both));
   }
+}
+
+void Machine::store_row(const SimStmt& stmt, Thread& thread) {
+  const SimStmt::Operand &to = stmt.operands[0], &from = stmt.operands[1];
+  const int64_t to_at = eval(to.index, thread).i, from_at = eval(from.index, thread).i;
+  const int64_t left = eval(stmt.coordinates[0], thread).i;
+  if (from_at % 2) return fail("a row's vector that begins within a register");
+  for (int64_t i = 0; i < stmt.immediate; ++i)
+    for (int64_t j = 0; j < LoopIntrinsic::kRowVector && LoopIntrinsic::kRowColumns * i + j < left; ++j) {
+      const int64_t source = from_at + LoopIntrinsic::kRowStep * i + j, at = to_at + LoopIntrinsic::kRowColumns * i + j;
+      const uint8_t* value = element(from.buffer, source, thread, Access::kRead);
+      uint8_t* target = element(to.buffer, at, thread, Access::kWrite);
+      if (!value || !target) return;
+      ir::store_element(stmt.type, target, at, ir::load_element(stmt.type, value, source));
+    }
 }
 
 // One 32-bit store of two elements.

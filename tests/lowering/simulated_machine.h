@@ -106,6 +106,7 @@ class Machine {
   void convert_pair(const SimStmt& stmt, Thread& thread);
   void dot4(const SimStmt& stmt, Thread& thread);
   void unpack(const SimStmt& stmt, Thread& thread);
+  void store_row(const SimStmt& stmt, Thread& thread);
   void packed_math(const SimStmt& stmt, Thread& thread);
 
   // simulate_async.cc

@@ -175,7 +175,7 @@ class Compiler {
                                Kind::kPhaseArrive, Kind::kPhaseCopied,  Kind::kQuadExchange,  Kind::kDot4,
                                Kind::kStoreMatrix, Kind::kBulkStore,    Kind::kBulkStoreWait, Kind::kInOrder,
                                Kind::kLoadShifted, Kind::kStoreShifted, Kind::kUnpack,        Kind::kPackedMath,
-                               Kind::kAddVector,   Kind::kQuadJoin,     Kind::kTurnMatrix};
+                               Kind::kAddVector,   Kind::kQuadJoin,     Kind::kTurnMatrix,    Kind::kStoreRow};
     SimStmt stmt{kKinds[static_cast<int>(intrinsic.kind)]};
     for (const LoopIntrinsic::Operand& operand : intrinsic.operands)
       stmt.operands.push_back({numbers_.at(operand.buffer.get()), expr(operand.index), operand.elements});

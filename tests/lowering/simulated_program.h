@@ -66,6 +66,7 @@ struct SimStmt {
     kAddVector,
     kQuadJoin,
     kTurnMatrix,
+    kStoreRow,
     kInOrder,
     kLoadShifted,
     kStoreShifted,
@@ -82,7 +83,7 @@ struct SimStmt {
   int buffer = -1;
   ir::AtomicOp atomic = ir::AtomicOp::kNone;
   ir::Op op = ir::Op::kMul;
-  std::vector<double> table;   // unpack
+  std::vector<double> table;                                 // unpack
   ir::DType type = ir::DType::I64, type_b = ir::DType::I64;  // for: of its variable; mma: of A and B; pair: of elements
   int64_t extent = 0, step = 1;                              // threads; for
   int64_t immediate = 0;                                     // wait: groups; load matrix: matrices; shuffle: the mask

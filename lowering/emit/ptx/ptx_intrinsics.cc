@@ -22,6 +22,8 @@ void Statements::statement(const LoopIntrinsic& node) {
       return load_shifted(node);
     case Kind::kStoreShifted:
       return store_shifted(node);
+    case Kind::kStoreRow:
+      return store_row(node);
     case Kind::kLoadMatrix:
       return load_matrix(node);
     case Kind::kStoreMatrix:

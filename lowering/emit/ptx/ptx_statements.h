@@ -57,6 +57,8 @@ class Statements {
   void copy_async(const LoopIntrinsic& node);
   void load_shifted(const LoopIntrinsic& node);
   void store_shifted(const LoopIntrinsic& node);
+  void store_row(const LoopIntrinsic& node);
+  void store_part(const Value& address, const std::vector<Value>& words, Value first, const Value& end);
   void load_matrix(const LoopIntrinsic& node);
   void mma(const LoopIntrinsic& node);
   void dot4(const LoopIntrinsic& node);
