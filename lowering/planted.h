@@ -173,6 +173,7 @@ enum class Planted {
   kExchangeWarps,         // and a warp with itself
   kExchangeAlways,        // an element that has the bits itself is exchanged as well
   kPairOfK,               // of two neighbours along k the first one is multiplied twice
+  kRowRunsOn,             // a row that is stored at any address ends an element later
   kCount,
 };
 

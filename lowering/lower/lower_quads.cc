@@ -44,6 +44,7 @@ void TileLowering::store_rows(const Slice& dst, const FragmentLayout& rows, cons
     guard = in_bounds(tensor, row, guard);
     ExprRef left = ir::make_typed(Op::kMin, {ir::make_typed(Op::kSub, {columns, column}), int64(rows.shape()[1])});
     left = ir::make_cast({DType::I32, nullptr}, left);
+    if (planted(Planted::kRowRunsOn)) left = plus(left, int32(1));
     // No row: nor has the lane before, whose elements may be this one's to store.
     if (guard) left = ir::make_typed(Op::kSelect, {guard, left, int32(-rows.shape()[1])});
     LoopIntrinsic store{Kind::kStoreRow, {}, nullptr};

@@ -135,8 +135,10 @@ grid m < ceildiv(M, BM), n < ceildiv(N, 64)
   const std::string fits =
       text_of("i8", "parallel i < 64, j < 64 { w[i, j] = bf16(i32(q[i, j]) - i32(Z[n*64 + i])) }", 64);
   CHECK(has(fits, "+: 2], one[0 +: 1]"));
-  CHECK(has(text_of("u8", "parallel i < 64, j < 64 { w[i, j] = bf16(i32(q[i, j]) - i32(V[n*64 + i])) }", 64),
-            "numbers[0 +: 2], raw"));
+  const std::string wide =
+      text_of("u8", "parallel i < 64, j < 64 { w[i, j] = bf16(i32(q[i, j]) - i32(V[n*64 + i])) }", 64);
+  CHECK(has(wide, "copy_vector raw[0 +: 2], q["));
+  CHECK(!has(wide, "unpack bf16"));
 }
 
 TEST_CASE("an operand in memory is computed in a fragment of wide rows, and stored as vectors") {

@@ -275,6 +275,21 @@ where G == ceildiv(K, 32)
   C[0 +: 80, :] = c
 }
 )";
+// The same of 8 bits, and sums that go to rows at any address.
+inline constexpr const char* kOddRows = R"(tile 1
+kernel odd_rows(A: f16[M, K], W: i8[61, K], C: out f16[M, 61])
+{
+  shared a: f16[64, 32], q: i8[64, 32]
+  fragment w: f16[64, 32], c: f32[64, 64] = 0
+  pipelined k < ceildiv(K, 32), 3 {
+    a = A[0 +: 64, k*32 +: 32]
+    q = W[0 +: 64, k*32 +: 32]
+    parallel i < 64, j < 32 { w[i, j] = f16(q[i, j]) * 0.5 }
+    c += a @ w^T
+  }
+  C[0 +: 64, 0 +: 64] = c
+}
+)";
 // Columns that begin where the copy engine cannot.
 inline constexpr const char* kShifted = R"(tile 1
 kernel shifted(A: f16[64, K], B: f16[K, 72], C: out f32[64, 32])

@@ -180,6 +180,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kExchangeWarps, "warps exchange with themselves", OnCpu::kNotThere},
     {Planted::kExchangeAlways, "what has the bits is exchanged too", OnCpu::kNotThere},
     {Planted::kPairOfK, "one of two words of k taken twice", OnCpu::kNotThere},
+    {Planted::kRowRunsOn, "a row is stored beyond its end", OnCpu::kNotThere},
 };
 static_assert(std::size(kPlantedRows) + 1 == static_cast<size_t>(Planted::kCount));
 

@@ -149,6 +149,7 @@ class Suite {
     groups.threads = 128;
     for (int twice = 0; twice < 2; ++twice) add_program("made", kMade, 24, groups);
     for (int twice = 0; twice < 2; ++twice) add_program("unpacked left", kUnpackedLeft, 24, groups);
+    add_program("odd rows", kOddRows, 24, groups);
     add_program("tables", kTables, 24, groups);
     for (const int64_t k : {1200, 1328}) {
       groups.values = {{"K", k}};

@@ -95,6 +95,31 @@ TEST_CASE("sums keep their constants apart") {
   CHECK(code.add(whole(INT32_MAX), whole(1)).is(INT32_MIN));
 }
 
+TEST_CASE("places in swizzled tiles differ by the bits that are exchanged") {
+  Code code;
+  const Value tid = code.fresh(Class::kB32), row = code.bits("and", tid, whole(7)), stage = code.fresh(Class::kB32);
+  const Value chunk = code.mul(row, whole(16)), column = code.mul(code.bits("and", tid, whole(3)), whole(2));
+  const auto place = [&](int64_t at) {
+    const Value exchanged = code.bits("xor", code.add(column, whole(at)), chunk);
+    return code.add(code.mul(stage, whole(4096)), code.add(code.mul(row, whole(128)), exchanged));
+  };
+  const Value first = place(0);
+  const Value second = place(16), third = place(40);
+  use(&code, second), use(&code, third);
+  // One exclusive or each; what lies beside the bits that are exchanged is an offset.
+  const std::string text = code.text();
+  size_t exchanged = 0;
+  for (size_t at = text.find("xor.b32"); at != text.npos; at = text.find("xor.b32", at + 1)) ++exchanged;
+  CHECK(exchanged == 3);
+  CHECK(code.flipped(second)->base.text == first.text);
+  CHECK(code.flipped(second)->mask == 16);
+  CHECK(code.split(third).offset == 8);
+  CHECK(code.flipped(code.split(third).base)->mask == 32);
+  // Not where the sum may carry into those bits, nor where what is added reaches below them.
+  CHECK(!code.flipped(code.bits("xor", code.add(code.bits("and", tid, whole(31)), whole(16)), chunk)));
+  CHECK(!code.flipped(code.add(second, tid)));
+}
+
 TEST_CASE("a variable's sum is a number of its own") {
   Code code;
   const Value changes = code.variable(Class::kB32);
