@@ -369,7 +369,7 @@ KACHEL_DEVICE void kachel_pair_f8e4m3(u8* to, const float* from) { to[0] = kache
 KACHEL_DEVICE void kachel_pair_f8e5m2(u8* to, const float* from) { to[0] = kachel_to_f8e5m2(from[0]); to[1] = kachel_to_f8e5m2(from[1]); }
 #endif
 // vectors of eight elements, 32 apart in the row, as many as it has left
-template <int kVectors> KACHEL_DEVICE void kachel_store_row(void* to, const u16* from, i32 left) {
+template <int kVectors> KACHEL_DEVICE void kachel_store_row(void* to, const u16* from, int left) {
 #pragma unroll
   for (int i = 0; i < kVectors; ++i)
 #pragma unroll

@@ -14,6 +14,12 @@ using ir::ExprRef;
 using ir::Op;
 using Kind = LoopIntrinsic::Kind;
 
+namespace {
+
+constexpr int kOfRows = 90;  // whose code is PTX; as CUDA C++ a row is written an element at a time
+
+}  // namespace
+
 // Whether a thread holds what four threads have of a row in steps of 32 columns, and nothing in front of the tensor's
 // first column.
 bool TileLowering::stores_rows(const Slice& dst, const FragmentLayout& rows) const {
@@ -22,7 +28,7 @@ bool TileLowering::stores_rows(const Slice& dst, const FragmentLayout& rows) con
   const bool in_steps = columns.size() == 2 || (columns.size() == 3 && !columns[2].in_thread);
   const ir::AxisSpec::Kind last = ref.axes.back().kind;
   const bool range = last == ir::AxisSpec::Kind::kRange, whole = last == ir::AxisSpec::Kind::kWhole;
-  return target_.kind == Target::Kind::kCuda && in_steps && rows.replicas().empty() && rows.threads() % 32 == 0 &&
+  return target_.architecture == kOfRows && in_steps && rows.replicas().empty() && rows.threads() % 32 == 0 &&
          !rows.ragged(0) && !rows.ragged(1) && !ref.within_first && (range || whole) && kept_axes(ref).size() == 2 &&
          has_fact(kernel_, fact_mask_, ref.buffer, Fact::Kind::kUnitStride) &&
          (!dst.starts.back() || out_.ranges.proves_nonnegative(dst.starts.back()));
