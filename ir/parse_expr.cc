@@ -192,6 +192,8 @@ ExprRef Parser::primary() {
        token.text == "atomic"
            ? "it is a statement of its own, `atomic x[i] += y`, and gives no value; places that follow from counts are "
              "prefix sums"
+       : token.text == ":" ? "a slice is `first +: length` and goes up; another order is a region's: `parallel i < n { "
+                             "x[i] = X[last - i] }`"
        : token.text == "*" ? "a product is `a * b`; for `x ** y` write `exp2(y * log2(x))` where x > 0, or a product"
        : token.kind == Token::Kind::kWord ? "it is a reserved word; rename, or complete the expression before it"
                                           : "write a number, a name, a call or `( ... )` here");

@@ -201,6 +201,12 @@ bool Parser::axis(TileRef& tile) {
   } else if (at(":")) {
     return fail("a slice is `first +: length`", "write `+:` and the number of elements");
   }
+  if (at("within") || at("pad"))
+    return fail(fmt::format("`{}` within the brackets", peek().text),
+                at("pad")
+                    ? "it stands behind them: `X[i, j +: n] pad -inf`"
+                    : "it stands behind them, `X[i +: n, :] within first +: length`, and bounds the first axis that "
+                      "is no index");
   tile.axes.push_back(std::move(axis));
   return true;
 }

@@ -120,6 +120,9 @@ TEST_CASE("diagnostics of slices and expressions") {
   const Malformed kTable[] = {
       {in_kernel("acc = R[by*BM $:$ BM, 0 +: BN]"), "`first +: length`", "`+:`"},
       {in_kernel("acc = R[by*BM +: BM $:$ 2, 0 +: BN]"), "has no step", "in a region"},
+      {in_kernel("acc = R[by*BM +: BM, 0 +: BN $within$ 0 +: n]"), "within the brackets", "bounds the first axis"},
+      {in_kernel("acc = R[by*BM +: BM, 0 +: BN $pad$ 1]"), "within the brackets", "pad -inf"},
+      {in_kernel("acc = R[by*BM +: BM, n - 1 -$:$ BN]"), "where an expression is expected", "goes up"},
       {in_kernel("v = $I[0, 0 +: 4]$"), "`I` has 1 axes, 2 are given", "for each axis"},
       {in_kernel("As = A[I[by*BM +: BM] $+$ 1, 0 +: 32]"), "after a slice that is used as indices", "integer tile"},
       {in_kernel("As = A[by*BM +: BM, 0 +: 32] pad 0 $pad$ 1"), "`pad` is given twice", "keep one"},
