@@ -98,9 +98,9 @@ std::optional<FragmentLayout> by_results(const Space& sums,
 }
 
 bool lay_out_by_operand(std::vector<Space>* spaces, const std::map<const ir::Buffer*, FragmentLayout>& layouts,
-                        int64_t threads) {
+                        const std::set<const ir::ParallelStmt*>& carried, int64_t threads) {
   for (Space& sums : *spaces) {
-    if (!sums.reduction || sums.layout) continue;
+    if (!sums.reduction || sums.layout || !carried.count(sums.region)) continue;
     const size_t own = sums.region->iters.size(), rank = sums.shape.size();
     if (product({sums.shape.begin(), sums.shape.begin() + static_cast<std::ptrdiff_t>(own)}) >= threads) continue;
     const Space::Use* operand = nullptr;
@@ -122,9 +122,10 @@ bool lay_out_by_operand(std::vector<Space>* spaces, const std::map<const ir::Buf
   return false;
 }
 
-int64_t sums_of(const ir::Buffer& fragment, const std::vector<Space>& spaces) {
+int64_t sums_of(const ir::Buffer& fragment, const std::vector<Space>& spaces,
+                const std::set<const ir::ParallelStmt*>& carried) {
   return std::count_if(spaces.begin(), spaces.end(), [&](const Space& space) {
-    return space.reduction && std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+    return carried.count(space.region) && std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
              return use.buffer.get() == &fragment && use.spanned() > own_axes(use, space.region->iters.size());
            });
   });

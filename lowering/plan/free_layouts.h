@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "lowering/plan/spaces.h"
@@ -21,11 +22,13 @@ Space* sums_that_share(std::vector<Space>* spaces, const ir::Buffer& fragment, i
 std::optional<FragmentLayout> by_results(const Space& sums, const std::map<const ir::Buffer*, FragmentLayout>& layouts);
 
 // Lays out sums of fewer results than threads that no fragment spans, x[m, j] * w[n, j], as the operand lies that is
-// laid out already: results and other operands follow. Returns whether there are such.
+// laid out already: results and other operands follow. Those that loops carry along, `carried`, which are added up in
+// parts so; of others each thread would have to work with all results. Returns whether there are such.
 bool lay_out_by_operand(std::vector<Space>* spaces, const std::map<const ir::Buffer*, FragmentLayout>& layouts,
-                        int64_t threads);
-// How many sums have the fragment as an operand.
-int64_t sums_of(const ir::Buffer& fragment, const std::vector<Space>& spaces);
+                        const std::set<const ir::ParallelStmt*>& carried, int64_t threads);
+// How many of those have the fragment as an operand.
+int64_t sums_of(const ir::Buffer& fragment, const std::vector<Space>& spaces,
+                const std::set<const ir::ParallelStmt*>& carried);
 
 inline constexpr int64_t kVectorBytes = 16, kWordBytes = 4;
 

@@ -24,6 +24,7 @@
 #include "lowering/plan/region_vectors.h"
 #include "lowering/plan/spaces.h"
 #include "lowering/plan/tile_memory.h"
+#include "lowering/tile_ir/deferred_sums.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/live_fragments.h"
@@ -42,7 +43,8 @@ class Inference {
         schedule_(schedule),
         fact_mask_(fact_mask),
         collected_(kernel),
-        gemms_(collected_.gemms()) {
+        gemms_(collected_.gemms()),
+        carried_(deferred_reductions(kernel)) {
     note_loop_ranges(kernel.body, &loops_);
   }
 
@@ -320,14 +322,14 @@ class Inference {
 
   bool free_layouts() {
     while (true) {
-      if (lay_out_by_operand(&spaces_, layouts_, threads_)) {
+      if (lay_out_by_operand(&spaces_, layouts_, carried_, threads_)) {
         if (!propagate()) return false;
         continue;
       }
       ir::BufferRef largest;
       const auto place = [this](const ir::BufferRef& fragment) {
         return std::make_tuple(!sums_that_share(&spaces_, *fragment, threads_), product(tile_shape(fragment)),
-                               -sums_of(*fragment, spaces_));
+                               -sums_of(*fragment, spaces_, carried_));
       };
       for (const ir::Stmt& stmt : kernel_.body) {
         const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
@@ -436,6 +438,7 @@ class Inference {
   int threads_ = 0;
   SpaceCollector collected_;
   std::vector<const ir::GemmStmt*> gemms_;
+  const std::set<const ir::ParallelStmt*> carried_;  // sums that loops carry along
   std::vector<Space> spaces_;
   std::map<const ir::Buffer*, std::string> memory_;  // fragments that live in memory, and why
   std::map<const ir::Buffer*, FragmentLayout> layouts_;

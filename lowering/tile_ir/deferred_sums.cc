@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/visit.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -65,6 +66,15 @@ std::vector<DeferredSum> deferred_sums(const ir::Kernel& kernel, const ir::ForSt
     }
   }
   return sums;
+}
+
+std::set<const ir::ParallelStmt*> deferred_reductions(const ir::Kernel& kernel) {
+  std::set<const ir::ParallelStmt*> found;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node))
+      for (const DeferredSum& sum : deferred_sums(kernel, *loop)) found.insert(sum.reduction);
+  });
+  return found;
 }
 
 }  // namespace kachel::lowering

@@ -2,6 +2,7 @@
 // nothing else in the loop wants them, each of the threads that share an l[i] may carry a part of it, since the step is
 // linear, and the parts be added up once behind the loop and not in every iteration.
 #pragma once
+#include <set>
 #include <vector>
 
 #include "ir/kernel.h"
@@ -14,5 +15,7 @@ struct DeferredSum {
 };
 // Those of a loop of the kernel. REQUIRES: from hoist_reductions().
 std::vector<DeferredSum> deferred_sums(const ir::Kernel& kernel, const ir::ForStmt& loop);
+// What makes them, of all its loops.
+std::set<const ir::ParallelStmt*> deferred_reductions(const ir::Kernel& kernel);
 
 }  // namespace kachel::lowering
