@@ -57,6 +57,35 @@ TEST_CASE("what the taps of a filter are multiplied with decides on threads, as 
   CHECK(!has(text, "shuffle"));
 }
 
+TEST_CASE("sums of few results that a loop carries lie as their operands do, and lanes exchange them behind it") {
+  const auto loops_of = [](const std::string& sums) {
+    return lowering::lowered(
+        {"tile 1\nkernel k(X: bf16[4, K], W: bf16[2, N, K], Y: out f32[4, N])\n"
+         "tune threads = 128\ngrid n < ceildiv(N, 4)\n{\n"
+         "  fragment x: bf16[4, 512], g: bf16[4, 512], u: bf16[4, 512], a: f32[4, 4] = 0, b: f32[4, "
+         "4] = 0\n  for k < ceildiv(K, 512) {\n    x = X[:, k*512 +: 512]\n"
+         "    g = W[0, n*4 +: 4, k*512 +: 512]\n    u = W[1, n*4 +: 4, k*512 +: 512]\n" +
+         sums + "  }\n  parallel m < 4, i < 4 { a[m, i] *= b[m, i] }\n  Y[:, n*4 +: 4] = a\n}\n"});
+  };
+  const Lowered carried = loops_of(
+      "    parallel m < 4, i < 4 { a[m, i] += sum[j < 512](x[m, j] * g[i, j])  b[m, i] += sum[j < 512](x[m, j] * u[i, "
+      "j]) }\n");
+  CAPTURE(carried.notes);
+  // The operand of one sum is dealt out, that of both is held by all that need it.
+  CHECK(has(carried.notes, "tile g: bf16 in registers, layout [4, 512] on 128 threads: 2 t64 2 r8; 8 r1 64 t1"));
+  CHECK(has(carried.notes, "tile u: bf16 in registers, layout [4, 512] on 128 threads: 2 t64 2 r8; 8 r1 64 t1"));
+  CHECK(has(carried.notes, "tile x: bf16 in registers, layout [4, 512] on 128 threads: 4 r8; 8 r1 64 t1"));
+  CHECK(!has(carried.notes, "two different layouts"));
+  const std::string& text = carried.loop_ir;
+  CHECK(text.find("shuffle_xor") > text.find("+ x["));
+  CHECK(text.rfind("+ x[") < text.find("shuffle_xor"));
+  // Not of sums that the loop wants: all threads would compute with all of them.
+  const Lowered wanted = loops_of(
+      "    parallel m < 4, i < 4 { a[m, i] = max(a[m, i], exp(sum[j < 512](x[m, j] * g[i, j])))  b[m, i] = a[m, i] + "
+      "sum[j < 512](x[m, j] * u[i, j]) }\n");
+  CHECK(!has(wanted.notes, "tile a: f32 in registers, layout [4, 4] on 128 threads: 4 r2; 2 t64 2 r1"));
+}
+
 TEST_CASE("of rows that do not divide among the threads the whole passes have no bound") {
   const std::string text = text_of("bf16");
   CAPTURE(text);
