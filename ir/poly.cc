@@ -124,6 +124,12 @@ Poly PolyContext::multiply(const Poly& a, const Poly& b) {
 }
 
 Poly PolyContext::opaque(const Expr& expr) {
+  std::vector<Poly> args;
+  for (const ExprRef& arg : expr.args) args.push_back(of(arg));
+  return opaque(expr, args);
+}
+
+Poly PolyContext::opaque(const Expr& expr, const std::vector<Poly>& args) {
   Atom result;
   std::string text;
   switch (expr.kind) {
@@ -140,8 +146,7 @@ Poly PolyContext::opaque(const Expr& expr) {
       text = fmt::format("expr{}(", fmt::ptr(&expr));
       break;
   }
-  for (const ExprRef& arg : expr.args) {
-    Poly poly = of(arg);
+  for (const Poly& poly : args) {
     collect(poly, result.mentions);
     text += key(poly) + "|";
   }
@@ -184,7 +189,7 @@ Poly PolyContext::of(const ExprRef& expr) {
         return constant(value);
       bool divides = expr->op == Op::kDiv || expr->op == Op::kCeilDiv;
       if (divides && b == constant(1)) return a;
-      return opaque(*expr);
+      return opaque(*expr, {a, b});  // worked out once: a chain of them would double with each
     }
     default:
       return opaque(*expr);

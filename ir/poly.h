@@ -54,6 +54,7 @@ class PolyContext {
   };
   Poly atom(const std::string& key, Atom atom);
   Poly opaque(const Expr& expr);
+  Poly opaque(const Expr& expr, const std::vector<Poly>& args);  // which it has
   Poly variable_poly(const VarRef& var);
   std::string key(const Poly& poly) const;
   void collect(const Poly& poly, std::unordered_set<const Var*>& out) const;

@@ -171,7 +171,8 @@ struct LoopIntrinsic {
     kStoreShifted,
     // operands[0], `elements` neighbours of a 16-bit float type, = the elements of `type_b`, 4-bit integers in the
     // bytes
-    // of operands[1] or what those have of 8 bits, less operands[2], if there is one: an f32, for all. Every result is
+    // of operands[1] or what those have of 8 bits, less operands[2], if there is one: an f32, for all. Without it every
+    // result is
     // a number of the type. Of 4 bits: with `immediate`, of so many bytes that as many neighbouring lanes hold alike
     // the
     // one of the lane's number; with `table` what that has for the bits, counted without sign, in place of the

@@ -16,7 +16,13 @@ using ir::BufferRef;
 using ir::ExprKind;
 using ir::ExprRef;
 
+// Of a tensor, from places that what stands in between does not change.
 bool is_plain(const ir::TileRef& slice) {
+  for (const AxisSpec& axis : slice.axes) {
+    bool loads = false;
+    if (axis.start) ir::visit(axis.start, [&](const ExprRef& node) { loads |= node->kind == ExprKind::kLoad; });
+    if (loads) return false;
+  }
   return slice.buffer->scope == ir::Scope::kGlobal && ir::bits(slice.buffer->type.dtype) >= 8 && !slice.within_first &&
          !slice.pad && std::none_of(slice.axes.begin(), slice.axes.end(), [](const AxisSpec& axis) {
            return axis.kind == AxisSpec::Kind::kGather;
@@ -38,21 +44,30 @@ std::vector<ExprRef> place_in(const ir::TileRef& slice, const std::vector<ExprRe
   return place;
 }
 
+// Whether a tile of the type has all numbers of the other one.
+bool has_all(ir::DType tile, ir::DType tensor) {
+  return tile == tensor || (tile == ir::DType::F32 && ir::is_float(tensor));
+}
+
+// No iteration beyond the tile.
+bool is_within(const ir::ParallelStmt& region, const BufferRef& tile) {
+  bool within = region.iters.size() == tile->shape.size();
+  for (size_t axis = 0; within && axis < tile->shape.size(); ++axis)
+    within = region.iters[axis].extent->int_value <= tile->shape[axis]->int_value;
+  return within;
+}
+
+// Of what stands at the top of the kernel, each statement of which runs once.
 class Rows {
  public:
   explicit Rows(const ir::Block& all) : all_(all) {}
 
-  ir::Block block(const ir::Block& body) {
-    ir::Block out;
-    for (ir::Stmt stmt : body) {
-      replace_blocks(&stmt, [this](const ir::Block& inner) { return block(inner); });
-      out.push_back(std::move(stmt));
-    }
-    for (size_t i = 0; i < out.size(); ++i) {
+  ir::Block run() {
+    ir::Block out = all_;
+    for (size_t i = 0; i < out.size(); ++i)
       if (reads_itself(out, i)) out.erase(out.begin() + static_cast<std::ptrdiff_t>(i--));
-    }
     for (size_t i = 0; i + 1 < out.size(); ++i)
-      if (writes_itself(&out[i], out[i + 1])) out.erase(out.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      if (writes_itself(&out, i)) out.erase(out.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     return out;
   }
 
@@ -67,13 +82,11 @@ class Rows {
     if (tile->scope != ir::Scope::kFragment || !has_whole_axes(copy->dst) || !is_plain(copy->src) ||
         !is_unwritten(*copy->src.buffer) || uses(tile.get()) != 2 || tile->type.dtype == ir::DType::Bool)
       return false;
-    if (ir::compute_type(tile->type.dtype) != ir::compute_type(copy->src.buffer->type.dtype) ||
-        ir::bits(tile->type.dtype) < ir::bits(copy->src.buffer->type.dtype))
-      return false;
+    if (!has_all(tile->type.dtype, copy->src.buffer->type.dtype)) return false;
     for (size_t i = at + 1; i < body.size(); ++i) {
       auto* region = std::get_if<ir::ParallelStmt>(&body[i].node);
       if (!region || !uses_of(tile.get(), {body[i]})) continue;
-      if (!reads_own(*region, tile.get())) return false;
+      if (!reads_own(*region, tile.get()) || !is_within(*region, tile)) return false;
       rewrite_region(&region->body, [&](const ExprRef& expr) {
         return ir::rewrite(expr, [&](const ExprRef& node) {
           if (node->kind != ExprKind::kLoad || node->buffer != tile) return node;
@@ -97,9 +110,9 @@ class Rows {
   }
 
   // A region that sets all of a tile, which then goes to a tensor and is not used again.
-  bool writes_itself(ir::Stmt* stmt, const ir::Stmt& next) const {
-    auto* region = std::get_if<ir::ParallelStmt>(&stmt->node);
-    const auto* copy = std::get_if<ir::CopyStmt>(&next.node);
+  static bool writes_itself(ir::Block* body, size_t at) {
+    auto* region = std::get_if<ir::ParallelStmt>(&(*body)[at].node);
+    const auto* copy = std::get_if<ir::CopyStmt>(&(*body)[at + 1].node);
     if (!region || !copy || copy->atomic != ir::AtomicOp::kNone || !has_whole_axes(copy->src) || !is_plain(copy->dst))
       return false;
     const BufferRef& tile = copy->src.buffer;
@@ -125,7 +138,10 @@ class Rows {
       plain &= node->buffer.get() != tensor;
       plain &= node->buffer != tile || is_own_element(node, region->iters);
     });
-    if (!plain || !made || !is_last(tile.get(), *copy)) return false;
+    BufferSet written;
+    note_writes((*body)[at], &written);
+    const auto behind = body->begin() + static_cast<std::ptrdiff_t>(at) + 2;
+    if (!plain || !made || written.count(tensor) || uses_of(tile.get(), {behind, body->end()})) return false;
     const ExprRef before = ir::make_load(tile, made->indices);
     constexpr ir::Op kOps[] = {ir::Op::kAdd, ir::Op::kAdd, ir::Op::kSub, ir::Op::kMul, ir::Op::kDiv};
     if (made->op != ir::AssignOp::kSet)
@@ -134,14 +150,6 @@ class Rows {
     made->indices = place_in(copy->dst, made->indices);
     made->buffer = copy->dst.buffer;
     return true;
-  }
-  // At the top of the kernel, behind all other uses of the tile.
-  bool is_last(const ir::Buffer* tile, const ir::CopyStmt& copy) const {
-    const auto here = std::find_if(all_.begin(), all_.end(), [&](const ir::Stmt& stmt) {
-      const auto* other = std::get_if<ir::CopyStmt>(&stmt.node);
-      return other && other->src.buffer.get() == tile && other->dst.buffer == copy.dst.buffer;
-    });
-    return here != all_.end() && !uses_of(tile, {here + 1, all_.end()});
   }
 
   const ir::Block& all_;
@@ -164,7 +172,7 @@ int64_t row_bytes(const ir::Kernel& kernel) {
 ir::Kernel long_rows(const ir::Kernel& kernel) {
   if (row_bytes(kernel) <= kLongRowBytes) return kernel;
   ir::Kernel out = kernel;
-  out.body = Rows(kernel.body).block(kernel.body);
+  out.body = Rows(kernel.body).run();
   std::erase_if(out.body, [&](const ir::Stmt& stmt) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     return decl && !uses_of(decl->buffer.get(), out.body);

@@ -19,8 +19,9 @@ using ir::Op;
 
 constexpr int64_t kMostWrittenOut = 32;  // elements, each in a register
 
-// Elements of tiles lie with whichever thread has them.
-bool is_small(const ir::Expr& expr) {
+// Elements of tiles lie with whichever thread has them; and of what the region writes, its iterations see what there
+// was before, but where they name an element just as they have written it.
+bool is_small(const ir::Expr& expr, const BufferSet& written) {
   if (expr.kind != ExprKind::kReduce || !ir::is_arg(expr.reduce)) return false;
   int64_t count = 1;
   for (const ir::IterVar& iter : expr.iters) {
@@ -30,7 +31,8 @@ bool is_small(const ir::Expr& expr) {
   bool plain = count <= kMostWrittenOut;
   ir::visit(expr.args[0], [&](const ExprRef& node) {
     plain &= node->kind != ExprKind::kReduce;
-    plain &= node->kind != ExprKind::kLoad || node->buffer->scope == ir::Scope::kGlobal;
+    plain &= node->kind != ExprKind::kLoad ||
+             (node->buffer->scope == ir::Scope::kGlobal && !written.count(node->buffer.get()));
   });
   return plain;
 }
@@ -53,10 +55,13 @@ class Writer {
   ir::Block block(const ir::Block& body) {
     ir::Block out;
     for (ir::Stmt stmt : body) {
-      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node))
+      if (auto* region = std::get_if<ir::ParallelStmt>(&stmt.node)) {
+        written_.clear();
+        note_writes(stmt, &written_);
         region->body = within(region->body);
-      else
+      } else {
         replace_blocks(&stmt, [this](const ir::Block& inner) { return block(inner); });
+      }
       out.push_back(std::move(stmt));
     }
     return out;
@@ -83,7 +88,7 @@ class Writer {
   }
 
   ExprRef written_out(const ExprRef& expr, ir::Block* out) {
-    if (is_small(*expr)) return place_of(*expr, out);
+    if (is_small(*expr, written_)) return place_of(*expr, out);
     if (expr->kind == ExprKind::kReduce) return expr;  // what follows its indices has no place in front
     bool changed = false;
     std::vector<ExprRef> args;
@@ -125,6 +130,7 @@ class Writer {
     return ir::make_var(var);
   }
 
+  BufferSet written_;  // by the region
   ir::Loc loc_;
 };
 

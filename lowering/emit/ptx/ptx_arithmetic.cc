@@ -34,7 +34,7 @@ Code::Bits product_of(const Code::Bits& a, const Code::Bits& b, int size) {
 
 // Bits that may be set.
 uint64_t mask_of(const Code::Bits& bits) {
-  const uint64_t upper = bits.most == ~uint64_t{0} ? bits.most : std::bit_ceil(bits.most + 1) - 1;
+  const uint64_t upper = std::bit_width(bits.most) == 64 ? ~uint64_t{0} : std::bit_ceil(bits.most + 1) - 1;
   return bits.zeros < 64 ? upper & (~uint64_t{0} << bits.zeros) : 0;
 }
 uint64_t unsigned_of(int64_t value, int size) {
