@@ -384,15 +384,8 @@ namespace {
 
 // A tile that is too large for its place is a matter of the configuration; what no configuration has is none.
 std::string flaw_of(const Lowering& lowering) {
-  for (const auto& [gemm, choice] : lowering.placements.gemms)
-    if (choice.crowded_out) return fmt::format("a product without tensor cores: {}", choice.reason);
-  const int registers = lowering.schedule.roles[0].registers;  // 0: as many as there are
-  for (const auto& [gemm, choice] : lowering.placements.gemms) {
-    if (!choice.group || !registers) continue;
-    const int64_t sums = lowering.placements.at(gemm->c.buffer.get()).elements();
-    if (sums + kBesideAccumulators > registers)
-      return fmt::format("{} sums of a product in the {} registers of a thread", sums, registers);
-  }
+  if (std::string flaw = flaw_of_products(lowering.placements, lowering.schedule.roles[0].registers); !flaw.empty())
+    return flaw;
   const int64_t bytes = lowering.loops.workspace_bytes;
   return bytes ? fmt::format("{} bytes of tiles in global memory", bytes) : "";
 }

@@ -45,7 +45,7 @@ void each_helper(std::string_view text, const std::function<void(std::string_vie
 class Library {
  public:
   Library() {
-    for (const char* part : {kCudaPrelude, kCudaMath, kHopperPrelude}) parse(part);
+    for (const char* part : {kCudaPrelude, kCudaPacked, kCudaMath, kHopperPrelude}) parse(part);
     for (size_t i = 0; i < definitions_.size(); ++i) by_name_[definitions_[i].name].push_back(i);
   }
 

@@ -52,6 +52,7 @@ std::string group_run_call(const GroupRun& run, const std::string& c, const std:
 
 // Device helpers of which an emitted CUDA text has those that it names (cuda_helpers.h).
 extern const char* const kCudaPrelude;
+extern const char* const kCudaPacked;     // kachel_unpack_u4_f16 and its like
 extern const char* const kCudaMath;       // kachel_tanh and its like
 extern const char* const kHopperPrelude;  // what only sm_90a has
 // Helper functions that every emitted LLVM module begins with.

@@ -169,14 +169,11 @@ struct LoopIntrinsic {
     // Then operands[0] = those elements, from the registers operands[1]. Where the guard is false, from the tensor
     // operands[2], whose elements in [coordinates[0], coordinates[1]) exist; zeros are written for the others.
     kStoreShifted,
-    // operands[0], `elements` neighbours of a 16-bit float type, = the elements of `type_b`, 4-bit integers in the
-    // bytes
-    // of operands[1] or what those have of 8 bits, less operands[2], if there is one: an f32, for all. Without it every
-    // result is
-    // a number of the type. Of 4 bits: with `immediate`, of so many bytes that as many neighbouring lanes hold alike
-    // the
-    // one of the lane's number; with `table` what that has for the bits, counted without sign, in place of the
-    // integers.
+    // operands[0], `elements` neighbours of a 16-bit float type, = the elements of `type_b`, 4-bit integers in the bytes
+    // of operands[1] or elements of 8 bits there, less operands[2], if there is one: an f32, for all, and the difference
+    // rounded once. Without it every result is a number of the type. Of 4 bits: with `immediate`, of so many bytes that
+    // as many neighbouring lanes hold alike the one of the lane's number; with `table` what that has for the bits,
+    // counted without sign, in place of the integers.
     kUnpack,
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
     // have as many elements, or are an f32 for all, which is a number of the type.
@@ -185,21 +182,18 @@ struct LoopIntrinsic {
     // += operands[1], registers of the same type, each element atomically.
     kAddVector,
     // [warp] operands[0], eight elements of 8 bits, from eight in operands[1]. There they are two columns of two rows
-    // of
-    // one tile of eight columns, then of the tile beside it, as accumulators lie: lane q of four neighbouring lanes has
-    // columns 2q and 2q + 1 of either. Here columns 4q to 4q + 3 of both tiles together, of the first row and then of
-    // the second, as left operands lie.
+    // of one tile of eight columns, then of the tile beside it, as accumulators lie: lane q of four neighbouring lanes
+    // has columns 2q and 2q + 1 of either. Here columns 4q to 4q + 3 of both tiles together, of the first row and then
+    // of the second, as left operands lie.
     kQuadJoin,
     // [warp] operands[0], two elements of 32 bits, from two in operands[1]: of 8 x 8 elements, of which lane 4 r + q
-    // has
-    // columns 2 q and 2 q + 1 of row r, rows become columns.
+    // has columns 2 q and 2 q + 1 of row r, rows become columns.
     kTurnMatrix,
     // operands[0], a row of a tensor of a 16-bit type, at any address, from the thread's element on, = `immediate`
-    // vectors
-    // of eight elements in the registers operands[1], each kRowStep registers behind the one before and 32 elements
-    // further in the row. Four neighbouring lanes have vectors beside each other in one row; all lanes of a warp store.
-    // Only what comes before coordinates[0], counted from the thread's first element, is written; below 0 it says so of
-    // what the lanes before have, too.
+    // vectors of kRowVector elements in the registers operands[1], each kRowStep registers behind the one before and
+    // kRowColumns elements further in the row. Four neighbouring lanes have vectors beside each other in one row; all
+    // lanes of a warp store. Only what comes before coordinates[0], counted from the thread's first element, is
+    // written; below 0 it says so of what the lanes before have, too.
     kStoreRow,
   } kind;
   static constexpr int64_t kRowStep = 16, kRowVector = 8, kRowColumns = 32;
@@ -219,8 +213,8 @@ struct LoopIntrinsic {
   std::vector<Operand> operands;
   ir::ExprRef guard;                     // copies; null: true
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted, kStoreRow: I32
-  int64_t immediate =
-      0;  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4; kStoreRow: vectors
+  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4; kStoreRow: vectors
+  int64_t immediate = 0;
   bool transpose = false;  // kLoadMatrix
   ir::ExprRef l2_policy;   // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it
   // kBulkCopy, kPhaseArrive in clusters. Byte r: the blocks, as bits, to the same place in which block r copies, each

@@ -4,7 +4,6 @@
 // threads that share a row exchange four such tiles among them: then each has eight columns of one. Where rows begin at
 // any address, they store all that they have of a row together (LoopIntrinsic::kStoreRow).
 #include "lowering/lower/tile_lowering.h"
-#include "lowering/plan/schedule.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {

@@ -5,7 +5,6 @@
 
 namespace kachel::lowering {
 
-using ir::DType;
 using ir::ExprRef;
 
 int64_t row_vector(const Layout& layout, int64_t bytes) {
@@ -14,10 +13,6 @@ int64_t row_vector(const Layout& layout, int64_t bytes) {
     while (layout.axis_stride(axis) % width) width /= 2;
   while (layout.shape().back() % width) width /= 2;
   return width;
-}
-
-bool is_unpacked(DType type) {
-  return type == DType::I4 || type == DType::U4 || type == DType::I8 || type == DType::U8 || ir::is_float8(type);
 }
 
 RegionRead::Elements RegionRead::elements(int64_t count) const {

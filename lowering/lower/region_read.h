@@ -54,8 +54,6 @@ struct HeldRead {
 
 // Elements of one access to a row of a tile.
 int64_t row_vector(const Layout& layout, int64_t bytes);
-// Of which kUnpack makes floats of 16 bits.
-bool is_unpacked(ir::DType type);
 
 // One for those whose elements are not far from each other.
 void merge_windows(std::vector<RegionRead>* reads);

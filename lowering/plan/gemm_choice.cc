@@ -82,6 +82,33 @@ int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, in
   return std::min(kFragmentRegisters, most_registers(threads + kProducer, architecture) - kBesideAccumulators);
 }
 
+std::string flaw_of_products(const Placements& placements, int registers) {
+  for (const auto& [gemm, choice] : placements.gemms)
+    if (choice.crowded_out) return fmt::format("a product without tensor cores: {}", choice.reason);
+  for (const auto& [gemm, choice] : placements.gemms) {
+    if (!choice.group || !registers) continue;
+    const int64_t sums = placements.at(gemm->c.buffer.get()).elements();
+    if (sums + kBesideAccumulators > registers)
+      return fmt::format("{} sums of a product in the {} registers of a thread", sums, registers);
+  }
+  return "";
+}
+
+bool is_of_mma(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, const ir::BufferRef& fragment) {
+  return std::any_of(gemms.begin(), gemms.end(), [&](const auto& one) {
+    return one.second.mma && (one.first->c.buffer == fragment || one.first->a.buffer == fragment);
+  });
+}
+
+bool is_right_operand_alone(const std::vector<const ir::GemmStmt*>& gemms, const ir::BufferRef& buffer) {
+  bool right = false, other = false;
+  for (const ir::GemmStmt* gemm : gemms) {
+    right |= gemm->b.buffer == buffer;
+    other |= gemm->a.buffer == buffer || gemm->c.buffer == buffer;
+  }
+  return right && !other;
+}
+
 int64_t group_columns(const ir::GemmStmt& gemm, int64_t columns) {
   // 8-bit integers know multiples of 16. With k down its rows B is cut at whole slabs, of which the last one may be
   // filled in part.

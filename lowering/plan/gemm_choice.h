@@ -44,6 +44,15 @@ inline constexpr int64_t kFragmentRegisters = 216;  // of 255; the rest is for o
 // anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
 int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture);
 inline constexpr int64_t kBesideAccumulators = 26;
+// What is wrong with products of such a configuration, "": nothing. `registers`: of a thread that computes; 0: as many as
+// there are.
+std::string flaw_of_products(const Placements& placements, int registers);
+
+// Without its accumulator or its left operand in registers a product has no tensor cores.
+bool is_of_mma(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, const ir::BufferRef& fragment);
+// What warps that share k read from memory as well as others do: an operand of these products on their right, and no
+// other part of them.
+bool is_right_operand_alone(const std::vector<const ir::GemmStmt*>& gemms, const ir::BufferRef& buffer);
 
 // Those that left operands of 8 bits take a second time, as instructions take them.
 int64_t joined_registers(const Placements& placements);

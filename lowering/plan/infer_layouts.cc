@@ -85,21 +85,11 @@ class Inference {
   }
   // Always false: inference starts over.
   bool demote(const ir::BufferRef& buffer, const std::string& reason) {
-    if (depth_ && !is_right_operand_alone(buffer)) return without_depth();
+    if (depth_ && !is_right_operand_alone(gemms_, buffer)) return without_depth();
     memory_[buffer.get()] = reason;
     return false;
   }
   bool without_depth() { return depth_ = false; }
-  // What warps that share k read from memory as well as others do.
-  bool is_right_operand_alone(const ir::BufferRef& buffer) const {
-    bool right = false, other = false;
-    for (const ir::GemmStmt* gemm : gemms_) {
-      right |= gemm->b.buffer == buffer;
-      other |= gemm->a.buffer == buffer || gemm->c.buffer == buffer;
-    }
-    return right && !other;
-  }
-
   // Where warps share k a copy from parts to their sum is no place where the two have to agree.
   void part_sums() {
     sums_.clear();
@@ -367,13 +357,6 @@ class Inference {
     return true;
   }
 
-  // Without its accumulator or its left operand in registers a product has no tensor cores.
-  bool is_of_mma(const ir::BufferRef& fragment) const {
-    return std::any_of(choices_.begin(), choices_.end(), [&](const auto& one) {
-      return one.second.mma && (one.first->c.buffer == fragment || one.first->a.buffer == fragment);
-    });
-  }
-
   bool within_budget() {
     int64_t most = 0, most_spared = 0;
     ir::BufferRef largest, spared;
@@ -385,7 +368,7 @@ class Inference {
           (layouts_.at(decl->buffer.get()).registers() * ir::bits(storage_type(decl->buffer->type.dtype)) + 31) / 32;
       registers_of[decl->buffer.get()] = registers;
       if (registers > most) most = registers, largest = decl->buffer;
-      if (registers > most_spared && !is_of_mma(decl->buffer)) most_spared = registers, spared = decl->buffer;
+      if (registers > most_spared && !is_of_mma(choices_, decl->buffer)) most_spared = registers, spared = decl->buffer;
     }
     const int64_t room = fragment_room(choices_, threads_, target_.architecture),
                   total = live_registers(kernel_, registers_of);

@@ -200,6 +200,10 @@ std::set<BufferRef> byte_tensors(const ir::Kernel& kernel) {
   return found;
 }
 
+bool is_unpacked(DType type) {
+  return is_packed(type) || type == DType::I8 || type == DType::U8 || ir::is_float8(type);
+}
+
 ir::Kernel packed_tiles(const ir::Kernel& kernel, uint64_t fact_mask) {
   const Uses uses(kernel, fact_mask);
   ir::Kernel out = kernel;

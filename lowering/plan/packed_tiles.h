@@ -28,6 +28,9 @@ struct NibbleRead {
 };
 std::optional<NibbleRead> nibble_read(const ir::Expr& expr);
 
+// Types of 4 and 8 bits, of which LoopIntrinsic::kUnpack makes floats of 16.
+bool is_unpacked(ir::DType type);
+
 // The tensors of bytes that stand in it.
 std::set<ir::BufferRef> byte_tensors(const ir::Kernel& kernel);
 

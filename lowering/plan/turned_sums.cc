@@ -5,6 +5,7 @@
 
 #include "ir/parallel.h"
 #include "lowering/plan/gemm_choice.h"
+#include "lowering/plan/packed_tiles.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -29,8 +30,7 @@ bool unpacks(const ir::ParallelStmt& region, const ir::Buffer* tile) {
   }
   for_each_node(region.body, [&](const ir::ExprRef& node) {
     const bool load = node->kind == ir::ExprKind::kLoad;
-    packed |= load && node->buffer->scope == ir::Scope::kShared && ir::bits(node->buffer->type.dtype) <= 8 &&
-              node->buffer->type.dtype != ir::DType::Bool;
+    packed |= load && node->buffer->scope == ir::Scope::kShared && is_unpacked(node->buffer->type.dtype);
   });
   return sets && packed;
 }

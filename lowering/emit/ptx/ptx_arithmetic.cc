@@ -32,18 +32,20 @@ Code::Bits product_of(const Code::Bits& a, const Code::Bits& b, int size) {
   return {fits ? a.most * b.most : all, std::min(a.zeros + b.zeros, size)};
 }
 
+// The least number of ones alone that is no smaller.
+uint64_t all_ones(uint64_t most) {
+  return std::bit_width(most) == 64 ? ~uint64_t{0} : std::bit_ceil(most + 1) - 1;
+}
 // Bits that may be set.
 uint64_t mask_of(const Code::Bits& bits) {
-  const uint64_t upper = std::bit_width(bits.most) == 64 ? ~uint64_t{0} : std::bit_ceil(bits.most + 1) - 1;
-  return bits.zeros < 64 ? upper & (~uint64_t{0} << bits.zeros) : 0;
+  return bits.zeros < 64 ? all_ones(bits.most) & (~uint64_t{0} << bits.zeros) : 0;
 }
 uint64_t unsigned_of(int64_t value, int size) {
   return static_cast<uint64_t>(value) & (size == 64 ? ~uint64_t{0} : 0xffffffff);
 }
 
 Code::Bits either_of(const Code::Bits& a, const Code::Bits& b) {
-  const uint64_t all = a.most | b.most;
-  return {std::bit_width(all) == 64 ? ~uint64_t{0} : std::bit_ceil(all + 1) - 1, std::min(a.zeros, b.zeros)};
+  return {all_ones(a.most | b.most), std::min(a.zeros, b.zeros)};
 }
 
 template <class T>
