@@ -9,7 +9,6 @@
 #include "lowering/lower/nibble_table.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
-#include "lowering/plan/packed_tiles.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {

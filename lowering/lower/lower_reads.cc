@@ -98,7 +98,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
   WalkOptions options;
   options.most_unrolled = region_written_out_;
-  const bool long_rows = row_bytes(kernel_) > kLongRowBytes;
+  const bool long_rows = has_long_rows(kernel_);
   const bool many = !ragged && fragment_registers(placements_) > kFewRegisters;
   if (layout.threads() % kWarp == 0 && (many || long_rows))
     options.apart = width > 1 && !with_neighbours.empty() ? loads_together(with_neighbours, width)

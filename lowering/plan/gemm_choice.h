@@ -44,8 +44,8 @@ inline constexpr int64_t kFragmentRegisters = 216;  // of 255; the rest is for o
 // anew between roles, wgmma's accumulators must leave what ptxas 13 asks for (C7602) beside them.
 int64_t fragment_room(const std::map<const ir::GemmStmt*, GemmChoice>& gemms, int threads, int architecture);
 inline constexpr int64_t kBesideAccumulators = 26;
-// What is wrong with products of such a configuration, "": nothing. `registers`: of a thread that computes; 0: as many as
-// there are.
+// What is wrong with products of such a configuration, "": nothing. `registers`: of a thread that computes; 0: as many
+// as there are.
 std::string flaw_of_products(const Placements& placements, int registers);
 
 // Without its accumulator or its left operand in registers a product has no tensor cores.

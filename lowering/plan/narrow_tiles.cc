@@ -72,7 +72,7 @@ ir::Kernel narrow_tiles(const ir::Kernel& kernel) {
   Writes writes;
   writes.block(kernel.body);
   const SpaceCollector spaces(kernel);
-  const bool everywhere = row_bytes(kernel) > kLongRowBytes;
+  const bool everywhere = has_long_rows(kernel);
   std::vector<std::pair<BufferRef, BufferRef>> replaced;
   ir::Kernel out = kernel;
   for (ir::Stmt& stmt : out.body) {

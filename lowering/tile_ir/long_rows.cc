@@ -16,6 +16,9 @@ using ir::BufferRef;
 using ir::ExprKind;
 using ir::ExprRef;
 
+// Bytes of fragments: half of the registers of a multiprocessor, less what threads need to compute.
+constexpr int64_t kLongRowBytes = 96 * 1024;
+
 // Of a tensor, from places that what stands in between does not change.
 bool is_plain(const ir::TileRef& slice) {
   for (const AxisSpec& axis : slice.axes) {
@@ -157,7 +160,7 @@ class Rows {
 
 }  // namespace
 
-int64_t row_bytes(const ir::Kernel& kernel) {
+bool has_long_rows(const ir::Kernel& kernel) {
   int64_t bytes = 0;
   bool multiplies = false;
   ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
@@ -166,11 +169,11 @@ int64_t row_bytes(const ir::Kernel& kernel) {
     if (decl && decl->buffer->scope == ir::Scope::kFragment)
       bytes += elements_of(*decl->buffer) * std::max(ir::bits(ir::compute_type(decl->buffer->type.dtype)), 32) / 8;
   });
-  return multiplies ? 0 : bytes;
+  return !multiplies && bytes > kLongRowBytes;
 }
 
 ir::Kernel long_rows(const ir::Kernel& kernel) {
-  if (row_bytes(kernel) <= kLongRowBytes) return kernel;
+  if (!has_long_rows(kernel)) return kernel;
   ir::Kernel out = kernel;
   out.body = Rows(kernel.body).run();
   std::erase_if(out.body, [&](const ir::Stmt& stmt) {

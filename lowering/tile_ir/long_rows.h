@@ -13,12 +13,8 @@
 
 namespace kachel::lowering {
 
-// Bytes of fragments, above which rows are long: half of the registers of a multiprocessor, less what threads need to
-// compute.
-inline constexpr int64_t kLongRowBytes = 96 * 1024;
-
-// Of all fragments of a kernel that multiplies no matrices; 0 of another one.
-int64_t row_bytes(const ir::Kernel& kernel);
+// Whether the fragments of a kernel, which multiplies no matrices, take so many registers.
+bool has_long_rows(const ir::Kernel& kernel);
 
 // REQUIRES: from a concrete kernel.
 ir::Kernel long_rows(const ir::Kernel& kernel);
