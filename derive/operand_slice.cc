@@ -267,6 +267,28 @@ bool may_be_prepared(const Buffer& tile) {
   return std::all_of(types.begin(), types.end(), [](DType type) { return bits(type) >= 8; });
 }
 
+// Which operands regions make of a tile, and whether anything else reads it, or one of them is not `made` ahead.
+struct Fed {
+  std::vector<const Buffer*> operands;
+  bool stays = false;
+};
+void note_fed(const Block& block, const Buffer& tile, const std::set<const Buffer*>& operands,
+              const std::set<const Buffer*>& made, KnownUses& uses, Fed* fed) {
+  for (const Stmt& stmt : block) {
+    if (!uses.of(stmt).read.count(&tile)) continue;
+    if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
+      note_fed(loop->body, tile, operands, made, uses, fed);
+      continue;
+    }
+    const Buffer* operand = nullptr;
+    if (std::holds_alternative<ParallelStmt>(stmt.node))
+      for (const Buffer* written : uses.of(stmt).written)
+        if (operands.count(written)) operand = written;
+    if (operand) fed->operands.push_back(operand);
+    fed->stays |= !operand || !made.count(operand);
+  }
+}
+
 }  // namespace
 
 std::vector<OperandSlice> operand_slices(const Kernel& kernel) {
@@ -274,15 +296,31 @@ std::vector<OperandSlice> operand_slices(const Kernel& kernel) {
   KnownUses uses;
   std::string fresh;
   for (const std::string text = print(kernel); text.find(fresh + "part_") != text.npos;) fresh += "part_";
-  std::set<const Buffer*> seen;
+  std::set<const Buffer*> seen, made;
+  const auto slice_of = [&](const BufferRef& tile) -> std::optional<OperandSlice> {
+    if (seen.size() == kMostOperands || !seen.insert(tile.get()).second || !may_be_prepared(*tile)) return {};
+    return Slicer(kernel, fresh, uses, tile).run();
+  };
   for_each_stmt(kernel.body, [&](const Stmt& stmt) {
     const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
     if (!gemm) return;
-    for (const TileRef* operand : {&gemm->a, &gemm->b}) {
-      if (seen.size() == kMostOperands || !seen.insert(operand->buffer.get()).second) continue;
-      if (!may_be_prepared(*operand->buffer)) continue;
-      if (auto slice = Slicer(kernel, fresh, uses, operand->buffer).run()) slices.push_back(*std::move(slice));
-    }
+    for (const TileRef* operand : {&gemm->a, &gemm->b})
+      if (auto slice = slice_of(operand->buffer)) {
+        made.insert(slice->tile.get());
+        slices.push_back(*std::move(slice));
+      }
+  });
+  const std::set<const Buffer*> operands = seen;
+  for_each_stmt(kernel.body, [&](const Stmt& stmt) {
+    const auto* copy = std::get_if<CopyStmt>(&stmt.node);
+    if (!copy || copy->dst.buffer->scope == Scope::kGlobal) return;
+    Fed fed;
+    note_fed(kernel.body, *copy->dst.buffer, operands, made, uses, &fed);
+    if (fed.operands.empty() || !fed.stays) return;
+    auto slice = slice_of(copy->dst.buffer);
+    if (!slice || slice->computed) return;
+    slice->fed = std::move(fed.operands);
+    slices.push_back(*std::move(slice));
   });
   return slices;
 }

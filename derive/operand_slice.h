@@ -23,6 +23,8 @@ struct OperandSlice {
   };
   ir::BufferRef tile;
   bool computed = false;      // else it is one copy of rows that lie in a tensor, in a loop
+  // Of a copy that is no operand: those that regions make of it.
+  std::vector<const ir::Buffer*> fed;
   std::vector<size_t> loops;  // that it is made in, from the body's on: each one's place in the block around it
   std::vector<std::vector<size_t>> statements;  // of the body, then of each loop, in order
   std::vector<Digits> digits;                   // whose variables count in place of a loop's or the grid's
@@ -48,7 +50,8 @@ struct OperandSlice {
   }
 };
 
-// In the order of the gemms, of the first 64 operands. REQUIRES: verify() has passed the kernel.
+// In the order of the gemms, of the first 64 operands; then those of copies that regions make operands of and that stay
+// in the kernel, since others read them too. REQUIRES: verify() has passed the kernel.
 std::vector<OperandSlice> operand_slices(const ir::Kernel& kernel);
 
 }  // namespace kachel::derive

@@ -50,6 +50,8 @@ class Reads {
     for_each_stmt(kernel.body, [this](const Stmt& stmt) { written_.merge(find_uses(stmt).written); });
     for (const Stmt& stmt : kernel.body)
       if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) lets_.define_all(loop->body);
+    note_operands(kernel.body);
+    note_filled(kernel.body, false);
   }
 
   // fn(load, axis): of each read that goes across the rows of its tensor, or along them by whole vectors.
@@ -71,24 +73,61 @@ class Reads {
     });
   }
 
-  // fn(source, axis): of each copy of a column that is another one in each iteration of some loop.
+  // fn(source, axis, read): of each copy of a column that is another one in each iteration of some loop, and of rows
+  // in loops for tiles that products need and that are filled in several places, or under conditions.
   template <class Fn>
-  void for_each_column(Block* body, const Fn& fn, std::vector<const Var*> loops = {}) {
+  void for_each_copy(Block* body, const Fn& fn, std::vector<const Var*> loops = {}) {
     for (Stmt& stmt : *body) {
       if (auto* loop = std::get_if<ForStmt>(&stmt.node)) {
         loops.push_back(loop->var.get());
-        for_each_column(&loop->body, fn, loops);
+        for_each_copy(&loop->body, fn, loops);
         loops.pop_back();
       } else if (auto* branch = std::get_if<IfStmt>(&stmt.node)) {
-        for_each_column(&branch->then_body, fn, loops);
-        for_each_column(&branch->else_body, fn, loops);
+        for_each_copy(&branch->then_body, fn, loops);
+        for_each_copy(&branch->else_body, fn, loops);
       } else if (auto* copy = std::get_if<CopyStmt>(&stmt.node); copy && copy->atomic == AtomicOp::kNone) {
-        if (const auto axis = column(copy->src, loops)) fn(&copy->src, *axis);
+        if (const auto axis = column(copy->src, loops))
+          fn(&copy->src, *axis, CrossedTensor::Read::kColumns);
+        else if (!loops.empty() && copies_rows(*copy))
+          fn(&copy->src, copy->src.axes.size() - 1, CrossedTensor::Read::kRows);
       }
     }
   }
 
  private:
+  // What products read, and what regions make that of.
+  void note_operands(const Block& body) {
+    for_each_stmt(body, [this](const Stmt& stmt) {
+      const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+      if (gemm) operands_.insert({gemm->a.buffer.get(), gemm->b.buffer.get()});
+    });
+    std::set<const Buffer*> fed;
+    for_each_stmt(body, [&](const Stmt& stmt) {
+      if (!std::holds_alternative<ParallelStmt>(stmt.node)) return;
+      Uses uses = find_uses(stmt);
+      if (std::any_of(uses.written.begin(), uses.written.end(),
+                      [&](const Buffer* tile) { return operands_.count(tile) != 0; }))
+        fed.merge(uses.read);
+    });
+    operands_.merge(fed);
+  }
+  void note_filled(const Block& body, bool conditional) {
+    for (const Stmt& stmt : body) {
+      if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) note_filled(loop->body, conditional);
+      if (const auto* branch = std::get_if<IfStmt>(&stmt.node)) {
+        note_filled(branch->then_body, true);
+        note_filled(branch->else_body, true);
+      }
+      if (const auto* copy = std::get_if<CopyStmt>(&stmt.node)) filled_[copy->dst.buffer.get()] += conditional ? 2 : 1;
+    }
+  }
+  bool copies_rows(const CopyStmt& copy) const {
+    const TileRef& from = copy.src;
+    const auto places = filled_.find(copy.dst.buffer.get());
+    return from.buffer->scope == Scope::kGlobal && !written_.count(from.buffer.get()) && bits(from.buffer->type) >= 8 &&
+           !from.pad && from.axes.back().kind == AxisSpec::Kind::kRange && places->second > 1 &&
+           operands_.count(copy.dst.buffer.get());
+  }
   std::optional<size_t> column(const TileRef& source, const std::vector<const Var*>& loops) {
     if (source.buffer->scope != Scope::kGlobal || written_.count(source.buffer.get()) ||
         bits(source.buffer->type) < 8 || source.axes.back().kind != AxisSpec::Kind::kIndex)
@@ -131,7 +170,8 @@ class Reads {
 
   const DepthAxes depth_;
   Lets lets_;
-  std::set<const Buffer*> written_;
+  std::set<const Buffer*> written_, operands_;
+  std::map<const Buffer*, int> filled_;  // tile: in how many places; twice as many under conditions
 };
 
 }  // namespace
@@ -149,10 +189,10 @@ std::vector<CrossedTensor> crossed_tensors(const Kernel& kernel) {
     });
   });
   Block body = kernel.body;
-  reads.for_each_column(&body, [&](const TileRef* source, size_t axis) {
+  reads.for_each_copy(&body, [&](const TileRef* source, size_t axis, CrossedTensor::Read read) {
     const bool known =
         std::any_of(found.begin(), found.end(), [&](const CrossedTensor& one) { return one.tensor == source->buffer; });
-    if (!known) found.push_back({source->buffer, axis, true});
+    if (!known) found.push_back({source->buffer, axis, read});
   });
   return found;
 }
@@ -197,9 +237,9 @@ Kernel with_rows(const Kernel& kernel, const std::vector<CrossedTensor>& crossed
   };
   Kernel out = kernel;
   out.body = block(kernel.body, block);
-  reads.for_each_column(&out.body, [&](TileRef* source, size_t axis) {
+  reads.for_each_copy(&out.body, [&](TileRef* source, size_t axis, CrossedTensor::Read read) {
     for (size_t i = 0; i < crossed.size(); ++i) {
-      if (!crossed[i].columns || crossed[i].tensor != source->buffer || crossed[i].axis != axis) continue;
+      if (crossed[i].read != read || crossed[i].tensor != source->buffer || crossed[i].axis != axis) continue;
       source->buffer = rows[i];
       source->axes = with_last(source->axes, axis);
       return;

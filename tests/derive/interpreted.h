@@ -26,6 +26,7 @@ struct Form {
   int64_t parts = 1;     // of sums
   bool crossed = false;  // tensors laid out along k
   bool taps = false;     // k in the order of taps
+  bool copies = true;    // that operands are made of and that others read
 };
 
 // Runs a derived program call by call, on tensors by name.
@@ -43,6 +44,7 @@ class Interpreted {
       source_ = *other;
     }
     if (form.operands) slices_ = operand_slices(source_);
+    if (!form.copies) std::erase_if(slices_, [](const OperandSlice& slice) { return !slice.fed.empty(); });
     for (OperandSlice& slice : slices_) slice.turned = form.turned && slice.k_down;
     const auto tile_type = [&](const ir::Buffer& tile) {
       const DType type = type_of(tile);

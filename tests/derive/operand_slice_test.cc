@@ -42,7 +42,8 @@ grid {}
   REQUIRE_MESSAGE(module.ok(), module.status().message());
   std::string names;
   for (const OperandSlice& slice : operand_slices(module->kernels[0]))
-    names += fmt::format("{}{}{}", names.empty() ? "" : " ", slice.tile->name, slice.computed ? "*" : "");
+    if (slice.fed.empty())
+      names += fmt::format("{}{}{}", names.empty() ? "" : " ", slice.tile->name, slice.computed ? "*" : "");
   return names;
 }
 

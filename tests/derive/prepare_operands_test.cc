@@ -144,14 +144,18 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
 )";
   };
   for (const std::string more : {"", "parallel i < BM { norm[i] += sum[j < BK](a[i, j]) }",
-                                 "parallel i < BM { norm[i] += sum[j < BK](ah[i, j] * 2) }"}) {
-    CAPTURE(more);
-    Interpreted program(text(more), bindings(DType::F32, 16, 16, 16), {{"M", 37}, {"N", 19}, {"K", 21}});
-    CHECK(program.operands() == 3);
-    program.check();
-    const ir::Kernel& reader = program.derived().kernels.at(program.derived().kernels.size() - 1);
-    CHECK((ir::print(reader).find("a = A[") != std::string::npos) == (more.find("(a[") != std::string::npos));
-  }
+                                 "parallel i < BM { norm[i] += sum[j < BK](ah[i, j] * 2) }"})
+    for (const bool copies : {false, true}) {
+      CAPTURE(more);
+      CAPTURE(copies);
+      Interpreted program(text(more), bindings(DType::F32, 16, 16, 16), {{"M", 37}, {"N", 19}, {"K", 21}},
+                          {.copies = copies});
+      const bool stays = more.find("(a[") != std::string::npos;
+      CHECK(program.operands() == (stays && copies ? 4 : 3));
+      program.check();
+      const ir::Kernel& reader = program.derived().kernels.at(program.derived().kernels.size() - 1);
+      CHECK((ir::print(reader).find("a = A[") != std::string::npos) == (stays && !copies));
+    }
 }
 
 TEST_CASE("operands that follow quotients and remainders of what counts") {
@@ -243,6 +247,41 @@ grid h < H, m < ceildiv(M, BM), n < ceildiv(N, BN)
   const std::string reader = ir::print(*derived->find("k_prepared"));
   CHECK(reader.find("c += a @ b^T precision tf32") != std::string::npos);
   CHECK(reader.find("d += a @ b^T precision tf32") != std::string::npos);
+}
+
+TEST_CASE("a copy that a region makes an operand of, and that others read as well") {
+  const std::string text = R"(tile 1
+kernel k<T: f32 | f16>(X: T[M, K], G: f32[K], W: T[N, K], C: out f32[M, N])
+tune BM = 16 | 32, BN = 16 | 48, BK = 32 | 8
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared x: T[BM, BK], a: T[BM, BK], w: T[BN, BK]
+  fragment s: f32[BM] = 0, c: f32[BM, BN] = 0
+  pipelined k < ceildiv(K, BK) {
+    x = X[m*BM +: BM, k*BK +: BK]
+    w = W[n*BN +: BN, k*BK +: BK]
+    parallel i < BM { s[i] += sum[j < BK](x[i, j] * x[i, j]) }
+    parallel i < BM, j < BK { a[i, j] = k*BK + j < K ? x[i, j] * G[k*BK + j] : 0 }
+    c += a @ w^T
+  }
+  parallel i < BM, j < BN { c[i, j] *= rsqrt(s[i] / K + 1e-5) }
+  C[m*BM +: BM, n*BN +: BN] = c
+})";
+  for (DType type : {DType::F32, DType::F16})
+    for (int64_t bk : {32, 8}) {
+      Interpreted program(text, bindings(type, 32, 48, bk), {{"M", 37}, {"N", 29}, {"K", 45}});
+      CHECK(program.operands() == 3);
+      program.check();
+    }
+  auto module = ir::load(text);
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  const std::vector<OperandSlice> slices = operand_slices(module->kernels[0]);
+  REQUIRE(slices.size() == 3);
+  CHECK(slices[1].tile->name == "w");
+  CHECK(slices[1].fed.empty());
+  CHECK(slices[2].tile->name == "x");
+  CHECK(slices[2].fed == std::vector<const ir::Buffer*>{slices[0].tile.get()});
+  CHECK(!slices[2].k_down);
 }
 
 TEST_CASE("elements that are packed by hand, or that share something in groups") {
@@ -352,7 +391,8 @@ grid m < ceildiv(M, BM), n < ceildiv(N, 16)
   C[m*BM +: BM, n*16 +: 16] = c
 })");
     REQUIRE_MESSAGE(module.ok(), module.status().message());
-    return operand_slices(module->kernels[0]).size();
+    const std::vector<OperandSlice> found = operand_slices(module->kernels[0]);
+    return std::count_if(found.begin(), found.end(), [](const OperandSlice& slice) { return slice.fed.empty(); });
   };
   CHECK(slices("j / 4 % 4") == 2);
   CHECK(slices("j / 17179869184 % 1073741824") == 1);

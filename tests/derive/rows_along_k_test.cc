@@ -132,4 +132,46 @@ TEST_CASE("columns that a loop copies become rows") {
   CHECK(crossed_in(scaled("g[n*BN, 1, at +: BN]")) == 0);
 }
 
+TEST_CASE("rows that two loops copy to one tile, or that are copied under a condition, are filled up") {
+  const auto text = [](const std::string& first, const std::string& second) {
+    return R"(tile 1
+kernel k<T: f16>(A: T[B, L, L], X: T[B, L, D], Y: out f32[B, L, D])
+tune BM = 16, BN = 16 | 32, BK = 16 | 8
+grid b < B, m < ceildiv(L, BM), n < ceildiv(D, BN)
+{
+  shared a: T[BM, BK], x: T[BK, BN]
+  fragment low: T[BM, BK], c: f32[BM, BN] = 0
+  pipelined k < m * (BM / BK), 3 {
+    )" + first +
+           R"(
+    c += a @ x
+  }
+  for k in m * (BM / BK) .. (m + 1) * (BM / BK) {
+    )" + second +
+           R"(
+    parallel i < BM, j < BK { low[i, j] = k*BK + j <= m*BM + i ? a[i, j] : 0 }
+    c += low @ x
+  }
+  Y[b, m*BM +: BM, n*BN +: BN] = c
+}
+)";
+  };
+  const std::string copies = "a = A[b, m*BM +: BM, k*BK +: BK] x = X[b, k*BK +: BK, n*BN +: BN]",
+                    chosen =
+                        "if k % 2 == 0 { a = A[b, m*BM +: BM, k*BK +: BK] } else { a = X[b, m*BM +: BM, k*BK +: "
+                        "BK] } x = X[b, k*BK +: BK, n*BN +: BN]",
+                    padded = "a = A[b, m*BM +: BM, k*BK +: BK] pad 1 x = X[b, k*BK +: BK, n*BN +: BN]",
+                    bounded = "a = A[b, m*BM +: BM, k*BK +: BK] x = X[b, k*BK +: BK, n*BN +: BN] within 3 +: 40";
+  CHECK(crossed_in(text(padded, padded)) == 1);
+  for (const std::string& first : {copies, chosen, padded, bounded})
+    for (const std::string& second : {copies, chosen}) {
+      CAPTURE(first);
+      CAPTURE(second);
+      Interpreted program(text(first, second), bindings(DType::F16, 16, 32, 8), {{"B", 2}, {"L", 53}, {"D", 37}},
+                          {.operands = true, .crossed = true});
+      CHECK(program.crossed() == 2);
+      program.check();
+    }
+}
+
 }  // namespace kachel::derive

@@ -45,6 +45,11 @@ bool reads_along_k(const DeviceProperties& device, ir::DType type, bool tf32) {
   return type == ir::DType::F32 && tf32 && lowering::has_group_mma(10 * device.compute_major + device.compute_minor);
 }
 
+std::string_view manner_of(const derive::CrossedTensor& crossed) {
+  if (crossed.has_rows()) return "with its rows filled up";
+  return crossed.read == derive::CrossedTensor::Read::kColumns ? "laid out along its columns" : "laid out along k";
+}
+
 }  // namespace
 
 FormChoice::FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> consts,
@@ -53,8 +58,9 @@ FormChoice::FormChoice(const ir::Kernel& kernel, std::span<const ConstValue> con
       model_(std::move(model)),
       kernel_(kernel),
       plain_(source_of(derive::split_regions(kernel))) {
-  const bool crosses = std::any_of(plain_.crossed.begin(), plain_.crossed.end(),
-                                   [](const derive::CrossedTensor& one) { return !one.has_rows() && !one.columns; });
+  const bool crosses = std::any_of(plain_.crossed.begin(), plain_.crossed.end(), [](const derive::CrossedTensor& one) {
+    return !one.has_rows() && one.read == derive::CrossedTensor::Read::kElements;
+  });
   if (crosses) return;
   if (const auto other = derive::taps_outside(plain_.kernel)) reordered_ = source_of(*other);
 }
@@ -88,7 +94,8 @@ bool FormChoice::outgrows_sources(const derive::OperandSlice& slice, const Bound
 
 bool FormChoice::may_lay_out(const derive::CrossedTensor& crossed, const BoundArguments& arguments) const {
   const BoundTensor& bound = tensor(arguments, *crossed.tensor);
-  if (bound.shape[crossed.axis] < derive::kRowMultiple || ir::bits(bound.dtype) > (crossed.columns ? 32 : 16))
+  if (bound.shape[crossed.axis] < derive::kRowMultiple ||
+      ir::bits(bound.dtype) > (crossed.read == derive::CrossedTensor::Read::kColumns ? 32 : 16))
     return false;
   const bool alone = !crossed.has_rows() && bound.strides[crossed.axis] == 1;  // an extent of 1 behind it
   return !alone &&
@@ -103,8 +110,10 @@ Form FormChoice::operands(const Device& device, const BoundArguments& arguments,
     const ir::Buffer& read = *slice.tensors[0];
     const BoundTensor& bound = tensor(arguments, read);
     // The copy engine converts nothing.
+    const int rank = static_cast<int>(read.shape.size());
     const bool moved_by_threads =
-        strays(bound, static_cast<int>(read.shape.size())) || bound.dtype != tile_type(*model_, *slice.tile, arguments);
+        !slice.fed.empty() ? strays(bound, rank, rank - 1, kCopyBytes)
+                           : strays(bound, rank) || bound.dtype != tile_type(*model_, *slice.tile, arguments);
     const bool turned =
         slice.k_down && reads_along_k(device.properties(), tile_type(*model_, *slice.tile, arguments), slice.tf32);
     const uint64_t bit = uint64_t{1} << i;
@@ -112,6 +121,19 @@ Form FormChoice::operands(const Device& device, const BoundArguments& arguments,
     if (slice.computed || turned || (device.properties().compute_major > 0 && moved_by_threads)) form.made |= bit;
     if (turned) form.turned |= bit;
   }
+  return form;
+}
+
+// What regions make of copies that are made ahead is left to the blocks.
+Form FormChoice::copies_alone(Form form) const {
+  const std::vector<derive::OperandSlice>& slices = plain_.slices;
+  const uint64_t made = form.made;
+  for (size_t i = 0; i < slices.size(); ++i)
+    for (size_t other = 0; other < slices.size(); ++other)
+      if ((made >> i & 1) && slices[other].computed &&
+          std::count(slices[i].fed.begin(), slices[i].fed.end(), slices[other].tile.get()))
+        form.made &= ~(uint64_t{1} << other);
+  form.turned &= form.made;
   return form;
 }
 
@@ -144,6 +166,7 @@ std::vector<Form> FormChoice::forms(const Device& device, const BoundArguments& 
   const Form operands = this->operands(device, arguments, plain_, kSparedBytes), rows = this->rows(device, arguments);
   std::vector<Form> forms;
   if (rows.laid_out || rows.reordered) forms.push_back(rows);
+  if (const Form copies = copies_alone(operands); copies.made && copies.made != operands.made) forms.push_back(copies);
   const Form parted{.parts = parts.parts, .extent = parts.extent, .types = arguments.types};
   if (operands.made && parts.parts > 1) {
     forms.push_back(parted);
@@ -193,8 +216,7 @@ std::string FormChoice::text(const Form& form) const {
                                   form.turned >> i & 1 ? " with its axes exchanged" : ""));
   for (size_t i = 0; i < source.crossed.size(); ++i)
     if (form.laid_out >> i & 1)
-      parts.push_back(fmt::format("`{}` laid out along {}", source.crossed[i].tensor->name,
-                                  source.crossed[i].columns ? "its columns" : "k"));
+      parts.push_back(fmt::format("`{}` {}", source.crossed[i].tensor->name, manner_of(source.crossed[i])));
   if (form.parts > 1) parts.push_back(fmt::format("sums in {} parts", form.parts));
   return fmt::format("{}", fmt::join(parts, ", "));
 }

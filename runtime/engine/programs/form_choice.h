@@ -62,6 +62,7 @@ class FormChoice {
   const Source& source(const Form& form) const { return form.reordered ? *reordered_ : plain_; }
   // `spared`: operands of at most so many bytes may outgrow what they are made of.
   Form operands(const Device& device, const BoundArguments& arguments, const Source& source, double spared) const;
+  Form copies_alone(Form form) const;
   Form rows(const Device& device, const BoundArguments& arguments) const;
   // Whether making the operand writes far more than there is to read, as all windows of an image do: more than `most`
   // times as much, and more than `spared` bytes.
