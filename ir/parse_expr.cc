@@ -192,6 +192,7 @@ ExprRef Parser::primary() {
        token.text == "atomic"
            ? "it is a statement of its own, `atomic x[i] += y`, and gives no value; places that follow from counts are "
              "prefix sums"
+       : token.text == "if" ? "an expression chooses by `condition ? a : b`"
        : token.text == ":" ? "a slice is `first +: length` and goes up; another order is a region's: `parallel i < n { "
                              "x[i] = X[last - i] }`"
        : token.text == "*" ? "a product is `a * b`; for `x ** y` write `exp2(y * log2(x))` where x > 0, or a product"

@@ -58,7 +58,8 @@ void Parser::skip_group() {
 
 namespace {
 
-constexpr std::string_view kOtherReductions[] = {"prod", "product", "mean", "any", "all", "count", "cumsum", "cumprod"};
+constexpr std::string_view kOtherReductions[] = {"prod",  "product", "mean",    "any",   "all",
+                                                 "count", "cumsum",  "cumprod", "reduce"};
 
 // Words of other languages, and how they are written here.
 constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {

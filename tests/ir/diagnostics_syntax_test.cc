@@ -177,6 +177,8 @@ TEST_CASE("diagnostics of slices and expressions") {
       {in_kernel("let x = (let d = 1 in d) + $d$"), "unknown name `d`", "`let` names"},
       {in_kernel("let x = let d = 1, $d$ = 2 in d"), "`d` is declared already", "never hidden"},
       {in_kernel("let x = let d = s in $d$[1]"), "has no elements", "remove"},
+      {in_kernel("let x = $if$ s > 0 then 1 else 2"), "`if` where an expression is expected", "`condition ? a : b`"},
+      {in_kernel("$reduce$ i < 4 { }"), "unknown name `reduce`", "`sum[k < n](x[k])`"},
       {in_kernel("let x = 1 + $grid$ y = 2"), "`grid` where an expression is expected", "reserved word"},
       {in_kernel("let x = 1 + $)$"), "`)` where an expression is expected", "a number, a name"},
       {in_kernel("let x = T $+$ 1"), "where `(` is expected after a type", "write `(`"},
