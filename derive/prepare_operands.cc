@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -9,6 +10,7 @@
 #include "derive/free_tunables.h"
 #include "derive/fresh_names.h"
 #include "derive/parts.h"
+#include "derive/text_without_names.h"
 #include "ir/print.h"
 #include "ir/tunable_role.h"
 
@@ -71,12 +73,16 @@ class Preparer {
       program.calls.push_back(call_of(module_.kernels.back(), {chosen, true}));
     }
     std::vector<BufferRef> tensors;
+    std::map<std::string, BufferRef> made;  // by what makes it
     for (const OperandSlice& slice : slices_) {
       const BufferRef tensor = tensor_of(slice, fresh_(slice.tile->name + "_all"));
+      const Kernel maker = maker_of(source_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name));
+      const auto [known, fresh] = made.try_emplace(text_without_names(maker), with_direction(tensor, Direction::kIn));
+      tensors.push_back(known->second);
+      if (!fresh) continue;
       program.temps.push_back(tensor);
-      module_.kernels.push_back(maker_of(source_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name)));
-      program.calls.push_back(call_of(module_.kernels.back(), {chosen, true}));
-      tensors.push_back(with_direction(tensor, Direction::kIn));
+      module_.kernels.push_back(maker);
+      program.calls.push_back(call_of(maker, {chosen, true}));
     }
     Kernel reader = reader_of(tensors);
     reader.name = fresh_(kernel_.name + "_prepared");
@@ -112,7 +118,10 @@ class Preparer {
 
   Kernel reader_of(const std::vector<BufferRef>& tensors) const {
     Kernel reader = base_;
-    for (const BufferRef& tensor : tensors) reader.params.push_back({tensor, nullptr});
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (std::find(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(i), tensors[i]) ==
+          tensors.begin() + static_cast<std::ptrdiff_t>(i))
+        reader.params.push_back({tensors[i], nullptr});
     reader.body = body_of_reader(base_, slices_, tensors);
     return reader;
   }

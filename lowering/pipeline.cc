@@ -2,6 +2,8 @@
 //
 //   tile IR  concrete kernel (ir::instantiate)
 //            -> declared first    tiles that are declared behind other statements
+//            -> joined copies     of fragments, whose elements lie beside each other in a tensor
+//            -> column tiles      fragments of which regions name columns by numbers
 //            -> written-out args  where the largest of a few elements of tensors stands
 //            -> arg reductions    as a maximum and the least number of what equals it
 //            -> one-axis views    of tensors whose last axes are counted as one
@@ -61,6 +63,7 @@
 //            -> handed values     that only those know who compute, to who copies ahead
 //            -> memory plan -> synchronise (emits waits and barriers, and parts roles)
 //            -> spare tiles       what those must not store that fill a cluster up
+//            -> neighbour accesses   elements beside each other by one access
 //            -> narrow
 //            -> hoist invariants -> wide accesses -> early loads -> single bounds -> simplify
 //            -> divide by invariants   on the CPU
@@ -94,6 +97,7 @@
 #include "lowering/passes/loads_ahead.h"
 #include "lowering/passes/memory_plan.h"
 #include "lowering/passes/narrow.h"
+#include "lowering/passes/neighbour_accesses.h"
 #include "lowering/passes/pass_places.h"
 #include "lowering/passes/simplify.h"
 #include "lowering/passes/single_bounds.h"
@@ -126,6 +130,7 @@
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/carried_sums.h"
+#include "lowering/tile_ir/column_tiles.h"
 #include "lowering/tile_ir/declared_first.h"
 #include "lowering/tile_ir/direct_reads.h"
 #include "lowering/tile_ir/equal_parts.h"
@@ -134,6 +139,7 @@
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/hoist_scans.h"
 #include "lowering/tile_ir/join_loops.h"
+#include "lowering/tile_ir/joined_copies.h"
 #include "lowering/tile_ir/long_rows.h"
 #include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/named_rows.h"
@@ -224,7 +230,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
                                 const Wishes& wishes) {
   Lowering lowering;
   const bool plain = is_plain(target);
-  KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(plain ? concrete : written_out_args(concrete)));
+  KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
     const ir::Kernel joined =
         split_branches(long_rows(region_results(join_loops(unchanging_loads(unpacked_copies(lowering.kernel))))));
@@ -328,6 +334,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
   lowering.loops.back_and_forth = !one_tile && !lowering.loops.producer.empty() && !lowering.schedule.is_even();
   if (!plain) {
+    neighbour_accesses(&lowering.loops, vector_bytes(kernel, fact_mask, lowering.loops));
     narrow(&lowering.loops);
     hoist_invariants(&lowering.loops);
     wide_accesses(&lowering.loops);

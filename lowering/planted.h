@@ -66,6 +66,8 @@ enum class Planted {
   kPartialTwice,          // replicas write their partial results too
   kReducedAxis,           // a reduction over the other axis
   kArgLast,               // argmax finds the last of the largest elements
+  kFirstColumn,           // every column that a region names is the first one
+  kNeighbourSlot,         // neighbours that one access moves are taken for each other
   kGrownReduced,          // a reduction takes in what an axis has been padded with
   kGrownStored,           // and a store writes it
   kGrownDepth,            // and a product adds it up

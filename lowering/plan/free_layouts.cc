@@ -270,14 +270,15 @@ std::optional<FragmentLayout> row_a_warp(const std::vector<int64_t>& shape, int6
 }  // namespace
 
 FragmentLayout connected_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
-                                const Accessed& accessed, int64_t threads) {
+                                const Accessed& accessed, int64_t threads, int64_t stored) {
   constexpr int64_t kMost = 16, kMostInWarp = 2048;
   const std::vector<int64_t> shape = tile_shape_of(fragment);
   const bool along = axis + 1 == shape.size();
   int64_t vector = accessed_with(fragment, spaces, accessed);
   if (!vector) {
-    vector = 1;
-    while (along && 2 * vector <= kMost && shape.back() % (2 * vector) == 0 && product(shape) / (2 * vector) >= threads)
+    vector = std::max<int64_t>(stored, 1);
+    while (!stored && along && 2 * vector <= kMost && shape.back() % (2 * vector) == 0 &&
+           product(shape) / (2 * vector) >= threads)
       vector *= 2;
   }
   const bool exchanged = std::any_of(spaces.begin(), spaces.end(),

@@ -65,10 +65,10 @@ FragmentLayout gathered_layout(const std::vector<int64_t>& shape, size_t axis, i
 // The axis of a fragment along which a prefix reduction runs or elements are exchanged, if that is so.
 std::optional<size_t> connected_axis(const ir::Buffer& fragment, const std::vector<Space>& spaces);
 // For such a one. A thread holds neighbours along the axis: along the last one as many as one access takes to or from
-// tensors, if fragments of its spaces are copied there, for lanes beside each other are to share sectors; else what
-// leaves no thread without. Rows lie in one warp, so that nothing needs memory of the block, where there are
+// tensors, if fragments of its spaces are copied there or regions store it (`stored` elements at once; 0: none does), for
+// lanes beside each other are to share sectors; else what leaves no thread without. Rows lie in one warp, so that nothing needs memory of the block, where there are
 // enough for all warps and their threads have room for them.
 FragmentLayout connected_layout(const ir::Buffer& fragment, size_t axis, const std::vector<Space>& spaces,
-                                const Accessed& accessed, int64_t threads);
+                                const Accessed& accessed, int64_t threads, int64_t stored);
 
 }  // namespace kachel::lowering

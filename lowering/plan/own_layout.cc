@@ -7,9 +7,17 @@
 #include "lowering/plan/free_layouts.h"
 #include "lowering/plan/placement.h"
 #include "lowering/plan/region_vectors.h"
+#include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
 namespace {
+
+bool writes_tensors(const ir::ParallelStmt& region) {
+  BufferSet written;
+  for (const ir::Stmt& stmt : region.body) note_writes(stmt, &written);
+  return std::any_of(written.begin(), written.end(),
+                     [](const ir::Buffer* buffer) { return buffer->scope == ir::Scope::kGlobal; });
+}
 
 // The region that makes it, for shared memory alone, of single elements of tensors, which lanes beside each other
 // have beside each other; null: there is none.
@@ -30,6 +38,28 @@ const ir::ParallelStmt* gathering(const ir::Kernel& kernel, const Target& target
   return nullptr;
 }
 
+// Neighbours that accesses serve by which regions store elements of the fragment, or of one that lies as it does, to
+// tensors; 0: none do.
+int64_t stored_by_regions(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
+                          const std::vector<Space>& spaces, const ir::Buffer& fragment, int64_t threads) {
+  const auto touches = [](const Space& space, const BufferSet& fragments) {
+    return std::any_of(space.uses.begin(), space.uses.end(),
+                       [&](const Space::Use& use) { return use.is_plain() && fragments.count(use.buffer.get()); });
+  };
+  BufferSet alike{&fragment};
+  for (const Space& space : spaces)
+    if (touches(space, {&fragment}))
+      for (const Space::Use& use : space.uses)
+        if (use.is_plain()) alike.insert(use.buffer.get());
+  int64_t vector = 0;
+  for (const Space& space : spaces) {
+    if (!space.region || !touches(space, alike) || !writes_tensors(*space.region)) continue;
+    const int64_t one = region_vector(kernel, target, fact_mask, space, threads);
+    vector = vector ? std::min(vector, one) : one;
+  }
+  return vector;
+}
+
 }  // namespace
 
 FragmentLayout own_layout(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
@@ -38,7 +68,8 @@ FragmentLayout own_layout(const ir::Kernel& kernel, const Target& target, uint64
   const Accessed by = accessed_by_copies(kernel, target, fact_mask, memory);
   const Stored stored_as = stored_by_copies(kernel);
   if (const auto axis = connected_axis(*fragment, spaces))
-    return connected_layout(*fragment, *axis, spaces, by, threads);
+    return connected_layout(*fragment, *axis, spaces, by, threads,
+                            stored_by_regions(kernel, target, fact_mask, spaces, *fragment, threads));
   if (auto state = state_layout(kernel, *fragment, spaces, threads)) return *state;
   int64_t vector = free_vector(*fragment, spaces, by, stored_as, threads);
   if (const ir::ParallelStmt* region = gathering(kernel, target, fact_mask, spaces, *fragment)) {

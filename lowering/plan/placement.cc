@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "lowering/loop_ir/loop_ir.h"
 #include "lowering/plan/cpu_placement.h"
 
 namespace kachel::lowering {
@@ -260,6 +261,18 @@ int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferR
         kernel.params[static_cast<size_t>(facts[i].param)].tensor == tensor)
       widest = std::max(widest, facts[i].bytes);
   return widest;
+}
+
+std::map<const ir::Buffer*, int64_t> vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask,
+                                                  const LoopKernel& loops) {
+  std::map<const ir::Buffer*, int64_t> bytes;
+  for (const LoopParam& param : loops.params) {
+    if (param.slot.kind != Slot::Kind::kPointer) continue;
+    const ir::BufferRef& tensor = kernel.params[static_cast<size_t>(param.slot.index)].tensor;
+    if (!tensor->transposed && param.buffer->type.dtype == tensor->type.dtype)
+      bytes[param.buffer.get()] = vector_bytes(kernel, fact_mask, tensor);
+  }
+  return bytes;
 }
 
 bool has_fact(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor, Fact::Kind kind) {

@@ -17,6 +17,8 @@
 
 namespace kachel::lowering {
 
+struct LoopKernel;
+
 struct Placement {
   ir::Scope scope = ir::Scope::kShared;    // kShared or kRegister
   ir::DType storage = ir::DType::F32;      // element type in memory: 4-bit types are held one a byte
@@ -25,7 +27,7 @@ struct Placement {
   int64_t stages = 1;                      // copies of it in memory, for a pipeline
   int64_t alignment = 128;                 // of each of them, in bytes
   bool turned = false;  // its registers become another fragment's (turned_sums.h), and count as that one's alone
-  std::string reason;                      // for explain: what kept it out of registers; "" if nothing did
+  std::string reason;   // for explain: what kept it out of registers; "" if nothing did
   // CPU, see cpu_gemm.h. A rank-2 tile in panels: element (n, k), n along panel_axis, is at
   // (n / panel_width * K + k) * panel_width + n % panel_width; the layout then only tells the shape.
   int64_t panel_width = 0;
@@ -98,6 +100,9 @@ std::optional<int64_t> start_of_part(const ir::TileRef& tile);
 ir::DType storage_type(ir::DType type);
 // The widest access, in bytes, that the facts allow to a tensor parameter; the size of an element if they say nothing.
 int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor);
+// The same for each tensor as the loop kernel knows it.
+std::map<const ir::Buffer*, int64_t> vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask,
+                                                  const LoopKernel& loops);
 // Whether the facts say that neighbours along its last axis are neighbours in memory.
 bool has_fact(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor, Fact::Kind kind);
 

@@ -16,12 +16,14 @@ Layout odd_units_apart(const std::vector<int64_t>& shape, int64_t unit) {
 
 // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
 // different banks; what nothing accesses `across` its rows needs neither. Rows of a few bytes lie without gaps: columns
-// whose neighbours share words meet no more often, and both axes can be copied as one.
+// whose neighbours share words meet no more often, and both axes can be copied as one. So do pairs of words, as complex
+// numbers are, of which whoever needs one needs the other and gets both at once.
 Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool across) {
   const int64_t bytes = std::max(1, ir::bits(type) / 8);
   if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
   if (shape.back() * bytes % 16 == 0) return across ? Layout::conflict_free(shape, bytes) : Layout::row_major(shape);
-  if (shape.back() * bytes < 16 && shape.back() * bytes % 4) return Layout::row_major(shape);
+  const int64_t row = shape.back() * bytes;
+  if (row == 8 || (row < 16 && row % 4)) return Layout::row_major(shape);
   return odd_units_apart(shape, std::max<int64_t>(1, 4 / bytes));
 }
 

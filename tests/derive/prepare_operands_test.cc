@@ -284,6 +284,57 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
   CHECK(!slices[2].k_down);
 }
 
+TEST_CASE("operands that are made alike are made once") {
+  const std::string complex = R"(tile 1
+kernel k<T: f16>(X: T[B, S, A, 2], V: out f32[B, A, A, 2])
+tune BM = 16 | 32, BN = 32 | 16, BS = 16
+grid b < B, m < ceildiv(A, BM), n < ceildiv(A, BN)
+{
+  shared ar: T[BS, BM], ai: T[BS, BM], br: T[BS, BN], bi: T[BS, BN]
+  fragment re: f32[BM, BN] = 0, im: f32[BM, BN] = 0
+  pipelined s < ceildiv(S, BS) {
+    ar = X[b, s*BS +: BS, m*BM +: BM, 0]
+    ai = X[b, s*BS +: BS, m*BM +: BM, 1]
+    br = X[b, s*BS +: BS, n*BN +: BN, 0]
+    bi = X[b, s*BS +: BS, n*BN +: BN, 1]
+    re += ar^T @ br
+    re += ai^T @ bi
+    im += ai^T @ br
+  }
+  V[b, m*BM +: BM, n*BN +: BN, 0] = re
+  V[b, m*BM +: BM, n*BN +: BN, 1] = im
+})";
+  const std::string gram = R"(tile 1
+kernel k<T: f16 | f32>(X: T[M, K], s: f32, C: out f32[M, M])
+tune BM = 16 | 32, BN = 16 | 48, BK = 16
+grid m < ceildiv(M, BM), n < ceildiv(M, BN)
+{
+  shared x: T[BM, BK], y: T[BN, BK], a: T[BM, BK], b: T[BN, BK]
+  fragment c: f32[BM, BN] = 0
+  for k < ceildiv(K, BK) {
+    x = X[m*BM +: BM, k*BK +: BK]
+    y = X[n*BN +: BN, k*BK +: BK]
+    parallel i < BM, j < BK { let v = x[i, j] * s  a[i, j] = v / (1 + exp(-v)) }
+    parallel p < BN, q < BK { let w = y[p, q] * s  b[p, q] = w / (1 + exp(-w)) }
+    c += a @ b^T
+  }
+  C[m*BM +: BM, n*BN +: BN] = c
+})";
+  std::string other = gram;  // of another scalar
+  other.replace(other.find("y[p, q] * s"), 11, "y[p, q] + s");
+  const auto check = [](const std::string& text, ir::Bindings bound, std::map<std::string, int64_t> dims, size_t made) {
+    Interpreted program(text, std::move(bound), std::move(dims));
+    CHECK(program.derived().programs.at(0).temps.size() == made);
+    program.check();
+  };
+  ir::Bindings blocks = bindings(DType::F16, 16, 32, 0);
+  blocks.tunables.erase("BK");
+  blocks.tunables["BS"] = 16;
+  check(complex, blocks, {{"B", 2}, {"S", 21}, {"A", 37}}, 2);
+  check(gram, bindings(DType::F32, 32, 48, 16), {{"M", 37}, {"K", 21}}, 1);
+  check(other, bindings(DType::F32, 32, 48, 16), {{"M", 37}, {"K", 21}}, 2);
+}
+
 TEST_CASE("elements that are packed by hand, or that share something in groups") {
   const auto program = [](const std::string& packed, const std::string& copies, const std::string& value) {
     return R"(tile 1

@@ -72,6 +72,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kDroppedPart, "a reduction leaves out a warp", OnCpu::kNotThere},
     {Planted::kPartialTwice, "replicas write partial results", OnCpu::kNotThere},
     {Planted::kArgLast, "the last of the largest is found", OnCpu::kSafe},
+    {Planted::kFirstColumn, "every named column is the first", OnCpu::kNotThere},
+    {Planted::kNeighbourSlot, "neighbours of an access change places", OnCpu::kNotThere},
     {Planted::kGrownReduced, "padding of an axis is reduced", OnCpu::kNotThere},
     {Planted::kGrownStored, "padding of an axis is stored", OnCpu::kNotThere},
     {Planted::kGrownDepth, "padding of an axis is added up", OnCpu::kNotThere},
