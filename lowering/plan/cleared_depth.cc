@@ -9,7 +9,7 @@ namespace kachel::lowering {
 namespace {
 
 bool is_whole(const ir::TileRef& tile) {
-  return has_whole_axes(tile) && !tile.within_first && !tile.pad;
+  return has_whole_axes(tile) && !tile.pad;
 }
 
 bool region_may_clear(const ir::ParallelStmt& region, const ir::Buffer& tile) {

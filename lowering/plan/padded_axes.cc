@@ -150,7 +150,7 @@ class Padder {
   static bool may_store_elements(const ir::CopyStmt& copy) {
     const ir::TileRef& to = copy.dst;
     return copy.atomic == ir::AtomicOp::kNone && ir::bits(to.buffer->type.dtype) >= 8 && !to.within_first &&
-           has_whole_axes(copy.src) && !copy.src.within_first && kept_axes(to).size() == copy.src.axes.size() &&
+           has_whole_axes(copy.src) && kept_axes(to).size() == copy.src.axes.size() &&
            std::none_of(to.axes.begin(), to.axes.end(),
                         [](const AxisSpec& axis) { return axis.kind == AxisSpec::Kind::kGather; });
   }
@@ -160,8 +160,8 @@ class Padder {
     if (!copy || copy->dst.buffer.get() != &tile) return false;
     const ir::TileRef& from = copy->src;
     const std::vector<size_t> own = kept_axes(copy->dst), others = kept_axes(from);
-    return from.buffer->scope == ir::Scope::kGlobal && has_whole_axes(copy->dst) && !copy->dst.within_first &&
-           !from.within_first && !from.pad && !own.empty() && own[0] == axis && others.size() == own.size() &&
+    return from.buffer->scope == ir::Scope::kGlobal && has_whole_axes(copy->dst) && !from.within_first && !from.pad &&
+           !own.empty() && own[0] == axis && others.size() == own.size() &&
            from.axes[others[0]].kind == AxisSpec::Kind::kRange;
   }
 

@@ -19,7 +19,7 @@ using ir::AxisSpec;
 using ir::BufferRef;
 
 bool is_plain(const ir::TileRef& tile) {
-  return !tile.within_first && !tile.pad && has_whole_axes(tile);
+  return !tile.pad && has_whole_axes(tile);
 }
 
 // The slice's axis that is the tile's `axis`; none where it picks rows by an index tensor or is of another rank.

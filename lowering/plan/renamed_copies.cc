@@ -125,7 +125,7 @@ bool is_plain_copy(const ir::CopyStmt& copy, const ir::BufferRef& tile) {
   BufferSet read;
   note_uses(copy.src, &read);
   return copy.src.buffer->scope != ir::Scope::kGlobal && copy.atomic == ir::AtomicOp::kNone &&
-         !read.count(tile.get()) && has_whole_axes(copy.dst) && !copy.dst.within_first;
+         !read.count(tile.get()) && has_whole_axes(copy.dst);
 }
 
 // Nothing where the statement does not write all of the tile, or reads what it has written.

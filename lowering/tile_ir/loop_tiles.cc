@@ -18,7 +18,7 @@ bool fills_anew(const ir::ForStmt& loop, const ir::Buffer* tile) {
     note_uses(stmt, &used);
     if (!used.count(tile)) continue;
     const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
-    if (!copy || copy->dst.buffer.get() != tile || !has_whole_axes(copy->dst) || copy->dst.within_first) return false;
+    if (!copy || copy->dst.buffer.get() != tile || !has_whole_axes(copy->dst)) return false;
     note_uses(copy->src, &read);
     return !read.count(tile);
   }

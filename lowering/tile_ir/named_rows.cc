@@ -82,7 +82,7 @@ class Rewriter {
   void note(const ir::CopyStmt& copy) {
     const ir::TileRef& src = copy.src;
     const ir::Buffer& tile = *copy.dst.buffer;
-    if (!is_settled(tile) || !has_whole_axes(copy.dst) || copy.dst.within_first) return;
+    if (!is_settled(tile) || !has_whole_axes(copy.dst)) return;
     if (src.buffer->scope != ir::Scope::kGlobal || !is_unwritten(*src.buffer) || !is_integer(*src.buffer)) return;
     bool plain = !src.within_first;
     for (const ir::AxisSpec& axis : src.axes) {
@@ -134,7 +134,7 @@ class Rewriter {
 
   void name_rows(ir::TileRef* slice) const {
     for (ir::AxisSpec& axis : slice->axes) {
-      if (!axis.gather || axis.gather->within_first || axis.gather->pad || !has_whole_axes(*axis.gather)) continue;
+      if (!axis.gather || axis.gather->pad || !has_whole_axes(*axis.gather)) continue;
       const auto found = known_.find(axis.gather->buffer.get());
       if (found == known_.end()) continue;
       const Numbers& numbers = found->second;

@@ -99,8 +99,7 @@ class Rewriter {
   // Whether nothing but regions of this block, behind the copy, uses the tile.
   bool is_padded_by_reads(const ir::CopyStmt& copy, const ir::Block& body, size_t at) {
     const ir::BufferRef &tile = copy.dst.buffer, &tensor = copy.src.buffer;
-    if (tile->scope != ir::Scope::kShared || !has_whole_axes(copy.dst) || copy.dst.within_first ||
-        copy.atomic != ir::AtomicOp::kNone)
+    if (tile->scope != ir::Scope::kShared || !has_whole_axes(copy.dst) || copy.atomic != ir::AtomicOp::kNone)
       return false;
     if (tensor->scope != ir::Scope::kGlobal || !is_unwritten(*tensor) || tensor->type.dtype != tile->type.dtype ||
         ir::bits(tensor->type.dtype) < 8 || copy.src.within_first)

@@ -138,8 +138,9 @@ ir::TileRef whole_tile(const ir::BufferRef& tile) {
 }
 
 bool has_whole_axes(const ir::TileRef& slice) {
-  return std::all_of(slice.axes.begin(), slice.axes.end(),
-                     [](const ir::AxisSpec& axis) { return axis.kind == ir::AxisSpec::Kind::kWhole; });
+  return !slice.within_first && std::all_of(slice.axes.begin(), slice.axes.end(), [](const ir::AxisSpec& axis) {
+    return axis.kind == ir::AxisSpec::Kind::kWhole;
+  });
 }
 
 std::vector<size_t> kept_axes(const ir::TileRef& slice) {

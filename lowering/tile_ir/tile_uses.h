@@ -66,7 +66,8 @@ bool is_unchanging(const ir::ExprRef& value);
 // REQUIRES: constant extents.
 int64_t elements_of(const ir::Buffer& tile);
 
-// All of the tile, and whether a slice is written so: no ranges.
+// All of the tile, and whether a slice is written so: no ranges, and no bounds, beyond which a copy would leave it as it
+// was.
 ir::TileRef whole_tile(const ir::BufferRef& tile);
 bool has_whole_axes(const ir::TileRef& slice);
 

@@ -77,8 +77,8 @@ class Turner {
     }
   }
   void operand(const ir::GemmStmt& gemm, const ir::TileRef& ref, bool k_down) {
-    const bool may_turn = k_down && ref.buffer->shape.size() == 2 && has_whole_axes(ref) && !ref.within_first &&
-                          !ref.pad && (is_read_along_k_only(gemm) || ir::bits(ref.buffer->type.dtype) == 16);
+    const bool may_turn = k_down && ref.buffer->shape.size() == 2 && has_whole_axes(ref) && !ref.pad &&
+                          (is_read_along_k_only(gemm) || ir::bits(ref.buffer->type.dtype) == 16);
     if (!may_turn)
       refused_.insert(ref.buffer.get());
     else if (down_.emplace(ref.buffer.get(), ref.buffer); is_read_along_k_only(gemm))
