@@ -1,7 +1,24 @@
-// Programs whose prefix and arg reductions, and exchanges, planted bugs change.
+// Programs whose prefix and arg reductions, exchanges, and named columns planted bugs change.
 #pragma once
 
 namespace kachel::lowering {
+
+// Columns that regions name by numbers.
+inline constexpr const char* kNamedColumns = R"(tile 1
+kernel named_columns(P: f32[N, 4], Y: out f32[N, 3])
+where N <= 90
+grid n < ceildiv(N, 32)
+{
+  fragment p: f32[32, 4], y: f32[32, 3]
+  p = P[n * 32 +: 32, :]
+  parallel i < 32 {
+    y[i, 0] = p[i, 1] * p[i, 2]
+    y[i, 1] = p[i, 0] - p[i, 3]
+    y[i, 2] = p[i, 3]
+  }
+  Y[n * 32 +: 32, :] = y
+}
+)";
 
 // Of rows that one warp holds, that several warps hold, and of columns.
 inline constexpr const char* kScans = R"(tile 1
