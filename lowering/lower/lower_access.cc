@@ -162,7 +162,7 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
   const Layout::Swizzle swizzle =
       placement == placements_.tiles.end() ? Layout::Swizzle{} : placement->second.layout.swizzle();
   int64_t below = 1;  // elements of a temporary's later axes: it is row-major
-  ExprRef sum;
+  ExprRef sum, rows;  // without the last axis
   for (size_t axis = indices.size(); axis-- > 0;) {
     size_t stride_axis = planted(Planted::kSwappedStrides) && global && indices.size() == 2 ? 1 - axis : axis;
     ExprRef stride;
@@ -183,6 +183,17 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
     if (ir::is_int(at, 0)) continue;
     ExprRef term = ir::is_int(stride, 1) ? at : ir::make_typed(Op::kMul, {at, narrow(stride)});
     sum = sum ? ir::make_typed(Op::kAdd, {term, sum}) : term;
+    if (axis + 1 < indices.size()) rows = rows ? ir::make_typed(Op::kAdd, {term, rows}) : term;
+  }
+  const Layout::Gap gap = placement == placements_.tiles.end() ? Layout::Gap{} : placement->second.layout.gap();
+  if (gap.every && sum) {
+    // No row goes on behind a gap; the last index may go on behind a row (joined_at()).
+    const int64_t columns = buffer->shape.back()->int_value;
+    const Interval last = out_.ranges.of(indices.back());
+    const bool in_row = gap.every % columns == 0 && last.lo >= 0 && last.hi < columns;
+    const ExprRef before = !in_row ? sum : rows ? rows : ir::make_int(0, type);
+    const ExprRef lines = ir::make_typed(Op::kDiv, {before, ir::make_int(gap.every, type)});
+    sum = ir::make_typed(Op::kAdd, {sum, ir::make_typed(Op::kMul, {lines, ir::make_int(gap.by, type)})});
   }
   if (auto stage = stage_.find(buffer.get()); stage != stage_.end()) {
     ExprRef begin = ir::make_typed(

@@ -44,6 +44,13 @@ Layout Layout::conflict_free(std::vector<int64_t> shape, int64_t element_bytes) 
   return layout;
 }
 
+Layout Layout::gapped(std::vector<int64_t> shape, int64_t element_bytes) {
+  const int64_t line = shape.back() * element_bytes == 8 ? 256 : 128;
+  Layout layout = row_major(std::move(shape));
+  layout.gap_ = {line / element_bytes, 16 / element_bytes};
+  return layout;
+}
+
 Layout Layout::slabs(std::vector<int64_t> shape, int64_t element_bytes, bool whole) {
   const int64_t chunk = 16 / element_bytes, columns = shape.back(), rows = product(shape) / columns;
   const bool is_slab = !whole && (columns == 2 * chunk || columns == 4 * chunk);
@@ -67,6 +74,7 @@ int64_t Layout::axis_stride(size_t axis) const {
   if (shape_[axis] <= 1) return 0;
   Layout plain = *this;
   plain.swizzle_ = {};
+  plain.gap_ = {};
   return plain.place(linear).offset;
 }
 
@@ -96,6 +104,7 @@ Layout::Place Layout::place(int64_t linear) const {
         break;
     }
   }
+  if (gap_.every) place.offset += place.offset / gap_.every * gap_.by;
   return place;
 }
 
@@ -110,7 +119,8 @@ int64_t Layout::registers() const {
   return largest(Target::kRegister) + 1;
 }
 int64_t Layout::offset_extent() const {
-  return largest(Target::kOffset) + 1;
+  const int64_t last = largest(Target::kOffset);
+  return last + (gap_.every ? last / gap_.every * gap_.by : 0) + 1;
 }
 
 bool Layout::injective() const {
@@ -130,6 +140,7 @@ std::string Layout::print() const {
                         digits_[i].stride);
   if (swizzle_.mask)
     text += fmt::format(", chunks of {} swizzled over {} rows", swizzle_.chunk, swizzle_.rows * (swizzle_.mask + 1));
+  if (gap_.every) text += fmt::format(", {} left out behind each {}", gap_.by, gap_.every);
   return text;
 }
 

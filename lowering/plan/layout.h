@@ -24,6 +24,11 @@ class Layout {
     int64_t chunk = 1, rows = 1, mask = 0;  // mask 0: none
     bool operator==(const Swizzle&) const = default;
   };
+  // Of an offset layout: so many elements are left out behind each `every`, for what walks it in strides of powers of two.
+  struct Gap {
+    int64_t every = 0, by = 0;  // every 0: none
+    bool operator==(const Gap&) const = default;
+  };
   struct Place {
     int64_t thread = 0, reg = 0, offset = 0;
     bool operator==(const Place&) const = default;
@@ -42,6 +47,9 @@ class Layout {
   // For 16-byte accesses along rows and along columns without bank conflicts: swizzled where a power of two of chunks
   // makes a row, else with rows an odd number of chunks apart. REQUIRES: rows of whole 16-byte chunks.
   static Layout conflict_free(std::vector<int64_t> shape, int64_t element_bytes);
+  // Row-major with 16 bytes left out behind each line of the banks, or each second one where a row has two words: rows that
+  // are a power of two apart lie in eight different groups of banks. REQUIRES: rows of 2, 4 or 8 bytes.
+  static Layout gapped(std::vector<int64_t> shape, int64_t element_bytes);
   // A matrix as wgmma reads it: slabs of 128 bytes of each row, one after the other, in each of them the rows, and the
   // chunks of 16 bytes swizzled; the last slab may be filled in part. Rows of 32 or 64 bytes are slabs themselves,
   // unless slabs are to be `whole`. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
@@ -59,7 +67,8 @@ class Layout {
   int64_t registers() const;      // per thread
   int64_t offset_extent() const;  // one past the largest offset
   const Swizzle& swizzle() const { return swizzle_; }
-  // Offset between neighbours along `axis`, before the swizzle. REQUIRES: an offset layout.
+  const Gap& gap() const { return gap_; }
+  // Offset between neighbours along `axis`, before the swizzle and without gaps. REQUIRES: an offset layout.
   int64_t axis_stride(size_t axis) const;
   // No two elements share a place.
   bool injective() const;
@@ -72,6 +81,7 @@ class Layout {
   std::vector<int64_t> shape_;
   std::vector<Digit> digits_;
   Swizzle swizzle_;
+  Gap gap_;
   int64_t slab_columns_ = 0;  // 0: there are no slabs
 };
 

@@ -1,6 +1,7 @@
 #include "lowering/plan/row_access.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ir/tunable_role.h"
 #include "ir/visit.h"
@@ -110,6 +111,38 @@ BufferSet accessed_across(const ir::Kernel& kernel, const Placements& placements
   Accesses accesses(placements);
   accesses.block(kernel.body);
   return std::move(accesses).across();
+}
+
+BufferSet accessed_by_bits(const ir::Kernel& kernel) {
+  BufferSet found;
+  ir::for_each_stmt(kernel.body, [&found](const ir::Stmt& stmt) {
+    const auto* region = std::get_if<ir::ParallelStmt>(&stmt.node);
+    if (!region) return;
+    std::set<const ir::Var*> names;  // of values that bits are taken of or joined for
+    const auto of_bits = [&names](const ExprRef& expr) {
+      bool bits = false;
+      ir::visit(expr, [&](const ExprRef& node) {
+        bits |= node->kind == ExprKind::kVar && names.count(node->var.get());
+        bits |= node->kind == ExprKind::kApply && (node->op == ir::Op::kBitAnd || node->op == ir::Op::kBitOr ||
+                                                   node->op == ir::Op::kShl || node->op == ir::Op::kShr);
+      });
+      return bits;
+    };
+    const auto note = [&](const ir::BufferRef& buffer, const std::vector<ExprRef>& places) {
+      if (std::any_of(places.begin(), places.end(), of_bits)) found.insert(buffer.get());
+    };
+    ir::for_each_stmt(region->body, [&](const ir::Stmt& inner) {
+      ir::for_each_expr(inner, [&](const ExprRef& expr) {
+        ir::visit(expr, [&](const ExprRef& node) {
+          if (node->kind == ExprKind::kLoad) note(node->buffer, node->args);
+        });
+      });
+      if (const auto* let = std::get_if<ir::LetStmt>(&inner.node); let && of_bits(let->value))
+        names.insert(let->var.get());
+      if (const auto* assign = std::get_if<ir::AssignStmt>(&inner.node)) note(assign->buffer, assign->indices);
+    });
+  });
+  return found;
 }
 
 }  // namespace kachel::lowering

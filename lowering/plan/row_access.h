@@ -8,5 +8,7 @@ namespace kachel::lowering {
 
 // Of the kernel's tiles those that something accesses in another way. Layouts of memory are not looked at.
 BufferSet accessed_across(const ir::Kernel& kernel, const Placements& placements);
+// Those that regions access at places which are made of bits, as the order is in which a Fourier transform begins.
+BufferSet accessed_by_bits(const ir::Kernel& kernel);
 
 }  // namespace kachel::lowering

@@ -1,6 +1,7 @@
 #include "lowering/plan/tile_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "lowering/machine/machine.h"
@@ -8,6 +9,8 @@
 
 namespace kachel::lowering {
 namespace {
+
+constexpr int64_t kLeastGapped = 1024;  // bytes
 
 // Rows that begin an odd number of `unit` elements apart.
 Layout odd_units_apart(const std::vector<int64_t>& shape, int64_t unit) {
@@ -17,10 +20,15 @@ Layout odd_units_apart(const std::vector<int64_t>& shape, int64_t unit) {
 // 16-byte accesses where rows are made of them; else rows an odd number of words apart, which puts a column in
 // different banks; what nothing accesses `across` its rows needs neither. Rows of a few bytes lie without gaps: columns
 // whose neighbours share words meet no more often, and both axes can be copied as one. So do pairs of words, as complex
-// numbers are, of which whoever needs one needs the other and gets both at once.
-Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool across) {
+// numbers are, of which whoever needs one needs the other and gets both at once. What is accessed at places made of
+// `bits` may lie a power of two apart for each lane.
+Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool across, bool bits) {
   const int64_t bytes = std::max(1, ir::bits(type) / 8);
-  if (shape.size() < 2 || product(shape) == shape.back()) return Layout::row_major(shape);
+  const bool one_row = shape.size() < 2 || product(shape) == shape.back();
+  const int64_t item = one_row ? bytes : shape.back() * bytes;  // that lies beside its like
+  if (bits && item <= 8 && std::has_single_bit(static_cast<uint64_t>(item)) && product(shape) * bytes >= kLeastGapped)
+    return Layout::gapped(shape, bytes);
+  if (one_row) return Layout::row_major(shape);
   if (shape.back() * bytes % 16 == 0) return across ? Layout::conflict_free(shape, bytes) : Layout::row_major(shape);
   const int64_t row = shape.back() * bytes;
   if (row == 8 || (row < 16 && row % 4)) return Layout::row_major(shape);
@@ -37,13 +45,14 @@ bool fits_slabs(const ir::BufferRef& tile) {
 }  // namespace
 
 void lay_out_memory(const ir::Kernel& kernel, const Target& target, const Schedule& schedule, Placements* placements) {
-  const BufferSet across = accessed_across(kernel, *placements);
+  const BufferSet across = accessed_across(kernel, *placements), by_bits = accessed_by_bits(kernel);
   for (const ir::Stmt& stmt : kernel.body) {
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (!decl) continue;
     Placement& placement = placements->tiles.at(decl->buffer.get());
     if (placement.scope == ir::Scope::kShared)
-      placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage, across.count(decl->buffer.get()));
+      placement.layout = plain_layout(tile_shape(decl->buffer), placement.storage, across.count(decl->buffer.get()),
+                                      by_bits.count(decl->buffer.get()));
   }
   // Of which products read the first columns by ldmatrix, 16 bytes of a row at once.
   for (const auto& [gemm, choice] : placements->gemms)

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/tunable_role.h"
 #include "lowering/planted.h"
 #include "lowering/tile_ir/part_access.h"
 #include "lowering/tile_ir/reduce_ops.h"
@@ -31,10 +32,20 @@ bool is_candidate(const ir::Buffer& buffer) {
          columns_of(buffer) > 1 && columns_of(buffer) <= kMostColumns;
 }
 
-// Whether a reduction over one index can be written out.
+// Whether a reduction over one index can be written out, once.
 bool is_short(const ir::Expr& expr) {
-  return expr.kind == ExprKind::kReduce && !ir::is_arg(expr.reduce) && expr.iters.size() == 1 &&
-         expr.iters[0].extent->int_value <= kMostColumns;
+  if (expr.kind != ExprKind::kReduce || ir::is_arg(expr.reduce) || expr.iters.size() != 1 ||
+      expr.iters[0].extent->int_value > kMostColumns)
+    return false;
+  bool nested = false;
+  ir::visit(expr.args[0], [&nested](const ExprRef& node) { nested |= ir::is_reduction(*node); });
+  return !nested;
+}
+
+bool loads_anything(const ExprRef& expr) {
+  bool loads = false;
+  ir::visit(expr, [&loads](const ExprRef& node) { loads |= node->kind == ExprKind::kLoad; });
+  return loads;
 }
 
 // Calls fn(buffer, indices, written) on each access of a region's statements.
@@ -106,7 +117,7 @@ class Choice {
   static bool moves_columns(const ir::CopyStmt& copy, const ir::TileRef& tile) {
     const ir::TileRef& slice = &tile == &copy.dst ? copy.src : copy.dst;
     const bool plain = std::all_of(slice.axes.begin(), slice.axes.end(), [](const AxisSpec& axis) {
-      return axis.kind != AxisSpec::Kind::kGather && !axis.index;
+      return axis.kind != AxisSpec::Kind::kGather && !axis.index && !loads_anything(axis.start);
     });
     const std::vector<size_t> kept = kept_axes(slice);
     return slice.buffer->scope == ir::Scope::kGlobal && plain && !slice.within_first && !slice.pad &&
@@ -116,6 +127,8 @@ class Choice {
   }
 
   void region(const ir::ParallelStmt& region) {
+    BufferSet written;
+    for (const ir::Stmt& stmt : region.body) note_writes(stmt, &written);
     std::map<const ir::Var*, int64_t> reduced;
     for_each_node(region.body, [&](const ExprRef& node) {
       if (is_short(*node)) reduced[node->iters[0].var.get()] = node->iters[0].extent->int_value;
@@ -129,7 +142,8 @@ class Choice {
         return;
       }
       const auto sum = column->kind == ExprKind::kVar ? reduced.find(column->var.get()) : reduced.end();
-      if (sum != reduced.end() && sum->second <= columns) return;
+      // A reduction sees what there was before, an element by its name what the iteration has written.
+      if (sum != reduced.end() && sum->second <= columns && !written.count(buffer.get())) return;
       const auto iter = std::find_if(region.iters.begin(), region.iters.end(), [&](const ir::IterVar& one) {
         return is_var(column, one.var.get()) && one.extent->int_value <= columns;
       });
@@ -144,6 +158,9 @@ class Choice {
   bool parts_columns(const ir::ParallelStmt& region, const ir::VarRef& var) const {
     std::map<const ir::Buffer*, size_t> axes;  // of what is written, that the column is an index of
     bool apart = true;
+    for_each_node(region.body, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kScan) apart &= !ir::mentions(node, var);
+    });
     for_each_access(region.body, [&](const BufferRef& buffer, const std::vector<ExprRef>& indices, bool written) {
       if (!written) return;
       size_t axis = 0;

@@ -27,8 +27,11 @@ Sides sides_of(const ir::CopyStmt& copy) {
 // Whether a region can stand for it: of elements a number of which, the last index, is a constant.
 bool is_of_elements(const ir::CopyStmt& copy) {
   const auto [tile, slice, to_tile] = sides_of(copy);
+  // A place that is read from memory may be another one behind the copy in front.
   const bool plain = std::all_of(slice->axes.begin(), slice->axes.end(), [](const AxisSpec& axis) {
-    return axis.kind != AxisSpec::Kind::kGather && !axis.index;
+    bool loads = false;
+    ir::visit(axis.start, [&loads](const ExprRef& node) { loads |= node->kind == ir::ExprKind::kLoad; });
+    return axis.kind != AxisSpec::Kind::kGather && !axis.index && !loads;
   });
   const AxisSpec& last = slice->axes.back();
   return tile->buffer->scope == ir::Scope::kFragment && slice->buffer->scope == ir::Scope::kGlobal && plain &&
