@@ -34,7 +34,10 @@ bool Parser::tile_assignment(Block& body, TileRef dst, AtomicOp atomic, size_t f
   }
   bool accumulate = at("+=");
   for (std::string_view op : {"-=", "*=", "/="})
-    if (at(op)) return fail(fmt::format("`{}` on a tile", op), std::string(kElementwise));
+    if (at(op))
+      return fail(
+          fmt::format("`{}` on a tile", op),
+          std::string(kElementwise) + (op == "-=" ? "; of a product by way of a tile of its own, `p = a @ b`" : ""));
   if (!accumulate && !at("=")) return expect("=", "the tile that is assigned");
   const Token& op = peek();
   advance();

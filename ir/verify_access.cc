@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <unordered_set>
+#include <vector>
 
 #include "ir/print.h"
 #include "ir/verify_rules.h"
@@ -37,14 +38,18 @@ class Access {
     out_.push_back({loc, std::move(message), std::move(mend)});
   }
 
-  void read(const Buffer& buffer, Loc loc) {
+  // `of_others`: of elements that other iterations of the region write.
+  void read(const Buffer& buffer, Loc loc, bool of_others = false) {
     if (buffer.scope == Scope::kGlobal) {
       if (buffer.direction == Direction::kOut)
         report(loc, fmt::format("`{}` is `out` and cannot be read", buffer.name),
                fmt::format("declare `{}: inout`", buffer.name));
     } else if (!written_.count(&buffer)) {
       report(loc, fmt::format("`{}` is read before anything is written to it", buffer.name),
-             fmt::format("copy to it or fill it first, or declare it with `= 0`"));
+             of_others ? "no iteration of `parallel` sees what another one writes: a recurrence is "
+                         "a `for` over its steps, a sum "
+                         "of what stands before `sum[k <= i](...)`"
+                       : "copy to it or fill it first, or declare it with `= 0`");
       written_.insert(&buffer);
     }
   }
@@ -74,7 +79,10 @@ class Access {
       if (node->kind != ExprKind::kLoad) return;
       for (const Placed& placed : assigned)
         if (same_element(*placed.assign, node->buffer, node->args)) return;
-      read(*node->buffer, node->loc.line > 0 ? node->loc : loc);
+      bool of_others = false;
+      for (const AssignStmt* assign : region_) of_others |= assign->buffer == node->buffer;
+      for (const AssignStmt* assign : region_) of_others &= !same_element(*assign, node->buffer, node->args);
+      read(*node->buffer, node->loc.line > 0 ? node->loc : loc, of_others);
     });
   }
 
@@ -179,7 +187,11 @@ class Access {
       stored_tile(gemm->c, AtomicOp::kNone);
     } else if (const auto* region = std::get_if<ParallelStmt>(&stmt.node)) {
       Assigned assigned;
+      for_each_stmt(region->body, [this](const Stmt& inner) {
+        if (const auto* assign = std::get_if<AssignStmt>(&inner.node)) region_.push_back(assign);
+      });
       this->region(region->body, assigned);
+      region_.clear();
       for (const Placed& placed : assigned) write(*placed.assign->buffer, placed.assign->atomic, placed.loc);
     } else if (const auto* loop = std::get_if<ForStmt>(&stmt.node)) {
       reads(loop->begin, {}, stmt.loc);
@@ -195,6 +207,7 @@ class Access {
   Diagnostics& out_;
   PolyContext polys_;
   std::unordered_set<const Buffer*> written_;
+  std::vector<const AssignStmt*> region_;  // of the region that is looked at
 };
 
 }  // namespace

@@ -29,6 +29,8 @@ void check_host(const ExprRef& expr, bool scalars, std::string_view place, Diagn
 
 namespace {
 
+constexpr std::string_view kReduced = "the extent of a reduction";
+
 class Extents {
  public:
   explicit Extents(Diagnostics& out) : out_(out) {}
@@ -47,17 +49,22 @@ class Extents {
     visit(expr, [&](const ExprRef& node) {
       if (found) return;
       std::string culprit;
+      std::string_view mend = "build it from numbers, tunables, constants and dimensions, and mask what is too much";
       if (node->kind == ExprKind::kLoad) culprit = node->buffer->name;
       if (is_reduction(*node)) culprit = "a reduction";
       if (node->kind == ExprKind::kVar) {
         VarKind kind = node->var->kind;
         if (kind != VarKind::kDim && kind != VarKind::kConst && kind != VarKind::kTunable) culprit = node->var->name;
+        if (kind == VarKind::kLet) mend = "`let` names what is computed at run time: write out what it stands for";
+        if (kind == VarKind::kParallel && what == kReduced)
+          mend =
+              "up to an index of the region it is `sum[k <= i](x[k])` or `sum[k < i](x[k])`; else reduce over all that "
+              "there may be, and mask what is too much";
       }
       if (culprit.empty()) return;
       found = true;
       out_.push_back({node->loc.line > 0 ? node->loc : loc,
-                      fmt::format("{} must be known at compile time, `{}` is not", what, culprit),
-                      "build it from numbers, tunables, constants and dimensions, and mask what is too much"});
+                      fmt::format("{} must be known at compile time, `{}` is not", what, culprit), std::string(mend)});
     });
   }
 
@@ -71,7 +78,7 @@ class Extents {
     for_each_tile(stmt, [&](const TileRef& tile, bool) { this->tile(tile); });
     for_each_expr(stmt, [&](const ExprRef& expr) {
       visit(expr, [&](const ExprRef& node) {
-        for (const IterVar& iter : node->iters) extent(iter.extent, "the extent of a reduction", node->loc);
+        for (const IterVar& iter : node->iters) extent(iter.extent, kReduced, node->loc);
       });
     });
     if (const auto* decl = std::get_if<DeclStmt>(&stmt.node)) {
