@@ -36,8 +36,10 @@ class Case:
 
 
 def load(path):
-    spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)  # what is compiled looks there for what it names
     spec.loader.exec_module(module)
     return module.CASES
 
