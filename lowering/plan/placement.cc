@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "ir/parallel.h"
+#include "ir/visit.h"
 #include "lowering/loop_ir/loop_ir.h"
 #include "lowering/plan/cpu_placement.h"
 
@@ -96,7 +98,16 @@ class Analysis {
     across(gemm.a.buffer, "it is a gemm operand");
     across(gemm.b.buffer, "it is a gemm operand");
   }
-  void statement(const ir::ParallelStmt& region) { parallel(region, region.body); }
+  void statement(const ir::ParallelStmt& region) {
+    parallel(region, region.body);
+    // Of an element that the iteration has assigned, a reduction computes the value.
+    for (const ir::LetStmt& let : ir::forward_stores(region).lets) {
+      lets_[let.var.get()] = let.value;
+      ir::visit(let.value, [this](const ir::ExprRef& node) {
+        if (ir::is_reduction(*node)) reads(node, "a reduction reads across it");
+      });
+    }
+  }
   void statement(const ir::AssignStmt&) {}
   void statement(const ir::ForStmt& loop) {
     reads(loop.begin, "it is read as a bound");
