@@ -9,6 +9,7 @@
 #include "derive/fixed_extents.h"
 #include "derive/free_tunables.h"
 #include "derive/fresh_names.h"
+#include "derive/joined_makers.h"
 #include "derive/parts.h"
 #include "derive/text_without_names.h"
 #include "ir/print.h"
@@ -74,15 +75,21 @@ class Preparer {
     }
     std::vector<BufferRef> tensors;
     std::map<std::string, BufferRef> made;  // by what makes it
+    std::vector<OperandMaker> makers;
     for (const OperandSlice& slice : slices_) {
       const BufferRef tensor = tensor_of(slice, fresh_(slice.tile->name + "_all"));
-      const Kernel maker = maker_of(source_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name));
-      const auto [known, fresh] = made.try_emplace(text_without_names(maker), with_direction(tensor, Direction::kIn));
+      OperandMaker maker{maker_of(source_, slice, tensor, fresh_(kernel_.name + "_" + slice.tile->name)), {tensor}};
+      const auto [known, fresh] =
+          made.try_emplace(text_without_names(maker.kernel), with_direction(tensor, Direction::kIn));
       tensors.push_back(known->second);
       if (!fresh) continue;
       program.temps.push_back(tensor);
-      module_.kernels.push_back(maker);
-      program.calls.push_back(call_of(maker, {chosen, true}));
+      if (std::none_of(makers.begin(), makers.end(), [&](OperandMaker& other) { return join(source_, maker, &other); }))
+        makers.push_back(std::move(maker));
+    }
+    for (const OperandMaker& maker : makers) {
+      module_.kernels.push_back(maker.kernel);
+      program.calls.push_back(call_of(maker.kernel, {chosen, true}));
     }
     Kernel reader = reader_of(tensors);
     reader.name = fresh_(kernel_.name + "_prepared");

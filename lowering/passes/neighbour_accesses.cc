@@ -86,11 +86,13 @@ class Joiner {
     return std::min(bytes->second, kWidest) * 8 / bits;
   }
 
-  void add(Access access, std::vector<Access>* found) {
-    if (found->size() == kMostOfBlock || widest(*access.buffer) < 2) return;
+  // False: it stays as it is.
+  bool add(Access access, std::vector<Access>* found) {
+    if (found->size() == kMostOfBlock || widest(*access.buffer) < 2) return false;
     bool fixed = true;
-    ir::visit(access.index, [&](const ExprRef& node) { fixed &= node->kind != ExprKind::kLoad; });
-    if (!fixed) return;
+    for (const ExprRef& expr : {access.index, access.guard})
+      ir::visit(expr, [&](const ExprRef& node) { fixed &= node->kind != ExprKind::kLoad; });
+    if (!fixed) return false;
     ir::Poly base = polys_.of(access.index);
     access.offset = base.constant_term();
     base = polys_.add(base, ir::PolyContext::constant(access.offset), -1);
@@ -99,6 +101,7 @@ class Joiner {
     access.group = static_cast<size_t>(known - groups_.begin());
     if (known == groups_.end()) groups_.push_back(std::move(group));
     found->push_back(std::move(access));
+    return true;
   }
 
   // Of an expression, what it loads wherever it is evaluated.
@@ -106,9 +109,14 @@ class Joiner {
     const ir::Expr* load = input_read(*expr);
     const bool guarded = load && load != expr.get();
     if (guarded && !ir::is_zero_constant(expr->args[2])) return;
-    if (load) return add({expr.get(), load->buffer, load->args[0], guarded ? expr->args[0] : nullptr, at, 0}, found);
-    if (expr->kind == ExprKind::kLoad && expr->buffer->scope == ir::Scope::kShared)
-      return add({expr.get(), expr->buffer, expr->args[0], nullptr, at, part}, found);
+    if (load) {
+      add({expr.get(), load->buffer, load->args[0], guarded ? expr->args[0] : nullptr, at, 0}, found);
+      return;
+    }
+    if (expr->kind == ExprKind::kLoad && expr->buffer->scope == ir::Scope::kShared) {
+      add({expr.get(), expr->buffer, expr->args[0], nullptr, at, part}, found);
+      return;
+    }
     for (size_t arg = 0; arg < (ir::is_lazy(*expr) ? 1 : expr->args.size()); ++arg)
       note_loads(expr->args[arg], at, part, found);
   }
@@ -154,8 +162,8 @@ class Joiner {
                           (store && store->buffer->scope == ir::Scope::kRegister);
       part += !passed;
     }
-    std::map<size_t, LoopBlock> in_front;  // of statements
-    std::map<const ir::Expr*, ExprRef> loaded;
+    std::map<size_t, LoopBlock> in_front;                          // of statements
+    std::map<std::pair<const ir::Expr*, size_t>, ExprRef> loaded;  // of a node in a statement
     for (const Window& window : windows(&accesses)) {
       const Access& begin = accesses[window[0]];
       std::vector<size_t> all = window;  // and what else is of these elements
@@ -178,14 +186,14 @@ class Joiner {
       for (const size_t one : all) {
         const int64_t slot = accesses[one].offset - begin.offset;
         accesses[one].taken = true;
-        loaded[accesses[one].node] =
+        loaded[{accesses[one].node, accesses[one].at}] =
             ir::make_load(near, {int32(planted(Planted::kNeighbourSlot) ? width - 1 - slot : slot)});
       }
     }
     if (in_front.empty()) return;
-    const auto with_loaded = [&](const ExprRef& expr) {
+    const auto with_loaded = [&](const ExprRef& expr, size_t at) {
       return replaced(expr, [&](const ExprRef& node) -> ExprRef {
-        const auto found = loaded.find(node.get());
+        const auto found = loaded.find({node.get(), at});
         return found == loaded.end() ? nullptr : found->second;
       });
     };
@@ -194,8 +202,8 @@ class Joiner {
       if (const auto found = in_front.find(at); found != in_front.end())
         for (LoopStmt& copy : found->second) out.push_back(std::move(copy));
       LoopStmt& stmt = (*body)[at];
-      if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = with_loaded(let->value);
-      if (auto* store = std::get_if<LoopStore>(&stmt.node)) store->value = with_loaded(store->value);
+      if (auto* let = std::get_if<LoopLet>(&stmt.node)) let->value = with_loaded(let->value, at);
+      if (auto* store = std::get_if<LoopStore>(&stmt.node)) store->value = with_loaded(store->value, at);
       out.push_back(std::move(stmt));
     }
     *body = std::move(out);
@@ -234,7 +242,7 @@ class Joiner {
                           std::holds_alternative<LoopComment>(stmt.node) ||
                           (registers && registers->buffer->scope == ir::Scope::kRegister);
       if (reads || !passed) ++part;
-      if (store && !reads) add({nullptr, store->buffer, store->index, guard, at, part}, &accesses);
+      if (store && !reads && !add({nullptr, store->buffer, store->index, guard, at, part}, &accesses)) ++part;
     }
     std::map<size_t, std::pair<ir::BufferRef, int64_t>> made;  // of statements: where their value goes
     std::map<size_t, LoopStmt> behind;

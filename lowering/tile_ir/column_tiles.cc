@@ -129,9 +129,15 @@ class Choice {
   void region(const ir::ParallelStmt& region) {
     BufferSet written;
     for (const ir::Stmt& stmt : region.body) note_writes(stmt, &written);
+    // A reduction sees what there was before, an element by its name what the iteration has written: written out, its
+    // operand must not name what the region writes.
     std::map<const ir::Var*, int64_t> reduced;
     for_each_node(region.body, [&](const ExprRef& node) {
-      if (is_short(*node)) reduced[node->iters[0].var.get()] = node->iters[0].extent->int_value;
+      if (!is_short(*node)) return;
+      BufferSet loaded;
+      note_loads(node, &loaded);
+      if (std::none_of(loaded.begin(), loaded.end(), [&](const ir::Buffer* buffer) { return written.count(buffer); }))
+        reduced[node->iters[0].var.get()] = node->iters[0].extent->int_value;
     });
     for_each_access(region.body, [&](const BufferRef& buffer, const std::vector<ExprRef>& indices, bool) {
       if (!is_candidate(*buffer)) return;
@@ -142,8 +148,7 @@ class Choice {
         return;
       }
       const auto sum = column->kind == ExprKind::kVar ? reduced.find(column->var.get()) : reduced.end();
-      // A reduction sees what there was before, an element by its name what the iteration has written.
-      if (sum != reduced.end() && sum->second <= columns && !written.count(buffer.get())) return;
+      if (sum != reduced.end() && sum->second <= columns) return;
       const auto iter = std::find_if(region.iters.begin(), region.iters.end(), [&](const ir::IterVar& one) {
         return is_var(column, one.var.get()) && one.extent->int_value <= columns;
       });
@@ -161,16 +166,22 @@ class Choice {
     for_each_node(region.body, [&](const ExprRef& node) {
       if (node->kind == ExprKind::kScan) apart &= !ir::mentions(node, var);
     });
+    using Places = std::vector<const std::vector<ExprRef>*>;
+    std::map<const ir::Buffer*, Places> places;  // where what is written is
     for_each_access(region.body, [&](const BufferRef& buffer, const std::vector<ExprRef>& indices, bool written) {
       if (!written) return;
       size_t axis = 0;
       while (axis < indices.size() && !is_var(indices[axis], var.get())) ++axis;
       const auto [known, fresh] = axes.try_emplace(buffer.get(), axis);
       apart &= axis < indices.size() && known->second == axis;
+      places[buffer.get()].push_back(&indices);
     });
     for_each_access(region.body, [&](const BufferRef& buffer, const std::vector<ExprRef>& indices, bool) {
-      if (const auto own = axes.find(buffer.get()); apart && own != axes.end())
-        apart = is_var(indices[own->second], var.get());
+      // By the name that it is written by, or that name comes to be the same once the column is a number.
+      if (const auto own = places.find(buffer.get()); own != places.end())
+        apart &= std::any_of(own->second.begin(), own->second.end(), [&](const std::vector<ExprRef>* place) {
+          return std::equal(place->begin(), place->end(), indices.begin(), indices.end(), ir::same);
+        });
       // Another index of the region in the place of the column is another tile's matter.
       if (has(*buffer) && indices.back()->kind == ExprKind::kVar && !is_var(indices.back(), var.get()))
         apart &= std::none_of(region.iters.begin(), region.iters.end(),

@@ -284,7 +284,7 @@ grid m < ceildiv(M, BM), n < ceildiv(N, BN)
   CHECK(!slices[2].k_down);
 }
 
-TEST_CASE("operands that are made alike are made once") {
+TEST_CASE("operands that are made alike are made once, and of the same elements by one kernel") {
   const std::string complex = R"(tile 1
 kernel k<T: f16>(X: T[B, S, A, 2], V: out f32[B, A, A, 2])
 tune BM = 16 | 32, BN = 32 | 16, BS = 16
@@ -322,17 +322,20 @@ grid m < ceildiv(M, BM), n < ceildiv(M, BN)
 })";
   std::string other = gram;  // of another scalar
   other.replace(other.find("y[p, q] * s"), 11, "y[p, q] + s");
-  const auto check = [](const std::string& text, ir::Bindings bound, std::map<std::string, int64_t> dims, size_t made) {
+  // So many tensors, by so many kernels beside the one that there was and the one that reads.
+  const auto check = [](const std::string& text, ir::Bindings bound, std::map<std::string, int64_t> dims, size_t made,
+                        size_t makers) {
     Interpreted program(text, std::move(bound), std::move(dims));
     CHECK(program.derived().programs.at(0).temps.size() == made);
+    CHECK(program.derived().kernels.size() == makers + 2);
     program.check();
   };
   ir::Bindings blocks = bindings(DType::F16, 16, 32, 0);
   blocks.tunables.erase("BK");
   blocks.tunables["BS"] = 16;
-  check(complex, blocks, {{"B", 2}, {"S", 21}, {"A", 37}}, 2);
-  check(gram, bindings(DType::F32, 32, 48, 16), {{"M", 37}, {"K", 21}}, 1);
-  check(other, bindings(DType::F32, 32, 48, 16), {{"M", 37}, {"K", 21}}, 2);
+  check(complex, blocks, {{"B", 2}, {"S", 21}, {"A", 37}}, 2, 1);
+  check(gram, bindings(DType::F32, 32, 48, 16), {{"M", 37}, {"K", 21}}, 1, 1);
+  check(other, bindings(DType::F32, 32, 48, 16), {{"M", 37}, {"K", 21}}, 2, 2);
 }
 
 TEST_CASE("elements that are packed by hand, or that share something in groups") {
