@@ -127,6 +127,7 @@
 #include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/plan/turned_sums.h"
+#include "lowering/plan/wishes.h"
 #include "lowering/tile_ir/arg_reductions.h"
 #include "lowering/tile_ir/branch_copies.h"
 #include "lowering/tile_ir/carried_sums.h"
@@ -181,22 +182,6 @@ Target without_teams(Target target) {
   return target;
 }
 
-// What is loaded ahead for regions, if all else stays as it is.
-enum class Fetches { kNothing, kRows, kTiles };
-
-// Whether pipelines overlap all the same, those around others left out where these gave way to boxes; with tiles,
-// whether the copy engine fills all, as many stages as are asked for.
-bool has_room(const Schedule& schedule, Fetches fetches, bool gave_way) {
-  return std::all_of(schedule.pipelines.begin(), schedule.pipelines.end(), [&](const Pipeline& pipeline) {
-    if (gave_way && encloses_pipeline(pipeline.loop->body)) return true;
-    const ir::ExprRef& stages = pipeline.loop->stages;
-    if (fetches == Fetches::kRows)
-      return pipeline.realisation != Pipeline::Realisation::kInOrder || !stages || stages->int_value < 2;
-    return pipeline.realisation == Pipeline::Realisation::kBulkCopies &&
-           (!stages || pipeline.depth == stages->int_value);
-  });
-}
-
 bool is_plain(const Target& target) {
   return target.kind == Target::Kind::kCpu || target.generic;
 }
@@ -207,30 +192,12 @@ bool crowds_out(const Placements& placements) {
                      [](const auto& one) { return one.second.crowded_out; });
 }
 
-// What is tried at first, and given up where the schedule turns out to have no place for it.
-struct Wishes {
-  Fetches fetches = Fetches::kTiles;
-  bool shared_stages = true;
-  BoundedBoxes bounded;
-  bool turned_sums = true;
-  bool wide_sums = false;  // where there is no room for them in fewer warp groups
-
-  template <class Fn>
-  Wishes changed(const Fn& change) const {
-    Wishes other = *this;
-    change(&other);
-    return other;
-  }
-  Wishes with(Fetches other) const {
-    return changed([other](Wishes* wishes) { wishes->fetches = other; });
-  }
-};
-
 Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,
                                 const Wishes& wishes) {
   Lowering lowering;
   const bool plain = is_plain(target);
-  KACHEL_ASSIGN(lowering.kernel, expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
+  KACHEL_ASSIGN(lowering.kernel,
+                expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
     const ir::Kernel joined =
         split_branches(long_rows(region_results(join_loops(unchanging_loads(unpacked_copies(lowering.kernel))))));
