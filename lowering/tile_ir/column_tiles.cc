@@ -9,6 +9,7 @@
 
 #include "ir/tunable_role.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/element_copies.h"
 #include "lowering/tile_ir/part_access.h"
 #include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -16,7 +17,6 @@
 namespace kachel::lowering {
 namespace {
 
-using ir::AxisSpec;
 using ir::BufferRef;
 using ir::ExprKind;
 using ir::ExprRef;
@@ -40,12 +40,6 @@ bool is_short(const ir::Expr& expr) {
   bool nested = false;
   ir::visit(expr.args[0], [&nested](const ExprRef& node) { nested |= ir::is_reduction(*node); });
   return !nested;
-}
-
-bool loads_anything(const ExprRef& expr) {
-  bool loads = false;
-  ir::visit(expr, [&loads](const ExprRef& node) { loads |= node->kind == ExprKind::kLoad; });
-  return loads;
 }
 
 // Calls fn(buffer, indices, written) on each access of a region's statements.
@@ -104,26 +98,12 @@ class Choice {
       const bool fill = std::holds_alternative<ir::FillStmt>(stmt.node);
       ir::for_each_tile(stmt, [&](const ir::TileRef& tile, bool) {
         const bool side = copy && (&tile == &copy->dst || &tile == &copy->src);
-        const bool fits = side && moves_columns(*copy, tile);
-        if (!(fits || (fill && has_whole_axes(tile)))) refused_.insert(tile.buffer.get());
+        if (!((side && is_by_elements(*copy)) || (fill && has_whole_axes(tile)))) refused_.insert(tile.buffer.get());
       });
       ir::for_each_expr(stmt, [&](const ExprRef& expr) { note_loads(expr, &refused_); });
       if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) block(loop->body);
       if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) block(branch->then_body), block(branch->else_body);
     }
-  }
-
-  // Whether a region can stand for the copy between the tile and a tensor.
-  static bool moves_columns(const ir::CopyStmt& copy, const ir::TileRef& tile) {
-    const ir::TileRef& slice = &tile == &copy.dst ? copy.src : copy.dst;
-    const bool plain = std::all_of(slice.axes.begin(), slice.axes.end(), [](const AxisSpec& axis) {
-      return axis.kind != AxisSpec::Kind::kGather && !axis.index && !loads_anything(axis.start);
-    });
-    const std::vector<size_t> kept = kept_axes(slice);
-    return slice.buffer->scope == ir::Scope::kGlobal && plain && !slice.within_first && !slice.pad &&
-           copy.atomic == ir::AtomicOp::kNone && has_whole_axes(tile) && kept.size() == tile.buffer->shape.size() &&
-           ir::is_float(slice.buffer->type.dtype) == ir::is_float(tile.buffer->type.dtype) &&
-           ir::bits(slice.buffer->type.dtype) >= 8;
   }
 
   void region(const ir::ParallelStmt& region) {
@@ -246,26 +226,14 @@ class Writer {
 
   // Each row's elements one after the other.
   ir::ParallelStmt moved(const ir::CopyStmt& copy, ir::Loc loc) {
-    const bool to_tile = choice_.has(*copy.dst.buffer);
-    const BufferRef& tile = (to_tile ? copy.dst : copy.src).buffer;
-    const ir::TileRef& slice = to_tile ? copy.src : copy.dst;
+    const CopySides sides = sides_of(copy);
+    const BufferRef& tile = sides.tile->buffer;
     std::vector<ExprRef> rows;
     ir::ParallelStmt region = region_over({tile->shape.begin(), tile->shape.end() - 1}, &rows);
     for (int64_t number = 0; number < columns_of(*tile); ++number) {
-      std::vector<ExprRef> indices;
-      size_t kept = 0;
-      for (const AxisSpec& axis : slice.axes) {
-        ExprRef at;
-        if (axis.kind != AxisSpec::Kind::kIndex) at = kept < rows.size() ? rows[kept] : ir::make_int(number);
-        kept += axis.kind != AxisSpec::Kind::kIndex;
-        indices.push_back(!at ? axis.start : !axis.start ? at : ir::make_typed(ir::Op::kAdd, {axis.start, at}));
-      }
-      const BufferRef& one = column(tile, number);
-      ir::AssignStmt assign{to_tile ? one : slice.buffer, to_tile ? rows : indices};
-      const ExprRef value = to_tile ? ir::make_load(slice.buffer, indices) : ir::make_load(one, rows);
-      const ir::DType type = ir::compute_type(assign.buffer->type.dtype);
-      assign.value = value->type == type ? value : ir::make_cast({type, nullptr}, value);
-      region.body.push_back({loc, std::move(assign)});
+      std::vector<ExprRef> places = rows;
+      places.push_back(ir::make_int(number));
+      region.body.push_back(element_copy(sides, column(tile, number), rows, element_of(*sides.slice, places), loc));
     }
     return region;
   }

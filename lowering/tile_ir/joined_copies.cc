@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "lowering/tile_ir/element_copies.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -14,35 +15,15 @@ using ir::ExprRef;
 
 constexpr size_t kMostTogether = 8;
 
-// Of a copy between a fragment and a tensor.
-struct Sides {
-  const ir::TileRef *tile, *slice;
-  bool to_tile;
-};
-Sides sides_of(const ir::CopyStmt& copy) {
-  const bool to_tile = copy.dst.buffer->scope != ir::Scope::kGlobal;
-  return {to_tile ? &copy.dst : &copy.src, to_tile ? &copy.src : &copy.dst, to_tile};
-}
-
-// Whether a region can stand for it: of elements a number of which, the last index, is a constant.
+// Of elements of which the last index is a number.
 bool is_of_elements(const ir::CopyStmt& copy) {
-  const auto [tile, slice, to_tile] = sides_of(copy);
-  // A place that is read from memory may be another one behind the copy in front.
-  const bool plain = std::all_of(slice->axes.begin(), slice->axes.end(), [](const AxisSpec& axis) {
-    bool loads = false;
-    ir::visit(axis.start, [&loads](const ExprRef& node) { loads |= node->kind == ir::ExprKind::kLoad; });
-    return axis.kind != AxisSpec::Kind::kGather && !axis.index && !loads;
-  });
-  const AxisSpec& last = slice->axes.back();
-  return tile->buffer->scope == ir::Scope::kFragment && slice->buffer->scope == ir::Scope::kGlobal && plain &&
-         last.kind == AxisSpec::Kind::kIndex && last.start->kind == ir::ExprKind::kInt && !slice->within_first &&
-         !slice->pad && copy.atomic == ir::AtomicOp::kNone && has_whole_axes(*tile) &&
-         kept_axes(*slice).size() == tile->buffer->shape.size() && ir::bits(slice->buffer->type.dtype) >= 8 &&
-         ir::is_float(slice->buffer->type.dtype) == ir::is_float(tile->buffer->type.dtype);
+  if (!is_by_elements(copy)) return false;
+  const AxisSpec& last = sides_of(copy).slice->axes.back();
+  return last.kind == AxisSpec::Kind::kIndex && last.start->kind == ir::ExprKind::kInt;
 }
 
 bool is_beside(const ir::CopyStmt& one, const ir::CopyStmt& other) {
-  const Sides a = sides_of(one), b = sides_of(other);
+  const CopySides a = sides_of(one), b = sides_of(other);
   if (a.to_tile != b.to_tile || a.slice->buffer != b.slice->buffer || a.tile->buffer == b.tile->buffer) return false;
   const auto alike = [](const ExprRef& x, const ExprRef& y) { return x ? y && ir::same(x, y) : !y; };
   for (size_t axis = 0; axis + 1 < a.slice->axes.size(); ++axis) {
@@ -58,19 +39,8 @@ ir::Stmt together(const std::vector<const ir::CopyStmt*>& copies, ir::Loc loc) {
   std::vector<ExprRef> places;
   ir::ParallelStmt region = region_over(sides_of(*copies[0]).tile->buffer->shape, &places);
   for (const ir::CopyStmt* copy : copies) {
-    const auto [tile, slice, to_tile] = sides_of(*copy);
-    std::vector<ExprRef> indices;
-    size_t kept = 0;
-    for (const AxisSpec& axis : slice->axes) {
-      const bool range = axis.kind != AxisSpec::Kind::kIndex;
-      const ExprRef at = range ? places[kept++] : axis.start;
-      indices.push_back(range && axis.start ? ir::make_typed(ir::Op::kAdd, {axis.start, at}) : at);
-    }
-    ir::AssignStmt assign{to_tile ? tile->buffer : slice->buffer, to_tile ? places : indices};
-    const ExprRef value = to_tile ? ir::make_load(slice->buffer, indices) : ir::make_load(tile->buffer, places);
-    const ir::DType type = ir::compute_type(assign.buffer->type.dtype);
-    assign.value = value->type == type ? value : ir::make_cast({type, nullptr}, value);
-    region.body.push_back({loc, std::move(assign)});
+    const CopySides sides = sides_of(*copy);
+    region.body.push_back(element_copy(sides, sides.tile->buffer, places, element_of(*sides.slice, places), loc));
   }
   return {loc, std::move(region)};
 }
