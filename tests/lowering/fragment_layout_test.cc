@@ -243,6 +243,28 @@ TEST_CASE("parts of an axis in the threads that hold all of it") {
   CHECK(FragmentLayout::accumulator(64, 128, 4, 1).part(1, 64, 64));
 }
 
+TEST_CASE("rows of a word or two that lie a power of two apart meet in a bank four times at most") {
+  for (const auto& [bytes, columns] : {std::pair<int64_t, int64_t>{4, 2}, {2, 2}, {4, 1}, {1, 8}}) {
+    constexpr int64_t kRows = 1024;
+    const Layout layout = Layout::gapped({kRows, columns}, bytes);
+    CAPTURE(layout.print());
+    CHECK(layout.injective());
+    const int64_t chunk = 16 / bytes, row = columns * bytes;
+    for (int64_t i = 0; i < kRows * columns; ++i)  // chunks stay whole and aligned
+      CHECK(layout.place(i).offset % chunk == i % chunk);
+    CHECK(layout.place(kRows * columns - 1).offset < layout.offset_extent());
+    // Of 8 bytes half a warp is served at once.
+    const int64_t lanes = row == 8 ? 16 : 32;
+    for (int64_t apart = 1; apart * lanes <= kRows; apart *= 2) {
+      CAPTURE(apart);
+      std::map<int64_t, int64_t> banks;
+      for (int64_t lane = 0; lane < lanes; ++lane)
+        ++banks[layout.place(lane * apart * columns).offset * bytes % 128 / row];
+      for (const auto& [bank, met] : banks) CHECK(met <= 4);
+    }
+  }
+}
+
 TEST_CASE("shared tiles serve 16-byte accesses along rows and columns without bank conflicts") {
   for (int64_t bytes : {1, 2, 4})
     for (int64_t chunks : {1, 2, 4, 8, 11, 16, 22, 32}) {
