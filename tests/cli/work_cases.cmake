@@ -13,6 +13,19 @@ foreach(what summary source tile loop)
   cli_case(NAME explain_${what} ARGS explain ${relu} ${shape} --device cpu --what ${what} EXIT 0 STDOUT "...")
 endforeach()
 
+# Which operands and tensors of odd rows a GPU would have made ahead, and that aligned ones stay.
+foreach(case "normed;M=300,N=500,K=201;other forms    `w` made ahead, `x` made ahead. `a` made ahead, `w` made ahead, `x` made"
+             "normed;M=300,N=500,K=256;other forms    `a` made ahead: "
+             "triangle;L=301,D=501;other forms    `A` with its rows filled up, `X` with its rows filled up: "
+             "triangle;L=304,D=504;!other forms")
+  list(GET case 0 kernel)
+  list(GET case 1 bound)
+  list(GET case 2 wanted)
+  string(MAKE_C_IDENTIFIER "${kernel}_${bound}" name)
+  cli_case(NAME explain_forms_${name} ARGS explain --no-store ${programs}/odd_rows.tile --kernel ${kernel} --target sm_90a
+           --bind ${bound} EXIT 0 STDOUT "${wanted}")
+endforeach()
+
 set(quick --device cpu --threads 2 --policy off --repeat 2 --check --json)
 set(passed "check mismatches=^0$" "check elements=^[1-9]")
 cli_case(NAME run_relu ARGS run ${relu} --bind M=100,N=72,K=80 ${quick} --stats EXIT 0
