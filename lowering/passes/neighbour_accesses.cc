@@ -55,7 +55,7 @@ class Joiner {
   void block(LoopBlock* body) {
     for (LoopStmt& stmt : *body) {
       if (const auto* let = std::get_if<LoopLet>(&stmt.node); let && ir::is_integer(let->value->type)) {
-        polys_.define(let->var, let->value);
+        if (is_settled(let->value)) polys_.define(let->var, let->value);
         ranges_.set_multiple(let->var, ranges_.multiple_of(let->value));
       }
       for_each_block(&stmt, [this](LoopBlock* inner) { block(inner); });
@@ -65,6 +65,14 @@ class Joiner {
   }
 
  private:
+  // Whether it is the same wherever it is evaluated. Of a place in memory that is written a name keeps what was there.
+  static bool is_settled(const ExprRef& value) {
+    bool settled = true;
+    ir::visit(value,
+              [&settled](const ExprRef& node) { settled &= node->kind != ExprKind::kLoad || is_input(node->buffer); });
+    return settled;
+  }
+
   // Rows that begin at multiples of so many bytes are so far apart.
   void note_stride(const LoopParam& param) {
     if (param.slot.kind != Slot::Kind::kStride || !param.var) return;
