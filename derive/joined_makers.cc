@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "derive/parts.h"
 #include "ir/print.h"

@@ -1,7 +1,6 @@
 // Kernels that make operands, of which several become one where they walk through the same tensors in the same way: the
 // planes of complex numbers, the parts that one region makes of a tile. What they read is read once. Private to derive/.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "ir/kernel.h"

@@ -22,9 +22,8 @@ struct OperandSlice {
     int64_t multiple = 1;  // of which tiles' extents must be multiples
   };
   ir::BufferRef tile;
-  bool computed = false;      // else it is one copy of rows that lie in a tensor, in a loop
-  // Of a copy that is no operand: those that regions make of it.
-  std::vector<const ir::Buffer*> fed;
+  bool computed = false;               // else it is one copy of rows that lie in a tensor, in a loop
+  std::vector<const ir::Buffer*> fed;  // of a copy that is no operand: those that regions make of it
   std::vector<size_t> loops;  // that it is made in, from the body's on: each one's place in the block around it
   std::vector<std::vector<size_t>> statements;  // of the body, then of each loop, in order
   std::vector<Digits> digits;                   // whose variables count in place of a loop's or the grid's

@@ -125,10 +125,9 @@ class Preparer {
 
   Kernel reader_of(const std::vector<BufferRef>& tensors) const {
     Kernel reader = base_;
-    for (size_t i = 0; i < tensors.size(); ++i)
-      if (std::find(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(i), tensors[i]) ==
-          tensors.begin() + static_cast<std::ptrdiff_t>(i))
-        reader.params.push_back({tensors[i], nullptr});
+    std::set<const Buffer*> known;  // operands may share one
+    for (const BufferRef& tensor : tensors)
+      if (known.insert(tensor.get()).second) reader.params.push_back({tensor, nullptr});
     reader.body = body_of_reader(base_, slices_, tensors);
     return reader;
   }

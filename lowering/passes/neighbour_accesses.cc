@@ -1,7 +1,6 @@
 #include "lowering/passes/neighbour_accesses.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -17,7 +16,6 @@ namespace {
 
 using ir::ExprKind;
 using ir::ExprRef;
-using ir::Op;
 
 constexpr int64_t kWidest = 16;      // bytes of an access
 constexpr size_t kMostOfBlock = 96;  // accesses that are compared with each other
@@ -73,6 +71,12 @@ class Joiner {
     return settled;
   }
 
+  // Whether it writes registers and names alone.
+  static bool is_of_registers(const LoopStmt& stmt) {
+    const auto* store = std::get_if<LoopStore>(&stmt.node);
+    return std::holds_alternative<LoopLet>(stmt.node) || std::holds_alternative<LoopComment>(stmt.node) ||
+           (store && store->buffer->scope == ir::Scope::kRegister);
+  }
   // Rows that begin at multiples of so many bytes are so far apart.
   void note_stride(const LoopParam& param) {
     if (param.slot.kind != Slot::Kind::kStride || !param.var) return;
@@ -160,15 +164,9 @@ class Joiner {
     int part = 0;
     for (size_t at = 0; at < body->size(); ++at) {
       const LoopStmt& stmt = (*body)[at];
-      if (const auto* let = std::get_if<LoopLet>(&stmt.node))
-        note_loads(let->value, at, part, &accesses);
-      else if (const auto* store = std::get_if<LoopStore>(&stmt.node))
-        note_loads(store->value, at, part, &accesses);
-      const auto* store = std::get_if<LoopStore>(&stmt.node);
-      const bool passed = std::holds_alternative<LoopLet>(stmt.node) ||
-                          std::holds_alternative<LoopComment>(stmt.node) ||
-                          (store && store->buffer->scope == ir::Scope::kRegister);
-      part += !passed;
+      if (const auto* let = std::get_if<LoopLet>(&stmt.node)) note_loads(let->value, at, part, &accesses);
+      if (const auto* store = std::get_if<LoopStore>(&stmt.node)) note_loads(store->value, at, part, &accesses);
+      part += !is_of_registers(stmt);
     }
     std::map<size_t, LoopBlock> in_front;                          // of statements
     std::map<std::pair<const ir::Expr*, size_t>, ExprRef> loaded;  // of a node in a statement
@@ -221,6 +219,14 @@ class Joiner {
     return by ? plus(index, ir::make_int(by, index->type)) : index;
   }
 
+  // The statement under a condition; null: there is none.
+  static LoopStmt where(const ExprRef& guard, LoopStmt stmt) {
+    if (!guard) return stmt;
+    LoopIf branch{guard, {}, {}};
+    branch.then_body.push_back(std::move(stmt));
+    return {std::move(branch)};
+  }
+
   // A store to a tensor, or one that is all of a branch. Null: it is neither.
   static const LoopStore* store_of(const LoopStmt& stmt, ExprRef* guard) {
     const auto* branch = std::get_if<LoopIf>(&stmt.node);
@@ -245,11 +251,7 @@ class Joiner {
           reads |= !write && buffer->scope == ir::Scope::kGlobal && !is_input(buffer);
         });
       });
-      const auto* registers = std::get_if<LoopStore>(&stmt.node);
-      const bool passed = store || std::holds_alternative<LoopLet>(stmt.node) ||
-                          std::holds_alternative<LoopComment>(stmt.node) ||
-                          (registers && registers->buffer->scope == ir::Scope::kRegister);
-      if (reads || !passed) ++part;
+      if (reads || !(store || is_of_registers(stmt))) ++part;
       if (store && !reads && !add({nullptr, store->buffer, store->index, guard, at, part}, &accesses)) ++part;
     }
     std::map<size_t, std::pair<ir::BufferRef, int64_t>> made;  // of statements: where their value goes
@@ -274,13 +276,7 @@ class Joiner {
       LoopIntrinsic copy{LoopIntrinsic::Kind::kCopyVector, {}, nullptr};
       copy.operands = {{first.buffer, moved(last.index, -place), width, true}, {registers, int32(0), width, false}};
       copy.type = first.buffer->type.dtype;
-      LoopStmt together{std::move(copy)};
-      if (last.guard) {
-        LoopIf branch{last.guard, {}, {}};
-        branch.then_body.push_back(std::move(together));
-        together = {std::move(branch)};
-      }
-      behind[last.at] = std::move(together);
+      behind[last.at] = where(last.guard, {std::move(copy)});
     }
     if (made.empty()) return;
     LoopBlock out;
@@ -293,13 +289,7 @@ class Joiner {
       }
       ExprRef guard;
       const LoopStore store = *store_of(stmt, &guard);
-      LoopStmt kept{LoopStore{found->second.first, int32(found->second.second), store.value}};
-      if (guard) {
-        LoopIf branch{guard, {}, {}};
-        branch.then_body.push_back(std::move(kept));
-        kept = {std::move(branch)};
-      }
-      out.push_back(std::move(kept));
+      out.push_back(where(guard, {LoopStore{found->second.first, int32(found->second.second), store.value}}));
       if (const auto late = behind.find(at); late != behind.end()) out.push_back(std::move(late->second));
     }
     *body = std::move(out);

@@ -25,12 +25,11 @@ Layout odd_units_apart(const std::vector<int64_t>& shape, int64_t unit) {
 Layout plain_layout(const std::vector<int64_t>& shape, ir::DType type, bool across, bool bits) {
   const int64_t bytes = std::max(1, ir::bits(type) / 8);
   const bool one_row = shape.size() < 2 || product(shape) == shape.back();
-  const int64_t item = one_row ? bytes : shape.back() * bytes;  // that lies beside its like
-  if (bits && item <= 8 && std::has_single_bit(static_cast<uint64_t>(item)) && product(shape) * bytes >= kLeastGapped)
+  const int64_t row = one_row ? bytes : shape.back() * bytes;  // what lies beside its like
+  if (bits && row <= 8 && std::has_single_bit(static_cast<uint64_t>(row)) && product(shape) * bytes >= kLeastGapped)
     return Layout::gapped(shape, bytes);
   if (one_row) return Layout::row_major(shape);
-  if (shape.back() * bytes % 16 == 0) return across ? Layout::conflict_free(shape, bytes) : Layout::row_major(shape);
-  const int64_t row = shape.back() * bytes;
+  if (row % 16 == 0) return across ? Layout::conflict_free(shape, bytes) : Layout::row_major(shape);
   if (row == 8 || (row < 16 && row % 4)) return Layout::row_major(shape);
   return odd_units_apart(shape, std::max<int64_t>(1, 4 / bytes));
 }

@@ -24,7 +24,7 @@ struct Form {
   int64_t extent = 0;      // where they are in parts: the most of their tiles, and
   uint64_t types = 0;      // of the launch
   auto operator<=>(const Form&) const = default;
-  // Kernels that make something.
+  // Kernels that make something, at most: operands may be made together.
   int steps() const { return std::popcount(made) + std::popcount(laid_out); }
 };
 
