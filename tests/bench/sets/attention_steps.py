@@ -376,7 +376,8 @@ def shared_prompt_flash(t, d):
 CASES = [
     Case("attention_bwd", BACKWARD,
          {"large": dict(B=2, N=4096, H=16, D=128), "odd": dict(B=1, N=3001, H=11, D=72), "small": dict(B=1, N=80, H=2, D=32)},
-         backward_autograd, types=B16, reference=backward_reference, compiled=False, tolerance=6e-3, peers={"flash": backward_flash},
+         backward_autograd, types=B16, reference=backward_reference, compiled=False, peers={"flash": backward_flash},
+         tolerance=1e-2,  # of the worst element, sixteen times that: early rows come to 0.10 by steps of bf16 alone
          fills={"O": lambda s, t, d: sdpa(*heads(t.Q, t.K, t.V), is_causal=True).transpose(1, 2), "lse": filled_lse, "scale": scaled}),
     Case("swin_shifted", SWIN,
          {"large": dict(B=64, P=3136, H=6, D=32, rows=56, columns=56),
