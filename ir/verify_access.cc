@@ -46,9 +46,8 @@ class Access {
                fmt::format("declare `{}: inout`", buffer.name));
     } else if (!written_.count(&buffer)) {
       report(loc, fmt::format("`{}` is read before anything is written to it", buffer.name),
-             of_others ? "no iteration of `parallel` sees what another one writes: a recurrence is "
-                         "a `for` over its steps, a sum "
-                         "of what stands before `sum[k <= i](...)`"
+             of_others ? "no iteration of `parallel` sees what another one writes: a recurrence is a `for` over "
+                         "its steps, a sum of what stands before `sum[k <= i](...)`"
                        : "copy to it or fill it first, or declare it with `= 0`");
       written_.insert(&buffer);
     }
