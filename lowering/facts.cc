@@ -1,12 +1,12 @@
-// The facts that the passes ask for: narrow index arithmetic (lower_access.cc), constant unit strides, and how wide an
-// access may be (lower_copy.cc); views of tensors whose rows are columns (transposed_views.cc);
-// groups whose size a scalar gives (lower_groups.cc); axes that lie as one (one_axis_views.cc).
+// The facts that the passes ask for: narrow index arithmetic (lower_access.cc), coordinates of boxes (box_rules.cc),
+// constant unit strides, and how wide an access may be (lower_copy.cc); views of tensors whose rows are columns
+// (transposed_views.cc); groups whose size a scalar gives (lower_groups.cc); axes that lie as one (one_axis_views.cc).
 #include "lowering/lower.h"
 
 namespace kachel::lowering {
 
 std::vector<Fact> facts_of(const ir::Kernel& kernel) {
-  constexpr size_t kMost = 64;
+  constexpr size_t kMost = 63;  // and one behind them
   std::vector<Fact> facts = {{Fact::Kind::kIndex32, -1}};
   for (size_t i = 0; i < kernel.params.size() && facts.size() + 5 <= kMost; ++i) {
     if (!kernel.params[i].tensor) continue;
@@ -24,6 +24,7 @@ std::vector<Fact> facts_of(const ir::Kernel& kernel) {
   for (size_t i = 0; i < kernel.params.size(); ++i)
     for (int of = kMostMultiple; kernel.params[i].divides && of >= kLeastMultiple && facts.size() < kMost; of /= 2)
       facts.push_back({Fact::Kind::kMultiple, static_cast<int>(i), of});
+  facts.push_back({Fact::Kind::kExtent32, -1});
   return facts;
 }
 

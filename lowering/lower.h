@@ -48,6 +48,8 @@ struct Target {
 struct Fact {
   enum class Kind : uint8_t {
     kIndex32,     // every dimension, every product of extents of one tensor and every in-bounds offset are below 2^30
+    kExtent32,    // every dimension and every extent of a tensor are, and every in-bounds offset is below 2^36; what
+                  // kIndex32 implies
     kUnitStride,  // the last axis of parameter `param` has stride 1
     kVector,      // and its address, its other strides and its last extent are multiples of `bytes`
     kTransposed,  // its last axis but one has stride 1, not the last; address, other strides and the extent of that

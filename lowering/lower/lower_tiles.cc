@@ -33,7 +33,8 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
   std::vector<Fact> facts = facts_of(kernel);
   for (size_t i = 0; i < facts.size(); ++i) {
     if (!(fact_mask >> i & 1)) continue;
-    if (facts[i].kind == Fact::Kind::kIndex32) index32_ = true;
+    if (facts[i].kind == Fact::Kind::kIndex32) index32_ = extent32_ = true;
+    if (facts[i].kind == Fact::Kind::kExtent32) extent32_ = true;
     if (facts[i].kind == Fact::Kind::kUnitStride) unit_stride_.insert(facts[i].param);
     if (facts[i].kind == Fact::Kind::kMultiple) {
       const ir::VarRef& scalar = kernel.params[static_cast<size_t>(facts[i].param)].scalar;
@@ -73,7 +74,7 @@ Result<LoopKernel> TileLowering::run() {
 
 void TileLowering::declare_params() {
   const std::set<ir::BufferRef> byte_views = byte_tensors(kernel_);
-  const Interval dim_range{0, index32_ ? (int64_t{1} << 30) - 1 : kMaxDim};
+  const Interval dim_range{0, extent32_ ? (int64_t{1} << 30) - 1 : kMaxDim};
   for (size_t i = 0; i < kernel_.params.size(); ++i) {
     const ir::Param& param = kernel_.params[i];
     const int index = static_cast<int>(i);
@@ -95,11 +96,10 @@ void TileLowering::declare_params() {
       out_.params.push_back({{Slot::Kind::kPointer, index, 0}, nullptr, bytes});
     }
     const int rank = static_cast<int>(param.tensor->shape.size());
-    if (index32_) {
+    if (extent32_)
       for (const ExprRef& extent : param.tensor->shape)
         if (extent->kind == ir::ExprKind::kApply && extent->type == DType::I64) out_.ranges.know(extent, dim_range);
-      out_.ranges.know_shape(param.tensor->shape, dim_range.hi + 1);
-    }
+    if (index32_) out_.ranges.know_shape(param.tensor->shape, dim_range.hi + 1);
     std::vector<ExprRef>& strides = strides_[param.tensor.get()];
     for (int axis = 0; axis < rank; ++axis) {
       // 4-bit tensors are packed along a unit-stride last axis by definition.

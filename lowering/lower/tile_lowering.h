@@ -329,7 +329,7 @@ class TileLowering {
   const Schedule& schedule_;
   const Placements& placements_;
   const uint64_t fact_mask_;
-  bool index32_ = false;
+  bool index32_ = false, extent32_ = false;
   std::vector<const ir::DeclStmt*> unbegun_;  // with what they begin as
   std::set<int> unit_stride_;  // parameters
 

@@ -1,12 +1,12 @@
 #include "lowering/passes/hoist_invariants.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/simplify.h"
+#include "lowering/passes/small_addends.h"
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
@@ -14,34 +14,9 @@ namespace {
 
 using ir::ExprKind;
 using ir::ExprRef;
-using ir::Op;
 
 bool in_memory(const ir::BufferRef& buffer) {
   return buffer->scope != ir::Scope::kRegister;
-}
-
-using Sums = std::unordered_map<const ir::Var*, ExprRef>;  // by their names
-
-// (a + b) / c is a / c where a is a multiple of m, c is one too, and 0 <= b < m; a >= 0, since division truncates. And
-// (a + b) % c is b where m is c.
-ExprRef without_small_addend(const ExprRef& node, const Ranges& ranges, const Sums& sums) {
-  if (node->kind != ExprKind::kApply || (node->op != Op::kDiv && node->op != Op::kMod) || ir::is_float(node->type))
-    return node;
-  ExprRef sum = node->args[0];
-  const ExprRef& divisor = node->args[1];
-  if (divisor->kind != ExprKind::kInt || divisor->int_value <= 0) return node;
-  const auto named = sum->kind == ExprKind::kVar ? sums.find(sum->var.get()) : sums.end();
-  if (named != sums.end()) sum = named->second;
-  if (sum->kind != ExprKind::kApply || sum->op != Op::kAdd || !ranges.cannot_wrap(sum)) return node;
-  for (const bool first : {true, false}) {
-    const ExprRef &a = sum->args[first ? 0 : 1], &b = sum->args[first ? 1 : 0];
-    const Interval small = ranges.of(b);
-    const int64_t common = std::gcd(ranges.multiple_of(a), divisor->int_value);
-    if (ranges.of(a).lo < 0 || small.lo < 0 || small.hi >= common) continue;
-    if (node->op == Op::kDiv) return ir::make_typed(Op::kDiv, {a, divisor});
-    if (common == divisor->int_value) return b;
-  }
-  return node;
 }
 
 // Waits for nothing but other lanes, and changes registers alone.
@@ -102,7 +77,7 @@ class Hoister {
         *expr = ir::rewrite(*expr, [this](const ExprRef& node) { return without_small_addend(node, ranges_, sums_); });
       });
       if (const auto* let = std::get_if<LoopLet>(&stmt.node)) {
-        if (let->value->kind == ExprKind::kApply && let->value->op == Op::kAdd)
+        if (let->value->kind == ExprKind::kApply && let->value->op == ir::Op::kAdd)
           sums_[let->var.get()] = let->value;
         else
           sums_.erase(let->var.get());
@@ -144,9 +119,7 @@ class Hoister {
       if (loads_memory(expr) && fixed(expr, changing, changes.buffers)) {
         for (const auto& [known, name] : loaded)
           if (ir::same(known, expr)) return name;
-        ir::visit(expr, [&](const ExprRef& node) {
-          if (node->kind == ExprKind::kVar) needed.insert(node->var.get());
-        });
+        need(expr, &needed);
         loaded.push_back({expr, named("loaded", expr, &before)});
         return loaded.back().second;
       }
@@ -172,13 +145,18 @@ class Hoister {
     LoopBlock kept, names;
     std::vector<bool> moves(loop->body.size());
     for (size_t i = loop->body.size(); i-- > 0;) {
+      if (loads_fixed_vector(loop->body, i, changing, changes.buffers)) {
+        moves[i] = true;
+        const auto& vector = std::get<LoopIntrinsic>(loop->body[i].node);
+        for (const ExprRef& expr : {vector.operands[1].index, vector.guard})
+          if (expr) need(expr, &needed);
+        continue;
+      }
       const auto* let = std::get_if<LoopLet>(&loop->body[i].node);
       if (!let || changing.count(let->var.get()) || !(needed.count(let->var.get()) || loads_memory(let->value)))
         continue;
       moves[i] = true;
-      ir::visit(let->value, [&](const ExprRef& node) {
-        if (node->kind == ExprKind::kVar) needed.insert(node->var.get());
-      });
+      need(let->value, &needed);
     }
     for (size_t i = 0; i < loop->body.size(); ++i) (moves[i] ? names : kept).push_back(std::move(loop->body[i]));
     for (LoopStmt& stmt : before) names.push_back(std::move(stmt));
@@ -189,6 +167,10 @@ class Hoister {
     // Under new names, since another loop of the block may declare the old ones.
     std::unordered_map<const ir::Var*, ExprRef> renamed;
     for (LoopStmt& stmt : names) {
+      if (std::holds_alternative<LoopIntrinsic>(stmt.node)) {
+        for (LoopStmt& vector : substituted({stmt}, renamed)) out->push_back(std::move(vector));
+        continue;
+      }
       auto& let = std::get<LoopLet>(stmt.node);
       const ir::VarRef fresh = std::make_shared<ir::Var>(*let.var);
       ranges_.set(fresh, ranges_.of(ir::make_var(let.var)));
@@ -197,6 +179,32 @@ class Hoister {
       renamed[let.var.get()] = ir::make_var(fresh);
     }
     loop->body = substituted(kept, std::move(renamed));
+  }
+
+  static void need(const ExprRef& expr, std::set<const ir::Var*>* needed) {
+    ir::visit(expr, [&](const ExprRef& node) {
+      if (node->kind == ExprKind::kVar) needed->insert(node->var.get());
+    });
+  }
+
+  // A vector of what the loop does not change, to registers that nothing else in it writes, nor reads before.
+  static bool loads_fixed_vector(const LoopBlock& body, size_t at, const std::set<const ir::Var*>& changing,
+                                 const std::set<const ir::Buffer*>& written) {
+    const auto* vector = std::get_if<LoopIntrinsic>(&body[at].node);
+    if (!vector || vector->kind != LoopIntrinsic::Kind::kCopyVector) return false;
+    const LoopIntrinsic::Operand &to = vector->operands[0], &from = vector->operands[1];
+    if (in_memory(to.buffer) || !in_memory(from.buffer) || written.count(from.buffer.get())) return false;
+    for (const ExprRef& expr : {to.index, from.index, vector->guard})
+      if (expr && !fixed(expr, changing, written)) return false;
+    bool alone = true;
+    for (size_t i = 0; i < body.size(); ++i)
+      if (i != at)
+        for_each_statement(body[i], [&](const LoopStmt& stmt) {
+          for_each_access(stmt, [&](const ir::BufferRef& buffer, bool write) {
+            alone &= buffer != to.buffer || (i > at && !write);
+          });
+        });
+    return alone;
   }
 
   static ExprRef with(const ExprRef& expr, const std::unordered_map<const ir::Var*, ExprRef>& names) {
@@ -222,7 +230,7 @@ class Hoister {
   }
 
   Ranges& ranges_;
-  Sums sums_;  // of names that stand in front
+  NamedSums sums_;  // of names that stand in front
 };
 
 }  // namespace

@@ -363,7 +363,7 @@ grid m < M
 TEST_CASE("index arithmetic is in 32 bits where the fact allows it, else in 64") {
   const std::string text = product("f16", "f32", "a @ b^T");
   Request wide{text};
-  wide.facts = ~uint64_t{1};  // without the first fact, kIndex32
+  wide.facts = 0b110;  // not the first fact, kIndex32, nor the last, kExtent32
   CHECK(has(lowered({text}).loop_ir, "let at: i32 = "));
   CHECK(!has(lowered({text}).loop_ir, "let at: i64 = "));
   CHECK(has(lowered(wide).loop_ir, "let at: i64 = "));

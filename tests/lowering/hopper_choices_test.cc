@@ -292,6 +292,17 @@ grid i < ceildiv(M, 64), j < ceildiv(N, 64)
   CHECK(has(notes, "columns of B may not begin at a multiple of 16 bytes"));
 }
 
+TEST_CASE("the copy engine counts along axes: tensors of many elements are no reason against it") {
+  Request request{attend(false)};
+  request.target.architecture = 90;
+  request.facts &= ~uint64_t{1};  // index32
+  CHECK(has(lowered(request).notes, "pipeline n: depth 2, the copy engine into {k, v}"));
+  const auto module = ir::load(request.text);
+  REQUIRE(module.ok());
+  request.facts &= ~(uint64_t{1} << (facts_of(module->kernels[0]).size() - 1));  // extent32
+  CHECK(has(lowered(request).notes, "extents may not fit in 32 bits"));
+}
+
 TEST_CASE("left operands are made beside the products of the iteration before, and rounded behind them") {
   auto product =
       [](const std::string& operand, const std::string& work, int rows = 128) {

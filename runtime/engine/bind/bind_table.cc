@@ -73,6 +73,7 @@ void BindTable::fill(const KernelModel& model) {
     const lowering::Fact& fact = model.facts[i];
     const uint64_t bit = uint64_t{1} << i;
     if (fact.kind == lowering::Fact::Kind::kIndex32) index32_fact = bit;
+    if (fact.kind == lowering::Fact::Kind::kExtent32) extent32_fact = bit;
     if (fact.bytes > 0) aligned_facts |= bit;
     for (int at = 0; at < scalars; ++at)
       if (fact.kind == lowering::Fact::Kind::kMultiple && scalar[at].param == fact.param)

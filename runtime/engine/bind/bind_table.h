@@ -54,7 +54,8 @@ struct alignas(64) BindTable {
   uint8_t tensors = 0, scalars = 0, words = 0;
   bool has_programs = false;                     // conditions, or extents that a program gives
   uint64_t outputs = 0;                          // bit i: tensor[i] is written
-  uint64_t index32_fact = 0, aligned_facts = 0;  // the latter are asked for on GPUs only
+  uint64_t index32_fact = 0, extent32_fact = 0;
+  uint64_t aligned_facts = 0;                    // asked for on GPUs only
   HostForm word[kMaxSignature];                  // of a dispatch signature, after those that every kernel has
   ScalarEntry scalar[kMaxParams];
   TensorEntry tensor[kMaxParams];

@@ -11,9 +11,9 @@ namespace kachel::runtime {
 uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& arguments) {
   // CPUs load unaligned vectors as they are, and an allocator's whim would be in every key.
   const bool aligned = arguments.device.type != kCpuDevice;
-  bool narrow = true;
+  bool narrow = true, short_axes = true;
   uint64_t mask = 0;
-  for (size_t i = 0; i < model.dims.size(); ++i) narrow &= arguments.dims[i] < kIndexLimit;
+  for (size_t i = 0; i < model.dims.size(); ++i) short_axes &= arguments.dims[i] < kIndexLimit;
   for (int at = 0; at < model.table.tensors; ++at) {
     const TensorEntry& facts = model.table.tensor[at];
     const BoundTensor& tensor = arguments.tensors[facts.param];
@@ -26,13 +26,15 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
         reinterpret_cast<uintptr_t>(tensor.data) * 8 | 128 | static_cast<uint64_t>(tensor.shape[row] * bits);
     for (int axis = 0; axis <= last; ++axis) {
       const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
-      narrow &= extent < kIndexLimit && elements < kIndexLimit;
-      elements *= narrow ? std::max<int64_t>(extent, 1) : 1;
+      short_axes &= extent < kIndexLimit;
+      narrow &= elements < kIndexLimit;
+      elements *= narrow && short_axes ? std::max<int64_t>(extent, 1) : 1;
       if (extent > 1) reach += (extent - 1) * stride;
       // The copy engine, which rows of 16 bytes are an invitation to, is not promised to take a stride of 0.
       if (extent > 1 && axis != row) divisors |= stride ? static_cast<uint64_t>(stride * bits) : 64;
     }
     narrow &= elements < kIndexLimit && (reach < kIndexLimit || tensor.elements == 0);
+    short_axes &= reach < kReachLimit || tensor.elements == 0;
     // The stride of an axis with at most one element multiplies nothing but 0.
     const bool unit = tensor.strides[last] == 1;
     if (unit || tensor.shape[last] <= 1) mask |= facts.unit_stride;
@@ -50,7 +52,8 @@ uint64_t facts_that_hold(const KernelModel& model, const BoundArguments& argumen
     const ScalarEntry& scalar = model.table.scalar[at];
     mask |= scalar.facts_of(static_cast<int64_t>(arguments.scalars[scalar.param]));
   }
-  return narrow ? mask | model.table.index32_fact : mask;
+  if (short_axes) mask |= model.table.extent32_fact;
+  return short_axes && narrow ? mask | model.table.index32_fact : mask;
 }
 
 std::string facts_text(const KernelModel& model, uint64_t mask) {
@@ -61,6 +64,9 @@ std::string facts_text(const KernelModel& model, uint64_t mask) {
     switch (model.facts[i].kind) {
       case lowering::Fact::Kind::kIndex32:
         text += "index32";
+        break;
+      case lowering::Fact::Kind::kExtent32:
+        text += "extent32";
         break;
       case lowering::Fact::Kind::kUnitStride:
         text += fmt::format("unit stride of `{}`", model.params[model.facts[i].param].name);

@@ -7,6 +7,7 @@ namespace kachel::runtime {
 
 inline constexpr int32_t kCpuDevice = 1;  // DLPack
 inline constexpr int64_t kIndexLimit = int64_t{1} << 30;
+inline constexpr int64_t kReachLimit = int64_t{1} << 36;  // of kExtent32: strides of tensor maps are below 2^40 bytes
 
 // Whether a tensor's rows lie along its last axis but one.
 inline bool is_transposed(int rank, const int64_t* shape, const int64_t* strides) {

@@ -15,7 +15,8 @@ struct Gathered {
   uint64_t types = 0, facts = 0;
   uint32_t bound_types = 0;
   uint64_t device = 0;
-  bool bad = false, narrow = true;
+  int64_t extents = 0;  // their bits
+  bool bad = false, narrow = true, near = true;
 };
 
 // The element type, bound to the entry's symbol where that is free; false where it does not fit.
@@ -68,6 +69,7 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
     bad |= __builtin_add_overflow(reach, span, &reach);
     divisors |= static_cast<uint64_t>(axis == row ? extent : extent == 1 ? 0 : stride) * static_cast<uint64_t>(bytes);
     divisors |= stride == 0 && extent > 1 && axis != row ? 8 : 0;  // as facts_that_hold() does
+    all.extents |= extent;
     bound.shape[axis] = extent;
     bound.strides[axis] = stride;
     int64_t& dim = out.dims[entry.axes[axis] & (TensorEntry::kCheck - 1)];
@@ -78,6 +80,7 @@ inline bool tensor(const TensorEntry& entry, bool is_output, const Arg& arg, Gat
   bound.elements = elements;
   bound.bytes = static_cast<int64_t>((static_cast<uint64_t>(reach) + 1) * static_cast<uint64_t>(bytes));
   all.narrow &= reach < kIndexLimit && elements < kIndexLimit;
+  all.near &= reach < kReachLimit;
   all.bad |= bad || (is_output && !ordered) || reach >= kMaxTensorBytes / 8 || elements > kMaxTensorBytes / 8;
   const bool unit = bound.strides[last] == 1;
   all.facts |= unit || bound.shape[last] == 1 ? entry.unit_stride : 0;
@@ -135,6 +138,7 @@ inline bool bind(const BindTable& table, std::span<const Arg> args, BoundArgumen
   // CPUs load unaligned vectors as they are, and an allocator's whim would be in every key.
   out.types = all.types;
   out.facts = all.facts & (out.device.type == kCpuDevice ? ~table.aligned_facts : ~uint64_t{0});
+  if (all.near && all.extents < kIndexLimit) out.facts |= table.extent32_fact;
   if (all.narrow) out.facts |= table.index32_fact;
   return true;
 }

@@ -108,6 +108,30 @@ TEST_CASE("tensors of fewer elements than there are numbers of 31 bits are told 
   CHECK(!has_index32({0, 1 << 15, 1 << 15}, {}));  // what its planes would have
 }
 
+TEST_CASE("tensors of many elements along short axes are told apart from those with long ones") {
+  auto model = model_of(
+      "tile 1\nkernel k(A: f32[L, M, N], C: out f32[L])\ngrid l < L\n{\n  fragment c: f32[1]\n"
+      "  parallel i < 1 { c[i] = A[l, M - 1, N - 1] }\n  C[l +: 1] = c\n}\n");
+  BoundArguments bound;
+  const auto facts = [&](std::vector<int64_t> shape, std::vector<int64_t> strides) {
+    const int64_t rows = shape[0];
+    Tensor a(ir::DType::F32, std::move(shape), std::move(strides), 0x100000);
+    Tensor c(ir::DType::F32, {rows}, {}, uintptr_t{1} << 46);
+    Arg args[] = {a, c};
+    REQUIRE(bind_completely(*model, args, bound).ok());
+    const uint64_t mask = bound.facts;
+    if (bind_quickly(*model, args, bound)) CHECK(bound.facts == mask);
+    const std::string text = facts_text(*model, mask);
+    return std::pair(text.find("index32") != std::string::npos, text.find("extent32") != std::string::npos);
+  };
+  CHECK(facts({8, 1 << 10, 1 << 10}, {}) == std::pair(true, true));
+  CHECK(facts({64, 1 << 13, 1 << 13}, {}) == std::pair(false, true));
+  CHECK(facts({1, 1, 1 << 30}, {}) == std::pair(false, false));
+  CHECK(facts({2, 1 << 10, 1 << 10}, {int64_t{1} << 35, 1 << 10, 1}) == std::pair(false, true));
+  CHECK(facts({2, 1 << 10, 1 << 10}, {int64_t{1} << 36, 1 << 10, 1}) == std::pair(false, false));
+  CHECK(facts({0, 1 << 30, 2}, {}) == std::pair(false, false));
+}
+
 // Of a scalar that nothing is divided by no fact is known: each of its values would ask for another binary.
 TEST_CASE("scalars that the text divides by are multiples or not") {
   std::string text = kScale;
