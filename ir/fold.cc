@@ -95,6 +95,20 @@ ExprRef fold_float(const ExprRef& expr) {
   return expr;
 }
 
+// c ? a * s : b * s is (c ? a : b) * s, to the bit: both sides need s.
+ExprRef fold_select(const ExprRef& expr) {
+  const ExprRef &yes = expr->args[1], &no = expr->args[2];
+  if (same(yes, no)) return yes;
+  if (expr->type != DType::F32 || !is_apply(yes, Op::kMul) || !is_apply(no, Op::kMul)) return expr;
+  for (const size_t i : {1, 0})
+    for (const size_t j : {1, 0})
+      if (same(yes->args[i], no->args[j])) {
+        const ExprRef factor = typed_like(expr, Op::kSelect, {expr->args[0], yes->args[1 - i], no->args[1 - j]});
+        return typed_like(yes, Op::kMul, {factor, yes->args[i]});
+      }
+  return expr;
+}
+
 ExprRef fold_apply(const ExprRef& expr) {
   bool all_const = true;
   for (const ExprRef& arg : expr->args) all_const &= is_const(arg);
@@ -107,7 +121,7 @@ ExprRef fold_apply(const ExprRef& expr) {
   switch (expr->op) {
     case Op::kSelect:
       if (args[0]->kind == ExprKind::kBool) return args[0]->int_value != 0 ? args[1] : args[2];
-      return same(args[1], args[2]) ? args[1] : expr;
+      return fold_select(expr);
     case Op::kAnd:
       if (is_false(args[0]) || is_true(args[1])) return args[0];
       return is_true(args[0]) || is_false(args[1]) ? args[1] : expr;

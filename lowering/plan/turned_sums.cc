@@ -21,7 +21,7 @@ bool is_half_matrix(const ir::Buffer& tile) {
   return tile.shape.size() == 2 && ir::is_float(tile.type.dtype) && ir::bits(tile.type.dtype) == 16;
 }
 
-// Whether the region sets all of the tile, of what has 4 or 8 bits.
+// Whether the region sets all of the tile, of what has 4 or 8 bits or is words of such.
 bool unpacks(const ir::ParallelStmt& region, const ir::Buffer* tile) {
   bool sets = false, packed = false;
   for (const ir::Stmt& stmt : region.body) {
@@ -30,7 +30,8 @@ bool unpacks(const ir::ParallelStmt& region, const ir::Buffer* tile) {
   }
   for_each_node(region.body, [&](const ir::ExprRef& node) {
     const bool load = node->kind == ir::ExprKind::kLoad;
-    packed |= load && node->buffer->scope == ir::Scope::kShared && is_unpacked(node->buffer->type.dtype);
+    const bool few_bits = load && (is_unpacked(node->buffer->type.dtype) || ir::is_integer(node->buffer->type.dtype));
+    packed |= few_bits && node->buffer->scope == ir::Scope::kShared;
   });
   return sets && packed;
 }
@@ -44,7 +45,7 @@ class Turner {
       const auto* loop = std::get_if<ir::ForStmt>(&kernel_.body[at].node);
       if (!loop) continue;
       for (const BufferRef& sums : sums_of(*loop))
-        if (turns(sums, at)) at = turn(sums, at);
+        if (const size_t last = last_of(sums, at); turns(sums, at, last)) at = turn(sums, at, last);
     }
     return std::move(kernel_);
   }
@@ -57,21 +58,34 @@ class Turner {
     return sums;
   }
 
-  // Of a fragment that holds nothing but sums of products, which this loop alone adds up: it is cleared in front of it.
-  bool turns(const BufferRef& sums, size_t at) const {
+  // The last of the loops that follow each other from `at` on, of which each adds to the sums.
+  size_t last_of(const BufferRef& sums, size_t at) const {
+    for (; at + 1 < kernel_.body.size(); ++at) {
+      const auto* next = std::get_if<ir::ForStmt>(&kernel_.body[at + 1].node);
+      if (!next || !uses_of(sums.get(), next->body)) break;
+    }
+    return at;
+  }
+
+  // Of a fragment that holds nothing but sums of products, which these loops alone add up: it is cleared in front of
+  // them.
+  bool turns(const BufferRef& sums, size_t at, size_t last) const {
     if (sums->scope != ir::Scope::kFragment || sums->type.dtype != ir::DType::F32 || sums->shape.size() != 2)
       return false;
     const std::vector<int64_t> shape = tile_shape(sums);
     if (shape[0] < kLeastTurned || shape[0] % (2 * kMmaColumns) || shape[0] > kGroupMostColumns ||
         shape[1] % kGroupRows)
       return false;
-    const ir::ForStmt& loop = std::get<ir::ForStmt>(kernel_.body[at].node);
-    int64_t products = 0;
-    for (const ir::Stmt& stmt : loop.body)
-      if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node); gemm && gemm->c.buffer == sums) {
-        if (!turns(*gemm, loop)) return false;
-        ++products;
-      }
+    for (size_t i = at; i <= last; ++i) {
+      const ir::ForStmt& loop = std::get<ir::ForStmt>(kernel_.body[i].node);
+      int64_t products = 0;
+      for (const ir::Stmt& stmt : loop.body)
+        if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node); gemm && gemm->c.buffer == sums) {
+          if (!turns(*gemm, loop)) return false;
+          ++products;
+        }
+      if (!products || products != uses_of(sums.get(), loop.body)) return false;
+    }
     for (size_t i = 0; i < at; ++i) {
       const ir::Stmt& stmt = kernel_.body[i];
       const auto* fill = std::get_if<ir::FillStmt>(&stmt.node);
@@ -80,12 +94,12 @@ class Turner {
       if (uses_of(sums.get(), {stmt})) return false;
     }
     bool again = false;
-    ir::for_each_stmt({kernel_.body.begin() + static_cast<std::ptrdiff_t>(at) + 1, kernel_.body.end()},
+    ir::for_each_stmt({kernel_.body.begin() + static_cast<std::ptrdiff_t>(last) + 1, kernel_.body.end()},
                       [&](const ir::Stmt& stmt) {
                         const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
                         again |= gemm && gemm->c.buffer == sums;
                       });
-    return !again && products > 0 && products == uses_of(sums.get(), loop.body);
+    return !again;
   }
 
   bool turns(const ir::GemmStmt& gemm, const ir::ForStmt& loop) const {
@@ -110,8 +124,8 @@ class Turner {
     return copied && unpacked && uses_of(b.get(), kernel_.body) == read + 1;
   }
 
-  // Returns where the loop stands then.
-  size_t turn(const BufferRef& sums, size_t at) {
+  // Returns where the last loop stands then.
+  size_t turn(const BufferRef& sums, size_t at, size_t last) {
     auto made = std::make_shared<ir::Buffer>(*sums);
     made->name += "_turned";
     std::reverse(made->shape.begin(), made->shape.end());
@@ -124,13 +138,13 @@ class Turner {
         body.push_back({stmt.loc, ir::DeclStmt{turned, std::exchange(decl->init, nullptr)}});
       if (auto* fill = std::get_if<ir::FillStmt>(&stmt.node); fill && i < at && fill->dst.buffer == sums)
         fill->dst = whole_tile(turned);
-      if (i == at)
+      if (i >= at && i <= last)
         for (ir::Stmt& inner : std::get<ir::ForStmt>(stmt.node).body)
           if (auto* gemm = std::get_if<ir::GemmStmt>(&inner.node); gemm && gemm->c.buffer == sums)
             exchange(gemm, turned);
       const ir::Loc loc = stmt.loc;
       body.push_back(std::move(stmt));
-      if (i != at) continue;
+      if (i != last) continue;
       std::vector<ir::ExprRef> places;
       ir::ParallelStmt region = region_over(sums->shape, &places);
       ir::AssignStmt back{sums, places};
@@ -139,7 +153,7 @@ class Turner {
       body.push_back({loc, std::move(region)});
     }
     kernel_.body = std::move(body);
-    return at + 1;  // behind one more tile
+    return last + 1;  // behind one more tile
   }
 
   static void exchange(ir::GemmStmt* gemm, const BufferRef& turned) {

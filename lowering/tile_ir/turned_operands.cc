@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "ir/visit.h"
@@ -17,6 +18,30 @@ using ir::ExprRef;
 bool is_read_along_k_only(const ir::GemmStmt& gemm) {
   const int bits = ir::bits(gemm.a.buffer->type.dtype);
   return bits == 8 || (bits == 32 && gemm.precision == ir::Precision::kTf32);
+}
+
+// Whether the region takes numbers out of integers in shared memory, (q[i / 8, j] >> 4 * (i % 8)) & 15, as it does for
+// weights of few bits. Neighbours along k share what they are scaled by, and registers hold them in pairs.
+bool takes_bits(const ir::ParallelStmt& region) {
+  std::set<const ir::Var*> words;  // names of what is made of them
+  const auto has_words = [&words](const ExprRef& expr) {
+    bool found = false;
+    ir::visit(expr, [&](const ExprRef& node) {
+      found |= node->kind == ir::ExprKind::kVar && words.count(node->var.get());
+      found |= node->kind == ir::ExprKind::kLoad && node->buffer->scope == ir::Scope::kShared;
+    });
+    return found;
+  };
+  ir::for_each_stmt(region.body, [&](const ir::Stmt& stmt) {
+    const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
+    if (let && has_words(let->value)) words.insert(let->var.get());
+  });
+  bool takes = false;
+  for_each_node(region.body, [&](const ExprRef& node) {
+    const bool masks = node->kind == ir::ExprKind::kApply && node->op == ir::Op::kBitAnd && ir::is_const(node->args[1]);
+    takes |= masks && has_words(node->args[0]);
+  });
+  return takes;
 }
 
 class Turner {
@@ -56,11 +81,11 @@ class Turner {
   void block(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       if (std::holds_alternative<ir::ParallelStmt>(stmt.node)) {
+        const auto& region = std::get<ir::ParallelStmt>(stmt.node);
         BufferSet written;
         note_writes(stmt, &written);
         made_.insert(written.begin(), written.end());
-        (gathered_(std::get<ir::ParallelStmt>(stmt.node)) ? gathered_tiles_ : others_)
-            .insert(written.begin(), written.end());
+        (gathered_(region) || takes_bits(region) ? gathered_tiles_ : others_).insert(written.begin(), written.end());
         continue;
       }
       const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
@@ -118,7 +143,7 @@ class Turner {
   const GatheredAxis& gathered_;
   BufferSet made_, refused_;           // by regions; for anything but these and products with k down
   BufferSet needed_;                   // by a product that reads along k only
-  BufferSet gathered_tiles_, others_;  // by regions that gather along one axis, and by others
+  BufferSet gathered_tiles_, others_;  // by regions that gather along one axis or take bits, and by others
   std::map<const ir::Buffer*, ir::BufferRef> down_, turned_;
 };
 

@@ -3,7 +3,7 @@
 //   parallel r < K, i < M { a[r, i] = ... }   c += a^T @ b   ->   parallel i < M, r < K { t[i, r] = ... }   c += t @ b
 //
 // since where the elements are put is the block's own affair: of types that tensor cores read along k only, and where
-// regions gather them. Where neighbours in the tensor are different columns, a thread then has one of them, whose
+// regions gather them or take them out of words. Where neighbours in the tensor are different columns, a thread then has one of them, whose
 // conditions all of its elements share, and stores several together; where they are different k, rows can be copied.
 #pragma once
 #include <functional>

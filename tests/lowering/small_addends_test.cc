@@ -59,7 +59,7 @@ grid b < N
 )"})
                                .loop_ir;
   CAPTURE(text);
-  CHECK(has(text, "copy_vector near[0 +: 2], T[at * i32(T_stride0) +: 2]\n    for d_r"));
+  CHECK(has(text, "copy_vector near[0 +: 2], T[ix * i32(T_stride0) +: 2]\n    for d_r"));
 }
 
 }  // namespace
