@@ -391,7 +391,8 @@ Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, u
   // The producer runs ahead into the next tile. Tiles of unequal length whose numbers say nothing of it are better
   // dealt out by the hardware.
   const Schedule& schedule = lowering.schedule;
-  lowered.resident = !loops.producer.empty() && !loops.one_tile && (schedule.is_even() || tiles_by_length(schedule));
+  const bool foreseen = schedule.is_even() ? !tiles_by_chance(lowering.kernel) : tiles_by_length(schedule);
+  lowered.resident = !loops.producer.empty() && !loops.one_tile && foreseen;
   lowered.cluster = loops.cluster;
   lowered.one_tile = loops.one_tile;
   lowered.shared_bytes = loops.shared_bytes;

@@ -21,6 +21,13 @@ bool has_extent32(const ir::Kernel& kernel, uint64_t fact_mask) {
 
 }  // namespace
 
+bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
+  const std::vector<Fact> facts = facts_of(kernel);
+  for (size_t i = 0; i < facts.size(); ++i)
+    if (facts[i].kind == Fact::Kind::kIndex32) return fact_mask >> i & 1;
+  return false;
+}
+
 std::string refuses_boxes(const ir::Kernel& kernel, const ir::TileRef& slice, const Ranges& multiples,
                           uint64_t fact_mask) {
   const ir::BufferRef& tensor = slice.buffer;

@@ -3,6 +3,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "ir/visit.h"
 #include "lowering/plan/grid_reads.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placement.h"
@@ -184,6 +185,31 @@ bool tiles_by_length(const Schedule& schedule) {
   const size_t axis = schedule.forwards.empty() ? *schedule.backwards.begin() : *schedule.forwards.begin();
   if (schedule.order.empty()) return axis == 0;
   return schedule.raster > 1 ? schedule.order.back() == axis : schedule.order.front() == axis;
+}
+
+bool tiles_by_chance(const ir::Kernel& kernel) {
+  std::set<const ir::Var*> loaded;  // names of what memory says
+  const auto by_memory = [&loaded](const ExprRef& expr) {
+    bool found = false;
+    ir::visit(expr, [&](const ExprRef& node) {
+      found |= node->kind == ExprKind::kLoad && node->buffer->scope == ir::Scope::kGlobal;
+      found |= node->kind == ExprKind::kVar && loaded.count(node->var.get());
+    });
+    return found;
+  };
+  for (const ir::Stmt& stmt : kernel.body) {
+    const auto* let = std::get_if<ir::LetStmt>(&stmt.node);
+    if (let && by_memory(let->value)) loaded.insert(let->var.get());
+    const auto* branch = std::get_if<ir::IfStmt>(&stmt.node);
+    if (!branch || !by_memory(branch->condition)) continue;
+    bool works = false;
+    ir::for_each_stmt(branch->then_body, [&works](const ir::Stmt& inner) {
+      const auto* loop = std::get_if<ir::ForStmt>(&inner.node);
+      works |= loop && loop->pipelined;
+    });
+    if (works && branch->else_body.empty()) return true;
+  }
+  return false;
 }
 
 void note_uneven_axes(const ir::Kernel& kernel, Schedule* schedule) {

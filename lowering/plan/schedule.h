@@ -96,6 +96,9 @@ void order_grid(const ir::Kernel& kernel, Schedule* schedule);
 // blocks that walk them in rounds, back and forth, have as much to do as each other.
 bool tiles_by_length(const Schedule& schedule);
 
+// Whether memory says which tiles have any work: in `if m*BM < count`, where a table has the count, say.
+bool tiles_by_chance(const ir::Kernel& kernel);
+
 // The axes for Schedule::backwards and forwards: those along which some loop gets longer and none shorter, and the
 // other way round.
 void note_uneven_axes(const ir::Kernel& kernel, Schedule* schedule);

@@ -166,7 +166,7 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
       by_registers &=
           std::holds_alternative<ir::CopyStmt>(producer->node) && suits_registers(kernel, *copies[0], fact_mask);
     }
-    pipeline.stored = !by_async && by_registers;
+    pipeline.stored = !by_async && by_registers && has_index32(kernel, fact_mask);
     if (!pipeline.stored && !(boxes && by_async)) {
       if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;
       pipeline.by_threads.clear();

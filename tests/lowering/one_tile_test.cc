@@ -33,6 +33,20 @@ Lowered product(int rows, int columns, int stages, bool one_tile) {
   return lowered(request);
 }
 
+TEST_CASE("tiles of which memory says whether there is anything to do are dealt out by the device") {
+  const auto resident = [](const std::string& condition) {
+    std::string text = product_text(128, 128, 3);
+    text.replace(text.find("C: out"), 6, "L: i32[M], C: out");
+    text.replace(text.find("  pipelined"), 0, "  let most = L[0]\n  if " + condition + " {\n");
+    text.replace(text.rfind('}'), 0, "}\n");
+    Request request{text};
+    request.target.architecture = 90;
+    return lowered(request).resident;
+  };
+  CHECK_FALSE(resident("i*128 < most"));
+  CHECK(resident("i*128 < K"));
+}
+
 TEST_CASE("no second team, no loop over tiles, and results are stored from where stages were") {
   const Lowered many = product(64, 128, 8, false), one = product(64, 128, 8, true);
   CAPTURE(one.loop_ir);
