@@ -11,27 +11,14 @@ namespace {
 constexpr size_t kMostAxes = 5;
 constexpr int64_t kColumnBytes = 16;  // a box begins at a multiple of it, or the copy engine traps (found on an H200)
 
-bool has_extent32(const ir::Kernel& kernel, uint64_t fact_mask) {
-  const std::vector<Fact> facts = facts_of(kernel);
-  for (size_t i = 0; i < facts.size(); ++i)
-    if ((facts[i].kind == Fact::Kind::kIndex32 || facts[i].kind == Fact::Kind::kExtent32) && fact_mask >> i & 1)
-      return true;
-  return false;
-}
-
 }  // namespace
-
-bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask) {
-  const std::vector<Fact> facts = facts_of(kernel);
-  for (size_t i = 0; i < facts.size(); ++i)
-    if (facts[i].kind == Fact::Kind::kIndex32) return fact_mask >> i & 1;
-  return false;
-}
 
 std::string refuses_boxes(const ir::Kernel& kernel, const ir::TileRef& slice, const Ranges& multiples,
                           uint64_t fact_mask) {
   const ir::BufferRef& tensor = slice.buffer;
-  if (!has_extent32(kernel, fact_mask)) return "extents may not fit in 32 bits";
+  if (!has_fact(kernel, fact_mask, nullptr, Fact::Kind::kIndex32) &&
+      !has_fact(kernel, fact_mask, nullptr, Fact::Kind::kExtent32))
+    return "extents may not fit in 32 bits";
   if (tensor->shape.size() > kMostAxes) return fmt::format("{} has more than {} axes", tensor->name, kMostAxes);
   if (vector_bytes(kernel, fact_mask, tensor) < kColumnBytes)
     return fmt::format("the facts allow no 16-byte rows of {}", tensor->name);

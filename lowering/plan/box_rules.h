@@ -12,7 +12,4 @@ namespace kachel::lowering {
 std::string refuses_boxes(const ir::Kernel& kernel, const ir::TileRef& slice, const Ranges& multiples,
                           uint64_t fact_mask);
 
-// Whether offsets into tensors fit in 32 bits.
-bool has_index32(const ir::Kernel& kernel, uint64_t fact_mask);
-
 }  // namespace kachel::lowering

@@ -290,9 +290,16 @@ bool has_fact(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef&
   const std::vector<Fact> facts = facts_of(kernel);
   for (size_t i = 0; i < facts.size(); ++i)
     if (facts[i].kind == kind && fact_mask >> i & 1 &&
-        kernel.params[static_cast<size_t>(facts[i].param)].tensor == tensor)
+        (!tensor || kernel.params[static_cast<size_t>(facts[i].param)].tensor == tensor))
       return true;
   return false;
+}
+
+bool suits_registers(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor,
+                     const ir::BufferRef& tile) {
+  const int bits = ir::bits(tile->type.dtype);
+  return bits <= 32 && tile_shape(tile).back() * bits / 8 % 16 == 0 &&
+         has_fact(kernel, fact_mask, tensor, Fact::Kind::kUnitStride);
 }
 
 Placements plain_placements(const ir::Kernel& kernel, const Target& target) {

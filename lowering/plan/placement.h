@@ -103,7 +103,10 @@ int vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferR
 // The same for each tensor as the loop kernel knows it.
 std::map<const ir::Buffer*, int64_t> vector_bytes(const ir::Kernel& kernel, uint64_t fact_mask,
                                                   const LoopKernel& loops);
-// Whether the facts say that neighbours along its last axis are neighbours in memory.
+// Whether the fact is known of the tensor; null: of all of the kernel's together.
 bool has_fact(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor, Fact::Kind kind);
+// Whether rows of the tensor that begin anywhere can fill the tile by way of registers (LoopIntrinsic::kLoadShifted).
+bool suits_registers(const ir::Kernel& kernel, uint64_t fact_mask, const ir::BufferRef& tensor,
+                     const ir::BufferRef& tile);
 
 }  // namespace kachel::lowering

@@ -205,8 +205,7 @@ class Scheduler {
       return "its rows are not contiguous";
     const int64_t row = tile_shape(to).back() * std::max(1, ir::bits(from->type.dtype) / 8);
     const bool aligned = vector_bytes(kernel_, fact_mask_, from) >= kLeastAsyncBytes;
-    const bool stored =
-        may_store_ && !in_branch && row % 16 == 0 && has_fact(kernel_, fact_mask_, from, Fact::Kind::kUnitStride);
+    const bool stored = may_store_ && !in_branch && suits_registers(kernel_, fact_mask_, from, to);
     if (!aligned && !stored) return fmt::format("the facts allow no access of 4 bytes or more to {}", from->name);
     if (row % 4 != 0) return "its rows are not multiples of 4 bytes";
     if (!tile_known_ahead(copy.src, inner)) return "where it begins is known in its iteration only";

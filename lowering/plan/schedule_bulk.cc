@@ -72,12 +72,6 @@ bool suits_async(const ir::Kernel& kernel, const ir::CopyStmt& copy, const Range
 }
 
 // Whether rows can be copied 16 bytes at a time from any address.
-bool suits_registers(const ir::Kernel& kernel, const ir::CopyStmt& copy, uint64_t fact_mask) {
-  const ir::BufferRef& to = copy.dst.buffer;
-  return !cut_within(copy.src) && tile_shape(to).back() * ir::bits(to->type.dtype) / 8 % 16 == 0 &&
-         has_fact(kernel, fact_mask, copy.src.buffer, Fact::Kind::kUnitStride);
-}
-
 bool encloses(const ir::Block& body, const ir::ForStmt* inner) {
   return std::any_of(body.begin(), body.end(), [&](const ir::Stmt& stmt) {
     if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) return loop == inner || encloses(loop->body, inner);
@@ -163,10 +157,10 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
       if (refused.empty()) continue;
       pipeline.by_threads.insert(refused.begin(), refused.end());
       for (const ir::CopyStmt* copy : refused) by_async &= suits_async(kernel, *copy, multiples, fact_mask);
-      by_registers &=
-          std::holds_alternative<ir::CopyStmt>(producer->node) && suits_registers(kernel, *copies[0], fact_mask);
+      by_registers &= std::holds_alternative<ir::CopyStmt>(producer->node) && !cut_within(copies[0]->src) &&
+                      suits_registers(kernel, fact_mask, copies[0]->src.buffer, copies[0]->dst.buffer);
     }
-    pipeline.stored = !by_async && by_registers && has_index32(kernel, fact_mask);
+    pipeline.stored = !by_async && by_registers;
     if (!pipeline.stored && !(boxes && by_async)) {
       if (pipeline.reason.empty()) pipeline.reason = "without the copy engine: " + why;
       pipeline.by_threads.clear();

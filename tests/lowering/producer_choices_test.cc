@@ -119,6 +119,25 @@ TEST_CASE("rows that begin anywhere are copied by way of registers") {
   CHECK(has(lowered(request).notes, "in order"));
 }
 
+TEST_CASE("elements of 64 bits do not go by way of registers, nor what is copied beside them") {
+  const auto reads = [](const std::string& type) {
+    Request request = product(kRows, kColumns + " u = U[j*128 +: 128, k*4 +: 4]",
+                              "parallel r < 128, d < 64 "
+                              "{ a[r, d] = x[r, d] * f16(i32(u[r, d / 16])) }",
+                              "a");
+    const std::string tiles = "shared x: f16[128, 64]", given = "rows: i32[M]";
+    request.text.replace(request.text.find(tiles), 0, "shared u: " + type + "[128, 4] ");
+    request.text.replace(request.text.find(given), 0, "U: " + type + "[N, K], ");
+    request.facts = 1 | 1 << 1 | 1 << 6 | 1 << 11;  // index32, and of each tensor that its elements are neighbours
+    return lowered(request);
+  };
+  CHECK(has(reads("i32").loop_ir, "load_shifted"));
+  const Lowered wide = reads("i64");
+  CAPTURE(wide.notes);
+  CHECK(!has(wide.loop_ir, "load_shifted"));
+  CHECK(has(wide.notes, "in order"));
+}
+
 TEST_CASE("more than a thread has registers for is copied in rounds") {
   Request request = {R"(tile 1
 kernel product(X: f16[M, K], W: f16[N, K], C: out f16[M, N])
