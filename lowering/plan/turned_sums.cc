@@ -30,8 +30,8 @@ bool unpacks(const ir::ParallelStmt& region, const ir::Buffer* tile) {
   }
   for_each_node(region.body, [&](const ir::ExprRef& node) {
     const bool load = node->kind == ir::ExprKind::kLoad;
-    const bool few_bits = load && (is_unpacked(node->buffer->type.dtype) || ir::is_integer(node->buffer->type.dtype));
-    packed |= few_bits && node->buffer->scope == ir::Scope::kShared;
+    if (!load || node->buffer->scope != ir::Scope::kShared) return;
+    packed |= ir::is_integer(node->buffer->type.dtype) || ir::is_float8(node->buffer->type.dtype);
   });
   return sets && packed;
 }

@@ -316,6 +316,12 @@ TEST_CASE("folding keeps values") {
     const ExprRef quotient = op(Op::kDiv, vf, make_float(by));
     CHECK(same(fold(quotient), quotient));
   }
+  // A factor of both sides of a choice stands behind it, on whichever side it was.
+  const ExprRef two = make_float(2), three = make_float(3);
+  const auto choice = [&](const ExprRef& yes, const ExprRef& no) { return make_typed(Op::kSelect, {vc, yes, no}); };
+  CHECK(same(fold(choice(op(Op::kMul, two, vf), op(Op::kMul, vf, three))), op(Op::kMul, choice(two, three), vf)));
+  const ExprRef apart = choice(op(Op::kMul, two, vf), op(Op::kAdd, three, vf));
+  CHECK(same(fold(apart), apart));
   CHECK(fold(op(Op::kAdd, make_float(16777216), make_float(1)))->float_value == 16777216);
   CHECK(same(fold(make_typed(Op::kSelect, {make_bool(false), vn, i(3)})), i(3)));
   CHECK(same(fold(op(Op::kAnd, make_bool(true), vc)), vc));

@@ -278,5 +278,58 @@ grid g < 1
   CHECK(!has(result.loop_ir, "let loaded"));
 }
 
+TEST_CASE(
+    "numbers are taken out of words in the registers that products read, whichever way k goes and in several loops") {
+  const std::string grid = "tune BM = 128 | 16\ngrid i < ceildiv(M, BM), j < ceildiv(N, 64)\n{\n";
+  const std::string words = "tile 1\nkernel k(A: f16[M, K], W: u32[K8, N], C: out f16[M, N])\nwhere K == 8 * K8\n" +
+                            grid +
+                            R"(  shared a: f16[BM, 64], q: u32[8, 64]
+  fragment w: f16[64, 64], c: f32[BM, 64] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*BM +: BM, k*64 +: 64]
+    q = W[k*8 +: 8, j*64 +: 64]
+    parallel d < 64, n < 64 { w[d, n] = f16(i32(q[d / 8, n] >> (d % 8 * 4) & 15) - 8) }
+    c += a @ w
+  }
+  C[i*BM +: BM, j*64 +: 64] = c
+}
+)";
+  const std::string turned = "gemm c_turned: wgmma.m64k16, 1 x 1 warp groups, A in registers\n";
+  CHECK(has(on(90, words, {{"BM", 128}}).notes, turned));
+  CHECK(has(on(90, words, {{"BM", 16}}).notes, "B in registers"));
+  // Without a mask each element is a number of its own: k stays down the rows.
+  std::string whole = words;
+  whole.replace(whole.find(" & 15"), 5, "");
+  CHECK(!has(on(90, whole, {{"BM", 128}}).notes, "c_turned"));
+
+  const std::string loops =
+      "tile 1\nkernel k(A: f16[M, K], B: f16[M, K], W: u4[N, K], V: u8[N, K], C: out f16[M, N])\n" + grid +
+      R"(  shared a: f16[BM, 64], b: f16[BM, 64], q: u4[64, 64], p: u8[64, 64]
+  fragment w: f16[64, 64], v: f16[64, 64], c: f32[BM, 64] = 0
+  pipelined k < ceildiv(K, 64), 3 {
+    a = A[i*BM +: BM, k*64 +: 64]
+    q = W[j*64 +: 64, k*64 +: 64]
+    parallel n < 64, d < 64 { w[n, d] = f16(q[n, d]) }
+    c += a @ w^T
+  }
+  BETWEEN
+  pipelined k < ceildiv(K, 64), 3 {
+    b = B[i*BM +: BM, k*64 +: 64]
+    p = V[j*64 +: 64, k*64 +: 64]
+    parallel n < 64, d < 64 { v[n, d] = f16(p[n, d]) }
+    c += b @ v^T
+  }
+  C[i*BM +: BM, j*64 +: 64] = c
+}
+)";
+  const auto with = [&loops](const std::string& between) {
+    std::string text = loops;
+    text.replace(text.find("BETWEEN"), 7, between);
+    return on(90, text, {{"BM", 128}}).notes;
+  };
+  CHECK(count(with(""), turned) == 2);
+  CHECK(!has(with("parallel r < BM, n < 64 { c[r, n] = max(c[r, n], 0) }"), "c_turned"));
+}
+
 }  // namespace
 }  // namespace kachel::lowering
