@@ -135,7 +135,6 @@ TEST_CASE("elements of 64 bits do not go by way of registers, nor what is copied
   const Lowered wide = reads("i64");
   CAPTURE(wide.notes);
   CHECK(!has(wide.loop_ir, "load_shifted"));
-  CHECK(has(wide.notes, "in order"));
 }
 
 TEST_CASE("more than a thread has registers for is copied in rounds") {
