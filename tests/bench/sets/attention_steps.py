@@ -20,7 +20,6 @@ def scaled(s, t, d):
     return d["D"] ** -0.5
 
 
-
 # ---- causal attention backward: keys and values with scores transposed, so that both products take them from registers
 BACKWARD = """tile 1
 kernel row_delta<T: f16 | bf16>(O: T[B, N, H, D], dO: T[B, N, H, D], delta: out f32[B, H, N])
