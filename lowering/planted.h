@@ -117,6 +117,7 @@ enum class Planted {
   kFirstOfQuad,           // all lanes of a quad unpack the pair of its first one
   kTableHalves,           // tables of 4 bits have their halves exchanged
   kNothingTaken,          // packed integers forget the number that is subtracted from them
+  kShortField,            // of integers taken out of words the highest bit does not count
   kReadNeighbours,        // a region takes the neighbours that it has loaded together for each other
   kReadOnce,              // what a region reads once is read at its first place
   kFetchedPlace,          // a tile that is fetched for a region begins a row too early

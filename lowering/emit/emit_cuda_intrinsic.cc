@@ -161,6 +161,12 @@ std::vector<std::string> CudaIntrinsics::statements(const LoopIntrinsic& node) {
             fmt::join(table_words(node), ", "));
         break;
       }
+      if (ir::bits(node.type_b) == 32) {
+        say("kachel_words_{}_{}<{}, {}>((u32*)({}), (const u32*)({}){});", ir::name(node.type), ir::name(node.type_b),
+            node.operands[0].elements, (1 << node.immediate) - 1, at(0), at(1),
+            node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");
+        break;
+      }
       say("kachel_unpack_{}_{}<{}>((u32*)({}), (const u8*)({}){});", ir::name(node.type_b), ir::name(node.type),
           node.immediate ? 0 : node.operands[0].elements, at(0), at(1),
           node.operands.size() > 2 ? fmt::format(", *({})", at(2)) : "");

@@ -173,7 +173,8 @@ struct LoopIntrinsic {
     // of operands[1] or elements of 8 bits there, less operands[2], if there is one: an f32, for all, and the difference
     // rounded once. Without it every result is a number of the type. Of 4 bits: with `immediate`, of so many bytes that
     // as many neighbouring lanes hold alike the one of the lane's number; with `table` what that has for the bits,
-    // counted without sign, in place of the integers.
+    // counted without sign, in place of the integers. Of 32 bits: the `immediate` lowest bits of each element, as an
+    // integer without sign, or with one, at most 10 where the results are f16 and 7 where they are bf16.
     kUnpack,
     // operands[0], `elements` neighbours of a 16-bit float type, = operands[1] `op` operands[2], rounded once. Operands
     // have as many elements, or are an f32 for all, which is a number of the type.
@@ -213,7 +214,7 @@ struct LoopIntrinsic {
   std::vector<Operand> operands;
   ir::ExprRef guard;                     // copies; null: true
   std::vector<ir::ExprRef> coordinates;  // kBulkCopy, kBulkStore, kStoreShifted, kStoreRow: I32
-  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0 or 4; kStoreRow: vectors
+  // kAsyncWait, kGroupWait: groups; kLoadMatrix: matrices; kGroupMma: N; kUnpack: 0, 4 or bits; kStoreRow: vectors
   int64_t immediate = 0;
   bool transpose = false;  // kLoadMatrix
   ir::ExprRef l2_policy;   // kBulkCopy: I64, how the L2 keeps the lines, as createpolicy encodes it

@@ -302,16 +302,51 @@ bool Ranges::proves_less(const ExprRef& expr, const ExprRef& limit) const {
   return it != limits_.end() && ir::same(it->second, limit);
 }
 
-void note_multiples(const ir::Block& body, Ranges* multiples) {
+namespace {
+
+void note_names(const ir::Block& body, Ranges* multiples) {
   for (const ir::Stmt& stmt : body) {
     if (const auto* let = std::get_if<ir::LetStmt>(&stmt.node))
       multiples->set_multiple(let->var, multiples->multiple_of(let->value));
-    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_multiples(loop->body, multiples);
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) note_names(loop->body, multiples);
     if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
-      note_multiples(branch->then_body, multiples);
-      note_multiples(branch->else_body, multiples);
+      note_names(branch->then_body, multiples);
+      note_names(branch->else_body, multiples);
     }
   }
+}
+
+// K == 128 * G and K % 128 == 0, either way round.
+void note_condition(const ExprRef& condition, Ranges* multiples) {
+  if (condition->kind != ExprKind::kApply) return;
+  if (condition->op == Op::kAnd)
+    for (const ExprRef& arg : condition->args) note_condition(arg, multiples);
+  if (condition->op != Op::kEq) return;
+  for (size_t side = 0; side < 2; ++side) {
+    const ExprRef &one = condition->args[side], &other = condition->args[1 - side];
+    const bool rest = one->kind == ExprKind::kApply && one->op == Op::kMod && ir::is_int(other, 0) &&
+                      one->args[1]->kind == ExprKind::kInt && one->args[1]->int_value > 0;
+    const ExprRef& dimension = rest ? one->args[0] : one;
+    const int64_t multiple = rest ? one->args[1]->int_value : multiples->multiple_of(other);
+    if (dimension->kind != ExprKind::kVar || multiple <= 1) continue;
+    const int64_t known = std::max<int64_t>(multiples->multiple_of(dimension), 1);
+    int64_t both;
+    if (!__builtin_mul_overflow(known, multiple / std::gcd(known, multiple), &both))
+      multiples->set_multiple(dimension->var, both);
+  }
+}
+
+}  // namespace
+
+void note_dimensions(const ir::Kernel& kernel, Ranges* multiples) {
+  constexpr int kRounds = 2;  // a condition may follow from one behind it
+  for (int round = 0; round < kRounds; ++round)
+    for (const ExprRef& condition : kernel.where) note_condition(condition, multiples);
+}
+
+void note_multiples(const ir::Kernel& kernel, Ranges* multiples) {
+  note_dimensions(kernel, multiples);
+  note_names(kernel.body, multiples);
 }
 
 }  // namespace kachel::lowering

@@ -69,7 +69,9 @@ class Ranges {
   int64_t limit_of_product(const ir::ExprRef& product) const;
 };
 
-// Also known: what divides the names of a block, those in regions left out.
-void note_multiples(const ir::Block& body, Ranges* multiples);
+// Also known: what divides a kernel's dimensions, as `where` says, and its names, those in regions left out.
+void note_multiples(const ir::Kernel& kernel, Ranges* multiples);
+// Of the dimensions alone.
+void note_dimensions(const ir::Kernel& kernel, Ranges* multiples);
 
 }  // namespace kachel::lowering

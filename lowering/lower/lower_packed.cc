@@ -1,12 +1,15 @@
-// Regions that make 16-bit floats of 4 or 8 bits, two an instruction: w[i, j] = (T(q[i, j]) - zero) * scale.
+// Regions that make 16-bit floats of integers of few bits, two an instruction: w[i, j] = (T(q[i, j]) - zero) * scale.
+// What is chosen is here, what becomes of it in lower_packed_store.cc.
 //
 // The language computes in f32 and rounds what is stored. A packed instruction rounds each of its results to T. The two
 // agree where every operation but the last gives numbers that T has, as small integers are, and the last one, of two
 // numbers of T, is rounded once either way: their product is exact in f32; their sum, if it is not, is so far from any
 // tie of T that rounding it twice changes nothing. See tile_lowering.h.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <unordered_set>
 
 #include "ir/numerics.h"
@@ -27,6 +30,7 @@ using Kind = LoopIntrinsic::Kind;
 namespace {
 
 constexpr int kLeastArchitecture = 80;  // has fma of pairs of bf16
+constexpr int64_t kMostFields = 8;      // neighbours that are worked on together, where no load says how many
 
 // Up to here all integers are numbers of the type.
 int64_t integers_of(DType type) {
@@ -35,20 +39,28 @@ int64_t integers_of(DType type) {
 bool holds(DType type, const Interval& range) {
   return range.lo >= -integers_of(type) && range.hi <= integers_of(type);
 }
-// kUnpack puts integers into the mantissa of this number, from which it takes what is to be subtracted; of 8 bits, for
-// which bf16 has no room beside another bit, it subtracts what is left of 128.
-bool can_be_taken(DType type, const Interval& range, DType unpacked) {
-  if (ir::is_float(unpacked)) return false;
-  const int64_t offset = ir::is_signed(unpacked) ? int64_t{1} << (ir::bits(unpacked) - 1) : 0;
-  const bool in_two = ir::bits(unpacked) == 8 && type == DType::BF16;
-  const int64_t power = in_two ? offset - 128 : integers_of(type) / 2 + offset;
-  return holds(type, {range.lo, range.lo}) && holds(type, {power + range.lo, power + std::max(range.hi, range.lo)});
-}
 // Of what is unpacked; all: no integers.
 Interval range_of(DType unpacked) {
   if (ir::is_float(unpacked)) return {};
   const int64_t count = int64_t{1} << ir::bits(unpacked);
   return ir::is_signed(unpacked) ? Interval{-count / 2, count / 2 - 1} : Interval{0, count - 1};
+}
+
+bool is_of_type(DType type, const Interval& range) {
+  if (ir::bits(type) > 32) return true;
+  const int64_t count = int64_t{1} << ir::bits(type), least = ir::is_signed(type) ? -count / 2 : 0;
+  return range.lo >= least && range.hi < least + count;
+}
+
+// Integers of so many bits, with a sign or not, are between those of the range.
+int bits_of(const Interval& range) {
+  const auto bits = [](int64_t value) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(value))); };
+  return range.lo < 0 ? 1 + std::max(bits(~range.lo), bits(std::max<int64_t>(range.hi, 0)))
+                      : std::max(bits(range.hi), 1);
+}
+// LoopIntrinsic::kUnpack
+int most_bits_of(DType type) {
+  return type == DType::F16 ? 10 : 7;
 }
 
 // The largest power of two of f16; bf16 has all that f32 has. And the smallest one.
@@ -67,15 +79,16 @@ bool is_within(DType narrow, DType type) {
 class TileLowering::PackedForm {
  public:
   PackedForm(TileLowering* lowering, const ir::ForwardedRegion& region, const std::vector<RegionRead>& reads,
-             const RegionIndexes& indexes, DType type)
+             const RegionIndexes& indexes, DType type, int64_t most)
       : lowering_(lowering), ranges_(lowering->out_.ranges), region_(region), indexes_(indexes), type_(type) {
     for (const RegionRead& read : reads) {
       if (read.value) reads_[read.value] = &read;
       width_ = std::max(width_, read.width);
     }
+    if (reads_.empty()) width_ = std::max(width_, most);
     for (const ir::LetStmt& let : region.lets) lets_[let.var.get()] = &let;
   }
-  bool reads() const { return !reads_.empty(); }
+  int64_t width() const { return width_; }
 
   // `rounded`: the value is rounded to the type next. Else it is one of its numbers.
   std::optional<PackedValue> value(const ExprRef& expr, bool rounded) {
@@ -88,9 +101,20 @@ class TileLowering::PackedForm {
     }
     if (is_alike(indexes_.inlined(expr))) return one(expr);
     if (const ir::LetStmt* let = let_of(*expr)) return value(let->value, rounded);
+    if (expr->kind == ExprKind::kLoad && ir::is_float(expr->type)) return number(expr);
+    std::optional<PackedValue> result = computed(expr, rounded);
+    return result || ir::is_float(expr->type) ? result : field(expr);
+  }
+  // Names that what value() has found needs: of the first of neighbours; and of each of them.
+  std::vector<const ir::LetStmt*> alike() const { return in_order(needed_); }
+  std::vector<const ir::LetStmt*> own() const { return in_order(own_); }
+
+ private:
+  std::optional<PackedValue> computed(const ExprRef& expr, bool rounded) {
+    using Form = PackedValue::Form;
     if (expr->kind == ExprKind::kCast && expr->cast_type.dtype == DType::I32 && !ir::is_float(expr->args[0]->type)) {
       std::optional<PackedValue> integer = value(expr->args[0], false);
-      return integer && integer->range.lo >= INT32_MIN && integer->range.hi <= INT32_MAX ? integer : std::nullopt;
+      return integer && is_of_type(DType::I32, integer->range) ? integer : std::nullopt;
     }
     if (expr->kind == ExprKind::kCast && ir::is_float(expr->cast_type.dtype)) {
       const DType to = expr->cast_type.dtype;
@@ -116,16 +140,35 @@ class TileLowering::PackedForm {
     }
     const bool integers = !ir::is_float(expr->type);
     if ((!rounded || integers) && !holds(type_, result.range)) return std::nullopt;
+    if (integers && !is_of_type(expr->type, result.range)) return std::nullopt;
     return result;
   }
-  std::vector<const ir::LetStmt*> alike() const {
-    std::vector<const ir::LetStmt*> lets;
-    for (const ir::LetStmt& let : region_.lets)
-      if (needed_.count(&let)) lets.push_back(&let);
-    return lets;
+  // An integer of few bits, which each neighbour computes for itself, but for a mask: that is for pairs.
+  std::optional<PackedValue> field(const ExprRef& expr) {
+    if (expr->type == DType::Bool || ir::bits(expr->type) > 32) return std::nullopt;
+    PackedValue result{PackedValue::Form::kField, expr, nullptr, {}, {}, ranges_.of(indexes_.inlined(expr))};
+    result.bits = bits_of(result.range);
+    result.is_signed = result.range.lo < 0;
+    if (result.bits > most_bits_of(type_) || !is_of_type(expr->type, result.range)) return std::nullopt;
+    const bool masks = expr->kind == ExprKind::kApply && expr->op == Op::kBitAnd &&
+                       ir::is_int(expr->args[1], (int64_t{1} << result.bits) - 1);
+    if (masks) result.expr = expr->args[0];
+    need(expr, &own_);
+    return result;
+  }
+  std::optional<PackedValue> number(const ExprRef& load) {
+    if (!is_within(load->buffer->type.dtype, type_)) return std::nullopt;
+    need(load, &own_);
+    return PackedValue{PackedValue::Form::kNumber, load, nullptr, {}, {}, {}};
   }
 
- private:
+  using Names = std::unordered_set<const ir::LetStmt*>;
+  std::vector<const ir::LetStmt*> in_order(const Names& names) const {
+    std::vector<const ir::LetStmt*> lets;
+    for (const ir::LetStmt& let : region_.lets)
+      if (names.count(&let)) lets.push_back(&let);
+    return lets;
+  }
   const ir::LetStmt* let_of(const ir::Expr& expr) const {
     const auto it = expr.kind == ExprKind::kVar ? lets_.find(expr.var.get()) : lets_.end();
     return it == lets_.end() ? nullptr : it->second;
@@ -171,7 +214,7 @@ class TileLowering::PackedForm {
       is_number = holds(type_, result.range);
     }
     if (!is_number) return std::nullopt;
-    need(expr);
+    need(expr, &needed_);
     return result;
   }
   // Between which integers it lies, if it is one: of f32, made of integers that f32 has.
@@ -191,10 +234,10 @@ class TileLowering::PackedForm {
     }
     return range && range->lo >= -kMost && range->hi <= kMost ? range : std::nullopt;
   }
-  void need(const ExprRef& expr) {
-    ir::visit(expr, [this](const ExprRef& node) {
+  void need(const ExprRef& expr, Names* names) {
+    ir::visit(expr, [&](const ExprRef& node) {
       const ir::LetStmt* let = let_of(*node);
-      if (let && needed_.insert(let).second) need(let->value);
+      if (let && names->insert(let).second) need(let->value, names);
     });
   }
 
@@ -206,8 +249,19 @@ class TileLowering::PackedForm {
   int64_t width_ = 1;
   std::unordered_map<const ir::Expr*, const RegionRead*> reads_;
   std::unordered_map<const ir::Var*, const ir::LetStmt*> lets_;
-  std::unordered_set<const ir::LetStmt*> needed_;
+  Names needed_, own_;
 };
+
+namespace {
+
+// Whether it is made of integers of few bits.
+bool has_integers(const PackedValue& value) {
+  using Form = PackedValue::Form;
+  return value.form == Form::kRead || value.form == Form::kField ||
+         std::any_of(value.args.begin(), value.args.end(), has_integers);
+}
+
+}  // namespace
 
 std::optional<PackedStore> TileLowering::packed_store(const ir::ForwardedRegion& region,
                                                       const std::vector<RegionRead>& reads,
@@ -222,59 +276,12 @@ std::optional<PackedStore> TileLowering::packed_store(const ir::ForwardedRegion&
     const ExprRef& at = only.store.indices[axis];
     own = at->kind == ExprKind::kVar && at->var == region.iters[axis].var;
   }
-  PackedForm form(this, region, reads, indexes, tile->type.dtype);
-  if (!own || !form.reads()) return std::nullopt;
+  const int64_t most = std::gcd(layout.vector(), kMostFields);
+  PackedForm form(this, region, reads, indexes, tile->type.dtype, most);
+  if (!own || form.width() == 1) return std::nullopt;
   std::optional<PackedValue> value = form.value(only.store.value, true);
-  if (!value || value->form == PackedValue::Form::kOne) return std::nullopt;
-  return PackedStore{&only.store, std::move(*value), form.alike()};
-}
-
-void TileLowering::store_packed(const PackedStore& form, const Site& site, int64_t width,
-                                const std::vector<HeldRead>& held) {
-  for (const ir::LetStmt* let : form.alike) {
-    const ExprRef value = scalar(let->value, &site);
-    if (!ir::is_float(value->type)) out_.ranges.set(let->var, out_.ranges.of(value));
-    emit({LoopLet{let->var, value}});
-  }
-  const ir::BufferRef& tile = form.store->buffer;
-  const PackedOperand to{storage(tile), offset(tile, site.coords, &site), width};
-  packed(form.value, tile->type.dtype, site, width, held, &to);
-}
-
-// Into `to`, if it is given.
-PackedOperand TileLowering::packed(const PackedValue& value, DType type, const Site& site, int64_t width,
-                                   const std::vector<HeldRead>& held, const PackedOperand* to) {
-  if (value.form == PackedValue::Form::kOne) {
-    const PackedOperand one{temporary("one", DType::F32, ir::Scope::kRegister, 1), int32(0), 1};
-    store(one.registers, one.at, convert(let("alike", scalar(value.expr, &site)), DType::F32), nullptr);
-    return one;
-  }
-  const PackedOperand result =
-      to ? *to : PackedOperand{temporary("pairs", type, ir::Scope::kRegister, width), int32(0), width};
-  const auto held_of = [&](const PackedValue& read) -> const HeldRead& {
-    return *std::find_if(held.begin(), held.end(), [&](const HeldRead& one) { return one.read->value == read.read; });
-  };
-  if (value.form == PackedValue::Form::kRead) {
-    unpack(result, held_of(value), nullptr);
-    return result;
-  }
-  const PackedValue &left = value.args[0], &right = value.args[1];
-  if (value.op == Op::kSub && left.form == PackedValue::Form::kRead && right.form == PackedValue::Form::kOne &&
-      !right.range.full() && can_be_taken(type, right.range, held_of(left).read->unpacked)) {
-    const PackedOperand less = packed(right, type, site, width, held, nullptr);
-    unpack(result, held_of(left), planted(Planted::kNothingTaken) ? nullptr : &less);
-    return result;
-  }
-  LoopIntrinsic math{Kind::kPackedMath, {}, nullptr};
-  math.type = type;
-  math.op = value.op;
-  math.operands = {{result.registers, result.at, width, true}};
-  for (const PackedValue& arg : value.args) {
-    const PackedOperand operand = packed(arg, type, site, width, held, nullptr);
-    math.operands.push_back({operand.registers, operand.at, operand.elements, false});
-  }
-  emit({std::move(math)});
-  return result;
+  if (!value || !has_integers(*value)) return std::nullopt;
+  return PackedStore{&only.store, std::move(*value), form.alike(), form.own(), form.width()};
 }
 
 }  // namespace kachel::lowering

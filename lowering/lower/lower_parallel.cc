@@ -192,7 +192,10 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
   if (packed)
     return each_with_reads(
         reads, region.iters, *layout, names, nullptr,
-        [&](const Site& site, int64_t width, const auto& held) { store_packed(*packed, site, width, held); });
+        [&](const Site& site, int64_t width, const auto& held, const EnterNeighbour& enter) {
+          store_packed(*packed, site, width, held, enter);
+        },
+        Behind{packed->width, nullptr});
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
     const auto by_owner = [&](const Site& site) {

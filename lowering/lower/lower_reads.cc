@@ -160,8 +160,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
         for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
         load_each(first, false);
         values_[iters.back().var.get()] = first.coords.back();
-        if (packed) return packed(first, width, held);
-        const auto one = [&](const Site& site, const ExprRef& number) {
+        const auto take = [&](const ExprRef& number) {
           for (const auto& [read, raw, from] : held) {
             ExprRef at = along(*read) ? number : int32(0);
             if (along(*read) && planted(Planted::kReadNeighbours))
@@ -179,10 +178,8 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
               };
             }
           }
-          body(site);
         };
-        if (width == 1) return one(first, int32(0));
-        unrolled(names.back() + "_v", width, [&](ExprRef number) {
+        const auto enter = [&](const ExprRef& number) {
           Site site = first;
           site.coords.back() =
               let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
@@ -190,8 +187,13 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
           ExprRef& digit = site.digits.back().front();
           digit = ir::is_int(digit, 0) ? number : plus(digit, number);
           site.neighbour = number;
-          one(site, number);
-        });
+          values_[iters.back().var.get()] = site.coords.back();
+          take(number);
+          return site;
+        };
+        if (packed) return packed(first, width, held, enter);
+        if (width == 1) return take(int32(0)), body(first);
+        unrolled(names.back() + "_v", width, [&](const ExprRef& number) { body(enter(number)); });
         if (behind.body) behind.body(first, width);
       },
       options);

@@ -53,14 +53,16 @@ struct WideStore {
   ir::BufferRef made;                // what the neighbours write
 };
 
-// 16-bit floats made of 4-bit integers, two an instruction.
+// 16-bit floats made of integers of few bits, two an instruction.
 struct PackedValue {
-  enum class Form : uint8_t { kOne, kRead, kApply } form;
-  ir::ExprRef expr;        // kOne: alike for all neighbours
+  enum class Form : uint8_t { kOne, kRead, kField, kNumber, kApply } form;
+  ir::ExprRef expr;  // kOne: alike for all neighbours; kField, kNumber: each one's own, an integer, one of the type's
   const ir::Expr* read{};  // kRead: RegionRead::value
   ir::Op op{};
   std::vector<PackedValue> args;
-  Interval range;  // of integers, which the type holds; else unbounded
+  Interval range;          // of integers, which the type holds; else unbounded
+  int bits = 0;            // kField: the lowest ones of `expr`, which
+  bool is_signed = false;  // have a sign
 };
 
 struct PackedOperand {
@@ -72,7 +74,8 @@ struct PackedOperand {
 struct PackedStore {
   const ir::AssignStmt* store;
   PackedValue value;
-  std::vector<const ir::LetStmt*> alike;  // names that it needs
+  std::vector<const ir::LetStmt*> alike, own;  // names that it needs: of the first of neighbours, and of each
+  int64_t width;                               // neighbours, at least
 };
 
 struct Sharers {                                // of a result

@@ -244,8 +244,10 @@ class TileLowering {
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
   void widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read);
   // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
-  // of the first.
-  using PackedBody = std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&)>;
+  // of the first; `enter` makes the one of a number that at hand.
+  using EnterNeighbour = std::function<Site(const ir::ExprRef& number)>;
+  using PackedBody =
+      std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&, const EnterNeighbour& enter)>;
   void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                        const FragmentLayout& layout, const std::vector<std::string>& names,
                        const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr,
@@ -282,13 +284,17 @@ class TileLowering {
   void store_neighbours(const ir::AssignStmt& store, const WideStore& wide, const std::vector<ir::IterVar>& iters,
                         const Site& first, int64_t count);
 
-  // lower_packed.cc: 16-bit floats made of 4-bit integers, two an instruction.
+  // lower_packed.cc: 16-bit floats made of integers of few bits, two an instruction.
   class PackedForm;
+  struct Neighbours;
   std::optional<PackedStore> packed_store(const ir::ForwardedRegion& region, const std::vector<RegionRead>& reads,
                                           const RegionIndexes& indexes, const FragmentLayout& layout);
-  void store_packed(const PackedStore& form, const Site& site, int64_t width, const std::vector<HeldRead>& held);
-  PackedOperand packed(const PackedValue& value, ir::DType type, const Site& site, int64_t width,
-                       const std::vector<HeldRead>& held, const PackedOperand* to);
+  void store_packed(const PackedStore& form, const Site& site, int64_t width, const std::vector<HeldRead>& held,
+                    const EnterNeighbour& enter);
+  void unpack_fields(const PackedOperand& to, const PackedValue& field, const ir::BufferRef& words,
+                     const PackedOperand* less);
+  void collect_own(const PackedValue& value, ir::DType type, Neighbours* of);
+  PackedOperand packed(const PackedValue& value, ir::DType type, const Neighbours& of, const PackedOperand* to);
 
   // lower_shared_results.cc
   static Sharers sharers_of(const FragmentLayout& layout, size_t rank);

@@ -262,7 +262,11 @@ class Summary {
         operate(1, runs, out);
         break;
       case Kind::kUnpack:
-        operate(1 + (node.table.empty() ? 2 : 3) * static_cast<double>(operands[0].elements), runs, out);
+        operate(1 + (!node.table.empty()           ? 3
+                     : ir::bits(node.type_b) == 32 ? 1.5
+                                                   : 2) *
+                        static_cast<double>(operands[0].elements),
+                runs, out);
         break;
       case Kind::kPackedMath:
         operate(static_cast<double>(operands[0].elements) / 2, runs, out);

@@ -204,7 +204,10 @@ class Verifier {
     if (node.kind != Kind::kUnpack && node.kind != Kind::kPackedMath) return;
     const int64_t elements = node.operands[0].elements;
     if (elements % 2 || (node.kind == Kind::kUnpack && elements > 8)) fail("packed elements that are no pairs");
-    const bool of_quad = node.kind == Kind::kUnpack && node.immediate;
+    const bool of_words = node.kind == Kind::kUnpack && ir::bits(node.type_b) == 32;
+    const bool of_quad = node.kind == Kind::kUnpack && node.immediate && !of_words;
+    if (of_words && (node.immediate < 1 || node.immediate > (node.type == ir::DType::F16 ? 10 : 7)))
+      fail("words of more bits than a mantissa has");
     if (!node.table.empty() && (node.table.size() != 16 || node.operands.size() != 2)) fail("a table of 4 bits");
     if (of_quad && (node.immediate != 4 || elements != 2 || ir::bits(node.type_b) != 4)) fail("pairs of no quad");
     for (size_t i = 0; i < node.operands.size(); ++i) {

@@ -20,7 +20,7 @@ class Bounded {
  public:
   Bounded(const ir::Kernel& kernel, uint64_t fact_mask, BoundedBoxes which)
       : kernel_(kernel), fact_mask_(fact_mask), which_(which) {
-    note_multiples(kernel.body, &multiples_);
+    note_multiples(kernel, &multiples_);
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) {
       const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node);
       if (!gemm) return;

@@ -40,7 +40,7 @@ class Chooser {
  public:
   Chooser(const ir::Kernel& kernel, const Placements& placements, const Target& target, uint64_t fact_mask)
       : kernel_(kernel), placements_(placements), target_(target), fact_mask_(fact_mask) {
-    note_multiples(kernel.body, &multiples_);
+    note_multiples(kernel, &multiples_);
   }
 
   // Whether it stores accumulators as 16-bit elements, or adds them to such or to f32; then `columns` of a box, or why

@@ -16,7 +16,7 @@ constexpr int kBits = 16;  // of an element: what there is room for
 class Fetcher {
  public:
   Fetcher(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {
-    note_multiples(kernel.body, &multiples_);
+    note_multiples(kernel, &multiples_);
     note_sums(kernel.body);
   }
 
@@ -159,7 +159,7 @@ bool copies_ahead(const ir::ForStmt& loop) {
 
 std::optional<ir::Kernel> staged_tiles(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask) {
   Ranges multiples;
-  note_multiples(kernel.body, &multiples);
+  note_multiples(kernel, &multiples);
   // Rows that begin anywhere are a producer's.
   const bool producers = target.bulk_copies && has_group_mma(target.architecture);
   ir::Block declarations, body = kernel.body;

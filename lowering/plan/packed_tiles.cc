@@ -27,7 +27,7 @@ bool is_packed(DType type) {
 class Uses {
  public:
   Uses(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {
-    note_multiples(kernel.body, &multiples_);
+    note_multiples(kernel, &multiples_);
     block(kernel.body);
   }
   bool qualifies(const BufferRef& tile) const {

@@ -22,7 +22,7 @@ class Accesses {
  public:
   Accesses(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, std::vector<ir::IterVar> iters)
       : kernel_(kernel), target_(target), fact_mask_(fact_mask), iters_(std::move(iters)), indexes_(iters_) {
-    note_multiples(kernel.body, &ranges_);
+    note_multiples(kernel, &ranges_);
     for (const ir::IterVar& axis : kernel.grid) ranges_.set(axis.var, {0, kMaxDim});
     for (const ir::IterVar& iter : iters_) ranges_.set(iter.var, {0, iter.extent->int_value - 1});
   }

@@ -134,7 +134,7 @@ void choose_bulk_copies(const ir::Kernel& kernel, Schedule* schedule, Placements
                         uint64_t fact_mask) {
   if (!has_group_mma(target.architecture)) return;
   Ranges multiples;
-  note_multiples(kernel.body, &multiples);
+  note_multiples(kernel, &multiples);
   for (Pipeline& pipeline : schedule->pipelines) {
     if (pipeline.realisation != Pipeline::Realisation::kAsyncCopies) continue;
     const bool room = placements->threads + kMostCopiers <= kMostThreads;

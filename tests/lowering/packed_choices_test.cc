@@ -197,11 +197,11 @@ TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds a
   CHECK(packed("S[j*64 + n, 0] * (f16(q[n, d]) + 3)"));
   CHECK(packed("S[j*64 + n, 0] - f16(q[n, d])"));
   CHECK(packed("f16((f16(q[n, d]) - 8) * S[j*64 + n, 0]) + S[j*64 + n, 0]"));
-  // No number of f16 in between, two roundings in f32, an operand that is none, one that differs among neighbours.
+  CHECK(packed("f16(q[n, d]) * S[j*64 + n, d]"));  // neighbours have numbers of their own
+  // No number of f16 in between, two roundings in f32, an operand that is none.
   CHECK(!packed("(f16(q[n, d]) - S[j*64 + n, 0]) * S[j*64 + n, 0]"));
   CHECK(!packed("f16(q[n, d]) * S[j*64 + n, 0] + S[j*64 + n, 0]"));
   CHECK(!packed("f16(q[n, d]) * 0.1"));
-  CHECK(!packed("f16(q[n, d]) * S[j*64 + n, d]"));
   CHECK(!packed("(f16(q[n, d]) - 2040) * S[j*64 + n, 0] * 2"));
   // They are unpacked without packed arithmetic.
   CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack f16 u4 4 numbers"));

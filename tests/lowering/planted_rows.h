@@ -138,6 +138,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kNotTurned, "sums of turned products stay as they are", OnCpu::kNotThere},
     {Planted::kTableHalves, "tables of 4 bits have their halves exchanged", OnCpu::kNotThere},
     {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
+    {Planted::kShortField, "integers of words without their highest bit", OnCpu::kNotThere},
     {Planted::kReadNeighbours, "neighbours read for each other", OnCpu::kNotThere},
     {Planted::kReadOnce, "one element read for all columns", OnCpu::kNotThere},
     {Planted::kFetchedPlace, "a fetched tile begins too early", OnCpu::kNotThere},

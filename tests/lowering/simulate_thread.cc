@@ -265,12 +265,17 @@ void Machine::unpack(const SimStmt& stmt, Thread& thread) {
     if (!value) return;
     less = ir::load_element(type_of(one.buffer), value, at).f;
   }
-  const int64_t own = stmt.immediate ? thread.number % stmt.immediate : 0;
+  const bool of_words = ir::bits(stmt.type_b) == 32;
+  const int64_t own = stmt.immediate && !of_words ? thread.number % stmt.immediate : 0;
   for (int64_t i = 0; i < to.elements; ++i) {
     double result = 0;
     if (ir::bits(stmt.type_b) == 8) {
       const Scalar element = ir::load_element(stmt.type_b, bytes, i);
       result = (ir::is_float(stmt.type_b) ? element.f : static_cast<double>(element.i)) - less;
+    } else if (of_words) {
+      const int64_t sign = ir::is_signed(stmt.type_b) ? int64_t{1} << (stmt.immediate - 1) : 0;
+      const int64_t field = ir::load_element(stmt.type_b, bytes, i).i & ((int64_t{1} << stmt.immediate) - 1);
+      result = static_cast<double>((field ^ sign) - sign) - less;
     } else {
       const int nibble = bytes[own + i / 2] >> (i % 2 * 4) & 15;
       const double integer = stmt.type_b == DType::I4 ? (nibble ^ 8) - 8 : nibble;

@@ -69,6 +69,7 @@ void Statements::look_up(const LoopIntrinsic& node) {
 
 void Statements::unpack(const LoopIntrinsic& node) {
   if (!node.table.empty()) return look_up(node);
+  if (ir::bits(node.type_b) == 32) return unpack_words(node);
   if (ir::bits(node.type_b) == 8) return ir::is_float(node.type_b) ? unpack_floats(node) : unpack_bytes(node);
   const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I4;
   const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? 8 : 0), elements = node.operands[0].elements;
@@ -82,11 +83,7 @@ void Statements::unpack(const LoopIntrinsic& node) {
   if (node.immediate)
     first = code_.add(code_.mul(code_.bits("and", tid_, Code::integer(3, 32)), Code::integer(0x1111, 32)), first);
   const Value base = code_.in_register(Code::integer(power * 0x10001, 32));
-  const Value less = node.operands.size() > 2
-                         ? code_.pure(Class::kF32, "add.f32", {memory_.load(at(node, 2)), Code::number(number)})
-                         : Code::number(number);
-  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(less);
-  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", tensor_core_type(node.type), both.text, of_both.text);
+  const Value both = taken_pair(node, number);
   const std::vector<std::string> words = memory_.words(to, pairs);
   for (int64_t i = 0; i < pairs; ++i) {
     const Value spread = code_.fresh(Class::kB32), placed = code_.fresh(Class::kB32);
@@ -105,14 +102,10 @@ void Statements::unpack_bytes(const LoopIntrinsic& node) {
   const bool half = node.type == DType::F16, is_signed = node.type_b == DType::I8, less = node.operands.size() > 2;
   const int64_t pairs = node.operands[0].elements / 2;
   const Place to = at(node, 0), from = at(node, 1);
-  const char* const type = tensor_core_type(node.type);
   const auto number = [](int64_t value) { return Code::integer(static_cast<int32_t>(value), 32); };
   const float offset = half ? (is_signed ? 1152.0f : 1024.0f) : (is_signed ? 0.0f : -128.0f);
   const Value power = code_.in_register(number(0x43004300)), flipped = code_.in_register(number(0x43804380));
-  const Value taken = less ? code_.pure(Class::kF32, "add.f32", {memory_.load(at(node, 2)), Code::number(offset)})
-                           : Code::number(offset);
-  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(taken);
-  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", type, both.text, of_both.text);
+  const Value both = taken_pair(node, offset);
   const std::vector<std::string> words = memory_.words(to, pairs);
   for (int64_t i = 0; i < pairs; ++i) {
     Place word = from;
@@ -135,6 +128,38 @@ void Statements::unpack_bytes(const LoopIntrinsic& node) {
     const std::string difference = more ? code_.fresh(Class::kB32).text : result;
     code_.line("sub.rn.bf16x2 {}, {}, {};", difference, low.text, high.text);
     if (more) code_.line("sub.rn.bf16x2 {}, {}, {};", result, difference, both.text);
+  }
+  memory_.written(to, pairs);
+}
+
+// What is to be taken from pairs of a 16-bit float type: `offset`, and what operands[2] has, if it is there.
+Value Statements::taken_pair(const LoopIntrinsic& node, float offset) {
+  const bool less = node.operands.size() > 2;
+  const Value taken = less ? code_.pure(Class::kF32, "add.f32", {memory_.load(at(node, 2)), Code::number(offset)})
+                           : Code::number(offset);
+  const Value both = code_.fresh(Class::kB32), of_both = code_.in_register(taken);
+  code_.line("cvt.rn.{0}x2.f32 {1}, {2}, {2};", tensor_core_type(node.type), both.text, of_both.text);
+  return both;
+}
+
+// In the mantissa, as above: the low halves of two words, of which the bits that count are kept. The highest of these,
+// where there is a sign, is turned round.
+void Statements::unpack_words(const LoopIntrinsic& node) {
+  const bool half = node.type == DType::F16, is_signed = ir::is_signed(node.type_b);
+  const int64_t pairs = node.operands[0].elements / 2, top = int64_t{1} << (node.immediate - 1);
+  const int64_t power = (half ? 0x6400 : 0x4300) + (is_signed ? top : 0);
+  const auto number = [](int64_t value) { return Code::integer(static_cast<int32_t>(value), 32); };
+  const Value base = code_.in_register(number(power * 0x10001));
+  const Value both = taken_pair(node, (half ? 1024.0f : 128.0f) + (is_signed ? static_cast<float>(top) : 0.0f));
+  const Place to = at(node, 0);
+  const std::vector<std::string> from = memory_.words(at(node, 1), 2 * pairs), words = memory_.words(to, pairs);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const Value pair = code_.fresh(Class::kB32), placed = code_.fresh(Class::kB32);
+    code_.line("prmt.b32 {}, {}, {}, 0x5410;", pair.text, from[2 * i], from[2 * i + 1]);
+    // (x & mask) ^ power
+    code_.line("lop3.b32 {}, {}, {}, {}, 0x6a;", placed.text, pair.text, number((2 * top - 1) * 0x10001).text,
+               base.text);
+    code_.line("sub.rn.{}x2 {}, {}, {};", tensor_core_type(node.type), words[i], placed.text, both.text);
   }
   memory_.written(to, pairs);
 }

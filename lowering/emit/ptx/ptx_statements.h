@@ -67,7 +67,9 @@ class Statements {
   void turn_matrix(const LoopIntrinsic& node);
   Value own_bytes(const Place& place);
   void unpack(const LoopIntrinsic& node);
+  Value taken_pair(const LoopIntrinsic& node, float offset);
   void unpack_bytes(const LoopIntrinsic& node);
+  void unpack_words(const LoopIntrinsic& node);
   void unpack_floats(const LoopIntrinsic& node);
   void look_up(const LoopIntrinsic& node);
   void convert_pair(const LoopIntrinsic& node);
