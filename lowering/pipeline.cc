@@ -159,6 +159,7 @@
 #include "lowering/tile_ir/unchanging_loads.h"
 #include "lowering/tile_ir/unpacked_copies.h"
 #include "lowering/tile_ir/unswitch.h"
+#include "lowering/tile_ir/woven_stores.h"
 #include "lowering/tile_ir/written_out_args.h"
 
 namespace kachel::lowering {
@@ -199,8 +200,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel,
                 expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
-    const ir::Kernel joined =
-        split_branches(long_rows(region_results(join_loops(unchanging_loads(unpacked_copies(lowering.kernel))))));
+    const ir::Kernel joined = split_branches(
+        long_rows(region_results(join_loops(unchanging_loads(woven_stores(unpacked_copies(lowering.kernel)))))));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));

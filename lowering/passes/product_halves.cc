@@ -15,11 +15,15 @@ using Buffers = std::set<const ir::Buffer*>;
 
 namespace {
 
-bool unpacks(const LoopBlock& work) {
+// Whether it reads integers of stages, as where those are weights of few bits.
+bool unpacks(const LoopBlock& work, const Buffers& stages) {
   bool found = false;
   for_each_statement(work, [&](const LoopStmt& stmt) {
     const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);
     found |= intrinsic && intrinsic->kind == Kind::kUnpack;
+    for_each_access(stmt, [&](const ir::BufferRef& buffer, bool) {
+      found |= stages.count(buffer.get()) != 0 && ir::is_integer(buffer->type.dtype);
+    });
   });
   return found;
 }
@@ -95,11 +99,10 @@ std::optional<Halves> product_halves(const LoopPipeline& node, const Ranges& ran
   const LoopBlock& body = node.consume;
   const size_t last = first_product(body);
   const LoopBlock work(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(last));
-  if (node.depth < kLeastStages || issues(work) || !unpacks(work)) return std::nullopt;
-
   Halves form;
   Buffers stages, left, touched, sums;
   for (const ir::BufferRef& buffer : node.buffers) stages.insert(buffer.get());
+  if (node.depth < kLeastStages || issues(work) || !unpacks(work, stages)) return std::nullopt;
   for (size_t i = last; i < body.size(); ++i) {
     const LoopIntrinsic* mma = group_mma(body[i]);
     if (!mma) {

@@ -1,6 +1,7 @@
 #include "lowering/tile_ir/live_fragments.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ir/parallel.h"
 #include "lowering/tile_ir/live_ranges.h"
@@ -41,6 +42,21 @@ bool is_region(const ir::Stmt& stmt) {
   const auto* branch = std::get_if<ir::IfStmt>(&stmt.node);
   return branch ? alone(branch->then_body) && alone(branch->else_body)
                 : std::holds_alternative<ir::ParallelStmt>(stmt.node);
+}
+
+// With the bodies of loops of one iteration in their places: what lives in one ends where its last use is.
+ir::Block written_out(const ir::Block& body) {
+  ir::Block out;
+  for (const ir::Stmt& stmt : body) {
+    const auto* loop = std::get_if<ir::ForStmt>(&stmt.node);
+    if (!loop || !ir::is_int(loop->begin, 0) || !ir::is_int(loop->end, 1)) {
+      out.push_back(stmt);
+      continue;
+    }
+    ir::Block inner = written_out(loop->body);
+    out.insert(out.end(), std::make_move_iterator(inner.begin()), std::make_move_iterator(inner.end()));
+  }
+  return out;
 }
 
 class Lives {
@@ -116,7 +132,7 @@ class Lives {
 }  // namespace
 
 int64_t live_registers(const ir::Kernel& kernel, const std::map<const ir::Buffer*, int64_t>& registers) {
-  return Lives(registers).most(kernel.body, {});
+  return Lives(registers).most(written_out(kernel.body), {});
 }
 
 }  // namespace kachel::lowering
