@@ -153,6 +153,7 @@
 #include "lowering/tile_ir/split_slices.h"
 #include "lowering/tile_ir/split_tiles.h"
 #include "lowering/tile_ir/sum_steps.h"
+#include "lowering/tile_ir/summed_operands.h"
 #include "lowering/tile_ir/transposed_views.h"
 #include "lowering/tile_ir/turned_operands.h"
 #include "lowering/tile_ir/turned_tiles.h"
@@ -200,8 +201,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel,
                 expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
-    const ir::Kernel joined = split_branches(
-        long_rows(region_results(join_loops(unchanging_loads(woven_stores(unpacked_copies(lowering.kernel)))))));
+    const ir::Kernel joined = split_branches(long_rows(
+        region_results(join_loops(unchanging_loads(summed_operands(woven_stores(unpacked_copies(lowering.kernel))))))));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));
