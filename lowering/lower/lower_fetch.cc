@@ -44,11 +44,12 @@ ExprRef TileLowering::fetch(const RegionRead& read, const ir::BufferRef& to, con
     store(to, slot, convert(load(tensor, indices, &site), to->type.dtype), reader);
     return guard;
   }
+  const ExprRef wanted = read.guard ? let("wanted", scalar(read.guard, &site)) : nullptr;
   ExprRef from = offset(tensor, indices, &site);
   const bool bytes = ir::bits(tensor->type.dtype) == 4;
   if (bytes) from = ir::make_typed(Op::kShr, {from, ir::make_int(1, from->type)});
   move(LoopIntrinsic::Kind::kCopyVector, to, slot, bytes ? packed_.at(tensor.get()) : storage(tensor), from, width,
-       both(reader, guard));
+       both(both(reader, wanted), guard));
   return guard;
 }
 

@@ -23,13 +23,22 @@ namespace {
 // take more registers than `kFewRegisters`.
 constexpr int64_t kMostHeld = 64, kMostHeldBesideMany = 16;
 
-// Calls fn(load) on each load that is evaluated where some condition holds.
+// Calls fn(load, guard) on each load that is evaluated where some condition holds; null: the condition is not put
+// together.
 template <class Fn>
-void for_each_guarded_load(const ExprRef& expr, const Fn& fn, bool guarded = false) {
+void for_each_guarded_load(const ExprRef& expr, const Fn& fn, bool guarded = false, const ExprRef& guard = nullptr) {
   if (expr->kind == ExprKind::kReduce) return;
-  if (expr->kind == ExprKind::kLoad && guarded) fn(expr);
-  for (size_t i = 0; i < expr->args.size(); ++i)
-    for_each_guarded_load(expr->args[i], fn, guarded || (i > 0 && ir::is_lazy(*expr)));
+  if (expr->kind == ExprKind::kLoad && guarded) fn(expr, guard);
+  for (size_t i = 0; i < expr->args.size(); ++i) {
+    const bool lazy = i > 0 && ir::is_lazy(*expr);
+    ExprRef inner = guard;
+    if (lazy) {
+      const bool known = expr->op == Op::kSelect && (!guarded || guard);
+      const ExprRef& chooses = expr->args[0];
+      inner = known ? both(guard, i == 1 ? chooses : ir::make_typed(Op::kNot, {chooses})) : nullptr;
+    }
+    for_each_guarded_load(expr->args[i], fn, guarded || lazy, inner);
+  }
 }
 
 // Whether it is the same wherever it is evaluated.
@@ -109,9 +118,9 @@ std::vector<RegionRead> TileLowering::reads_of(const ir::ForwardedRegion& region
         note_read(load, false, &found);
     });
     // What follows fewer axes is loaded whether the condition holds or not: in front of all iterations it is few.
-    for_each_guarded_load(let.value, [&](const ExprRef& load) {
+    for_each_guarded_load(let.value, [&](const ExprRef& load, const ExprRef& guard) {
       if (is_unwritten(*load->buffer) && load->buffer->type.dtype != ir::DType::Bool && !found.padded.count(load.get()))
-        note_read(load, false, &found, true);
+        note_read(load, false, &found, Guarded{guard ? indexes.inlined(guard) : nullptr});
     });
   }
   merge_windows(&found.reads);
@@ -203,9 +212,22 @@ void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRe
   read->width = width;
 }
 
+// Whether neighbours that an access serves agree in the condition, which is known where the access is.
+bool TileLowering::suits_access(const ExprRef& guard, const RegionRead& read, const ReadsOfRegion& region) {
+  if (read.width == 1 || !read.window.empty() || !region.indexes.is_written_out(guard)) return false;
+  bool plain = true;
+  ir::visit(guard, [&](const ExprRef& node) { plain &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node); });
+  const std::vector<size_t> axes = region.indexes.axes_of(guard);
+  return plain && std::all_of(axes.begin(), axes.end(), [&](size_t axis) {
+           return axis + 1 != region.iters.size() &&
+                  std::find(read.axes.begin(), read.axes.end(), axis) != read.axes.end();
+         });
+}
+
 // With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. `guarded`: it is
-// loaded there or not at all. False: it cannot be so.
-bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion* region, bool guarded) {
+// loaded there, or together with its neighbours under their condition, or not at all. False: it cannot be so.
+bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion* region,
+                             const std::optional<Guarded>& guarded) {
   const ir::BufferRef& tensor = load->buffer;
   const bool tile = tensor->scope == ir::Scope::kShared;
   RegionRead read{load.get(), {}, {}};
@@ -214,10 +236,12 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   const bool alike = read.axes.empty();  // for all iterations of the region
   if (alike && (!ahead_.pipeline || tile)) return true;
   if (!alike) widen(*region, tile, &read);
+  const ExprRef guard =
+      guarded && guarded->guard && suits_access(guarded->guard, read, *region) ? guarded->guard : nullptr;
   const auto equal = std::find_if(region->reads.begin(), region->reads.end(), [&](const RegionRead& one) {
-    return !one.value && !one.matrices && one.load->buffer == tensor && one.axes == read.axes &&
-           one.groups == read.groups && one.window.empty() == read.window.empty() &&
-           (read.window.empty() || one.is_near(read.window[0].second)) &&
+    return (!one.guard || (guard && ir::same(one.guard, guard))) && !one.value && !one.matrices &&
+           one.load->buffer == tensor && one.axes == read.axes && one.groups == read.groups &&
+           one.window.empty() == read.window.empty() && (read.window.empty() || one.is_near(read.window[0].second)) &&
            std::equal(one.indices.begin(), one.indices.end(), read.indices.begin(), ir::same);
   });
   read.padded = region->padded.count(load.get()) != 0;
@@ -243,7 +267,8 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   read.once = (row || !tile) && held < all && held <= most_held() && is_unwritten(*tensor) && !region_written_out_;
   read.ahead = read.once && follows_loop && !own_names && !tile;
   read.unchanging = read.once && in_pipeline && !follows_loop && !own_names && !tile;
-  if (guarded && !read.once) return true;
+  if (guarded && !read.once && !guard) return true;
+  if (!read.once) read.guard = guard;
   if (alike && (!(read.ahead || read.unchanging) || bytes_only)) return true;
   const bool grouped = std::any_of(read.groups.begin(), read.groups.end(), [](int64_t size) { return size > 1; });
   if (grouped && !read.once) return false;

@@ -4,6 +4,7 @@
 // are combined. Reductions nested in a reduction are run in place. See tile_lowering.h.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "ir/numerics.h"
 #include "ir/parallel.h"
@@ -196,24 +197,45 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
   terms.iters = region.iters;
   terms.iters.insert(terms.iters.end(), reduce.iters.begin(), reduce.iters.end());
   terms.lets.push_back({make_local("term", type), reduce.args[0]});
-  std::vector<RegionRead> reads =
-      layout.vector() > 1 ? reads_of(terms, RegionIndexes(terms.iters), layout) : std::vector<RegionRead>{};
-  std::erase_if(reads, [](const RegionRead& read) {
-    return read.width == 1 || read.once || read.matrices || read.words ||
-           read.load->buffer->scope != ir::Scope::kGlobal;
-  });
-  // More sums than a thread has registers lie in memory, along which loops go. Written out, 1024 of them took ptxas 13.0
-  // half a minute.
+  const auto wide_reads = [&](const FragmentLayout& of) {
+    std::vector<RegionRead> reads =
+        of.vector() > 1 ? reads_of(terms, RegionIndexes(terms.iters), of) : std::vector<RegionRead>{};
+    std::erase_if(reads, [](const RegionRead& read) {
+      return read.width == 1 || read.once || read.matrices || read.words ||
+             read.load->buffer->scope != ir::Scope::kGlobal;
+    });
+    return reads;
+  };
+  std::vector<RegionRead> reads = wide_reads(layout);
+  // Where these are elements of neighbouring results, such results are what is walked along last.
+  FragmentLayout walked = layout;
+  std::vector<size_t> place(terms.iters.size());  // of an axis in the order of the walk
+  std::iota(place.begin(), place.end(), size_t{0});
+  if (reads.empty() && rank) {
+    std::vector<size_t> order = place;
+    std::rotate(order.begin() + static_cast<std::ptrdiff_t>(rank) - 1,
+                order.begin() + static_cast<std::ptrdiff_t>(rank), order.end());
+    const std::vector<ir::IterVar> iters = terms.iters;
+    for (size_t i = 0; i < order.size(); ++i) terms.iters[i] = iters[order[i]];
+    const FragmentLayout other = layout.keep(order).by_rows();
+    reads = wide_reads(other);
+    if (reads.empty()) terms.iters = iters;
+    for (size_t i = 0; i < order.size() && !reads.empty(); ++i)
+      place[order[i]] = i, names[i] = terms.iters[i].var->name;
+    if (!reads.empty()) walked = other;
+  }
+  const std::vector<size_t> kept_places(place.begin(), place.begin() + static_cast<std::ptrdiff_t>(rank));
+  // More sums than a thread has registers lie in memory, along which loops go. Written out, 1024 of them took
+  // ptxas 13.0 half a minute.
   constexpr int64_t kMostHeld = 255, kWrittenOut = 64;
   const int64_t written_out = results.registers() > kMostHeld ? kWrittenOut : 0;
   region_written_out_ = written_out ? written_out : longest_written_out(reduce, layout, results);
-  each_with_reads(reads, terms.iters, layout, names, [&](const Site& site) {
-    for (size_t i = 0; i < rank; ++i) values_[region.iters[i].var.get()] = site.coords[i];
-    for (size_t i = 0; i < reduce.iters.size(); ++i) values_[reduce.iters[i].var.get()] = site.coords[rank + i];
+  each_with_reads(reads, terms.iters, walked, names, [&](const Site& site) {
+    for (size_t i = 0; i < terms.iters.size(); ++i) values_[terms.iters[i].var.get()] = site.coords[i];
     ExprRef value = scalar(reduce.args[0], &site);
-    LoopBlock body = nested([&] { fold(register_of(results, kept, site), value); });
+    LoopBlock body = nested([&] { fold(register_of(results, kept_places, site), value); });
     if (planted(Planted::kReduceSkipsFirst)) {
-      ExprRef first = site.coords.back();
+      ExprRef first = site.coords[place.back()];
       if (first->kind == ir::ExprKind::kVar)
         return emit({LoopIf{ir::make_typed(Op::kGt, {first, int64(0)}), std::move(body), {}}});
     }

@@ -34,6 +34,7 @@ struct RegionRead {
   std::vector<std::pair<const ir::Expr*, int64_t>> window;
   bool padded = false;             // something else than 0 stands for what lies outside
   std::optional<ScaledIndex> row;  // the last index, where an access serves several iterations
+  ir::ExprRef guard;               // of those, alike for them: else none of them wants it; null: there is none
 
   const ir::Expr* stands_for() const { return value ? value : load; }
   // Of `width` iterations, each with what `load` is of.

@@ -239,7 +239,12 @@ class TileLowering {
     std::vector<RegionRead> reads;
   };
   int64_t most_held() const;
-  bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region, bool guarded = false);
+  struct Guarded {
+    ir::ExprRef guard;  // without names of the region's; null: it is not known
+  };
+  bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region,
+                 const std::optional<Guarded>& guarded = std::nullopt);
+  static bool suits_access(const ir::ExprRef& guard, const RegionRead& read, const ReadsOfRegion& region);
   bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
   void widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read);

@@ -38,6 +38,17 @@ const ir::ParallelStmt* gathering(const ir::Kernel& kernel, const Target& target
   return nullptr;
 }
 
+// Whether it is what a reduction's iterations each have one of, in their order.
+bool is_results(const ir::Buffer& fragment, const Space& space) {
+  if (!space.reduction) return false;
+  const size_t own = space.region->iters.size();
+  return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
+    bool in_order = use.buffer.get() == &fragment && use.is_plain() && use.axes.size() == own;
+    for (size_t axis = 0; in_order && axis < own; ++axis) in_order = use.axes[axis] == axis;
+    return in_order;
+  });
+}
+
 // Neighbours that accesses serve by which regions store elements of the fragment, or of one that lies as it does, to
 // tensors; 0: none do.
 int64_t stored_by_regions(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask,
@@ -72,6 +83,9 @@ FragmentLayout own_layout(const ir::Kernel& kernel, const Target& target, uint64
                             stored_by_regions(kernel, target, fact_mask, spaces, *fragment, threads));
   if (auto state = state_layout(kernel, *fragment, spaces, threads)) return *state;
   int64_t vector = free_vector(*fragment, spaces, by, stored_as, threads);
+  for (const Space& space : spaces)
+    if (is_results(*fragment, space))
+      vector = std::max(vector, results_vector(kernel, target, fact_mask, space, threads));
   if (const ir::ParallelStmt* region = gathering(kernel, target, fact_mask, spaces, *fragment)) {
     const auto axis = gathered_axis(kernel, target, fact_mask, *region);
     if (axis && *axis + 1 < fragment->shape.size())

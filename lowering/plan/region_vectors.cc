@@ -171,6 +171,20 @@ int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t f
   return vector;
 }
 
+int64_t results_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space,
+                       int64_t threads) {
+  const ir::Expr* reduction = space.region ? reduction_of(*space.region) : nullptr;
+  if (!reduction || space.region->iters.empty()) return 1;
+  std::vector<ir::IterVar> iters = reduction->iters;
+  iters.insert(iters.end(), space.region->iters.begin(), space.region->iters.end());
+  Accesses accesses(kernel, target, fact_mask, std::move(iters));
+  accesses.reads(reduction->args[0]);
+  int64_t vector = accesses.vector(), results = 1;
+  for (const ir::IterVar& iter : space.region->iters) results *= iter.extent->int_value;
+  while (vector > 1 && results / vector < threads) vector /= 2;
+  return vector;
+}
+
 bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const ir::ParallelStmt& region) {
   return !reduction_of(region) && !scan_of(region) && accesses_of(kernel, target, fact_mask, region).reads_singly();
 }

@@ -12,6 +12,10 @@ namespace kachel::lowering {
 int64_t region_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space,
                       int64_t threads);
 
+// The same along the last axis of a reduction's results, for what it adds up.
+int64_t results_vector(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const Space& space,
+                       int64_t threads);
+
 // Whether a region reads tensors element by element along its last axis, and nothing else that differs along it.
 bool reads_singly(const ir::Kernel& kernel, const Target& target, uint64_t fact_mask, const ir::ParallelStmt& region);
 
