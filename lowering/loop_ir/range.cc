@@ -317,31 +317,37 @@ void note_names(const ir::Block& body, Ranges* multiples) {
 }
 
 // K == 128 * G and K % 128 == 0, either way round.
-void note_condition(const ExprRef& condition, Ranges* multiples) {
+void note_condition(const ExprRef& condition, Ranges* ranges) {
   if (condition->kind != ExprKind::kApply) return;
   if (condition->op == Op::kAnd)
-    for (const ExprRef& arg : condition->args) note_condition(arg, multiples);
+    for (const ExprRef& arg : condition->args) note_condition(arg, ranges);
   if (condition->op != Op::kEq) return;
   for (size_t side = 0; side < 2; ++side) {
     const ExprRef &one = condition->args[side], &other = condition->args[1 - side];
     const bool rest = one->kind == ExprKind::kApply && one->op == Op::kMod && ir::is_int(other, 0) &&
                       one->args[1]->kind == ExprKind::kInt && one->args[1]->int_value > 0;
     const ExprRef& dimension = rest ? one->args[0] : one;
-    const int64_t multiple = rest ? one->args[1]->int_value : multiples->multiple_of(other);
-    if (dimension->kind != ExprKind::kVar || multiple <= 1) continue;
-    const int64_t known = std::max<int64_t>(multiples->multiple_of(dimension), 1);
+    if (dimension->kind != ExprKind::kVar) continue;
+    if (!rest) {
+      const Interval known = ranges->of(dimension), equal = ranges->of(other);
+      const Interval both{std::max(known.lo, equal.lo), std::min(known.hi, equal.hi)};
+      if (both.lo <= both.hi) ranges->set(dimension->var, both);
+    }
+    const int64_t multiple = rest ? one->args[1]->int_value : ranges->multiple_of(other);
+    if (multiple <= 1) continue;
+    const int64_t known = std::max<int64_t>(ranges->multiple_of(dimension), 1);
     int64_t both;
     if (!__builtin_mul_overflow(known, multiple / std::gcd(known, multiple), &both))
-      multiples->set_multiple(dimension->var, both);
+      ranges->set_multiple(dimension->var, both);
   }
 }
 
 }  // namespace
 
-void note_dimensions(const ir::Kernel& kernel, Ranges* multiples) {
+void note_dimensions(const ir::Kernel& kernel, Ranges* ranges) {
   constexpr int kRounds = 2;  // a condition may follow from one behind it
   for (int round = 0; round < kRounds; ++round)
-    for (const ExprRef& condition : kernel.where) note_condition(condition, multiples);
+    for (const ExprRef& condition : kernel.where) note_condition(condition, ranges);
 }
 
 void note_multiples(const ir::Kernel& kernel, Ranges* multiples) {

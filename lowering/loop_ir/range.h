@@ -71,7 +71,7 @@ class Ranges {
 
 // Also known: what divides a kernel's dimensions, as `where` says, and its names, those in regions left out.
 void note_multiples(const ir::Kernel& kernel, Ranges* multiples);
-// Of the dimensions alone.
-void note_dimensions(const ir::Kernel& kernel, Ranges* multiples);
+// Of the dimensions alone; and between what they lie, where `where` says what they equal.
+void note_dimensions(const ir::Kernel& kernel, Ranges* ranges);
 
 }  // namespace kachel::lowering

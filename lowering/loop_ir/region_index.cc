@@ -1,6 +1,7 @@
 #include "lowering/loop_ir/region_index.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "ir/tunable_role.h"
 #include "lowering/loop_ir/loop_build.h"
@@ -38,8 +39,8 @@ ExprRef as_sum(const ir::Expr& expr) {
 }
 
 // The bounds of a load that a condition states; more than that is no statement of bounds.
-struct Bounds {
-  std::vector<bool> below, above;  // by axis: index >= 0, index < extent
+struct Bounds : StatedBounds {
+  explicit Bounds(size_t axes) : StatedBounds{std::vector<bool>(axes), std::vector<bool>(axes)} {}
 
   bool state(const ExprRef& condition, const ir::Expr& load) {
     if (condition->kind != ExprKind::kApply) return false;
@@ -111,13 +112,25 @@ ExprRef beyond_bounds(const ExprRef& condition, const ir::Buffer& tensor, const 
   return condition;
 }
 
+StatedBounds stated_bounds(const std::vector<ExprRef>& conditions, const ir::Expr& load) {
+  Bounds bounds(load.args.size());
+  const std::function<void(const ExprRef&)> state = [&](const ExprRef& condition) {
+    if (condition->kind == ExprKind::kApply && condition->op == ir::Op::kAnd)
+      for (const ExprRef& arg : condition->args) state(arg);
+    else
+      bounds.state(condition, load);
+  };
+  for (const ExprRef& condition : conditions) state(condition);
+  return bounds;
+}
+
 ExprRef padded_load(const ir::Expr& expr) {
   if (expr.kind != ExprKind::kApply || expr.op != ir::Op::kSelect) return nullptr;
   ExprRef load = expr.args[1];
   while (load->kind == ExprKind::kCast) load = load->args[0];
   if (load->kind != ExprKind::kLoad) return nullptr;
   // All of them: where one is missing, what lies beyond it reads as zero and not as the padding.
-  Bounds bounds{std::vector<bool>(load->args.size()), std::vector<bool>(load->args.size())};
+  Bounds bounds(load->args.size());
   if (!bounds.state(expr.args[0], *load)) return nullptr;
   const auto all = [](const std::vector<bool>& flags) { return std::count(flags.begin(), flags.end(), false) == 0; };
   return all(bounds.below) && all(bounds.above) ? load : nullptr;

@@ -83,6 +83,12 @@ class RegionIndexes {
 ir::ExprRef beyond_bounds(const ir::ExprRef& condition, const ir::Buffer& tensor,
                           const std::vector<ir::ExprRef>& indices);
 
+// Of a load, by axis: whether conditions that hold say that its index is at least 0, or below the extent.
+struct StatedBounds {
+  std::vector<bool> below, above;
+};
+StatedBounds stated_bounds(const std::vector<ir::ExprRef>& conditions, const ir::Expr& load);
+
 // The load in `inside ? load : pad`, converted or not, whose condition says that the load's indices are inside of what
 // it loads from, each between 0 and its axis's extent, and nothing else; otherwise null.
 ir::ExprRef padded_load(const ir::Expr& expr);

@@ -65,7 +65,8 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
     case ExprKind::kLoad: {
       std::vector<ExprRef> indices;
       for (const ExprRef& arg : expr->args) indices.push_back(index(arg, site));
-      return load(expr->buffer, indices, site);
+      const StatedBounds stated = stated_bounds(stated_, *expr);
+      return load(expr->buffer, indices, site, nullptr, nullptr, &stated);
     }
     case ExprKind::kReduce:
       return inline_reduction(*expr, site);
@@ -77,9 +78,21 @@ ExprRef TileLowering::scalar(const ExprRef& expr, const Site* site) {
       break;
   }
   if (const ExprRef load = padded_load(*expr)) return padded(*expr, *load, site);
+  if (expr->kind == ExprKind::kApply && expr->op == Op::kSelect) return selected(*expr, site);
   auto copy = std::make_shared<ir::Expr>(*expr);
   for (ExprRef& arg : copy->args) arg = scalar(arg, site);
   if (is_exact(*copy)) copy->cast_type.dtype = DType::F32;
+  return copy;
+}
+
+// What is chosen where a condition holds need not ask for it again.
+ExprRef TileLowering::selected(const ir::Expr& select, const Site* site) {
+  auto copy = std::make_shared<ir::Expr>(select);
+  copy->args[0] = scalar(select.args[0], site);
+  if (!target_.generic) stated_.push_back(select.args[0]);
+  copy->args[1] = scalar(select.args[1], site);
+  if (!target_.generic) stated_.pop_back();
+  copy->args[2] = scalar(select.args[2], site);
   return copy;
 }
 
@@ -99,13 +112,14 @@ ExprRef TileLowering::padded(const ir::Expr& select, const ir::Expr& load, const
   return inside ? ir::make_typed(Op::kSelect, {inside, value, scalar(select.args[2], site)}) : value;
 }
 
-ExprRef TileLowering::in_bounds(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, ExprRef guard) {
+ExprRef TileLowering::in_bounds(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, ExprRef guard,
+                                const StatedBounds* stated) {
   for (size_t axis = 0; axis < indices.size(); ++axis) {
     const ExprRef& at = indices[axis];
     ExprRef limit = scalar(buffer->shape[axis], nullptr);
-    if (!out_.ranges.proves_nonnegative(at) && !planted(Planted::kNoLowerBound))
+    if (!(stated && stated->below[axis]) && !out_.ranges.proves_nonnegative(at) && !planted(Planted::kNoLowerBound))
       guard = both(guard, ir::make_typed(Op::kGe, {at, int64(0)}));
-    if (!out_.ranges.proves_less(at, limit) && !planted(Planted::kNoUpperBound))
+    if (!(stated && stated->above[axis]) && !out_.ranges.proves_less(at, limit) && !planted(Planted::kNoUpperBound))
       guard = both(guard, ir::make_typed(planted(Planted::kBoundOffByOne) ? Op::kLe : Op::kLt, {at, limit}));
   }
   return guard;
@@ -206,8 +220,8 @@ ExprRef TileLowering::offset(const ir::BufferRef& buffer, const std::vector<Expr
 }
 
 ExprRef TileLowering::load(const ir::BufferRef& buffer, const std::vector<ExprRef>& indices, const Site* site,
-                           ExprRef guard, ExprRef otherwise) {
-  guard = in_bounds(buffer, indices, guard);
+                           ExprRef guard, ExprRef otherwise, const StatedBounds* stated) {
+  guard = in_bounds(buffer, indices, guard, stated);
   const auto from = forwarded_.find(buffer.get());
   ExprRef value = from == forwarded_.end() ? ir::make_load(storage(buffer), {offset(buffer, indices, site)})
                                            : load_forwarded(from->second, indices, site);

@@ -30,7 +30,6 @@ ir::VarRef make_local(const std::string& name, DType type, VarKind kind) {
 TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const Schedule& schedule,
                            const Placements& placements, uint64_t fact_mask)
     : kernel_(kernel), target_(target), schedule_(schedule), placements_(placements), fact_mask_(fact_mask) {
-  note_dimensions(kernel, &out_.ranges);
   std::vector<Fact> facts = facts_of(kernel);
   for (size_t i = 0; i < facts.size(); ++i) {
     if (!(fact_mask >> i & 1)) continue;
@@ -126,6 +125,7 @@ void TileLowering::declare_params() {
     out_.params.push_back({{Slot::Kind::kDim, static_cast<int>(i), 0}, kernel_.dims[i], nullptr});
     out_.ranges.set(kernel_.dims[i], dim_range);
   }
+  note_dimensions(kernel_, &out_.ranges);
 }
 
 void TileLowering::declare_tiles() {

@@ -111,9 +111,11 @@ class TileLowering {
   bool is_exact(const ir::Expr& cast) const;
   ir::ExprRef index(const ir::ExprRef& expr, const Site* site);  // as I64, named so that it is evaluated once
   ir::ExprRef load(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
-                   ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr);
+                   ir::ExprRef guard = nullptr, ir::ExprRef otherwise = nullptr, const StatedBounds* stated = nullptr);
+  ir::ExprRef selected(const ir::Expr& select, const Site* site);
   ir::ExprRef padded(const ir::Expr& select, const ir::Expr& load, const Site* site);
-  ir::ExprRef in_bounds(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, ir::ExprRef guard);
+  ir::ExprRef in_bounds(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, ir::ExprRef guard,
+                        const StatedBounds* stated = nullptr);
   // `wrong_swizzle`: as a planted bug wants it.
   ir::ExprRef offset(const ir::BufferRef& buffer, const std::vector<ir::ExprRef>& indices, const Site* site,
                      bool wrong_swizzle = false);
@@ -382,6 +384,7 @@ class TileLowering {
   } ahead_;
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
+  std::vector<ir::ExprRef> stated_;  // conditions that hold where the expression at hand is evaluated
   std::unordered_map<const ir::Expr*, ir::ExprRef> inside_;  // of loads with padding that are fetched; null: always
   std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread
