@@ -7,6 +7,7 @@
 #include <string>
 
 #include "derive/free_tunables.h"
+#include "ir/instantiate.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/tunable_role.h"
@@ -18,7 +19,21 @@ using namespace ir;
 
 namespace {
 
-int64_t chosen(const std::vector<int64_t>& values, int64_t most) {
+// Whether no condition that names this tunable alone excludes the value.
+bool is_allowed(const Kernel& kernel, const VarRef& tunable, int64_t value) {
+  return std::all_of(kernel.where.begin(), kernel.where.end(), [&](const ExprRef& condition) {
+    bool alone = mentions(condition, tunable);
+    visit(condition, [&](const ExprRef& node) { alone &= node->kind != ExprKind::kVar || node->var == tunable; });
+    if (!alone) return true;
+    const Result<HostValue> holds = evaluate(condition, {{tunable.get(), {.i = value}}});
+    return holds.ok() && holds->i != 0;
+  });
+}
+
+std::optional<int64_t> chosen(const Kernel& kernel, const Tunable& tunable, int64_t most) {
+  std::vector<int64_t> values = tunable.values;
+  std::erase_if(values, [&](int64_t value) { return !is_allowed(kernel, tunable.var, value); });
+  if (values.empty()) return std::nullopt;
   int64_t best = *std::min_element(values.begin(), values.end());
   for (int64_t value : values)
     if (value <= most) best = std::max(best, value);
@@ -63,10 +78,10 @@ std::optional<Kernel> with_fixed_extents(const Kernel& kernel, int64_t most) {
       open.tunables.push_back(tunable);
       continue;
     }
-    const bool named = std::any_of(kernel.where.begin(), kernel.where.end(),
-                                   [&](const ExprRef& condition) { return mentions(condition, tunable.var); });
-    if (tunable.automatic || named) return std::nullopt;
-    values[tunable.var->name] = chosen(tunable.values, most);
+    if (tunable.automatic) return std::nullopt;
+    const std::optional<int64_t> value = chosen(kernel, tunable, most);
+    if (!value) return std::nullopt;
+    values[tunable.var->name] = *value;
   }
   if (values.empty()) return std::nullopt;
   Module module;

@@ -9,9 +9,10 @@ namespace kachel::derive {
 
 inline constexpr int64_t kMostExtent = 128;
 
-// For extents of tiles that products add to, which are no free tunables (free_tunables.h): the largest value listed up
-// to `most`, else the smallest. Nothing where there is no such extent, where values are derived, or where a condition
-// names the tunable. The result has variables and buffers of its own. REQUIRES: verify() has passed the kernel.
+// For extents of tiles that products add to, which are no free tunables (free_tunables.h): of the values listed that no
+// condition on them alone excludes the largest up to `most`, else the smallest. Nothing where there is no such extent,
+// or where values are derived. The result has variables and buffers of its own. REQUIRES: verify() has passed the
+// kernel.
 std::optional<ir::Kernel> with_fixed_extents(const ir::Kernel& kernel, int64_t most = kMostExtent);
 
 }  // namespace kachel::derive

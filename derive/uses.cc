@@ -11,6 +11,61 @@ using namespace ir;
 
 namespace {
 
+ExprRef number(int64_t value) {
+  return make_int(value);
+}
+
+// Whether so many times an extent is all of another one, or what a quotient leaves of it: nothing else sets the rest.
+bool fills(PolyContext* polys, int64_t times, const ExprRef& extent, const ExprRef& all) {
+  if (polys->equal(make_typed(Op::kMul, {extent, number(times)}), all)) return true;
+  return extent->kind == ExprKind::kApply && extent->op == Op::kDiv && is_int(extent->args[1], times) &&
+         polys->equal(extent->args[0], all);
+}
+
+// The same of several elements that an iteration assigns: n * j + 0 .. n - 1 along an axis, or j + 0 .. n - 1 times the
+// extent of j.
+bool assigns_parts(const Block& block, const std::vector<IterVar>& iters, const Buffer& tile) {
+  std::vector<const AssignStmt*> parts;
+  for (const Stmt& stmt : block)
+    if (const auto* assign = std::get_if<AssignStmt>(&stmt.node); assign && assign->buffer.get() == &tile)
+      parts.push_back(assign);
+  const auto count = static_cast<int64_t>(parts.size());
+  constexpr int64_t kMostParts = 32;
+  if (count < 2 || count > kMostParts || iters.size() != tile.shape.size()) return false;
+  PolyContext polys;
+  const auto is_part = [&](size_t axis, const IterVar& along, int64_t part, bool neighbours) {
+    const ExprRef var = make_var(along.var);
+    const ExprRef at = neighbours ? make_typed(Op::kAdd, {make_typed(Op::kMul, {var, number(count)}), number(part)})
+                                  : make_typed(Op::kAdd, {var, make_typed(Op::kMul, {along.extent, number(part)})});
+    return std::any_of(parts.begin(), parts.end(), [&](const AssignStmt* assign) {
+      return assign->op == AssignOp::kSet && polys.equal(assign->indices[axis], at);
+    });
+  };
+  const auto weaves = [&](size_t axis, const IterVar& along) {
+    if (!fills(&polys, count, along.extent, tile.shape[axis])) return false;
+    for (const bool neighbours : {true, false}) {
+      bool all = true;
+      for (int64_t part = 0; part < count; ++part) all = all && is_part(axis, along, part, neighbours);
+      if (all) return true;
+    }
+    return false;
+  };
+  std::set<const Var*> seen;
+  int woven = 0;
+  for (size_t axis = 0; axis < tile.shape.size(); ++axis)
+    for (const IterVar& iter : iters) {
+      const bool plain =
+          polys.equal(iter.extent, tile.shape[axis]) &&
+          std::all_of(parts.begin(), parts.end(), [&](const AssignStmt* assign) {
+            return assign->indices[axis]->kind == ExprKind::kVar && assign->indices[axis]->var == iter.var;
+          });
+      const bool weave = !plain && weaves(axis, iter);
+      if (plain || weave) seen.insert(iter.var.get());
+      woven += weave;
+    }
+  return woven == 1 && seen.size() == iters.size();
+}
+
 // Whether one iteration of the region assigns its element of the tile, whichever branches it takes, and all elements
 // are some iteration's.
 bool assigns_all(const Block& block, const std::vector<IterVar>& iters, const Buffer& tile) {
@@ -76,7 +131,8 @@ bool defines(const Stmt& stmt, const Uses& uses, const Buffer& tile) {
   if (const auto* fill = std::get_if<FillStmt>(&stmt.node))
     return fill->dst.buffer.get() == &tile && is_whole(fill->dst);
   const auto* region = std::get_if<ParallelStmt>(&stmt.node);
-  return region && !uses.read.count(&tile) && assigns_all(region->body, region->iters, tile);
+  return region && !uses.read.count(&tile) &&
+         (assigns_all(region->body, region->iters, tile) || assigns_parts(region->body, region->iters, tile));
 }
 
 }  // namespace kachel::derive

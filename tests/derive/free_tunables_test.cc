@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "derive/fixed_extents.h"
 #include "ir/parse.h"
+#include "ir/print.h"
 
 namespace kachel::derive {
 namespace {
@@ -45,6 +47,38 @@ grid i < ceildiv(M, BM), j < ceildiv(N, BN)
 }
 
 const std::string kStore = "C[i*BM +: BM, j*BN +: BN] = acc ";
+
+TEST_CASE("extents are fixed at values that conditions allow") {
+  const auto fixed = [](const std::string& conditions) {
+    const auto module = ir::load(R"(tile 1
+kernel k(A: f16[M, K], B: f16[K, N], Y: out f32[M, N])
+tune BM = 16 | 32, BN = 32 | 64 | 128
+)" + conditions + R"(
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: f16[BM, 16], b: f16[16, BN]
+  fragment c: f32[BM, BN] = 0
+  for k < ceildiv(K, 16) {
+    a = A[m*BM +: BM, k*16 +: 16]
+    b = B[k*16 +: 16, n*BN +: BN]
+    c += a @ b
+  }
+  parallel i < BM, j < BN { c[i, j] += BN }
+  Y[m*BM +: BM, n*BN +: BN] = c
+}
+)");
+    REQUIRE_MESSAGE(module.ok(), module.status().message());
+    const auto kernel = with_fixed_extents(module->kernels[0]);
+    REQUIRE(kernel);
+    const std::string text = ir::print(*kernel);
+    const size_t at = text.find("f32[BM, ") + 8;
+    return text.substr(at, text.find(']', at) - at);
+  };
+  CHECK(fixed("") == "128");
+  CHECK(fixed("where BN <= 100") == "64");
+  CHECK(fixed("where BM * BN <= 2048") == "128");  // which leaves BM = 16
+  CHECK(fixed("where BN != 64 && BN < 128") == "32");
+}
 
 }  // namespace
 

@@ -189,6 +189,18 @@ TEST_CASE("what an iteration leaves to the next, or to what stands behind, is no
   CHECK(!splits(one_loop(" = 0, t: f32[BN]", sum, "parallel j < BN { t[j] = sum[i < BM](c[i, j]) }")));
 }
 
+TEST_CASE("a tile of which an iteration sets several elements is set anew where these are all of it") {
+  const auto set = [](const std::string& region) {
+    return splits(one_loop(" = 0, t: f16[BM, 16]", "parallel i < BM, j < 8 { " + region + " }  c += t @ b^T"));
+  };
+  CHECK(set("t[i, 2*j] = a[i, j]  t[i, 2*j + 1] = a[i, j + 8]"));
+  CHECK(set("t[i, j + 8] = a[i, j]  t[i, j] = a[i, j + 8]"));
+  CHECK(!set("t[i, 2*j] = a[i, j]  t[i, 2*j] = a[i, j + 8]"));
+  CHECK(!set("t[i, 2*j] = a[i, j]  t[i, j + 8] = a[i, j + 8]"));
+  CHECK(!set("t[i, 2*j] = a[i, j]"));
+  CHECK(!set("t[i, 2*j] = a[i, j]  if j > 3 { t[i, 2*j + 1] = a[i, j] }"));
+}
+
 TEST_CASE("parts begin where every tile along k does, and conditions that keep a kernel right are kept") {
   const auto text = [](const std::string& tune, const std::string& behind) {
     return "tile 1\nkernel k(A: f16[M, K], B: f16[N, K], E: f32[P], C: out f32[M, N])\ntune BM = 16, BN = 16\n" + tune +
