@@ -207,14 +207,14 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     return reads;
   };
   std::vector<RegionRead> reads = wide_reads(layout);
-  // Where these are elements of neighbouring results, such results are what is walked along last.
+  // Where these are elements of neighbouring results, all results are walked along for each term: what several of them
+  // read of a tensor is loaded once for them, and not kept meanwhile.
   FragmentLayout walked = layout;
   std::vector<size_t> place(terms.iters.size());  // of an axis in the order of the walk
   std::iota(place.begin(), place.end(), size_t{0});
   if (reads.empty() && rank) {
     std::vector<size_t> order = place;
-    std::rotate(order.begin() + static_cast<std::ptrdiff_t>(rank) - 1,
-                order.begin() + static_cast<std::ptrdiff_t>(rank), order.end());
+    std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(rank), order.end());
     const std::vector<ir::IterVar> iters = terms.iters;
     for (size_t i = 0; i < order.size(); ++i) terms.iters[i] = iters[order[i]];
     const FragmentLayout other = layout.keep(order).by_rows();
