@@ -199,8 +199,11 @@ Interval Ranges::of(const ExprRef& expr) const {
       break;
     }
     case Op::kShr: {
-      Interval a = of(args[0]);
-      return {std::min<int64_t>(a.lo, 0), std::max<int64_t>(a.hi, 0)};
+      // What an amount that is no number of bits leaves is the sign, as of a large one.
+      constexpr int64_t kMost = 63;
+      const Interval a = of(args[0]), by = of(args[1]);
+      const int64_t least = by.lo < 0 ? 0 : std::min(by.lo, kMost), most = by.lo < 0 ? kMost : std::min(by.hi, kMost);
+      return {a.lo >> (a.lo < 0 ? least : most), a.hi >> (a.hi < 0 ? most : least)};
     }
     case Op::kShl: {
       const ExprRef& amount = args[1];

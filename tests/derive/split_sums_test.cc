@@ -189,6 +189,35 @@ TEST_CASE("what an iteration leaves to the next, or to what stands behind, is no
   CHECK(!splits(one_loop(" = 0, t: f32[BN]", sum, "parallel j < BN { t[j] = sum[i < BM](c[i, j]) }")));
 }
 
+TEST_CASE("parts of sums whose operand has several elements of a byte, in tiles of a fixed extent") {
+  const std::string text = R"(tile 1
+kernel k(A: f16[M, K], W: u8[H, N], S: f16[G, N], C: out f32[M, N])
+where K == 2 * H, K == 32 * G
+tune BM = 8 | 16, BN = 8 | 16, BK = 16 | 32
+where BM * BN <= 256
+grid m < ceildiv(M, BM), n < ceildiv(N, BN)
+{
+  shared a: f16[BM, BK], q: u8[BK / 2, BN], w: f16[BK, BN]
+  fragment c: f32[BM, BN] = 0
+  for k < ceildiv(K, BK) {
+    a = A[m*BM +: BM, k*BK +: BK]
+    q = W[k*(BK / 2) +: BK / 2, n*BN +: BN]
+    parallel i < BK / 2, j < BN {
+      let s = S[(k*BK + 2*i) / 32, n*BN + j]
+      w[2*i, j] = ((q[i, j] & 15) - 8) * s
+      w[2*i + 1, j] = ((q[i, j] >> 4) - 8) * s
+    }
+    c += a @ w
+  }
+  parallel i < BM, j < BN { c[i, j] += BN - BN }
+  C[m*BM +: BM, n*BN +: BN] = c
+})";
+  Interpreted program(text, bindings(DType::F16, 8, 16, 16), {{"M", 11}, {"N", 21}, {"K", 192}, {"H", 96}, {"G", 6}},
+                      {.operands = false, .parts = 4});
+  REQUIRE(program.derived().find("k_prepared_part"));
+  program.check();
+}
+
 TEST_CASE("a tile of which an iteration sets several elements is set anew where these are all of it") {
   const auto set = [](const std::string& region) {
     return splits(one_loop(" = 0, t: f16[BM, 16]", "parallel i < BM, j < 8 { " + region + " }  c += t @ b^T"));

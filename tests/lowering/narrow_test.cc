@@ -1,6 +1,8 @@
 // Index arithmetic: what is known of its values (range.h), and what is worked out in 32 bits (narrow.h), as printed.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lowering/loop_ir/range.h"
 #include "tests/lowering/lowered_text.h"
 
@@ -36,9 +38,10 @@ TEST_CASE("products of a tensor's extents have 32 bits where its elements have")
 
 TEST_CASE("names of products are looked into") {
   const auto loops = [](const std::string& names) {
-    return lowered({"tile 1\nkernel k(X: f32[M, N, 2 * M, 2 * N], Z: f32[P], S: f32[M], Y: out f32[128])\ngrid i < 1\n{\n" +
-                    ("  let " + names) +
-                    "\n  fragment y: f32[128]\n  parallel j < 128 { y[j] = S[(j + P) / (a * b)] }\n  Y[:] = y\n}\n"})
+    return lowered(
+               {"tile 1\nkernel k(X: f32[M, N, 2 * M, 2 * N], Z: f32[P], S: f32[M], Y: out f32[128])\ngrid i < 1\n{\n" +
+                ("  let " + names) +
+                "\n  fragment y: f32[128]\n  parallel j < 128 { y[j] = S[(j + P) / (a * b)] }\n  Y[:] = y\n}\n"})
         .loop_ir;
   };
   CHECK(has(loops("a = 2 * M, b = 2 * N"), "/ u32(a * b)"));
@@ -75,6 +78,27 @@ TEST_CASE("what fits 32 bits is worked out in 32") {
   CHECK(has(narrowed("i64(by) << 1"), "let at: i64"));
 }
 
+TEST_CASE("what where says of dimensions") {
+  const auto module = ir::load(
+      "tile 1\nkernel k(X: f32[A, B], Y: f32[C, D], Z: f32[E, F], W: out f32[H, P])\n"
+      "where B == 128 * A, 0 == C % 12, C == 8 * D, E == F + 32 * A + 64, P == (H + 1) / 2 && H < 100\n"
+      "grid i < A\n{\n  fragment w: f32[1, 8] = 0\n  W[i +: 1, 0 +: 8] = w\n}\n");
+  REQUIRE_MESSAGE(module.ok(), module.status().message());
+  const ir::Kernel& kernel = module->kernels[0];
+  Ranges ranges;
+  const auto dim = [&](const std::string& name) {
+    return ir::make_var(*std::find_if(kernel.dims.begin(), kernel.dims.end(),
+                                      [&](const ir::VarRef& each) { return each->name == name; }));
+  };
+  for (const ir::VarRef& each : kernel.dims) ranges.set(each, {0, 1 << 20});
+  note_dimensions(kernel, &ranges);
+  CHECK(ranges.multiple_of(dim("B")) == 128);
+  CHECK(ranges.multiple_of(dim("C")) == 24);
+  CHECK(ranges.multiple_of(dim("E")) == 1);
+  CHECK(ranges.of(dim("P")) == Interval{0, 1 << 19});
+  CHECK(ranges.of(dim("H")) == Interval{0, 1 << 20});
+}
+
 TEST_CASE("intervals of quotients, remainders and bits") {
   auto var = [](Interval interval, Ranges* ranges) {
     auto made = std::make_shared<ir::Var>(ir::Var{ir::VarKind::kLet, "v", {ir::DType::I64, nullptr}, {}});
@@ -92,6 +116,9 @@ TEST_CASE("intervals of quotients, remainders and bits") {
   CHECK(of(ir::Op::kMod, {-7, 5}, any) == Interval{-7, 5});
   CHECK(of(ir::Op::kMod, {0, 50}, {0, 9}) == Interval{0, 8});
   CHECK(of(ir::Op::kShr, {-7, 5}, any) == Interval{-7, 5});
+  CHECK(of(ir::Op::kShr, {-2147483648, 2147483647}, {28, 28}) == Interval{-8, 7});
+  CHECK(of(ir::Op::kShr, {8, 100}, {1, 3}) == Interval{1, 50});
+  CHECK(of(ir::Op::kShr, {-9, -5}, {1, 70}) == Interval{-5, -1});
   CHECK(of(ir::Op::kBitXor, {0, 5}, {3, 9}) == Interval{0, 15});
   CHECK(of(ir::Op::kBitOr, {0, 5}, {-1, 9}).full());
   Ranges ranges;
