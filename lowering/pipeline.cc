@@ -9,6 +9,8 @@
 //            -> one-axis views    of tensors whose last axes are counted as one
 //            -> transposed views  read along the axis of stride 1
 //            -> unpacked copies   of 4-bit integers to tiles of other types, and of 8 bits to operands, as regions
+//            -> woven stores      of several elements of an operand by one iteration, by one each
+//            -> summed operands   of 32 bits that are another product's sums, by way of copies
 //            -> unchanging loads  that serial loops repeat, in front of them
 //            -> join loops        that follow each other over tiles of one kind
 //            -> region results    of sums and of turned tensors, that regions write to tensors themselves

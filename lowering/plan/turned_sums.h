@@ -7,7 +7,8 @@
 //
 // so that what a thread unpacks is a left operand, which wgmma takes from the registers that hold it: it passes through
 // no shared memory, of which the products would otherwise read both operands while others write one of them. What
-// follows the loop, or several loops of one sum, finds its sums as ever, in registers: 8 x 8 elements turn within a warp (lower/lower_turn.cc).
+// follows the loop, or several loops of one sum, finds its sums as ever, in registers: 8 x 8 elements turn within a
+// warp (lower/lower_turn.cc).
 #pragma once
 #include <optional>
 

@@ -209,6 +209,7 @@ class Merger {
 class Weaver {
  public:
   explicit Weaver(const ir::Kernel& kernel) {
+    for (const ir::VarRef& dim : kernel.dims) ranges_.set(dim, {0, kMaxDim});
     note_dimensions(kernel, &ranges_);
     for (const ir::IterVar& axis : kernel.grid) ranges_.set(axis.var, {0, kMaxDim});
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) {
