@@ -211,7 +211,8 @@ class Weaver {
   explicit Weaver(const ir::Kernel& kernel) {
     for (const ir::VarRef& dim : kernel.dims) ranges_.set(dim, {0, kMaxDim});
     note_dimensions(kernel, &ranges_);
-    for (const ir::IterVar& axis : kernel.grid) ranges_.set(axis.var, {0, kMaxDim});
+    for (const ir::IterVar& axis : kernel.grid)
+      ranges_.set(axis.var, {0, axis.extent->kind == ExprKind::kInt ? axis.extent->int_value : kMaxDim});
     ir::for_each_stmt(kernel.body, [this](const ir::Stmt& stmt) {
       if (const auto* gemm = std::get_if<ir::GemmStmt>(&stmt.node))
         operands_.insert({gemm->a.buffer.get(), gemm->b.buffer.get()});

@@ -52,6 +52,22 @@ TEST_CASE("an iteration that sets several elements becomes one an element") {
   CHECK(has(apart, "# parallel n < 64, d < 64"));
 }
 
+TEST_CASE("what neighbours share stays shared, wherever the loop begins") {
+  const auto woven = [](const std::string& loop) {
+    std::string text = made(
+        "parallel n < 64, d < 32 { w[n, 2*d] = f16(q[n, d] & 15) * S[j*64 + n, (k*64 + 2*d) / 128]  "
+        "w[n, 2*d + 1] = f16(q[n, d] >> 4) * S[j*64 + n, (k*64 + 2*d) / 128] }");
+    text.replace(text.find("k < ceildiv(K, 64)"), 18, loop);
+    const size_t store = text.rfind("C[i*");
+    text.replace(text.find("= c", store), 3, "= c }");
+    text.insert(store, "if p == 0 { ");
+    text.insert(text.find("grid ") + 5, "p < 4, ");
+    return loops(text);
+  };
+  CHECK(has(woven("k < ceildiv(K, 64)"), "let alike"));
+  CHECK(has(woven("k in p * ceildiv(K, 256) .. (p + 1) * ceildiv(K, 256)"), "let alike"));
+}
+
 TEST_CASE("what is no weave, or takes no bits, stays as it is written") {
   const auto stays = [](const std::string& region) {
     return has(loops(made("parallel n < 64, d < 32 { " + region + " }")), "# parallel n < 64, d < 32");
