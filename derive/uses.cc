@@ -11,13 +11,9 @@ using namespace ir;
 
 namespace {
 
-ExprRef number(int64_t value) {
-  return make_int(value);
-}
-
 // Whether so many times an extent is all of another one, or what a quotient leaves of it: nothing else sets the rest.
 bool fills(PolyContext* polys, int64_t times, const ExprRef& extent, const ExprRef& all) {
-  if (polys->equal(make_typed(Op::kMul, {extent, number(times)}), all)) return true;
+  if (polys->equal(make_typed(Op::kMul, {extent, make_int(times)}), all)) return true;
   return extent->kind == ExprKind::kApply && extent->op == Op::kDiv && is_int(extent->args[1], times) &&
          polys->equal(extent->args[0], all);
 }
@@ -35,8 +31,8 @@ bool assigns_parts(const Block& block, const std::vector<IterVar>& iters, const 
   PolyContext polys;
   const auto is_part = [&](size_t axis, const IterVar& along, int64_t part, bool neighbours) {
     const ExprRef var = make_var(along.var);
-    const ExprRef at = neighbours ? make_typed(Op::kAdd, {make_typed(Op::kMul, {var, number(count)}), number(part)})
-                                  : make_typed(Op::kAdd, {var, make_typed(Op::kMul, {along.extent, number(part)})});
+    const ExprRef at = neighbours ? make_typed(Op::kAdd, {make_typed(Op::kMul, {var, make_int(count)}), make_int(part)})
+                                  : make_typed(Op::kAdd, {var, make_typed(Op::kMul, {along.extent, make_int(part)})});
     return std::any_of(parts.begin(), parts.end(), [&](const AssignStmt* assign) {
       return assign->op == AssignOp::kSet && polys.equal(assign->indices[axis], at);
     });

@@ -43,7 +43,7 @@ ExprRef TileLowering::index(const ExprRef& expr, const Site* site) {
 bool TileLowering::is_exact(const ir::Expr& cast) const {
   if (cast.kind != ExprKind::kCast || ir::is_float(cast.args[0]->type)) return false;
   const DType to = cast.cast_type.dtype;
-  const int64_t most = to == DType::F16 ? 1 << 11 : to == DType::BF16 ? 1 << 8 : 0;
+  const int64_t most = integers_of(to);
   if (!most) return false;
   const Interval range = out_.ranges.of(cast.args[0]);
   return range.lo >= -most && range.hi <= most;

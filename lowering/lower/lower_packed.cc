@@ -32,10 +32,6 @@ namespace {
 constexpr int kLeastArchitecture = 80;  // has fma of pairs of bf16
 constexpr int64_t kMostFields = 8;      // neighbours that are worked on together, where no load says how many
 
-// Up to here all integers are numbers of the type.
-int64_t integers_of(DType type) {
-  return type == DType::F16 ? 1 << 11 : 1 << 8;
-}
 bool holds(DType type, const Interval& range) {
   return range.lo >= -integers_of(type) && range.hi <= integers_of(type);
 }

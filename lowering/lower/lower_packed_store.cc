@@ -15,13 +15,11 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
-constexpr int64_t kMostUnpacked = 8;  // elements of one kUnpack
-
 // kUnpack puts integers into the mantissa of a power of two, from which it takes what is to be subtracted; of 8 bits,
 // for which bf16 has no room beside another bit, it subtracts what is left of 128.
 bool can_be_taken(DType type, const Interval& range, DType unpacked, int bits) {
   if (ir::is_float(unpacked)) return false;
-  const int64_t integers = type == DType::F16 ? 1 << 11 : 1 << 8;  // up to here all are numbers of the type
+  const int64_t integers = integers_of(type);
   const auto holds = [integers](int64_t value) { return value >= -integers && value <= integers; };
   const int64_t offset = ir::is_signed(unpacked) ? int64_t{1} << (bits - 1) : 0;
   const bool in_two = bits == 8 && type == DType::BF16;

@@ -219,10 +219,12 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     for (size_t i = 0; i < order.size(); ++i) terms.iters[i] = iters[order[i]];
     const FragmentLayout other = layout.keep(order).by_rows();
     reads = wide_reads(other);
-    if (reads.empty()) terms.iters = iters;
-    for (size_t i = 0; i < order.size() && !reads.empty(); ++i)
-      place[order[i]] = i, names[i] = terms.iters[i].var->name;
-    if (!reads.empty()) walked = other;
+    if (reads.empty()) {
+      terms.iters = iters;
+    } else {
+      walked = other;
+      for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i, names[i] = terms.iters[i].var->name;
+    }
   }
   const std::vector<size_t> kept_places(place.begin(), place.begin() + static_cast<std::ptrdiff_t>(rank));
   // More sums than a thread has registers lie in memory, along which loops go. Written out, 1024 of them took

@@ -17,8 +17,7 @@ using Kind = LoopIntrinsic::Kind;
 
 namespace {
 
-constexpr int64_t kMostUnpacked = 8;  // elements of one kUnpack
-constexpr int64_t kQuad = 4;          // lanes that share a word
+constexpr int64_t kQuad = 4;  // lanes that share a word
 
 // What an element of the region is unpacked from.
 struct Source {

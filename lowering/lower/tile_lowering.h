@@ -398,9 +398,14 @@ class TileLowering {
 };
 
 // Shared by the lower_*.cc files.
+inline constexpr int64_t kMostUnpacked = 8;  // elements of one kUnpack
 ir::ExprRef both(const ir::ExprRef& a, const ir::ExprRef& b);  // a && b; null is true
 constexpr bool is_half(ir::DType type) {
   return type == ir::DType::F16 || type == ir::DType::BF16;
+}
+// Up to here, in size, all integers are numbers of the type; 0: it is none of 16 bits.
+constexpr int64_t integers_of(ir::DType type) {
+  return type == ir::DType::F16 ? 1 << 11 : type == ir::DType::BF16 ? 1 << 8 : 0;
 }
 // Of which one conversion makes two of f32.
 constexpr bool rounds_in_pairs(ir::DType type) {
