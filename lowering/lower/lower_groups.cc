@@ -11,24 +11,31 @@ using ir::ExprKind;
 using ir::ExprRef;
 using ir::Op;
 
-// (x + j) / group, where that is the same for all j of the region, without j; else, where groups begin with the region,
-// in the number of the group instead.
+// (x + c j) / group, where that is the same for all j of the region, without j; else, where groups begin with the
+// region, in the number of the group instead.
 ExprRef TileLowering::settled(const ExprRef& index, const std::vector<ir::IterVar>& iters, const RegionIndexes& indexes,
                               const FragmentLayout& layout, int64_t* group) {
   return ir::rewrite(index, [&](const ExprRef& node) {
     if (node->kind != ExprKind::kApply || node->op != Op::kDiv || *group > 1) return node;
-    const std::optional<RegionIndex> at = indexes.split(node->args[0]);
+    std::optional<RegionIndex> at = indexes.split(node->args[0]);
+    int64_t scale = 1;
+    if (const auto scaled = at ? std::nullopt : indexes.scaled(node->args[0]);
+        scaled && scaled->constant >= 0 && scaled->constant < scaled->scale) {
+      at = RegionIndex{scaled->axis, scaled->base};
+      scale = planted(Planted::kScaledGroup) ? 1 : scaled->scale;
+    }
     if (!at || at->axis == RegionIndex::kNone) return node;
     const ExprRef base = at->base ? scalar(at->base, nullptr) : int64(0);
     if (!out_.ranges.proves_nonnegative(base)) return node;
-    if (node->args[1]->kind != ExprKind::kInt) return of_multiple(node, *at, base, iters, indexes, layout, group);
+    if (node->args[1]->kind != ExprKind::kInt)
+      return scale > 1 ? node : of_multiple(node, *at, base, iters, indexes, layout, group);
     const int64_t size = node->args[1]->int_value;
-    if (size <= 1) return node;
+    if (size <= 1 || size % scale != 0) return node;
     const int64_t aligned = std::gcd(out_.ranges.multiple_of(base), size);
     const ExprRef first = at->base ? ir::make_typed(Op::kDiv, {at->base, node->args[1]}) : nullptr;
-    if (layout.shape()[at->axis] <= aligned) return first ? first : ir::make_int(0, node->type);
-    if (aligned < size || !layout.keep({at->axis}).grouped(0, size)) return node;
-    *group = size;
+    if (layout.shape()[at->axis] * scale <= aligned) return first ? first : ir::make_int(0, node->type);
+    if (aligned < size || size == scale || !layout.keep({at->axis}).grouped(0, size / scale)) return node;
+    *group = size / scale;
     ExprRef number = ir::make_var(iters[at->axis].var);
     if (number->type != node->type) number = ir::make_cast({node->type, nullptr}, number);
     return plus(first, number);

@@ -6,6 +6,7 @@
 
 #include "ir/parallel.h"
 #include "ir/tunable_role.h"
+#include "lowering/loop_ir/index_groups.h"
 #include "lowering/lower/nibble_table.h"
 #include "lowering/lower/tile_lowering.h"
 #include "lowering/plan/gemm_choice.h"
@@ -212,16 +213,23 @@ void TileLowering::widen_groups(const ReadsOfRegion& region, bool tile, RegionRe
   read->width = width;
 }
 
-// Whether neighbours that an access serves agree in the condition, which is known where the access is.
-bool TileLowering::suits_access(const ExprRef& guard, const RegionRead& read, const ReadsOfRegion& region) {
-  if (read.width == 1 || !read.window.empty() || !region.indexes.is_written_out(guard)) return false;
+// What of a condition the neighbours that an access serves agree in, and is known where the access is; null: nothing.
+// The rest, which may load nothing, is left to each of them: what is loaded for nothing does no harm.
+ExprRef TileLowering::guard_of_access(const ExprRef& guard, const RegionRead& read, const ReadsOfRegion& region) {
+  if (read.width == 1 || !read.window.empty() || !region.indexes.is_written_out(guard)) return nullptr;
   bool plain = true;
   ir::visit(guard, [&](const ExprRef& node) { plain &= node->kind != ExprKind::kLoad && !ir::is_reduction(*node); });
+  if (!plain) return nullptr;
+  if (guard->kind == ExprKind::kApply && guard->op == Op::kAnd)
+    return both(guard_of_access(guard->args[0], read, region), guard_of_access(guard->args[1], read, region));
   const std::vector<size_t> axes = region.indexes.axes_of(guard);
-  return plain && std::all_of(axes.begin(), axes.end(), [&](size_t axis) {
-           return axis + 1 != region.iters.size() &&
-                  std::find(read.axes.begin(), read.axes.end(), axis) != read.axes.end();
-         });
+  if (!std::all_of(axes.begin(), axes.end(),
+                   [&](size_t axis) { return std::find(read.axes.begin(), read.axes.end(), axis) != read.axes.end(); }))
+    return nullptr;
+  if (axes.empty() || axes.back() + 1 != region.iters.size()) return guard;
+  const auto named = named_neighbours({guard}, region.iters, region.layout.shape());
+  const bool agree = named && in_group(named->exprs[0], named->last, read.width, out_.ranges) == InGroup::kAlike;
+  return agree || planted(Planted::kFirstDecides) ? guard : nullptr;
 }
 
 // With `in_groups` neighbours that read the same share it, if it is loaded in front of the region. `guarded`: it is
@@ -236,8 +244,7 @@ bool TileLowering::note_read(const ExprRef& load, bool in_groups, ReadsOfRegion*
   const bool alike = read.axes.empty();  // for all iterations of the region
   if (alike && (!ahead_.pipeline || tile)) return true;
   if (!alike) widen(*region, tile, &read);
-  const ExprRef guard =
-      guarded && guarded->guard && suits_access(guarded->guard, read, *region) ? guarded->guard : nullptr;
+  const ExprRef guard = guarded && guarded->guard ? guard_of_access(guarded->guard, read, *region) : nullptr;
   const auto equal = std::find_if(region->reads.begin(), region->reads.end(), [&](const RegionRead& one) {
     return (!one.guard || (guard && ir::same(one.guard, guard))) && !one.value && !one.matrices &&
            one.load->buffer == tensor && one.axes == read.axes && one.groups == read.groups &&

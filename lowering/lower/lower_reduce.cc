@@ -192,7 +192,12 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
 
   unrolled("r", results.registers(),
            [&](ExprRef at) { store(sum, at, neutral_element(reduce.reduce, type), nullptr); });
-  // What is read of tensors beside each other is loaded together.
+  // More sums than a thread has registers lie in memory, along which loops go. Written out, 1024 of them took
+  // ptxas 13.0 half a minute.
+  constexpr int64_t kMostHeld = 255, kWrittenOut = 64;
+  const int64_t written_out = results.registers() > kMostHeld ? kWrittenOut : 0;
+  region_written_out_ = written_out ? written_out : longest_written_out(reduce, layout, results);
+  // What is read of tensors beside each other is loaded together, what few terms read alike once.
   ir::ForwardedRegion terms;
   terms.iters = region.iters;
   terms.iters.insert(terms.iters.end(), reduce.iters.begin(), reduce.iters.end());
@@ -201,7 +206,7 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     std::vector<RegionRead> reads =
         of.vector() > 1 ? reads_of(terms, RegionIndexes(terms.iters), of) : std::vector<RegionRead>{};
     std::erase_if(reads, [](const RegionRead& read) {
-      return read.width == 1 || read.once || read.matrices || read.words ||
+      return (read.width == 1 && !read.once) || read.matrices || read.words ||
              read.load->buffer->scope != ir::Scope::kGlobal;
     });
     return reads;
@@ -227,11 +232,6 @@ void TileLowering::reduction(const ir::ParallelStmt& region, const ir::Expr& red
     }
   }
   const std::vector<size_t> kept_places(place.begin(), place.begin() + static_cast<std::ptrdiff_t>(rank));
-  // More sums than a thread has registers lie in memory, along which loops go. Written out, 1024 of them took
-  // ptxas 13.0 half a minute.
-  constexpr int64_t kMostHeld = 255, kWrittenOut = 64;
-  const int64_t written_out = results.registers() > kMostHeld ? kWrittenOut : 0;
-  region_written_out_ = written_out ? written_out : longest_written_out(reduce, layout, results);
   each_with_reads(reads, terms.iters, walked, names, [&](const Site& site) {
     for (size_t i = 0; i < terms.iters.size(); ++i) values_[terms.iters[i].var.get()] = site.coords[i];
     ExprRef value = scalar(reduce.args[0], &site);

@@ -17,26 +17,34 @@ using ir::ExprKind;
 using ir::ExprRef;
 using Kind = LoopIntrinsic::Kind;
 
-bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std::vector<ir::IterVar>& iters,
-                                 const std::vector<int64_t>& shape, int64_t width) {
+// The expressions with a name for each iteration variable of the region, and that of the last one; nothing where a load
+// among them follows that.
+std::optional<TileLowering::NamedNeighbours> TileLowering::named_neighbours(const std::vector<ExprRef>& exprs,
+                                                                            const std::vector<ir::IterVar>& iters,
+                                                                            const std::vector<int64_t>& shape) {
   for (size_t axis = 0; axis < iters.size(); ++axis) {
     const ir::VarRef stand_in = make_local(iters[axis].var->name, DType::I64, ir::VarKind::kThread);
     out_.ranges.set(stand_in, {0, shape[axis] - 1});
     values_[iters[axis].var.get()] = ir::make_var(stand_in);
   }
-  const ir::VarRef last = values_.at(iters.back().var.get())->var;
-  std::vector<ExprRef> scalars;
+  NamedNeighbours named{{}, values_.at(iters.back().var.get())->var};
   bool known = true;
-  for (const ExprRef& at : indices) {
-    const ExprRef named = ir::rewrite(at, [&](const ExprRef& node) {
+  for (const ExprRef& expr : exprs) {
+    const ExprRef without_loads = ir::rewrite(expr, [&](const ExprRef& node) {
       if (node->kind != ExprKind::kLoad) return node;
       known &= !ir::mentions(node, iters.back().var);
       return ir::make_var(make_local("loaded", node->type, ir::VarKind::kThread));
     });
-    scalars.push_back(scalar(named, nullptr));
+    named.exprs.push_back(scalar(without_loads, nullptr));
   }
   for (const ir::IterVar& iter : iters) values_.erase(iter.var.get());
-  return known && are_neighbours(scalars, last, width, out_.ranges);
+  return known ? std::optional(std::move(named)) : std::nullopt;
+}
+
+bool TileLowering::rise_together(const std::vector<ExprRef>& indices, const std::vector<ir::IterVar>& iters,
+                                 const std::vector<int64_t>& shape, int64_t width) {
+  const auto named = named_neighbours(indices, iters, shape);
+  return named && are_neighbours(named->exprs, named->last, width, out_.ranges);
 }
 
 // 8-bit floats in registers that lie as the region's iterations do: two are rounded by one conversion.

@@ -1,5 +1,6 @@
 // The statement walk: signature, grid and control flow. See tile_lowering.h.
 #include <algorithm>
+#include <numeric>
 
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
@@ -126,6 +127,14 @@ void TileLowering::declare_params() {
     out_.ranges.set(kernel_.dims[i], dim_range);
   }
   note_dimensions(kernel_, &out_.ranges);
+  // Rows that wide accesses suit end with one.
+  for (const ir::Param& param : kernel_.params) {
+    const ExprRef extent = param.tensor && !param.tensor->transposed ? param.tensor->shape.back() : nullptr;
+    if (!extent || extent->kind != ir::ExprKind::kVar) continue;
+    const int64_t whole = vector_bytes(kernel_, fact_mask_, param.tensor) * 8 / ir::bits(param.tensor->type.dtype);
+    const int64_t known = std::max<int64_t>(out_.ranges.multiple_of(extent), 1);
+    if (whole > 1) out_.ranges.set_multiple(extent->var, known / std::gcd(known, whole) * whole);
+  }
 }
 
 void TileLowering::declare_tiles() {

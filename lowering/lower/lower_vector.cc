@@ -162,13 +162,13 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
     auto slot_at = [&](int64_t i) { return i ? ir::make_typed(Op::kAdd, {slot, ir::make_int(i, DType::I32)}) : slot; };
     ExprRef guard;
     const ExprRef at = vector_at(to_register ? src : dst, site, &guard);
-    const bool converts = to_register || fragment->type.dtype != memory->type.dtype || stored != memory->type.dtype;
+    const bool converts = fragment->type.dtype != memory->type.dtype || stored != memory->type.dtype || pad;
     const ir::BufferRef raw = converts ? temporary("raw", stored, ir::Scope::kRegister, width) : storage(fragment);
     auto raw_at = [&](int64_t i) { return ir::make_int(i, DType::I32); };
     if (to_register) {
       if (pad && guard) guard = let("inside", guard);
-      move(Kind::kCopyVector, raw, raw_at(0), storage(memory), at, width, guard);
-      for (int64_t i = 0; i < width; ++i) {
+      move(Kind::kCopyVector, raw, converts ? raw_at(0) : slot, storage(memory), at, width, guard);
+      for (int64_t i = 0; converts && i < width; ++i) {
         const ExprRef value = or_pad(ir::make_load(raw, {raw_at(i)}), guard, pad);
         store(storage(fragment), slot_at(i), convert(value, fragment->type.dtype), nullptr);
       }

@@ -246,7 +246,7 @@ class TileLowering {
   };
   bool note_read(const ir::ExprRef& load, bool in_groups, ReadsOfRegion* region,
                  const std::optional<Guarded>& guarded = std::nullopt);
-  static bool suits_access(const ir::ExprRef& guard, const RegionRead& read, const ReadsOfRegion& region);
+  ir::ExprRef guard_of_access(const ir::ExprRef& guard, const RegionRead& read, const ReadsOfRegion& region);
   bool note_index(const ir::ExprRef& index, bool in_groups, const ReadsOfRegion& region, RegionRead* read);
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
   void widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read);
@@ -283,6 +283,13 @@ class TileLowering {
   void unpack(const PackedOperand& to, const HeldRead& held, const PackedOperand* less);
 
   // lower_region_stores.cc: what neighbours of a region write beside each other, as one access.
+  struct NamedNeighbours {
+    std::vector<ir::ExprRef> exprs;
+    ir::VarRef last;
+  };
+  std::optional<NamedNeighbours> named_neighbours(const std::vector<ir::ExprRef>& exprs,
+                                                  const std::vector<ir::IterVar>& iters,
+                                                  const std::vector<int64_t>& shape);
   bool rise_together(const std::vector<ir::ExprRef>& indices, const std::vector<ir::IterVar>& iters,
                      const std::vector<int64_t>& shape, int64_t width);
   bool fills_words(const ir::ForwardedRegion& region, size_t number, const FragmentLayout& layout) const;

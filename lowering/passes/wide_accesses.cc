@@ -146,12 +146,14 @@ class Widener {
     ir::BufferRef buffer;
     ExprRef index;  // without names of the body
     bool write;
-    int64_t width;       // elements of an access
-    ir::BufferRef wide;  // registers for them
+    int64_t width, step;  // elements of an access, and neighbours that each of them serves
+    ir::BufferRef wide;   // registers for them
+    int64_t iterations() const { return width * step; }
   };
 
-  // Elements of one access to neighbours along the loop; 1: they are accessed one by one.
-  int64_t width_of(const ir::BufferRef& buffer, const ExprRef& index, const LoopFor& loop) const {
+  // Elements of one access to neighbours along the loop; 1: they are accessed one by one. Of words of which `step`
+  // neighbours have a part each.
+  int64_t width_of(const ir::BufferRef& buffer, const ExprRef& index, const LoopFor& loop, int64_t step) const {
     const int64_t bytes = ir::bits(buffer->type.dtype) / 8;
     const auto aligned = alignment_.find(buffer.get());
     if (buffer->scope != ir::Scope::kShared || buffer->type.dtype == ir::DType::Bool || bytes == 0 ||
@@ -162,7 +164,8 @@ class Widener {
     if (!fixed) return 1;
     const int64_t most = std::min(kWidest, aligned->second) / bytes;
     for (int64_t width = most; width > 1 && width * bytes >= kWord; width /= 2)
-      if (loop.end->int_value % width == 0 && in_group(index, loop.var, width, kernel_.ranges) == InGroup::kRises)
+      if (loop.end->int_value % (width * step) == 0 &&
+          in_group(index, loop.var, width, kernel_.ranges, step) == InGroup::kRises)
         return width;
     return 1;
   }
@@ -171,8 +174,13 @@ class Widener {
     std::vector<Access> found;
     const auto add = [&](const ir::BufferRef& buffer, const ExprRef& place, bool write) {
       if (buffer->scope != ir::Scope::kShared || !body.may_widen(buffer)) return;
-      Access access{buffer, body.inlined(place), write, 1, nullptr};
-      access.width = width_of(buffer, access.index, loop);
+      Access access{buffer, body.inlined(place), write, 1, 1, nullptr};
+      access.width = width_of(buffer, access.index, loop, 1);
+      const int64_t most = write || ir::is_float(buffer->type.dtype) ? 1 : ir::bits(buffer->type.dtype);
+      for (int64_t step = 2; access.width == 1 && step <= most; step *= 2) {
+        access.step = step;
+        access.width = width_of(buffer, access.index, loop, step);
+      }
       if (access.width > 1 && !find(found, buffer, access.index, write)) found.push_back(std::move(access));
     };
     for (const LoopStmt& stmt : loop.body) {
@@ -196,7 +204,7 @@ class Widener {
     std::vector<Access> accesses = body.plain() ? accesses_of(loop, body) : std::vector<Access>{};
     if (accesses.empty()) return alone(std::move(loop));
     int64_t together = 1;
-    for (const Access& access : accesses) together = std::max(together, access.width);
+    for (const Access& access : accesses) together = std::max(together, access.iterations());
     const int64_t rounds = loop.end->int_value / together;
     ExprRef first = ir::make_int(0, loop.var->type.dtype);
     const ir::VarRef number = std::make_shared<ir::Var>(*loop.var);
@@ -204,8 +212,9 @@ class Widener {
 
     LoopBlock whole, behind;
     for (Access& access : accesses) {
-      access.wide = add_registers(&kernel_, access.write ? "made" : "wide", access.buffer->type.dtype, together);
-      for (int64_t at = 0; at < together; at += access.width)
+      access.wide =
+          add_registers(&kernel_, access.write ? "made" : "wide", access.buffer->type.dtype, together / access.step);
+      for (int64_t at = 0; at < together; at += access.iterations())
         move(access, loop.var, first, at, access.write ? &behind : &whole);
     }
     LoopFor inner = loop;
@@ -243,7 +252,7 @@ class Widener {
     });
     LoopIntrinsic copy{LoopIntrinsic::Kind::kCopyVector, {}, nullptr};
     const LoopIntrinsic::Operand memory{access.buffer, place, access.width, access.write};
-    const LoopIntrinsic::Operand registers{access.wide, int32(at), access.width, !access.write};
+    const LoopIntrinsic::Operand registers{access.wide, int32(at / access.step), access.width, !access.write};
     copy.operands = access.write ? std::vector{memory, registers} : std::vector{registers, memory};
     copy.type = access.buffer->type.dtype;
     out->push_back({std::move(copy)});
@@ -253,11 +262,15 @@ class Widener {
                       int64_t together) {
     const ExprRef number = ir::make_cast({ir::DType::I32, nullptr}, element);
     const auto slot = [&](bool reversed) { return reversed ? apply(Op::kSub, int32(together - 1), number) : number; };
+    const auto read_slot = [&](const Access& access) {
+      const ExprRef at = slot(planted(Planted::kWideRead));
+      return access.step > 1 ? apply(Op::kDiv, at, int32(access.step)) : at;
+    };
     const auto reads = [&](ExprRef* expr) {
       *expr = ir::rewrite(*expr, [&](const ExprRef& node) {
         if (node->kind != ExprKind::kLoad || node->buffer->scope != ir::Scope::kShared) return node;
         const Access* access = find(accesses, node->buffer, body.inlined(node->args[0]), false);
-        return access ? ir::make_load(access->wide, {slot(planted(Planted::kWideRead))}) : node;
+        return access ? ir::make_load(access->wide, {read_slot(*access)}) : node;
       });
     };
     if (auto* let = std::get_if<LoopLet>(&stmt->node)) reads(&let->value);

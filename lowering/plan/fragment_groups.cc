@@ -66,6 +66,20 @@ std::optional<FragmentLayout> FragmentLayout::one_of_each(size_t axis, int64_t g
   return parted->keep(kept);
 }
 
+FragmentLayout FragmentLayout::of_groups(size_t axis, int64_t group) const {
+  FragmentLayout out = *this;
+  out.shape_[axis] *= group;
+  for (Axis& digits : out.axes_)
+    for (Digit& digit : digits)
+      if (!digit.in_thread) digit.stride *= group;
+  Axis& grown = out.axes_[axis];
+  if (!grown.empty() && !grown.front().in_thread && grown.front().stride == group)
+    grown.front() = {group * grown.front().radix, false, 1};
+  else
+    grown.insert(grown.begin(), Digit{group, false, 1});
+  return out;
+}
+
 FragmentLayout FragmentLayout::joined(size_t axis) const {
   FragmentLayout out = *this;
   const auto at = static_cast<std::ptrdiff_t>(axis);

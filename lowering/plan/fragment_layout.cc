@@ -243,20 +243,6 @@ std::optional<FragmentLayout> FragmentLayout::pairs() const {
   return out;
 }
 
-FragmentLayout FragmentLayout::of_pairs() const {
-  FragmentLayout out = *this;
-  out.shape_.back() *= 2;
-  for (Axis& axis : out.axes_)
-    for (Digit& digit : axis)
-      if (!digit.in_thread) digit.stride *= 2;
-  Axis& last = out.axes_.back();
-  if (!last.empty() && !last.front().in_thread && last.front().stride == 2)
-    last.front() = {2 * last.front().radix, false, 1};
-  else
-    last.insert(last.begin(), Digit{2, false, 1});
-  return out;
-}
-
 std::vector<FragmentLayout::Digit> FragmentLayout::replicas() const {
   std::map<int64_t, int64_t> used;  // stride -> radix
   for (const Axis& axis : axes_)

@@ -85,7 +85,9 @@ class FragmentLayout {
   // neighbours too, become one. Nothing where a thread does not hold both.
   std::optional<FragmentLayout> pairs() const;
   // The other way round.
-  FragmentLayout of_pairs() const;
+  FragmentLayout of_pairs() const { return of_groups(shape_.size() - 1, 2); }
+  // The same of groups of so many neighbours along any axis, which one thread has.
+  FragmentLayout of_groups(size_t axis, int64_t group) const;
   // Thread digits that no axis uses, with stride and radix. They and the used ones cover the thread number.
   std::vector<Digit> replicas() const;
   // Elements in consecutive registers of one thread that are neighbours along the last axis.

@@ -256,22 +256,31 @@ class Inference {
     return demote(space.uses[0].buffer, "it is a part of what several threads hold");
   }
 
+  // A use by which a space may be laid out: of a fragment that has a layout and all axes, or, where there is none,
+  // words along all axes of which each iteration takes its bits.
+  const Space::Use* spanning(const Space& space) const {
+    const Space::Use* words = nullptr;
+    for (const Space::Use& use : space.uses) {
+      if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size()) continue;
+      if (!use.quotient) return &use;
+      if (!words && use.group <= ir::bits(use.buffer->type.dtype)) words = &use;
+    }
+    return words;
+  }
+
   bool propagate() {
     for (bool changed = true; changed;) {
       changed = false;
       for (Space& space : spaces_) {
-        if (!space.layout) {
-          for (const Space::Use& use : space.uses) {
-            if (!layouts_.count(use.buffer.get()) || use.spanned() != space.shape.size() || use.quotient) continue;
-            const std::optional<FragmentLayout> held = held_in(space, use);
-            if (!held) return use.extent ? demote_part(space) : false;
-            std::vector<size_t> inverse(space.shape.size());
-            for (size_t i = 0; i < use.axes.size(); ++i)
-              if (use.axes[i] != FragmentLayout::kNoAxis) inverse[use.axes[i]] = i;
-            space.layout = held->keep(inverse);
-            changed = true;
-            break;
-          }
+        if (const Space::Use* use = space.layout ? nullptr : spanning(space)) {
+          const std::optional<FragmentLayout> held =
+              use->quotient ? layouts_.at(use->buffer.get()).of_groups(use->grouped, use->group) : held_in(space, *use);
+          if (!held) return use->extent ? demote_part(space) : false;
+          std::vector<size_t> inverse(space.shape.size());
+          for (size_t i = 0; i < use->axes.size(); ++i)
+            if (use->axes[i] != FragmentLayout::kNoAxis) inverse[use->axes[i]] = i;
+          space.layout = held->keep(inverse);
+          changed = true;
         }
         if (!space.layout) continue;
         if (space.exchange && is_fragment(space.exchange->from) &&

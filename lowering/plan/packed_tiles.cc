@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lowering/loop_ir/range.h"
+#include "lowering/loop_ir/region_index.h"
 #include "lowering/plan/placement.h"
 #include "lowering/tile_ir/tile_uses.h"
 
@@ -31,7 +32,7 @@ class Uses {
     block(kernel.body);
   }
   bool qualifies(const BufferRef& tile) const {
-    return tile->scope == ir::Scope::kShared && is_packed(tile->type.dtype) &&
+    return tile->scope != ir::Scope::kGlobal && is_packed(tile->type.dtype) &&
            tile_shape(tile).back() % (2 * kUnitBytes) == 0 && filled_.count(tile.get()) &&
            !otherwise_.count(tile.get());
   }
@@ -144,8 +145,12 @@ class Packer {
     return ir::rewrite(expr, [this](const ExprRef& node) {
       if (node->kind != ir::ExprKind::kLoad || !uses_.qualifies(node->buffer)) return node;
       std::vector<ExprRef> indices = node->args;
-      const ExprRef column = indices.back();
-      indices.back() = half(column);
+      ExprRef column = indices.back();
+      // q[i, 2*j + 1] of a fragment: a place that layouts know.
+      const bool held = node->buffer->scope == ir::Scope::kFragment;
+      const std::optional<PairIndex> pair = held ? pair_index(column) : std::nullopt;
+      indices.back() = pair ? ir::make_var(pair->var) : half(column);
+      if (pair) column = ir::make_int(pair->part, column->type);
       const ExprRef byte = ir::make_load(bytes_of(node->buffer), std::move(indices));
       return nibble(byte, column, node->buffer->type.dtype);
     });

@@ -1,10 +1,10 @@
-// Tile IR to tile IR: a shared tile of 4-bit elements that is filled with parts of a 4-bit tensor and then read element
-// by element,
+// Tile IR to tile IR: a tile or fragment of 4-bit elements that is filled with parts of a 4-bit tensor and then read
+// element by element,
 //
 //   q = W[n*BN +: BN, k*BK +: BK];  parallel i < BN, j < BK { ... q[i, j] ... }
 //
 // becomes a tile of bytes, filled with the bytes that the tensor is stored in: whole vectors of them can be copied, by
-// the copy engine too, and shared memory holds half as much. A read takes its nibble out of the byte.
+// the copy engine too, and the tile takes half as much memory or registers. A read takes its nibble out of the byte.
 #pragma once
 #include <optional>
 #include <set>

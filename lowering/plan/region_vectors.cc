@@ -91,6 +91,12 @@ class Accesses {
       if (!indexes_.is_written_out(at)) return 1;
     int64_t width = widest(tensor);
     while (width > 1 && !are_neighbours(places, iters_.back().var, width, ranges_)) width /= 2;
+    // Words of which each iteration takes its bits.
+    const int64_t most =
+        tensor->scope == ir::Scope::kShared && !ir::is_float(tensor->type.dtype) ? ir::bits(tensor->type.dtype) : 1;
+    for (int64_t step = 2; width == 1 && step <= most; step *= 2)
+      for (int64_t words = widest(tensor); width == 1 && words > 1; words /= 2)
+        if (are_neighbours(places, iters_.back().var, words, ranges_, step)) width = words * step;
     return width;
   }
 

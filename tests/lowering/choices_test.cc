@@ -251,7 +251,7 @@ grid r < ceildiv(N, rows)
                     {{"rows", rows}}})
         .loop_ir;
   };
-  CHECK(has(loops(1), "copy_vector raw[0 +: 4], X["));
+  CHECK(has(loops(1), "+: 4], X["));
   CHECK(has(loops(1), "shuffle_xor 16"));
   CHECK(!has(loops(1), "shared partial"));  // 128 elements are one warp's
   CHECK(!has(loops(16), "shared partial"));

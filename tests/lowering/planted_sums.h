@@ -259,4 +259,27 @@ tune BK = 16
 }
 )";
 
+// Words of which every iteration takes its bits, with a scale for each group of them; loads under one condition, in
+// which neighbours differ.
+inline constexpr const char* kNarrowSums = R"(tile 1
+kernel narrow(X: f32[K], W: u8[N, K2], S: f32[N, KG], V: f32[N, K], Y: out f32[N], Z: out f32[N])
+where K2 == 32 * KG && K == 64 * KG
+tune BK = 256
+grid n < ceildiv(N, 4)
+{
+  fragment q: u8[4, BK / 2], x: f32[BK], acc: f32[4] = 0, other: f32[4] = 0
+  for k < ceildiv(K, BK) {
+    q = W[n*4 +: 4, k*(BK / 2) +: BK / 2]
+    x = X[k*BK +: BK]
+    parallel i < 4 {
+      acc[i] += sum[j < BK / 2]((f32(q[i, j] & 15) - 8) * S[n*4 + i, (k*BK + 2*j) / 64] * x[2*j] +
+                                f32(q[i, j] >> 4) * S[n*4 + i, (k*BK + 2*j) / 64] * x[2*j + 1])
+    }
+    parallel i < 4 { other[i] += sum[j < BK](k*BK + j <= 50 * n + i + 1 && n*4 + i < N ? V[n*4 + i, k*BK + j] * x[j] : 0) }
+  }
+  Y[n*4 +: 4] = acc
+  Z[n*4 +: 4] = other
+}
+)";
+
 }  // namespace kachel::lowering

@@ -102,6 +102,10 @@ class Suite {
     add_program("named columns", kNamedColumns, 24, block);
     add_program("exchanges", kExchanges, 24, block);
     add_program("words", kWordsOfK, 40, block);
+    conformance::Wishes narrow = block;
+    narrow.values = {{"KG", 5}, {"N", 14}};
+    narrow.aligned = {"X", "W", "S", "V"};
+    add_program("narrow sums", kNarrowSums, 24, narrow);
     add_program("largest", kLargest);
     add_program("counted", kCounted, 24, block);
     add_program("grown", kGrown, 24, block);

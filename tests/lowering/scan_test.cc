@@ -62,7 +62,7 @@ TEST_CASE("down the columns a thread holds rows beside each other, and columns a
                                .loop_ir;
   CAPTURE(text);
   CHECK(!has(text, "shuffle_xor"));
-  CHECK(has(text, "copy_vector raw[0 +: 4]"));
+  CHECK(has(text, "+: 4], X["));
   CHECK(has(text, "partial: f32[1024]"));  // of eight warps and 128 columns
 }
 

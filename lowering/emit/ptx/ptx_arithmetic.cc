@@ -136,6 +136,7 @@ Value Code::mul(const Value& a, const Value& b) {
   const auto factor = static_cast<uint64_t>(*b.constant);
   const Bits known = product_of(bits_of(a), bits_of(b), size);
   if (!std::has_single_bit(factor)) return noted(pure(a.kind, instruction, {a, b}), known);
+  if (const std::optional<Value> placed = shifted_part(a, std::countr_zero(factor))) return noted(*placed, known);
   const Value shifts = integer(std::countr_zero(factor), 32);
   if (const auto flip = flipped(a); flip && known.most <= unsigned_of(-1, size) >> 1)
     return bits("xor", mul(flip->base, b), integer(times(flip->mask, *b.constant), size));
@@ -160,8 +161,9 @@ Value Code::bits(const char* op, const Value& a, const Value& b) {
     if (offset != within) return bits(op, add(split(a).base, integer(within, size)), b);
     if (bits_of(split(a).base).zeros >= std::countr_one(y.most)) return integer(within, size);
   }
-  return noted(pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b}),
-               is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)} : either_of(x, y));
+  const Value made = pure(a.kind, fmt::format("{}.b{}", op, size).c_str(), {a, b});
+  if (is_and && b.constant && std::has_single_bit(y.most + 1)) note_masked(made, a, std::countr_one(y.most));
+  return noted(made, is_and ? Bits{std::min(x.most, y.most), std::max(x.zeros, y.zeros)} : either_of(x, y));
 }
 
 // (x + c) ^ y, where x has no bits of c, so that the sum is x | c: what c has outside of y is added to the result, and
@@ -180,6 +182,7 @@ Value Code::exclusive(const Value& a, const Value& b) {
     return mask ? exclusive(flip->base, integer(mask, size)) : flip->base;
   }
   const Value made = noted(pure(a.kind, size == 64 ? "xor.b64" : "xor.b32", {a, b}), either_of(bits_of(a), bits_of(b)));
+  if (b.constant) note_flipped(made, a, *b.constant);
   if (b.constant && *b.constant > 0 && !versions_.count(a.text))
     flips_.insert_or_assign(made.text, Flip{a, *b.constant});
   return made;
@@ -221,8 +224,9 @@ Value Code::shift(const Value& a, const Value& amount, bool left, bool is_signed
     if (unsigned_too && known.most >> n == 0) return integer(0, size);
     if (const std::optional<Sum> parts = unsigned_too ? shifted_sum(split(a), static_cast<int>(n), size) : std::nullopt)
       return add(shift(parts->base, by, false, false), integer(parts->offset, size));
-    return noted(pure(a.kind, fmt::format("shr.{}{}", unsigned_too ? 'u' : 's', size).c_str(), {a, by}),
-                 unsigned_too ? Bits{known.most >> n, std::max(known.zeros - static_cast<int>(n), 0)} : Bits{});
+    const Value made = pure(a.kind, fmt::format("shr.{}{}", unsigned_too ? 'u' : 's', size).c_str(), {a, by});
+    if (unsigned_too) note_shifted(made, a, static_cast<int>(n));
+    return noted(made, unsigned_too ? Bits{known.most >> n, std::max(known.zeros - static_cast<int>(n), 0)} : Bits{});
   }
   return pure(a.kind, fmt::format("{}{}", left ? "shl.b" : is_signed ? "shr.s" : "shr.u", size).c_str(), {a, by});
 }

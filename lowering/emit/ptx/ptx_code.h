@@ -77,6 +77,17 @@ class Code {
   };
   std::optional<Flip> flipped(const Value& value) const;
 
+  // value = (bits [first, first + bits) of a word ^ flip) + offset, as far as is known and while the word is what it was.
+  struct Field {
+    Value word;
+    int first = 0, bits = 32;
+    int64_t flip = 0, offset = 0;
+  };
+  std::optional<Field> field(const Value& value) const;
+  void note_field(const Value& made, const Field& field);
+  // The value as a float, and an integer added to it, where it is a field that a mantissa has room for.
+  std::optional<Value> part_as_number(const Value& value, double addend);
+
   // What is known of the bits of an integer.
   struct Bits {
     uint64_t most = ~uint64_t{0};  // without a sign; all ones of the width: nothing
@@ -147,6 +158,12 @@ class Code {
   };
   Value noted(const Value& made, Bits bits);
   Value exclusive(const Value& a, const Value& b);
+  // `made` is `from` without its lowest places, but for its lowest bits, or with the mask's bits exchanged.
+  void note_shifted(const Value& made, const Value& from, int places);
+  void note_masked(const Value& made, const Value& from, int bits);
+  void note_flipped(const Value& made, const Value& from, int64_t mask);
+  // A part of data (a word that is written more than once) so many places up, straight from its word.
+  std::optional<Value> shifted_part(const Value& value, int places);
   std::optional<Sum> shifted_sum(const Sum& sum, int n, int size);
 
   std::vector<Line> lines_;
@@ -157,6 +174,11 @@ class Code {
   std::unordered_map<std::string, int> versions_;
   std::unordered_map<std::string, Sum> sums_;
   std::unordered_map<std::string, Flip> flips_;
+  struct Part {
+    Field field;
+    int version, epoch;  // of its word
+  };
+  std::unordered_map<std::string, Part> fields_;
   std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
   std::unordered_map<std::string, Bits> bits_;
   std::unordered_map<std::string, std::string> guards_;  // of registers that are zero where this does not hold

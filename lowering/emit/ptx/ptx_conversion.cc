@@ -11,6 +11,16 @@ using ir::DType;
 using ir::ExprKind;
 using ir::ExprRef;
 
+// An integer that the type holds as it is, and a number that is added to it: 24 bits of f32 have room for all of them.
+std::optional<Value> Expressions::integer_and_more(const ExprRef& e) {
+  if ((e->op != ir::Op::kAdd && e->op != ir::Op::kSub) || e->type != DType::F32 ||
+      e->args[1]->kind != ExprKind::kFloat || e->args[0]->kind != ExprKind::kCast ||
+      e->args[0]->cast_type.dtype != DType::F32 || !ir::is_integer(e->args[0]->args[0]->type))
+    return std::nullopt;
+  const double more = e->args[1]->float_value;
+  return code_.part_as_number(of(e->args[0]->args[0]), e->op == ir::Op::kAdd ? more : -more);
+}
+
 Value Expressions::cast(const ExprRef& e) {
   const DType to = e->cast_type.dtype, from = e->args[0]->type;
   const Value value = of(e->args[0]);
@@ -23,6 +33,8 @@ Value Expressions::cast(const ExprRef& e) {
     Value number = value;
     if (from == DType::Bool)
       number = code_.select(value, Code::number(1), Code::number(0));
+    else if (const auto made = ir::is_integer(from) ? code_.part_as_number(value, 0) : std::nullopt)
+      number = *made;
     else if (from != DType::F32)
       number = code_.pure(Class::kF32, fmt::format("cvt.rn.f32.{}", number_type(from)).c_str(), {value});
     if (to == DType::F32) return number;
@@ -77,6 +89,15 @@ Value Expressions::quotient(const ExprRef& e, const Value& a, const Value& b, bo
         return *warp_group_;
       return rest ? code_.bits("and", a, Code::integer(*b.constant - 1, bits))
                   : code_.shift(a, Code::integer(std::countr_zero(divisor), 32), false, false);
+    }
+    if (!natural && !rest && std::has_single_bit(divisor)) {  // ptxas calls a function for one of 64 bits
+      const int places = std::countr_zero(divisor);
+      Value dividend = a;
+      if (places > 0 && kernel_.ranges.multiple_of(e->args[0]) % *b.constant != 0) {  // towards zero
+        const Value sign = code_.shift(a, Code::integer(bits - 1, 32), false, true);
+        dividend = code_.add(a, code_.shift(sign, Code::integer(bits - places, 32), false, false));
+      }
+      return code_.shift(dividend, Code::integer(places, 32), false, true);
     }
     const int64_t ends = kernel_.ranges.of(e->args[0]).hi;
     const uint64_t most = std::min(code_.bits_of(a).most, ends < 0 ? ~uint64_t{0} : static_cast<uint64_t>(ends));

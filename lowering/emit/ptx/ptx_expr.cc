@@ -1,6 +1,11 @@
 #include "lowering/emit/ptx/ptx_expr.h"
 
 namespace kachel::lowering::ptx {
+namespace {
+
+constexpr int64_t kMostLimit = int64_t{1} << 30;
+
+}  // namespace
 
 using ir::DType;
 using ir::ExprKind;
@@ -157,6 +162,23 @@ Value Expressions::load_nibble(const ExprRef& e) {
   return code_.pure(Class::kB32, e->buffer->type.dtype == DType::I4 ? "bfe.s32" : "bfe.u32", {byte, first, four});
 }
 
+// A multiple of a number is below, or above, any literal between two of them as it is the next one: neighbours whose
+// rows end together are compared once.
+void Expressions::compare_multiples(const ir::Expr& e, std::vector<Value>* args) {
+  if (e.op == Op::kEq || e.op == Op::kNe) return;
+  for (size_t side = 0; side < 2; ++side) {
+    const Value &value = (*args)[side], &limit = (*args)[1 - side];
+    if (value.constant || !limit.constant || *limit.constant < 0 || *limit.constant > kMostLimit) continue;
+    const int64_t factor = kernel_.ranges.multiple_of(e.args[side]), unit = factor & -factor;  // also of what wraps
+    if (unit <= 1 || unit > kMostLimit) continue;
+    // value < limit and limit <= value, for which the next multiple stands; else the one before
+    const bool up = side == 0 ? e.op == Op::kLt || e.op == Op::kGe : e.op == Op::kGt || e.op == Op::kLe;
+    const int64_t down = *limit.constant / unit * unit;
+    (*args)[1 - side] =
+        Code::integer(up && down < *limit.constant ? down + unit : down, width_of_type(e.args[side]->type));
+  }
+}
+
 Value Expressions::apply(const ExprRef& e) {
   const Op op = e->op;
   const DType type = e->args.back()->type;
@@ -177,6 +199,7 @@ Value Expressions::apply(const ExprRef& e) {
     const Value yes = under(first, e->args[1]), no = under(otherwise, e->args[2]);
     return code_.select(first, yes, no);
   }
+  if (const std::optional<Value> sum = integer_and_more(e)) return *sum;
   std::vector<Value> args;
   for (const ExprRef& arg : e->args) args.push_back(of(arg));
   const Class kind = class_of_type(e->type);
@@ -189,6 +212,7 @@ Value Expressions::apply(const ExprRef& e) {
           code_.pure(Class::kPred, "xor.pred", {code_.in_register(args[0]), code_.in_register(args[1])});
       return which ? differ : code_.opposite(differ);
     }
+    if (is_integer(type)) compare_multiples(*e, &args);
     return code_.compare(ir::is_float(type) && op == Op::kNe ? "neu" : kNames[which], number_type(type), args[0],
                          args[1]);
   }

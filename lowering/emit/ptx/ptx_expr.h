@@ -32,8 +32,10 @@ class Expressions {
 
  private:
   Value load_nibble(const ir::ExprRef& expr);
+  std::optional<Value> integer_and_more(const ir::ExprRef& expr);
   Value cast(const ir::ExprRef& expr);
   Value apply(const ir::ExprRef& expr);
+  void compare_multiples(const ir::Expr& comparison, std::vector<Value>* args);
   Value function(const ir::ExprRef& expr, const std::vector<Value>& args);
   std::pair<Value, Value> magnitude(const ir::ExprRef& x);
   Value quotient(const ir::ExprRef& expr, const Value& a, const Value& b, bool rest);

@@ -68,14 +68,20 @@ Value Memory::part_of_word(const Place& place, bool is_signed) {
   const int64_t each = packed(place.type);
   const Value& word = place.buffer->registers[place.element / each];
   const int64_t at = place.element % each;
+  const auto part = [&](const Value& made) {
+    const int64_t sign = is_signed ? int64_t{1} << (bits - 1) : 0;
+    if (!is_signed) code_.at_most(made, (uint64_t{1} << bits) - 1);
+    code_.note_field(made, {word, static_cast<int>(at) * bits, bits, sign, -sign});
+    return made;
+  };
   if (is_signed && bits >= 8) {
     // By bytes: ptxas takes the conversion of a signed field to f32 for a signed one, also where it is cvt.rn.f32.u32.
     const int64_t low = at * bits / 8, high = low + bits / 8 - 1, sign = high | 8;
     const int64_t selector = low | (bits == 16 ? high : sign) << 4 | sign << 8 | sign << 12;
-    return code_.pure(Class::kB32, "prmt.b32", {word, Code::integer(0, 32), Code::integer(selector, 32)});
+    return part(code_.pure(Class::kB32, "prmt.b32", {word, Code::integer(0, 32), Code::integer(selector, 32)}));
   }
-  return code_.pure(Class::kB32, is_signed ? "bfe.s32" : "bfe.u32",
-                    {word, Code::integer(at * bits, 32), Code::integer(bits, 32)});
+  return part(code_.pure(Class::kB32, is_signed ? "bfe.s32" : "bfe.u32",
+                         {word, Code::integer(at * bits, 32), Code::integer(bits, 32)}));
 }
 void Memory::fill_word(const Place& place, const Value& value) {
   const int bits = ir::bits(place.type);
