@@ -48,6 +48,9 @@ class Forwarder {
   ExprRef forward_load(const ExprRef& original, const ExprRef& rebuilt);
   ExprRef bind(const ExprRef& value, const std::string& hint);
   void drop_overwritten(const GuardedStore& store);
+  void join_branches(size_t begin, const ExprRef& condition, const ExprRef& guard, const ExprRef& then_guard,
+                     const ExprRef& else_guard);
+  bool has_atomics(const BufferRef& buffer) const;
   Element* find(const BufferRef& buffer, const std::vector<ExprRef>& indices);
 
   ForwardedRegion out_;
@@ -101,6 +104,49 @@ void Forwarder::drop_overwritten(const GuardedStore& store) {
   });
 }
 
+// Atomics to the same buffer keep their place among the stores.
+bool Forwarder::has_atomics(const BufferRef& buffer) const {
+  return std::any_of(out_.stores.begin(), out_.stores.end(), [&](const GuardedStore& earlier) {
+    return earlier.store.buffer == buffer && earlier.store.atomic != AtomicOp::kNone;
+  });
+}
+
+// What both branches of an `if` assign to one element is one assignment of one of two values, where it is all that they
+// assign to that buffer.
+void Forwarder::join_branches(size_t begin, const ExprRef& condition, const ExprRef& guard, const ExprRef& then_guard,
+                              const ExprRef& else_guard) {
+  for (size_t i = begin; i < out_.stores.size(); ++i) {
+    const GuardedStore first = out_.stores[i];
+    const auto to_buffer = [&](const GuardedStore& one) { return one.store.buffer == first.store.buffer; };
+    const auto from = out_.stores.begin() + static_cast<std::ptrdiff_t>(begin);
+    if (first.store.atomic != AtomicOp::kNone || std::count_if(from, out_.stores.end(), to_buffer) != 2) continue;
+    const auto second =
+        std::find_if(out_.stores.begin() + static_cast<std::ptrdiff_t>(i) + 1, out_.stores.end(), to_buffer);
+    if (second == out_.stores.end() || second->store.atomic != AtomicOp::kNone ||
+        !same_indices(first.store.indices, second->store.indices) || !same(first.guard, then_guard) ||
+        !same(second->guard, else_guard))
+      continue;
+    const auto element = std::find_if(written_.begin(), written_.end(), [&](const Element& one) {
+      const size_t count = one.values.size();
+      return one.buffer == first.store.buffer && count >= 2 && one.values[count - 2].value == first.store.value &&
+             one.values[count - 1].value == second->store.value;
+    });
+    if (element == written_.end()) continue;
+    GuardedStore joined{guard, second->store, first.loc};
+    joined.store.value = bind(fold(make_typed(Op::kSelect, {condition, first.store.value, second->store.value})),
+                              first.store.buffer->name + "_new");
+    out_.stores.erase(second);
+    out_.stores.erase(out_.stores.begin() + static_cast<std::ptrdiff_t>(i));
+    element->values.resize(guard ? element->values.size() - 2 : 0);
+    element->values.push_back({guard, joined.store.value});
+    const size_t before = out_.stores.size();
+    if (!guard && !has_atomics(first.store.buffer)) drop_overwritten(joined);
+    begin -= before - out_.stores.size();  // what was dropped lies in front of the branches
+    out_.stores.push_back(std::move(joined));
+    i = begin - 1;  // from the first one again: places have moved
+  }
+}
+
 void Forwarder::assign(const AssignStmt& stmt, const ExprRef& guard, Loc loc) {
   const std::string& name = stmt.buffer->name;
   GuardedStore result{guard, stmt, loc};
@@ -115,11 +161,7 @@ void Forwarder::assign(const AssignStmt& stmt, const ExprRef& guard, Loc loc) {
     if (!element) element = &written_.emplace_back(Element{stmt.buffer, stmt.indices, {}});
     if (!guard) {
       element->values.clear();
-      // Atomics to the same buffer keep their place among the stores.
-      bool has_atomics = std::any_of(out_.stores.begin(), out_.stores.end(), [&](const GuardedStore& earlier) {
-        return earlier.store.buffer == stmt.buffer && earlier.store.atomic != AtomicOp::kNone;
-      });
-      if (!has_atomics) drop_overwritten(result);
+      if (!has_atomics(stmt.buffer)) drop_overwritten(result);
     }
     element->values.push_back({guard, result.store.value});
   }
@@ -141,8 +183,13 @@ void Forwarder::walk(const Block& body, const ExprRef& guard) {
       const auto within = [&](const ExprRef& inner) {
         return guard ? bind(fold(make_typed(Op::kAnd, {guard, inner})), "when") : inner;
       };
-      walk(choice->then_body, within(condition));
-      if (!choice->else_body.empty()) walk(choice->else_body, within(fold(make_typed(Op::kNot, {condition}))));
+      const size_t begin = out_.stores.size();
+      const ExprRef then_guard = within(condition);
+      walk(choice->then_body, then_guard);
+      if (choice->else_body.empty()) continue;
+      const ExprRef else_guard = within(fold(make_typed(Op::kNot, {condition})));
+      walk(choice->else_body, else_guard);
+      join_branches(begin, condition, guard, then_guard, else_guard);
     }
   }
 }

@@ -48,6 +48,12 @@ TEST_CASE("forward_stores keeps the meaning of a region") {
       "parallel i < 8 { x[i] = sum[k < 8](x[k] * x[i]) + x[i]  x[i] = x[i] - max[k < 8](x[k] + x[i]) }",
       "parallel i < 8 { if x[i] % 2 == 0 { x[i] = x[i] + 1 }  if x[i] % 2 == 0 { x[i] = 0 - x[i] } else { x[i] = x[i] "
       "* 3 } }",
+      "parallel i < 8 { if i < 2 { x[i] = 9 } else if i < 5 { x[i] = x[7 - i]  y[i] = x[i] } else { y[i] = 3  x[i] += "
+      "4 "
+      "}  x[i] += y[i] }",
+      "parallel i < 8 { x[i] += 1  if i < 6 { if i < 3 { x[i] *= 2 } else { x[i] *= 3 }  y[i] = x[i] } else { x[i] = 0 "
+      "} }",
+      "parallel i < 8 { if i < 4 { y[i] = 1  y[x[i]] = 2 } else { y[i] = 3 }  x[i] = y[i] }",
       "parallel i < 8 { y[x[i]] = i  y[x[i]] += 5  x[7 - x[i]] = y[x[i]] }",
       "parallel i < 8 { x[i] = 1  if i > 100 { x[i] = 2 }  x[7 - i] = x[i] + 5 }",
   };
@@ -85,6 +91,22 @@ TEST_CASE("forward_stores drops overwritten assignments and loads of values nobo
       for (const LetStmt& let : forwarded.lets)
         visit(let.value, [](const ExprRef& node) { CHECK(node->kind != ExprKind::kLoad); });
     }
+}
+
+TEST_CASE("what both branches of an if assign is one assignment, but where others of its buffer stand between them") {
+  const auto stores = [](const char* body) {
+    const Kernel kernel = concrete_kernel(region("i32", body));
+    for (const Stmt& stmt : kernel.body)
+      if (const auto* parallel = std::get_if<ParallelStmt>(&stmt.node)) return forward_stores(*parallel).stores;
+    return std::vector<GuardedStore>();
+  };
+  const auto joined =
+      stores("parallel i < 8 { if i < 4 { x[i] = 3 } else if i < 6 { x[i] = y[i] } else { x[i] = 5 } }");
+  REQUIRE(joined.size() == 1);
+  CHECK(joined[0].guard == nullptr);
+  CHECK(stores("parallel i < 8 { if i < 4 { x[i] = 3  y[i] = 1 } else { y[i] = 2  x[i] = 4 } }").size() == 2);
+  CHECK(stores("parallel i < 8 { if i < 4 { y[i] = 1  y[x[i]] = 2 } else { y[i] = 3 } }").size() == 3);
+  CHECK(stores("parallel i < 8 { if i < 4 { x[i] = 1 } else { x[7 - i] = 3 } }").size() == 2);
 }
 
 }  // namespace
