@@ -175,7 +175,7 @@ bool same(const ExprRef& a, const ExprRef& b) {
       if (a->var != b->var) return false;
       break;
     case ExprKind::kApply:
-      if (a->op != b->op || a->approx != b->approx) return false;
+      if (a->op != b->op || a->approx != b->approx || a->of_rounded != b->of_rounded) return false;
       break;
     case ExprKind::kCast:
       if (!(a->cast_type == b->cast_type)) return false;

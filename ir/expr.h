@@ -162,6 +162,7 @@ struct Expr {
   ExprKind kind;
   bool typed = false;
   bool approx = false;               // kApply: the fast variant of a function
+  bool of_rounded = false;           // kApply: an exp whose argument, arithmetic on floats, may be rounded once more
   DType type = DType::I64;           // compute type; meaningful where typed
   Op op = Op::kAdd;                  // kApply
   ReduceOp reduce = ReduceOp::kSum;  // kReduce, kScan

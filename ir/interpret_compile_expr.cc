@@ -85,6 +85,7 @@ int InterpreterCompiler::apply(const ExprRef& expr) {
   }
   result.op = expr->op;
   result.approx = expr->approx;
+  result.of_rounded = expr->of_rounded;
   result.a = slots[0];
   result.b = slots[1];
   result.c = slots[2];

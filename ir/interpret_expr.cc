@@ -147,7 +147,7 @@ Cell Interpreter::float_result(const Instruction& instruction) {
     case Op::kRaisedErf:
       return raised_function(instruction.op, a, at(instruction.b).v);
     default:
-      return function(instruction.op, instruction.approx, a);
+      return function(instruction.op, instruction.approx, a, instruction.of_rounded);
   }
 }
 

@@ -26,7 +26,7 @@ struct Instruction {
     kMove,
   } kind;
   Op op = Op::kAdd;
-  bool approx = false;
+  bool approx = false, of_rounded = false;  // as in Expr
   DType type = DType::I64, to = DType::I64;
   int dst = 0, a = 0, b = 0, c = 0;
 };

@@ -84,7 +84,7 @@ Cell hull(const Cell& a, const Cell& b);
 Cell hull_integer(const Cell& a, const Cell& b);
 
 // The functions of f32, kSqrt to kRound included, with the errors stated in GRAMMAR.md.
-Cell function(Op op, bool approx, const Cell& a);
+Cell function(Op op, bool approx, const Cell& a, bool of_rounded = false);
 
 // kRaisedTanh, kRaisedErf: k (1 + f(a)).
 Cell raised_function(Op op, const Cell& a, double k);

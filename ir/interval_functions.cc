@@ -129,7 +129,7 @@ bool needs_positive(Op op) {
 
 }  // namespace
 
-Cell function(Op op, bool approx, const Cell& a) {
+Cell function(Op op, bool approx, const Cell& a, bool of_rounded) {
   if (a.is_undecided()) return a;
   if (op == Op::kAbs) return Cell::of(std::abs(a.v), a.e);
   if (op == Op::kFloor || op == Op::kCeil || op == Op::kTrunc || op == Op::kRound) return step_function(op, a);
@@ -156,6 +156,7 @@ Cell function(Op op, bool approx, const Cell& a) {
     return low > 2 * kOverflowF32 ? Cell::exact(v) : Cell::undecided();
   }
   double e = a.e == 0 ? 0 : propagated(op, a.v, a.e, v);
+  if (of_rounded) e += std::abs(v * a.v) * 0x1p-23;
   e += stated_error(op, approx, a.v, v) + (op == Op::kSqrt ? half_ulp_f32(std::abs(v) + e) : 0);
   e *= 1 + 0x1p-28;
   if (std::abs(v) + e <= kLargestF32) return Cell::of(v, e);

@@ -78,9 +78,10 @@ bool Parser::header(Kernel& kernel, std::string_view what) {
   in_parallel_ = false;
   kernel.loc = peek().loc;
   if (!at_name()) {
-    fail(fmt::format("a {} needs a name", what), at_end() || peek().kind != Token::Kind::kWord
-                                                     ? fmt::format("write `{} name(...) {{ ... }}`", what)
-                                                     : "this word is reserved; choose another");
+    if (!at_end() && peek().kind == Token::Kind::kWord)
+      fail(fmt::format("`{}` is a reserved word and cannot name a {}", peek().text, what), "choose another name");
+    else
+      fail(fmt::format("a {} needs a name", what), fmt::format("write `{} name(...) {{ ... }}`", what));
     if (peek().kind == Token::Kind::kWord && (peek(1).text == "(" || peek(1).text == "<")) advance();
   } else {
     kernel.name = peek().text;

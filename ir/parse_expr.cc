@@ -21,6 +21,23 @@ std::optional<Op> function(std::string_view name) {
   return std::nullopt;
 }
 
+// Arithmetic, whose result is rounded if it is on floats.
+bool is_rounded(const Expr& expr) {
+  if (expr.kind != ExprKind::kApply) return false;
+  switch (expr.op) {
+    case Op::kNeg:
+      return is_rounded(*expr.args[0]);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kFma:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool has_approx(Op op) {
   switch (op) {
     case Op::kExp:
@@ -322,7 +339,8 @@ ExprRef Parser::load(const Token& name, BufferRef buffer, size_t first) {
   if (indices.size() != buffer->shape.size()) {
     report(span(first),
            fmt::format("`{}` has {} axes, {} indices are given", name.text, buffer->shape.size(), indices.size()),
-           "give one index for each axis");
+           at("[") ? "write all indices in one pair of brackets: `x[i, j]`" : "give one index for each axis");
+    while (at("[")) skip_group();
     return finish(make_int(0, DType::I64, span(first)), 1);
   }
   return finish(make_load(std::move(buffer), std::move(indices), span(first)), height + 1);
@@ -366,7 +384,16 @@ ExprRef Parser::call(size_t first, bool approx) {
                                             : "give that many");
     return finish(make_int(0, DType::I64, span(first)), 1);
   }
-  if (!many) return finish(make_apply(op, std::move(args), span(first), approx), height + 1);
+  if (!many) {
+    const bool of_rounded = op == Op::kExp && !approx && is_rounded(*args[0]);
+    ExprRef call = make_apply(op, std::move(args), span(first), approx);
+    if (of_rounded) {
+      auto marked = std::make_shared<Expr>(*call);
+      marked->of_rounded = true;
+      call = std::move(marked);
+    }
+    return finish(std::move(call), height + 1);
+  }
   ExprRef folded = args[0];
   for (size_t i = 1; folded && i < args.size(); ++i)
     folded = finish(make_apply(op, {folded, args[i]}, span(first)), ++height);

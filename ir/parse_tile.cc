@@ -144,7 +144,8 @@ bool Parser::tile(TileRef& out) {
     if (out.axes.size() != out.buffer->shape.size()) {
       report(span(first),
              fmt::format("`{}` has {} axes, {} are given", name.text, out.buffer->shape.size(), out.axes.size()),
-             "give an index, a range `a +: n` or `:` for each axis");
+             at("[") ? "write all indices in one pair of brackets: `x[i, j]`"
+                     : "give an index, a range `a +: n` or `:` for each axis");
       return false;
     }
   } else {

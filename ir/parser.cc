@@ -86,6 +86,12 @@ constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
     {"rint", "write `round(x)`"},
     {"maximum", "write `max(a, b)`"},
     {"minimum", "write `min(a, b)`"},
+    {"range", "an index runs from 0: `for i < n { ... }`, or between two: `for i in a .. b { ... }`"},
+    {"step", "an index rises by one: write `for i < ceildiv(n, 2)` and `2 * i` in place of a step of 2"},
+    {"sync", "nothing has to be waited for: the lowering places what threads need to agree on"},
+    {"barrier", "nothing has to be waited for: the lowering places what threads need to agree on"},
+    {"syncthreads", "nothing has to be waited for: the lowering places what threads need to agree on"},
+    {"__syncthreads", "nothing has to be waited for: the lowering places what threads need to agree on"},
 };
 
 // What stands here for a word of other languages; "" for any other word.
@@ -109,7 +115,7 @@ std::string_view here_for(std::string_view name) {
     if (name == word)
       return "random numbers are the host's, as a tensor, or integers that a region mixes of a seed and its place";
   for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
-    if (name == word) return "`let x = ...` names a value, whose type is that of the expression";
+    if (name == word) return "`let x = ...` names a value, whose type is that of the expression; a conversion is `f32(x)` or `i32(x)`";
   return "";
 }
 
@@ -217,8 +223,8 @@ void Parser::unknown(const Token& token, std::string_view what) {
       : what == "function"
           ? "the functions are min max abs clamp select ceildiv fma popcount exp exp2 log log2 rsqrt rcp sqrt tanh erf "
             "sin cos floor ceil trunc round"
-          : "declare it: a shape binds a dimension whose name stands there alone (put that parameter first), `let` "
-            "names a value, `tune` a tunable");
+          : "declare it: a shape binds a dimension whose name stands there alone (put that parameter first; of an "
+            "extent such as `B + 1` write `B1` and `where B1 == B + 1`), `let` names a value, `tune` a tunable");
 }
 
 // At the name of something that is being declared.
@@ -233,7 +239,8 @@ bool Parser::new_name(std::string_view what, std::string& name, Loc& loc) {
     return fail(fmt::format("`{}` is a reserved word and cannot name {}", peek().text, what), "choose another name");
   return fail(at_end() ? fmt::format("the program ends where the name of {} is expected", what)
                        : fmt::format("`{}` where the name of {} is expected", peek().text, what),
-              "write a name: a letter, then letters, digits or `_`");
+              at("(") ? "write a name, without parentheses: `i < M, j < N`"
+                      : "write a name: a letter, then letters, digits or `_`");
 }
 
 }  // namespace kachel::ir

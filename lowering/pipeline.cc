@@ -114,18 +114,17 @@
 #include "lowering/plan/clusters.h"
 #include "lowering/plan/fetched_tiles.h"
 #include "lowering/plan/gemm_choice.h"
+#include "lowering/plan/grown_products.h"
 #include "lowering/plan/l2_priority.h"
 #include "lowering/plan/moved_sums.h"
 #include "lowering/plan/narrow_tiles.h"
 #include "lowering/plan/operands_in_registers.h"
 #include "lowering/plan/packed_tiles.h"
-#include "lowering/plan/padded_depth.h"
 #include "lowering/plan/parted_sums.h"
 #include "lowering/plan/pipeline_tiles.h"
 #include "lowering/plan/placed_rows.h"
 #include "lowering/plan/region_vectors.h"
 #include "lowering/plan/renamed_copies.h"
-#include "lowering/plan/shared_results.h"
 #include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
 #include "lowering/plan/turned_sums.h"
@@ -147,6 +146,7 @@
 #include "lowering/tile_ir/loop_tiles.h"
 #include "lowering/tile_ir/named_rows.h"
 #include "lowering/tile_ir/one_axis_views.h"
+#include "lowering/tile_ir/operand_regions.h"
 #include "lowering/tile_ir/padded_reads.h"
 #include "lowering/tile_ir/part_regions.h"
 #include "lowering/tile_ir/parted_operands.h"
@@ -203,16 +203,15 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel,
                 expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
-    const ir::Kernel joined = split_branches(long_rows(
-        region_results(join_loops(unchanging_loads(summed_operands(woven_stores(unpacked_copies(lowering.kernel))))))));
+    const ir::Kernel joined = split_branches(long_rows(region_results(join_loops(
+        unchanging_loads(summed_operands(woven_stores(operand_regions(unpacked_copies(lowering.kernel)))))))));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));
     const auto gathered = [&](const ir::ParallelStmt& region) {
       return gathered_axis(operands, target, fact_mask, region);
     };
-    const ir::Kernel padded =
-        shared_results(padded_depth(turned_operands(operands, gathered)), target, wishes.wide_sums);
+    const ir::Kernel padded = grown_products(turned_operands(operands, gathered), target, wishes.wide_sums);
     const ir::Kernel parted = split_tiles(equal_parts(part_regions(padded)));
     const ir::Kernel reduced =
         sum_steps(hoist_reductions(carried_sums(scalar_tiles(turned_tiles(direct_reads(parted))))));

@@ -117,6 +117,7 @@ enum class Planted {
   kFirstOfQuad,           // all lanes of a quad unpack the pair of its first one
   kTableHalves,           // tables of 4 bits have their halves exchanged
   kNothingTaken,          // packed integers forget the number that is subtracted from them
+  kOtherOperand,          // of two operands that a region makes the first one is made twice
   kFirstDecides,          // of neighbours that are loaded together the first one's condition decides
   kScaledGroup,           // places that rise by several elements share what as many that rise by one would
   kShortField,            // of integers taken out of words the highest bit does not count

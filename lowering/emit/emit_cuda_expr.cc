@@ -276,7 +276,7 @@ std::string CudaExpressions::apply(const ExprRef& e, bool address) {
     return fmt::format("({} {} {})", args[0], ir::info(op).spelling, args[1]);
   std::string list = args[0];
   for (size_t i = 1; i < args.size(); ++i) list += ", " + args[i];
-  return fmt::format("{}({})", function(op, e->approx), list);
+  return fmt::format("{}({})", function(op, e->approx || e->of_rounded), list);
 }
 
 }  // namespace kachel::lowering

@@ -37,6 +37,13 @@ TileLowering::TileLowering(const ir::Kernel& kernel, const Target& target, const
     if (facts[i].kind == Fact::Kind::kIndex32) index32_ = extent32_ = true;
     if (facts[i].kind == Fact::Kind::kExtent32) extent32_ = true;
     if (facts[i].kind == Fact::Kind::kUnitStride) unit_stride_.insert(facts[i].param);
+    if (facts[i].kind == Fact::Kind::kVector) {  // rows end with a wide access
+      const ir::Buffer& tensor = *kernel.params[static_cast<size_t>(facts[i].param)].tensor;
+      const ExprRef& extent = tensor.shape.back();
+      const int64_t whole = std::max(8 * facts[i].bytes / ir::bits(tensor.type.dtype), 1);
+      if (extent->kind == ir::ExprKind::kVar && !tensor.transposed)
+        out_.ranges.set_multiple(extent->var, std::lcm(std::max<int64_t>(out_.ranges.multiple_of(extent), 1), whole));
+    }
     if (facts[i].kind == Fact::Kind::kMultiple) {
       const ir::VarRef& scalar = kernel.params[static_cast<size_t>(facts[i].param)].scalar;
       const int64_t multiple = std::max<int64_t>(facts[i].bytes, out_.ranges.multiple_of(ir::make_var(scalar)));
@@ -127,14 +134,6 @@ void TileLowering::declare_params() {
     out_.ranges.set(kernel_.dims[i], dim_range);
   }
   note_dimensions(kernel_, &out_.ranges);
-  // Rows that wide accesses suit end with one.
-  for (const ir::Param& param : kernel_.params) {
-    const ExprRef extent = param.tensor && !param.tensor->transposed ? param.tensor->shape.back() : nullptr;
-    if (!extent || extent->kind != ir::ExprKind::kVar) continue;
-    const int64_t whole = vector_bytes(kernel_, fact_mask_, param.tensor) * 8 / ir::bits(param.tensor->type.dtype);
-    const int64_t known = std::max<int64_t>(out_.ranges.multiple_of(extent), 1);
-    if (whole > 1) out_.ranges.set_multiple(extent->var, known / std::gcd(known, whole) * whole);
-  }
 }
 
 void TileLowering::declare_tiles() {

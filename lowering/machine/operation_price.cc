@@ -16,7 +16,7 @@ OperationPrice price_of(const ir::Expr& expr) {
     case Op::kLog:
     case Op::kSin:
     case Op::kCos:
-      return expr.approx ? OperationPrice{2, 1} : OperationPrice{8, 1};
+      return expr.approx || expr.of_rounded ? OperationPrice{2, 1} : OperationPrice{8, 1};
     case Op::kTanh:
     case Op::kErf:
       return expr.approx ? OperationPrice{0, 1} : OperationPrice{20, 1};

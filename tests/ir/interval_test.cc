@@ -173,6 +173,8 @@ TEST_CASE("infinities and NaN are exact where they are certain") {
   CHECK(divide(one, Cell::exact(-0.0)).is_undecided());
   CHECK(is(divide(inf, inf), kNan));
   CHECK(is(function(Op::kExp, false, minus), 0));
+  CHECK(function(Op::kExp, false, Cell::exact(40), true).e > 30 * function(Op::kExp, false, Cell::exact(1), false).e);
+  CHECK(function(Op::kExp, false, Cell::exact(40), true).e < 0x1p-17 * std::exp(40.0));
   CHECK(is(function(Op::kExp, false, Cell::exact(1000)), kInf));
   CHECK(is(function(Op::kExp2, false, Cell::of(5000, 1)), kInf));
   CHECK(function(Op::kExp2, false, Cell::of(128, 1)).is_undecided());

@@ -116,7 +116,7 @@ TEST_CASE("bodies of programs tell what is launched and nothing else") {
 TEST_CASE("diagnostics of programs that do not parse") {
   const Malformed kTable[] = {
       {"tile 1 program $($) { }", "a program needs a name", "program name(...)"},
-      {"tile 1 program $kernel$() { }", "a program needs a name", "reserved"},
+      {"tile 1 program $kernel$() { }", "`kernel` is a reserved word and cannot name a program", "another name"},
       {"tile 1 program p() $kernel$ k() { }", "a program needs a body", "{ ... }"},
       {program("(Y: inout f16[B]) grid $b$ < B", "temp P: f32[B, 2] fill(P) join(P, Y)"), "a program has no grid",
        "remove"},

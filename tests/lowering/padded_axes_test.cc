@@ -1,5 +1,6 @@
 // Products whose rows or columns are no multiples of the instruction's (padded_axes.cc, axis_classes.cc).
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "tests/lowering/lowered_text.h"
@@ -129,6 +130,20 @@ TEST_CASE("sums that one warp group has no registers for grow until two share th
   const std::string narrow = lowered(request).notes;
   CHECK(has(narrow, "gemm state: fma"));
   CHECK(has(narrow, "layout [96, 128]"));
+}
+
+TEST_CASE("an operand that a region reads along k grows with the region, and with what follows from that") {
+  std::stringstream file;
+  file << std::ifstream(std::string(KACHEL_PROGRAMS) + "/padded_axes.tile").rdbuf();
+  const std::string all = file.str();
+  const std::string of_any = "tile 1\n" + all.substr(all.find("kernel padded_states"));
+  const std::string text =
+      std::regex_replace(std::regex_replace(of_any, std::regex("\\bN\\b"), "72"), std::regex("\\bP\\b"), "32");
+  CAPTURE(text);
+  Request request{text};
+  const std::string made = lowered(request).notes;
+  CAPTURE(made);
+  CHECK(!has(made, "fma"));
 }
 
 TEST_CASE("rows stay where something else depends on how many there are") {

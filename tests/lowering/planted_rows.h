@@ -138,6 +138,7 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kNotTurned, "sums of turned products stay as they are", OnCpu::kNotThere},
     {Planted::kTableHalves, "tables of 4 bits have their halves exchanged", OnCpu::kNotThere},
     {Planted::kNothingTaken, "packed integers forget what is subtracted", OnCpu::kNotThere},
+    {Planted::kOtherOperand, "an operand is made in place of another", OnCpu::kNotThere},
     {Planted::kFirstDecides, "the first neighbour's condition decides for others", OnCpu::kNotThere},
     {Planted::kScaledGroup, "groups of places that rise by two", OnCpu::kNotThere},
     {Planted::kShortField, "integers of words without their highest bit", OnCpu::kNotThere},

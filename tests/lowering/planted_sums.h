@@ -275,10 +275,33 @@ grid n < ceildiv(N, 4)
       acc[i] += sum[j < BK / 2]((f32(q[i, j] & 15) - 8) * S[n*4 + i, (k*BK + 2*j) / 64] * x[2*j] +
                                 f32(q[i, j] >> 4) * S[n*4 + i, (k*BK + 2*j) / 64] * x[2*j + 1])
     }
-    parallel i < 4 { other[i] += sum[j < BK](k*BK + j <= 50 * n + i + 1 && n*4 + i < N ? V[n*4 + i, k*BK + j] * x[j] : 0) }
+    parallel i < 4 { other[i] += sum[j < BK](k*BK + j >= 50 * n + i + 1 && n*4 + i < N ? V[n*4 + i, k*BK + j] * x[j] : 0) }
   }
   Y[n*4 +: 4] = acc
   Z[n*4 +: 4] = other
+}
+)";
+
+// One region that takes two operands out of integers.
+inline constexpr const char* kTwoOperands = R"(tile 1
+kernel two(A: f16[32, K], P: u8[24, K], Q: u8[24, K], C: out f32[32, 24], D: out f32[32, 24])
+{
+  shared   a: f16[32, 32], p: u8[24, 32], q: u8[24, 32]
+  fragment w: f16[24, 32], v: f16[24, 32], c: f32[32, 24] = 0, d: f32[32, 24] = 0
+  pipelined k < ceildiv(K, 32), 2 {
+    a = A[:, k*32 +: 32]
+    p = P[:, k*32 +: 32]
+    q = Q[:, k*32 +: 32]
+    parallel i < 24, j < 32 {
+      let half = 0.5
+      w[i, j] = f16(p[i, j]) * half
+      v[i, j] = f16(q[i, j]) - 3
+    }
+    c += a @ w^T
+    d += a @ v^T
+  }
+  C = c
+  D = d
 }
 )";
 

@@ -105,6 +105,7 @@ class Suite {
     conformance::Wishes narrow = block;
     narrow.values = {{"KG", 5}, {"N", 14}};
     narrow.aligned = {"X", "W", "S", "V"};
+    add_program("two operands", kTwoOperands, 24, block);
     add_program("narrow sums", kNarrowSums, 24, narrow);
     add_program("largest", kLargest);
     add_program("counted", kCounted, 24, block);

@@ -30,6 +30,28 @@ TEST_CASE("one instruction for one result, as long as its operands are what they
   CHECK(code.mul(a, changes).text != in_front.text);
 }
 
+TEST_CASE("a part of a word is a number in place, while the word is what it was") {
+  Code code;
+  const Value word = code.variable(Class::kB32);
+  const Value nibble = code.bits("and", code.shift(word, whole(8), false, false), whole(15));
+  const auto number = code.part_as_number(nibble, -8);
+  REQUIRE(number);
+  code.line("st.shared.f32 [0], {};", number->text);
+  CHECK(has(code.text(), fmt::format(", {}, 3840, 1258291200, 106;", word.text)));
+  CHECK(has(code.text(), "fma.rn.f32"));
+  CHECK(!has(code.text(), "shr"));
+  // ((byte ^ 128) - 128), a number with a sign; of the upper half of a word, which is found once
+  const Value byte = code.bits("and", code.shift(word, whole(24), false, false), whole(255));
+  const Value with_sign = code.add(code.bits("xor", byte, whole(128)), whole(-128));
+  CHECK(code.part_as_number(with_sign, 0));
+  CHECK(!code.part_as_number(code.fresh(Class::kB32), 0));
+  CHECK(!code.part_as_number(nibble, 0.5));                                // no integer
+  CHECK(!code.part_as_number(code.bits("and", word, whole(0x1ffff)), 0));  // no room in a mantissa
+  CHECK(!code.part_as_number(code.shift(with_sign, whole(1), false, false), 0));
+  code.written(word);
+  CHECK(!code.part_as_number(nibble, -8));
+}
+
 TEST_CASE("what is found where code may be left out is not found behind it") {
   Code code;
   const Value a = code.fresh(Class::kB32), b = code.fresh(Class::kB32);
@@ -300,6 +322,24 @@ grid i < ceildiv(M, 128)
   const Lowered result = lowered(request);
   CHECK(!has(result.text, "R\"ptx("));
   CHECK(has(result.notes, "compiled as CUDA C++: PTX has no code for so many instructions"));
+}
+
+TEST_CASE("an exp of what has been rounded is one of a product, others are as exact as they say") {
+  const auto written = [](const char* argument) {
+    Request request{
+        fmt::format("tile 1\nkernel k(X: f32[N], Y: out f32[N])\ntune threads = 128\n"
+                    "grid i < ceildiv(N, 128)\n{{\n  fragment x: f32[128]\n  x = X[i*128 +: 128]\n"
+                    "  parallel r < 128 {{ let d = x[r] - 2  x[r] = exp({}) }}\n  Y[i*128 +: 128] = x\n}}\n",
+                    argument)};
+    request.target.architecture = 90;
+    return count(lowered(request).text, "fma.rn.sat.f32");
+  };
+  CHECK(written("x[r]") > 0);
+  CHECK(written("-x[r]") > 0);
+  CHECK(written("d") > 0);
+  CHECK(written("x[r] - 2") == 0);
+  CHECK(written("-(x[r] * 2)") == 0);
+  CHECK(written("max(x[r] - 2, 0)") > 0);
 }
 
 }  // namespace kachel::lowering::ptx

@@ -101,7 +101,7 @@ Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
       const auto [t, sign] = magnitude(e->args[0]);
       return raised_error_function(&code_, t, sign, constant_of(e->args[1]));
     }
-    if (!e->approx)
+    if (!e->approx && !e->of_rounded)
       if (const auto made = written_out(&code_, e->op, args)) return *made;
     if (e->op == Op::kExp)
       return code_.pure(kind, instruction(Op::kExp2, true),
