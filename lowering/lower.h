@@ -102,7 +102,7 @@ struct Lowered {
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   bool resident = false;        // no more blocks than run at once, which go on to further tiles; else a block a tile
   bool one_tile = false;        // a block computes the tile of its own number only: never fewer blocks than tiles
-  bool alone = false;           // the compiler has been told to save no registers for a second block
+  int blocks = 0;               // on a multiprocessor, as the compiler has been told; LoopKernel::blocks
   bool deterministic = true;    // false: float atomics, the bits may differ between runs
   std::shared_ptr<const WorkProfile> work;  // what it does, for the cost model; null on the CPU
   // For `explain`: the stages as text.

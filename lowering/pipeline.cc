@@ -86,6 +86,7 @@
 #include "ir/visit.h"
 #include "lowering/emit/emit.h"
 #include "lowering/lower/tile_lowering.h"
+#include "lowering/machine/register_room.h"
 #include "lowering/machine/work.h"
 #include "lowering/notes.h"
 #include "lowering/passes/divide_by_invariants.h"
@@ -289,9 +290,6 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     further.one_tile = false;
     return lower_to_loops(concrete, further, fact_mask, wishes.with(fetches));
   }
-  if (target.kind == Target::Kind::kCuda)
-    lowering.loops.alone = target.roomy || !leaves_room(lowering.schedule, lowering.placements) ||
-                           resident_by_shared(lowering.loops.shared_bytes, target.architecture) < 2;
   const bool parted = synchronise(&lowering.loops);
   if (target.teams > 1 && !(parted && teams > 1 && keeps_to_teams(lowering.loops)))
     return lower_to_loops(concrete, without_teams(target), fact_mask, wishes.with(fetches));
@@ -315,6 +313,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     simplify(&lowering.loops);
   }
   if (target.kind == Target::Kind::kCpu) divide_by_invariants(&lowering.loops);
+  if (target.kind == Target::Kind::kCuda)
+    lowering.loops.blocks = target.roomy ? 1 : blocks_with_registers(lowering.loops, target.architecture);
   return lowering;
 }
 
@@ -401,7 +401,7 @@ Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, u
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;
   lowered.deterministic = !loops.float_atomics;
-  lowered.alone = loops.alone;
+  lowered.blocks = loops.blocks;
   if (!cpu) {
     WorkProfile work = lowering.work;
     work.resident = lowered.resident;

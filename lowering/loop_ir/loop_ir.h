@@ -337,7 +337,9 @@ struct LoopKernel {
   std::vector<LoopParam> params;
   std::vector<LoopBuffer> buffers;
   int64_t shared_bytes = 0, workspace_bytes = 0;
-  bool alone = false;  // one block fills a multiprocessor: the compiler need not save registers for a second one
+  // Blocks of it on a multiprocessor that the compiler has to leave registers for; 1: it need save none for a second
+  // one; 0: as it likes.
+  int blocks = 0;
   // Runs once for every tile in [0, tiles): `tile` is the linear tile index, the walk over tiles is the emitter's
   // (grid-stride on a GPU, a contiguous share on the CPU). Shared memory is not preserved between tiles.
   // `back_and_forth`: every second round of the blocks walks its tiles from the last one, so that a block whose tile

@@ -20,7 +20,9 @@ Residency residency_of(const WorkProfile& profile, int architecture) {
   };
   // The compiler counts in warp groups when it divides the registers among the threads of a block.
   const int groups = (threads + kGroupThreads - 1) / kGroupThreads * kGroupThreads;
-  const int most = profile.consumer_registers ? profile.consumer_registers : fit(groups);
+  const int most = profile.consumer_registers ? profile.consumer_registers
+                   : profile.blocks > 1       ? fit(profile.blocks * threads)
+                                              : fit(groups);
   Residency residency;
   residency.spills = profile.most_live_registers + kLeastOtherRegisters > most;
   const int64_t wanted = profile.fragment_registers + kOtherRegisters + kRegisterStep - 1;

@@ -409,7 +409,7 @@ WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete) {
     profile.inputs.push_back({{Slot::Kind::kDim, static_cast<int>(i), 0}, concrete.dims[i]});
   if (!kernel.producer.empty()) profile.producer_threads = kernel.producer_threads;
   profile.consumer_registers = kernel.registers;
-  profile.alone = kernel.alone;
+  profile.blocks = kernel.blocks;
   profile.fragment_registers = live_registers(kernel);
   profile.most_live_registers = most_live_registers(kernel);
   const Releases releases = releases_of(kernel.body);

@@ -90,7 +90,7 @@ struct WorkProfile {
   int64_t fragment_registers = 0;          // of 32 bits a thread, for what is declared to live in registers
   int64_t most_live_registers = 0;         // of those, at the same place of an iteration
   int consumer_registers = 0;              // that a thread which computes may have; 0: as many as the compiler likes
-  bool alone = false;                      // LoopKernel::alone
+  int blocks = 0;                          // LoopKernel::blocks
   bool resident = false;                   // Lowered::resident
   // A stage is released an iteration after it was used: products of one iteration run beside the work of another.
   bool releases_later = false;

@@ -122,8 +122,5 @@ bool has_bulk_copies(const Schedule& schedule);
 
 // With bulk copies: a role "producer" beside `teams` teams of consumers, and the registers that each is given.
 void part_roles(Schedule* schedule, const Placements& placements, int teams);
-// Whether a multiprocessor has registers for a second block, if the compiler takes no more than fragments and what a
-// thread needs beside them. True without a producer, where the compiler decides. REQUIRES: part_roles() has been.
-bool leaves_room(const Schedule& schedule, const Placements& placements);
 
 }  // namespace kachel::lowering

@@ -204,14 +204,4 @@ void part_roles(Schedule* schedule, const Placements& placements, int teams) {
   share_registers(placements, busy, &schedule->roles[0], &schedule->roles[1]);
 }
 
-bool leaves_room(const Schedule& schedule, const Placements& placements) {
-  int threads = 0;
-  for (const Role& role : schedule.roles) {
-    threads += role.threads;
-    if (role.registers) return false;
-  }
-  return schedule.roles.size() == 1 || (schedule.teams == 1 && fragment_registers(placements) + kBesideFragments <=
-                                                                   machine_of(90).registers_per_sm / (2 * threads));
-}
-
 }  // namespace kachel::lowering

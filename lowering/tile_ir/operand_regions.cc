@@ -95,12 +95,13 @@ class Parter {
     std::vector<ir::ParallelStmt> parts;
     BufferSet seen;
     for (const ir::Buffer* buffer : written) {
-      parts.push_back(part_of(region, planted(Planted::kOtherOperand) ? written[0] : buffer));
+      parts.push_back(part_of(region, buffer));
       const BufferSet tiles = integer_tiles(parts.back().body);
       for (const ir::Buffer* tile : tiles)
         if (!seen.insert(tile).second) return {};  // words that both want are taken apart once
       if (tiles.empty()) return {};
     }
+    if (planted(Planted::kOtherOperand)) parts.back() = parts.front();
     return parts;
   }
 

@@ -59,7 +59,7 @@ std::string flaw_of(const lowering::Lowered& lowered, const CompileResult& compi
 // another block's sake: few bytes mostly, which cost more than the residency is worth and the configuration its place.
 bool spills_for_residency(const lowering::Lowered& lowered, const ResourceUsage& usage) {
   constexpr int64_t kRegisterFile = 65536, kMostOfThread = 255, kGranule = 8;
-  if (usage.spill_bytes <= 0 || lowered.alone || lowered.threads <= 0) return false;
+  if (usage.spill_bytes <= 0 || lowered.blocks == 1 || lowered.threads <= 0) return false;
   return usage.registers + kGranule < std::min(kRegisterFile / lowered.threads, kMostOfThread);
 }
 
@@ -296,15 +296,19 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const double start_ns = now_ns();
   KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
   Compiler& compiler = request.device.compiler();
-  KACHEL_ASSIGN(CompileResult compiled, this->compiled(request, lowered));
-  if (spills_for_residency(lowered, compiled.usage)) {
+  Result<CompileResult> at_first = this->compiled(request, lowered);
+  const bool refused = !at_first.ok() && lowered.blocks > 1;  // an instruction may need more than it was left
+  if (refused || (at_first.ok() && spills_for_residency(lowered, at_first->usage))) {
     Request roomy = request;
     roomy.roomy = true;
     KACHEL_ASSIGN(lowering::Lowered other, lower(roomy, {}));
-    KACHEL_ASSIGN(CompileResult made, this->compiled(roomy, other));
-    made.compile_ns += compiled.compile_ns;
-    if (made.usage.spill_bytes < compiled.usage.spill_bytes) lowered = std::move(other), compiled = std::move(made);
+    Result<CompileResult> made = this->compiled(roomy, other);
+    if (refused && !made.ok()) return made.status();
+    if (made.ok() && !refused) made->compile_ns += at_first->compile_ns;
+    if (made.ok() && (refused || made->usage.spill_bytes < at_first->usage.spill_bytes))
+      lowered = std::move(other), at_first = std::move(made);
   }
+  KACHEL_ASSIGN(CompileResult compiled, std::move(at_first));
   PlanRecord plan;
   plan.kernel = model.kernel.name;
   plan.configuration = configuration_text(model, request.values);

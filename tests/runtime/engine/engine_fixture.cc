@@ -79,6 +79,8 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
     lowered.text = fmt::format("{}facts {} threads {}\n", ir::print(concrete), facts, target.threads);
     if (hangs && target.generic) lowered.text += target.reversed ? "plain\nreversed\n" : "plain\n";
     if (target.roomy) lowered.text += "roomy\n";
+    lowered.blocks = target.roomy ? 1 : blocks;
+    if (lowered.blocks > 1) lowered.text += "close\n";
     if (has_compact_form && target.compact) lowered.text += "compact\n";
     if (!refused_tile.empty() && tile_of(lowered.text) == refused_tile) return unsupported("the tile is refused");
     if (!long_tile.empty() && tile_of(lowered.text) == long_tile)

@@ -87,6 +87,7 @@ class EngineFixture {
   std::function<int64_t(int64_t bm, int64_t bn, const FakeLaunch&)> cost;
   int64_t workspace_bytes = 0, shared_bytes = 0;  // what the lowering asks for
   int threads = 128;                              // of a block
+  int blocks = 0;                                 // lowering::Lowered::blocks; above 1 the text says "close"
   std::string refused_tile;                       // tile extents that the lowering refuses
   std::string long_tile;                          // tile extents whose text is long
   bool has_compact_form = false;                  // the lowering heeds Target::compact

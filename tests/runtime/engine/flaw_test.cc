@@ -110,6 +110,18 @@ TEST_CASE("what spills for the sake of residency is compiled anew without it") {
   }
 }
 
+TEST_CASE("what has no registers for as many blocks as it is asked for is compiled for one") {
+  EngineFixture fixture;
+  fixture.blocks = 2;
+  prefer_64(fixture);
+  auto kernel = fixture.kernel();
+  fixture.state().reject_texts_with("close");
+  REQUIRE(fixture.scale(*kernel, 64, 64, Policy::kBlocking).ok());
+  const TuningView view = view_of(*kernel);
+  REQUIRE(view.candidates.size() == 6);
+  for (const auto& candidate : view.candidates) CHECK(candidate.state != CandidateState::kCompileFailed);
+}
+
 TEST_CASE("where every configuration spills, the fastest serves") {
   EngineFixture fixture;
   prefer_64(fixture);
