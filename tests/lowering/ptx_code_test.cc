@@ -34,7 +34,7 @@ TEST_CASE("a part of a word is a number in place, while the word is what it was"
   Code code;
   const Value word = code.variable(Class::kB32);
   const Value nibble = code.bits("and", code.shift(word, whole(8), false, false), whole(15));
-  const auto number = code.part_as_number(nibble, -8);
+  const auto number = code.part_as_number(nibble, false, -8);
   REQUIRE(number);
   code.line("st.shared.f32 [0], {};", number->text);
   CHECK(has(code.text(), fmt::format(", {}, 3840, 1258291200, 106;", word.text)));
@@ -43,13 +43,14 @@ TEST_CASE("a part of a word is a number in place, while the word is what it was"
   // ((byte ^ 128) - 128), a number with a sign; of the upper half of a word, which is found once
   const Value byte = code.bits("and", code.shift(word, whole(24), false, false), whole(255));
   const Value with_sign = code.add(code.bits("xor", byte, whole(128)), whole(-128));
-  CHECK(code.part_as_number(with_sign, 0));
-  CHECK(!code.part_as_number(code.fresh(Class::kB32), 0));
-  CHECK(!code.part_as_number(nibble, 0.5));                                // no integer
-  CHECK(!code.part_as_number(code.bits("and", word, whole(0x1ffff)), 0));  // no room in a mantissa
-  CHECK(!code.part_as_number(code.shift(with_sign, whole(1), false, false), 0));
+  CHECK(code.part_as_number(with_sign, true, 0));
+  CHECK(!code.part_as_number(with_sign, false, 0));  // below 0 it would be a large one
+  CHECK(!code.part_as_number(code.fresh(Class::kB32), true, 0));
+  CHECK(!code.part_as_number(nibble, true, 0.5));                                // no integer
+  CHECK(!code.part_as_number(code.bits("and", word, whole(0x1ffff)), true, 0));  // no room in a mantissa
+  CHECK(!code.part_as_number(code.shift(with_sign, whole(1), false, false), true, 0));
   code.written(word);
-  CHECK(!code.part_as_number(nibble, -8));
+  CHECK(!code.part_as_number(nibble, true, -8));
 }
 
 TEST_CASE("what is found where code may be left out is not found behind it") {

@@ -85,8 +85,9 @@ class Code {
   };
   std::optional<Field> field(const Value& value) const;
   void note_field(const Value& made, const Field& field);
-  // The value as a float, and an integer added to it, where it is a field that a mantissa has room for.
-  std::optional<Value> part_as_number(const Value& value, double addend);
+  // The value, a number with a sign or without, as a float, and an integer added to that, where it is a field that a
+  // mantissa has room for.
+  std::optional<Value> part_as_number(const Value& value, bool is_signed, double addend);
 
   // What is known of the bits of an integer.
   struct Bits {

@@ -18,7 +18,8 @@ std::optional<Value> Expressions::integer_and_more(const ExprRef& e) {
       e->args[0]->cast_type.dtype != DType::F32 || !ir::is_integer(e->args[0]->args[0]->type))
     return std::nullopt;
   const double more = e->args[1]->float_value;
-  return code_.part_as_number(of(e->args[0]->args[0]), e->op == ir::Op::kAdd ? more : -more);
+  return code_.part_as_number(of(e->args[0]->args[0]), ir::is_signed(e->args[0]->args[0]->type),
+                              e->op == ir::Op::kAdd ? more : -more);
 }
 
 Value Expressions::cast(const ExprRef& e) {
@@ -33,7 +34,8 @@ Value Expressions::cast(const ExprRef& e) {
     Value number = value;
     if (from == DType::Bool)
       number = code_.select(value, Code::number(1), Code::number(0));
-    else if (const auto made = ir::is_integer(from) ? code_.part_as_number(value, 0) : std::nullopt)
+    else if (const auto made =
+                 ir::is_integer(from) ? code_.part_as_number(value, ir::is_signed(from), 0) : std::nullopt)
       number = *made;
     else if (from != DType::F32)
       number = code_.pure(Class::kF32, fmt::format("cvt.rn.f32.{}", number_type(from)).c_str(), {value});

@@ -66,8 +66,9 @@ std::optional<Value> Code::shifted_part(const Value& value, int places) {
   return pure(Class::kB32, "and.b32", {moved, integer(mask, 32)});
 }
 
-std::optional<Value> Code::part_as_number(const Value& value, double addend) {
+std::optional<Value> Code::part_as_number(const Value& value, bool is_signed, double addend) {
   const std::optional<Field> part = field(value);
+  if (part && part->offset < 0 && !is_signed) return std::nullopt;  // it may have wrapped
   if (!part || part->bits > kHalfWord || std::abs(addend) > kMostOffset || addend != std::floor(addend))
     return std::nullopt;
   Value word = part->word;
