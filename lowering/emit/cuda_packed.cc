@@ -57,15 +57,15 @@ KACHEL_UNPACK(kachel_unpack_i4_f16, kachel_packed_sub_f16, kachel_both_f16, 0x64
 KACHEL_UNPACK(kachel_unpack_u4_bf16, kachel_packed_sub_bf16, kachel_both_bf16, 0x4300u, 128.0f)
 KACHEL_UNPACK(kachel_unpack_i4_bf16, kachel_packed_sub_bf16, kachel_both_bf16, 0x4308u, 136.0f)
 // Of words, their lowest bits, kMask of which count: the highest one is turned round where it is a sign.
-#define KACHEL_UNPACK_WORDS(name, subtract, both, power, number) \
-  template <int kCount, u32 kMask> KACHEL_DEVICE void name##u32(u32* to, const u32* from, float less = 0) { \
-    for (int i = 0; i < kCount / 2; ++i) to[i] = subtract((__byte_perm(from[2 * i], from[2 * i + 1], 0x5410) & kMask * 0x10001u) ^ power * 0x10001u, both(less + number)); \
-  } \
-  template <int kCount, u32 kMask> KACHEL_DEVICE void name##i32(u32* to, const u32* from, float less = 0) { \
-    for (int i = 0; i < kCount / 2; ++i) to[i] = subtract((__byte_perm(from[2 * i], from[2 * i + 1], 0x5410) & kMask * 0x10001u) ^ (power + (kMask + 1) / 2) * 0x10001u, both(less + number + (kMask + 1) / 2)); \
+#define KACHEL_UNPACK_WORDS(name, subtract, both, power, number, has_sign) \
+  template <int kCount, u32 kMask> KACHEL_DEVICE void name(u32* to, const u32* from, float less = 0) { \
+    const u32 top = has_sign ? (kMask + 1) / 2 : 0; \
+    for (int i = 0; i < kCount / 2; ++i) to[i] = subtract((__byte_perm(from[2 * i], from[2 * i + 1], 0x5410) & kMask * 0x10001u) ^ (power + top) * 0x10001u, both(less + number + top)); \
   }
-KACHEL_UNPACK_WORDS(kachel_words_f16_, kachel_packed_sub_f16, kachel_both_f16, 0x6400u, 1024.0f)
-KACHEL_UNPACK_WORDS(kachel_words_bf16_, kachel_packed_sub_bf16, kachel_both_bf16, 0x4300u, 128.0f)
+KACHEL_UNPACK_WORDS(kachel_words_f16_u32, kachel_packed_sub_f16, kachel_both_f16, 0x6400u, 1024.0f, false)
+KACHEL_UNPACK_WORDS(kachel_words_f16_i32, kachel_packed_sub_f16, kachel_both_f16, 0x6400u, 1024.0f, true)
+KACHEL_UNPACK_WORDS(kachel_words_bf16_u32, kachel_packed_sub_bf16, kachel_both_bf16, 0x4300u, 128.0f, false)
+KACHEL_UNPACK_WORDS(kachel_words_bf16_i32, kachel_packed_sub_bf16, kachel_both_bf16, 0x4300u, 128.0f, true)
 // Of 8 bits: in the mantissa of 1024; that of bf16 has 7, so that the eighth one makes 256 of 128, which is taken away.
 KACHEL_DEVICE u32 kachel_byte_pair(const u8* from, u32 power) { return __byte_perm(*(const u16*)from, power, 0x4140); }
 #define KACHEL_UNPACK_F16(name, flipped, number) \

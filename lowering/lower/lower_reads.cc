@@ -99,8 +99,9 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   WalkOptions options;
   options.most_unrolled = region_written_out_;
   const bool long_rows = has_long_rows(kernel_);
-  const bool many = !ragged && fragment_registers(placements_) > kFewRegisters;
-  if (layout.threads() % kWarp == 0 && (many || long_rows))
+  const bool many = fragment_registers(placements_) > kFewRegisters;
+  // What is apart is kept so by a barrier of the warp, all of whose lanes come there unless some are outside.
+  if (!ragged && layout.threads() % kWarp == 0 && (many || long_rows))
     options.apart = width > 1 && !with_neighbours.empty() ? loads_together(with_neighbours, width)
                     : region_is_long_                     ? kFewLong
                     : long_rows                           ? kFewOfRow

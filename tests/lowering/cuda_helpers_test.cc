@@ -2,6 +2,7 @@
 #include "lowering/emit/cuda_helpers.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/passes/drop_unused.h"
@@ -22,6 +23,15 @@ TEST_CASE("a text gets what it names, and what that names") {
     CHECK_MESSAGE(has(kept, name), name);
   for (const char* name : {"kachel_mma_bf16_bf16", "kachel_mma_widened_f8e5m2_f8e4m3", "kachel_rcp"})
     CHECK_MESSAGE(!has(kept, name), name);
+}
+
+TEST_CASE("what the emitter names by types is there for each of them") {
+  for (const char* type : {"f16", "bf16"}) {
+    for (const char* from : {"u4", "i4", "u8", "i8"})
+      CHECK(has(cuda_helpers(fmt::format("kachel_unpack_{}_{}<8>(a, b);", from, type)), "const u8* from"));
+    for (const char* from : {"u32", "i32"})
+      CHECK(has(cuda_helpers(fmt::format("kachel_words_{}_{}<2, 15>(a, b);", type, from)), "const u32* from"));
+  }
 }
 
 TEST_CASE("conditions of the preprocessor stay around what they enclose") {
