@@ -115,7 +115,8 @@ std::string_view here_for(std::string_view name) {
     if (name == word)
       return "random numbers are the host's, as a tensor, or integers that a region mixes of a seed and its place";
   for (const std::string_view word : {"int", "float", "double", "auto", "var", "const"})
-    if (name == word) return "`let x = ...` names a value, whose type is that of the expression; a conversion is `f32(x)` or `i32(x)`";
+    if (name == word)
+      return "`let x = ...` names a value, whose type is that of the expression; a conversion is `f32(x)` or `i32(x)`";
   return "";
 }
 

@@ -31,7 +31,8 @@ class Emitter {
     text_ += fmt::format(
         "extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
         clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_of(kernel_.cluster)) : "",
-        consumers() + (has_producer() ? kernel_.producer_threads : 0), kernel_.blocks ? fmt::format(", {}", kernel_.blocks) : "", kEntry);
+        consumers() + (has_producer() ? kernel_.producer_threads : 0),
+        kernel_.blocks ? fmt::format(", {}", kernel_.blocks) : "", kEntry);
     params();
     buffers();
     if (kernel_.thread) line(1, "const int {} = {};", name(kernel_.thread), thread());

@@ -49,7 +49,8 @@ class Emitter {
     text += fmt::format(
         "\nextern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
         clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_of(kernel_.cluster)) : "",
-        consumers() + (has_producer() ? kernel_.producer_threads : 0), kernel_.blocks ? fmt::format(", {}", kernel_.blocks) : "", kEntry);
+        consumers() + (has_producer() ? kernel_.producer_threads : 0),
+        kernel_.blocks ? fmt::format(", {}", kernel_.blocks) : "", kEntry);
     text += "asm volatile(R\"ptx({\n" + code_.declarations();
     text += ".reg .b32 shared;\nmov.b32 shared, %0;\n" + code_.text() + "}";
     text += fmt::format(")ptx\" :: \"r\"({}) : \"memory\");\n}}\n",
