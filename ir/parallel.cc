@@ -48,6 +48,7 @@ class Forwarder {
   ExprRef forward_load(const ExprRef& original, const ExprRef& rebuilt);
   ExprRef bind(const ExprRef& value, const std::string& hint);
   void drop_overwritten(const GuardedStore& store);
+  void record(Element* element, GuardedStore store);
   void join_branches(size_t begin, const ExprRef& condition, const ExprRef& guard, const ExprRef& then_guard,
                      const ExprRef& else_guard);
   bool has_atomics(const BufferRef& buffer) const;
@@ -104,11 +105,20 @@ void Forwarder::drop_overwritten(const GuardedStore& store) {
   });
 }
 
-// Atomics to the same buffer keep their place among the stores.
 bool Forwarder::has_atomics(const BufferRef& buffer) const {
   return std::any_of(out_.stores.begin(), out_.stores.end(), [&](const GuardedStore& earlier) {
     return earlier.store.buffer == buffer && earlier.store.atomic != AtomicOp::kNone;
   });
+}
+
+// Atomics to the same buffer keep their place among the stores.
+void Forwarder::record(Element* element, GuardedStore store) {
+  if (!store.guard) {
+    element->values.clear();
+    if (!has_atomics(store.store.buffer)) drop_overwritten(store);
+  }
+  element->values.push_back({store.guard, store.store.value});
+  out_.stores.push_back(std::move(store));
 }
 
 // What both branches of an `if` assign to one element is one assignment of one of two values, where it is all that they
@@ -137,13 +147,11 @@ void Forwarder::join_branches(size_t begin, const ExprRef& condition, const Expr
                               first.store.buffer->name + "_new");
     out_.stores.erase(second);
     out_.stores.erase(out_.stores.begin() + static_cast<std::ptrdiff_t>(i));
-    element->values.resize(guard ? element->values.size() - 2 : 0);
-    element->values.push_back({guard, joined.store.value});
+    element->values.resize(element->values.size() - 2);
     const size_t before = out_.stores.size();
-    if (!guard && !has_atomics(first.store.buffer)) drop_overwritten(joined);
-    begin -= before - out_.stores.size();  // what was dropped lies in front of the branches
-    out_.stores.push_back(std::move(joined));
-    i = begin - 1;  // from the first one again: places have moved
+    record(&*element, std::move(joined));
+    begin -= before + 1 - out_.stores.size();  // what was dropped lies in front of the branches
+    i = begin - 1;                             // from the first one again: places have moved
   }
 }
 
@@ -156,16 +164,10 @@ void Forwarder::assign(const AssignStmt& stmt, const ExprRef& guard, Loc loc) {
   }
   ExprRef value = fold(make_cast(stmt.buffer->type, forward(stmt.value), loc));
   result.store.value = bind(value, name + "_new");
-  if (stmt.atomic == AtomicOp::kNone) {
-    Element* element = find(stmt.buffer, stmt.indices);
-    if (!element) element = &written_.emplace_back(Element{stmt.buffer, stmt.indices, {}});
-    if (!guard) {
-      element->values.clear();
-      if (!has_atomics(stmt.buffer)) drop_overwritten(result);
-    }
-    element->values.push_back({guard, result.store.value});
-  }
-  out_.stores.push_back(std::move(result));
+  if (stmt.atomic != AtomicOp::kNone) return out_.stores.push_back(std::move(result));
+  Element* element = find(stmt.buffer, stmt.indices);
+  if (!element) element = &written_.emplace_back(Element{stmt.buffer, stmt.indices, {}});
+  record(element, std::move(result));
 }
 
 void Forwarder::walk(const Block& body, const ExprRef& guard) {

@@ -153,6 +153,9 @@ class Parser {
   std::vector<std::string> reported_;  // unknown names, each reported once a kernel
 };
 
+// The reduction that a word names.
+std::optional<ReduceOp> reduce_op(std::string_view name);
+
 // Counts nesting; ok() is false, with a diagnostic, beyond the limit.
 class Parser::Nest {
  public:

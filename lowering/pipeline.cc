@@ -9,6 +9,7 @@
 //            -> one-axis views    of tensors whose last axes are counted as one
 //            -> transposed views  read along the axis of stride 1
 //            -> unpacked copies   of 4-bit integers to tiles of other types, and of 8 bits to operands, as regions
+//            -> operand regions   that take several operands out of integers, one for each
 //            -> woven stores      of several elements of an operand by one iteration, by one each
 //            -> summed operands   of 32 bits that are another product's sums, by way of copies
 //            -> unchanging loads  that serial loops repeat, in front of them
@@ -26,6 +27,7 @@
 //            -> parted operands   of which products read columns
 //            -> turned operands   that regions make with k down their rows, where tensor cores read along k, or
 //            gather
+//            -> grown products    by the next two, in the order that leaves fewer to fma
 //            -> padded depth      of products whose k is no multiple of the instruction's
 //            -> shared results    of products, by way of fragments; padded axes, of those whose rows or columns are
 //            none

@@ -6,9 +6,9 @@
 
 namespace kachel::lowering {
 
-//
-// With a `step` the same of words, of each of which so many neighbours have a part, t / step: groups are of
-// `width * step` values.
+// How an index goes along with its variable in a group. With a `step` the same of words, of each of which so many
+// neighbours have a part, t / step:
+// groups are of `width * step` values then.
 enum class InGroup : uint8_t {
   kAlike,  // one value in each group
   kRises,  // a multiple of `width`, then one more for each neighbour, or each `step` of them

@@ -256,8 +256,7 @@ class Inference {
     return demote(space.uses[0].buffer, "it is a part of what several threads hold");
   }
 
-  // A use by which a space may be laid out: of a fragment that has a layout and all axes, or, where there is none,
-  // words along all axes of which each iteration takes its bits.
+  // A use that lays a space out: of a fragment with a layout and all axes, else of words of which each takes its bits.
   const Space::Use* spanning(const Space& space) const {
     const Space::Use* words = nullptr;
     for (const Space::Use& use : space.uses) {

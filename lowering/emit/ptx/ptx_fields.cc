@@ -14,6 +14,10 @@ constexpr int64_t kOneAbove = 0x4b000000;  // 2^23 as a float
 constexpr int64_t kMaskedAndFlipped = (0xf0 & 0xcc) ^ 0xaa;
 constexpr int64_t kMostOffset = int64_t{1} << 22;
 
+constexpr int64_t ones(int bits) {
+  return (int64_t{1} << bits) - 1;
+}
+
 }  // namespace
 
 void Code::note_field(const Value& made, const Field& field) {
@@ -37,15 +41,15 @@ std::optional<Code::Field> Code::field(const Value& value) const {
 }
 
 void Code::note_shifted(const Value& made, const Value& from, int places) {
-  const Field whole{from, 0, 32, 0, 0}, part = field(from).value_or(whole);
+  const Field part = field(from).value_or(Field{from});
   if (part.offset == 0 && places < part.bits)
     note_field(made, {part.word, part.first + places, part.bits - places, part.flip >> places, 0});
 }
 
 void Code::note_masked(const Value& made, const Value& from, int bits) {
-  const Field whole{from, 0, 32, 0, 0}, part = field(from).value_or(whole);
+  const Field part = field(from).value_or(Field{from});
   if (part.offset == 0 && bits < 32)
-    note_field(made, {part.word, part.first, std::min(part.bits, bits), part.flip & ((int64_t{1} << bits) - 1), 0});
+    note_field(made, {part.word, part.first, std::min(part.bits, bits), part.flip & ones(bits), 0});
 }
 
 void Code::note_flipped(const Value& made, const Value& from, int64_t mask) {
@@ -62,8 +66,7 @@ std::optional<Value> Code::shifted_part(const Value& value, int places) {
   const Value moved = down == 0  ? part->word
                       : down > 0 ? pure(Class::kB32, "shr.u32", {part->word, integer(down, 32)})
                                  : pure(Class::kB32, "shl.b32", {part->word, integer(-down, 32)});
-  const int64_t mask = ((int64_t{1} << part->bits) - 1) << places;
-  return pure(Class::kB32, "and.b32", {moved, integer(mask, 32)});
+  return pure(Class::kB32, "and.b32", {moved, integer(ones(part->bits) << places, 32)});
 }
 
 std::optional<Value> Code::part_as_number(const Value& value, bool is_signed, double addend) {
@@ -71,22 +74,19 @@ std::optional<Value> Code::part_as_number(const Value& value, bool is_signed, do
   if (part && part->offset < 0 && !is_signed) return std::nullopt;  // it may have wrapped
   if (!part || part->bits > kHalfWord || std::abs(addend) > kMostOffset || addend != std::floor(addend))
     return std::nullopt;
-  Value word = part->word;
-  int first = part->first;
-  if (first + part->bits > kMantissa) {  // the upper half of the word, which others want too, or the part alone
-    const int places = first >= kHalfWord && first - kHalfWord + part->bits <= kMantissa ? kHalfWord : first;
-    word = pure(Class::kB32, "shr.u32", {word, integer(places, 32)});
-    first -= places;
-  }
-  const int64_t mask = ((int64_t{1} << part->bits) - 1) << first;
-  // (word & mask) ^ flip: as two instructions ptxas leaves it at two, with a literal each.
-  const Value placed =
-      pure(Class::kB32, "lop3.b32",
-           {word, integer(mask, 32), integer(kOneAbove | part->flip << first, 32), integer(kMaskedAndFlipped, 32)});
-  const Value number = pure(Class::kF32, "mov.b32", {placed});
+  // Of the upper half of the word, which others want too, or of the part alone.
+  const bool in_half = part->first >= kHalfWord && part->first - kHalfWord + part->bits <= kMantissa;
+  const int down = part->first + part->bits <= kMantissa ? 0 : in_half ? kHalfWord : part->first;
+  const int first = part->first - down;
   const double less = static_cast<double>(part->offset) + addend - std::ldexp(1, kMantissa - first);
   const auto rest = static_cast<float>(less);
   if (static_cast<double>(rest) != less) return std::nullopt;
+  const Value word = down ? pure(Class::kB32, "shr.u32", {part->word, integer(down, 32)}) : part->word;
+  // (word & mask) ^ flip: as two instructions ptxas leaves it at two, with a literal each.
+  const Value placed = pure(Class::kB32, "lop3.b32",
+                            {word, integer(ones(part->bits) << first, 32), integer(kOneAbove | part->flip << first, 32),
+                             integer(kMaskedAndFlipped, 32)});
+  const Value number = pure(Class::kF32, "mov.b32", {placed});
   if (first == 0) return pure(Class::kF32, "add.f32", {number, Code::number(rest)});
   return pure(Class::kF32, "fma.rn.f32", {number, Code::number(std::ldexp(1.0f, -first)), Code::number(rest)});
 }
