@@ -18,7 +18,7 @@ constexpr double kOutOfTurn = 0.5;
 // Of two that could set the pace the slower one does, and the other is in its way the more, the nearer it comes: the
 // longer by a hundredth where one takes two thirds of the other's time, by an eighth where both take the same. Between
 // configurations that the same thing bounds, it prefers those with more room in everything else. The exponent is fitted
-// (docs/performance.md, "Without a trial").
+// (docs/measurements/tuning.md, "Without a trial").
 constexpr double kSharpness = 6;
 double together(double a, double b) {
   const double slower = std::max(a, b);

@@ -1,6 +1,5 @@
 #include "lowering/plan/packed_tiles.h"
 
-#include <functional>
 #include <map>
 #include <set>
 
@@ -24,17 +23,18 @@ bool is_packed(DType type) {
   return type == DType::I4 || type == DType::U4;
 }
 
-// Which tiles are used in no other way.
+// Which tiles are used in no other way, and which tensors regions may read bytes of.
 class Uses {
  public:
   Uses(const ir::Kernel& kernel, uint64_t fact_mask) : kernel_(kernel), fact_mask_(fact_mask) {
     note_multiples(kernel, &multiples_);
     block(kernel.body);
   }
-  bool qualifies(const BufferRef& tile) const {
-    return tile->scope != ir::Scope::kGlobal && is_packed(tile->type.dtype) &&
-           tile_shape(tile).back() % (2 * kUnitBytes) == 0 && filled_.count(tile.get()) &&
-           !otherwise_.count(tile.get());
+  bool qualifies(const BufferRef& buffer) const {
+    if (!is_packed(buffer->type.dtype)) return false;
+    if (buffer->scope == ir::Scope::kGlobal) return has_bytes(buffer);
+    return tile_shape(buffer).back() % (2 * kUnitBytes) == 0 && filled_.count(buffer.get()) &&
+           !otherwise_.count(buffer.get());
   }
 
  private:
@@ -44,13 +44,15 @@ class Uses {
   void other(const ExprRef& expr) { note_loads(expr, &otherwise_); }
   void other(const ir::TileRef& tile) { note_uses(tile, &otherwise_); }
 
-  // Whole bytes of a tensor that nothing writes.
+  // Rows that begin and end with whole bytes, of a tensor that nothing writes.
+  bool has_bytes(const BufferRef& tensor) const {
+    return tensor->direction == ir::Direction::kIn && vector_bytes(kernel_, fact_mask_, tensor) >= kUnitBytes;
+  }
   bool fills(const ir::CopyStmt& copy) const {
     const BufferRef &to = copy.dst.buffer, &from = copy.src.buffer;
     if (!is_whole(copy.dst) || copy.atomic != ir::AtomicOp::kNone || copy.src.pad || copy.src.within_first)
       return false;
-    if (from->scope != ir::Scope::kGlobal || from->direction != ir::Direction::kIn) return false;
-    if (from->type.dtype != to->type.dtype || vector_bytes(kernel_, fact_mask_, from) < kUnitBytes) return false;
+    if (from->scope != ir::Scope::kGlobal || from->type.dtype != to->type.dtype || !has_bytes(from)) return false;
     const ir::AxisSpec& last = copy.src.axes.back();
     if (last.kind == ir::AxisSpec::Kind::kWhole) return true;
     return last.kind == ir::AxisSpec::Kind::kRange && multiples_.multiple_of(last.start) % 2 == 0;
@@ -146,8 +148,8 @@ class Packer {
       if (node->kind != ir::ExprKind::kLoad || !uses_.qualifies(node->buffer)) return node;
       std::vector<ExprRef> indices = node->args;
       ExprRef column = indices.back();
-      // q[i, 2*j + 1] of a fragment: a place that layouts know.
-      const bool held = node->buffer->scope == ir::Scope::kFragment;
+      // q[i, 2*j + 1]: a place that layouts know.
+      const bool held = node->buffer->scope != ir::Scope::kShared;
       const std::optional<PairIndex> pair = held ? pair_index(column) : std::nullopt;
       indices.back() = pair ? ir::make_var(pair->var) : half(column);
       if (pair) column = ir::make_int(pair->part, column->type);
@@ -193,15 +195,13 @@ std::optional<NibbleRead> nibble_read(const ir::Expr& expr) {
 
 std::set<BufferRef> byte_tensors(const ir::Kernel& kernel) {
   std::set<BufferRef> found;
-  const std::function<void(const ir::Block&)> walk = [&](const ir::Block& body) {
-    for (const ir::Stmt& stmt : body) {
-      if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node); copy && copy->src.buffer->packed)
-        found.insert(copy->src.buffer);
-      if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) walk(loop->body);
-      if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) walk(branch->then_body), walk(branch->else_body);
-    }
-  };
-  walk(kernel.body);
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (copy && copy->src.buffer->packed) found.insert(copy->src.buffer);
+  });
+  for_each_node(kernel.body, [&](const ExprRef& node) {
+    if (node->kind == ir::ExprKind::kLoad && node->buffer->packed) found.insert(node->buffer);
+  });
   return found;
 }
 

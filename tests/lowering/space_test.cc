@@ -146,7 +146,7 @@ TEST_CASE("names of tunables, tiles and dimensions do not matter") {
           derived({program("matmul"), architecture, kProduct})->space);
 }
 
-// Measured on an H200: docs/performance.md.
+// Measured on an H200: docs/measurements/tuning.md.
 TEST_CASE("what was measured to be best is in the space") {
   struct Best {
     int64_t m, n, k;

@@ -280,11 +280,12 @@ void PlanBuilder::tell_compiled(const Request& request, const PlanRecord& plan, 
                                   {"bytes", step.binary.size()}}});
 }
 
-Result<CompileResult> PlanBuilder::compiled(const Request& request, const lowering::Lowered& lowered) {
+Result<CompileResult> PlanBuilder::compiled(const Request& request, const lowering::Lowered& lowered,
+                                            int64_t limit_ns) {
   auto compiled = request.device.compiler().compile({.text = lowered.text,
                                                      .entry = lowered.entry,
                                                      .architecture = request.device.properties().architecture,
-                                                     .time_limit_ns = services_.compile_limit_ns});
+                                                     .time_limit_ns = limit_ns});
   if (compiled.ok()) services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
   return compiled;
 }
@@ -296,13 +297,16 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
   const double start_ns = now_ns();
   KACHEL_ASSIGN(lowering::Lowered lowered, lower(request, {}));
   Compiler& compiler = request.device.compiler();
-  Result<CompileResult> at_first = this->compiled(request, lowered);
+  const int64_t limit_ns = services_.compile_limit_ns;
+  Result<CompileResult> at_first = this->compiled(request, lowered, limit_ns);
+  const int64_t left_ns = limit_ns - static_cast<int64_t>(now_ns() - start_ns);  // both share one limit
+  if (!at_first.ok() && limit_ns > 0 && left_ns <= 0) return at_first.status();
   const bool refused = !at_first.ok() && lowered.blocks > 1;  // an instruction may need more than it was left
   if (refused || (at_first.ok() && spills_for_residency(lowered, at_first->usage))) {
     Request roomy = request;
     roomy.roomy = true;
     KACHEL_ASSIGN(lowering::Lowered other, lower(roomy, {}));
-    Result<CompileResult> made = this->compiled(roomy, other);
+    Result<CompileResult> made = this->compiled(roomy, other, limit_ns > 0 ? std::max<int64_t>(left_ns, 1) : 0);
     if (refused && !made.ok()) return made.status();
     if (made.ok() && !refused) made->compile_ns += at_first->compile_ns;
     if (made.ok() && (refused || made->usage.spill_bytes < at_first->usage.spill_bytes))

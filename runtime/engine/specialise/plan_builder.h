@@ -115,7 +115,8 @@ class PlanBuilder {
   std::shared_ptr<Entry> entry_of(const DeviceProperties& device, const cache::Key& key, bool create);
   Result<std::unique_ptr<Specialisation>> from_store(const Request& request, const cache::Key& key);
   Result<std::unique_ptr<Specialisation>> by_compiling(const Request& request, const cache::Key& key);
-  Result<CompileResult> compiled(const Request& request, const lowering::Lowered& lowered);
+  // limit_ns: 0 for none.
+  Result<CompileResult> compiled(const Request& request, const lowering::Lowered& lowered, int64_t limit_ns);
   Result<PlanRecord> make_plan(const Request& request);
   void tell_compiled(const Request& request, const PlanRecord& plan, int64_t duration_ns) const;
 
