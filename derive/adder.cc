@@ -50,8 +50,7 @@ Kernel adder_of(const Kernel& kernel, const SumLoop::Sum& sum, const BufferRef& 
   }
   auto one = std::make_shared<Buffer>(*added);
   one->name = fresh("one_part");
-  adder.body.push_back({{}, DeclStmt{added, make_float(0)}});
-  if (!is_float(added->type.dtype)) std::get<DeclStmt>(adder.body.back().node).init = make_int(0);
+  adder.body.push_back({{}, DeclStmt{added, sum.begin}});
   adder.body.push_back({{}, DeclStmt{one, nullptr}});
 
   ForStmt loop;
@@ -62,7 +61,7 @@ Kernel adder_of(const Kernel& kernel, const SumLoop::Sum& sum, const BufferRef& 
   of_part.insert(of_part.begin(), {AxisSpec::Kind::kIndex, make_var(loop.var), nullptr, nullptr});
   const BufferRef source = with_direction(parts, Direction::kIn), result = with_direction(total, Direction::kOut);
   loop.body.push_back({{}, CopyStmt{whole(one), {source, of_part, nullptr, nullptr, nullptr, {}}}});
-  loop.body.push_back({{}, added_up(added, one, [&] { return variable(VarKind::kParallel, "i"); })});
+  loop.body.push_back({{}, added_up(sum.op, added, one, [&] { return variable(VarKind::kParallel, "i"); })});
   adder.body.push_back({{}, std::move(loop)});
   adder.body.push_back({{}, CopyStmt{{result, place, nullptr, nullptr, nullptr, {}}, whole(added)}});
   complete(kernel, {source, result}, &adder);

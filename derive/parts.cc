@@ -31,14 +31,17 @@ TileRef whole(const BufferRef& tile) {
   return {tile, std::vector<AxisSpec>(tile->shape.size()), nullptr, nullptr, nullptr, {}};
 }
 
-ParallelStmt added_up(const BufferRef& to, const BufferRef& from, const std::function<VarRef()>& variable) {
+ParallelStmt added_up(Op op, const BufferRef& to, const BufferRef& from, const std::function<VarRef()>& variable) {
   ParallelStmt region;
   std::vector<ExprRef> places;
   for (const ExprRef& extent : to->shape) {
     region.iters.push_back({variable(), extent});
     places.push_back(make_var(region.iters.back().var));
   }
-  region.body.push_back({{}, AssignStmt{to, places, AssignOp::kAdd, AtomicOp::kNone, make_load(from, places)}});
+  ExprRef value = make_load(from, places);
+  if (op != Op::kAdd) value = make_apply(op, {make_load(to, places), value});
+  const AssignOp set = op == Op::kAdd ? AssignOp::kAdd : AssignOp::kSet;
+  region.body.push_back({{}, AssignStmt{to, places, set, AtomicOp::kNone, value}});
   return region;
 }
 

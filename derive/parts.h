@@ -55,8 +55,9 @@ void for_each_extent(const ir::Stmt& stmt, const Fn& fn) {
 void complete(const ir::Kernel& kernel, const std::vector<ir::BufferRef>& tensors, ir::Kernel* made);
 // All of a tile.
 ir::TileRef whole(const ir::BufferRef& tile);
-// A region that adds one tile to another of its shape; `variable` makes its indices.
-ir::ParallelStmt added_up(const ir::BufferRef& to, const ir::BufferRef& from,
+// A region that adds one tile to another of its shape, or takes extremes of both in it (kMax, kMin); `variable` makes
+// its indices.
+ir::ParallelStmt added_up(ir::Op op, const ir::BufferRef& to, const ir::BufferRef& from,
                           const std::function<ir::VarRef()>& variable);
 // What the statements write, with everything inside them.
 std::set<const ir::Buffer*> written_by(const ir::Block& block);

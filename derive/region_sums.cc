@@ -17,20 +17,25 @@ bool reads(const ExprRef& expr, const std::set<const Buffer*>& buffers) {
   return found;
 }
 
-// What the assignment adds to its element; null: it does something else.
-ExprRef added_by(const AssignStmt& assign) {
-  if (assign.atomic != AtomicOp::kNone) return nullptr;
-  if (assign.op == AssignOp::kAdd) return assign.value;
+struct Step {
+  Op op;
+  ExprRef value;  // that the element is added to, or compared with
+};
+// Of an assignment that does such a thing with its element.
+std::optional<Step> step_of(const AssignStmt& assign) {
+  if (assign.atomic != AtomicOp::kNone) return {};
+  if (assign.op == AssignOp::kAdd) return Step{Op::kAdd, assign.value};
   const ExprRef& value = assign.value;
-  if (assign.op != AssignOp::kSet || value->kind != ExprKind::kApply || value->op != Op::kAdd) return nullptr;
+  if (assign.op != AssignOp::kSet || value->kind != ExprKind::kApply) return {};
+  if (value->op != Op::kAdd && value->op != Op::kMax && value->op != Op::kMin) return {};
   for (size_t side = 0; side < 2; ++side) {
     const ExprRef& own = value->args[side];
     const bool is_own = own->kind == ExprKind::kLoad && own->buffer == assign.buffer &&
                         std::equal(own->args.begin(), own->args.end(), assign.indices.begin(), assign.indices.end(),
                                    [](const ExprRef& a, const ExprRef& b) { return same(a, b); });
-    if (is_own) return value->args[1 - side];
+    if (is_own) return Step{value->op, value->args[1 - side]};
   }
-  return nullptr;
+  return {};
 }
 
 bool is_wide(const TypeRef& type) {
@@ -48,8 +53,8 @@ bool adds_only(const Block& body, const std::set<const Buffer*>& sums) {
     const bool places = std::none_of(assign->indices.begin(), assign->indices.end(),
                                      [&](const ExprRef& index) { return reads(index, sums); });
     if (!sums.count(assign->buffer.get())) return places && !reads(assign->value, sums);
-    const ExprRef added = added_by(*assign);
-    return places && added && !reads(added, sums);
+    const std::optional<Step> step = step_of(*assign);
+    return places && step && !reads(step->value, sums);
   });
 }
 
@@ -58,11 +63,26 @@ bool adds_only(const Block& body, const std::set<const Buffer*>& sums) {
 void note_region_sums(const Block& block, std::vector<BufferRef>* sums) {
   for_each_stmt(block, [&](const Stmt& stmt) {
     const auto* assign = std::get_if<AssignStmt>(&stmt.node);
-    if (!assign || assign->buffer->scope != Scope::kFragment || !is_wide(assign->buffer->type)) return;
-    const ExprRef added = added_by(*assign);
-    if (added && !reads(added, {assign->buffer.get()}) && !std::count(sums->begin(), sums->end(), assign->buffer))
+    if (!assign || assign->buffer->scope != Scope::kFragment) return;
+    const std::optional<Step> step = step_of(*assign);
+    if (!step || (step->op == Op::kAdd && !is_wide(assign->buffer->type))) return;
+    if (!reads(step->value, {assign->buffer.get()}) && !std::count(sums->begin(), sums->end(), assign->buffer))
       sums->push_back(assign->buffer);
   });
+}
+
+std::optional<Op> operation_of(const Block& block, const Buffer& sum) {
+  std::optional<Op> found;
+  bool one = true;
+  for_each_stmt(block, [&](const Stmt& stmt) {
+    const auto* assign = std::get_if<AssignStmt>(&stmt.node);
+    const auto* gemm = std::get_if<GemmStmt>(&stmt.node);
+    if (!(assign && assign->buffer.get() == &sum) && !(gemm && gemm->c.buffer.get() == &sum)) return;
+    const std::optional<Step> step = assign ? step_of(*assign) : Step{Op::kAdd, nullptr};
+    one &= step && (!found || *found == step->op);
+    if (step) found = step->op;
+  });
+  return one ? found : std::nullopt;
 }
 
 bool adds_only(const ParallelStmt& region, const std::set<const Buffer*>& sums) {

@@ -162,7 +162,8 @@ class Splitter {
       part->name = fresh_(tile->name + "_part");
       combine.body.push_back({{}, DeclStmt{part, nullptr}});
       loop.body.push_back({{}, CopyStmt{whole(part), place(i, loop.var)}});
-      loop.body.push_back({{}, added_up(tile, part, [this] { return variable(VarKind::kParallel, "i"); })});
+      loop.body.push_back(
+          {{}, added_up(loop_.sums[i].op, tile, part, [this] { return variable(VarKind::kParallel, "i"); })});
     }
     if (!loop.body.empty()) rest.push_back({{}, std::move(loop)});
     rest.insert(rest.end(), kernel_.body.begin() + static_cast<std::ptrdiff_t>(loop_.at) + 1, kernel_.body.end());

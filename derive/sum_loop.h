@@ -1,5 +1,5 @@
 // The loop of a kernel whose sums, of products or of what regions add up, may be dealt out to several blocks
-// (split_sums.h).
+// (split_sums.h). Extremes that regions take are sums here: of parts, too, the extreme is taken.
 #pragma once
 #include <optional>
 #include <vector>
@@ -17,6 +17,8 @@ struct SumLoop {
     ir::BufferRef tile;
     std::vector<ir::IterVar> free;  // the other axes of the grid
     std::vector<Axis> axes;
+    ir::Op op = ir::Op::kAdd;  // or kMax, kMin
+    ir::ExprRef begin;         // what its elements are at first, in each part: 0, or of extremes any number
   };
   size_t at = 0;  // the loop's place in the body
   // Where a tunable decides how many iterations there are, `ceildiv(all, each)` of them; null: none does.

@@ -89,11 +89,16 @@ void Ranges::know_shape(const std::vector<ExprRef>& extents, int64_t limit) {
   if (extents.size() > 1 && !shape.elements.factors.empty()) shapes_.push_back(std::move(shape));
 }
 
+void Ranges::know_product(const ExprRef& product, int64_t limit) {
+  Shape shape{{}, limit, true};
+  if (add_factors(product, &shape.elements) && !shape.elements.factors.empty()) shapes_.push_back(std::move(shape));
+}
+
 int64_t Ranges::limit_of_product(const ExprRef& product) const {
   Product wanted;
   if (shapes_.empty() || product->type != DType::I64 || !add_factors(product, &wanted)) return 0;
   int64_t least = 0;
-  for (const auto& [elements, limit] : shapes_) {
+  for (const auto& [elements, limit, whole] : shapes_) {
     std::vector<ExprRef> left = elements.factors;
     const bool all = std::all_of(wanted.factors.begin(), wanted.factors.end(), [&](const ExprRef& factor) {
       const auto found =
@@ -102,7 +107,7 @@ int64_t Ranges::limit_of_product(const ExprRef& product) const {
       left.erase(found);
       return true;
     });
-    if (!all) continue;
+    if (!all || (whole && !left.empty())) continue;
     int64_t scaled = limit;  // the rest of the elements is so many numbers less
     if (wanted.number > elements.number) {
       const int64_t times = wanted.number / elements.number + (wanted.number % elements.number != 0);
@@ -335,6 +340,8 @@ void note_condition(const ExprRef& condition, Ranges* ranges) {
       const Interval known = ranges->of(dimension), equal = ranges->of(other);
       const Interval both{std::max(known.lo, equal.lo), std::min(known.hi, equal.hi)};
       if (both.lo <= both.hi) ranges->set(dimension->var, both);
+      const bool product = other->kind == ExprKind::kApply && other->op == Op::kMul;
+      if (product && 0 <= both.lo && both.lo <= both.hi && both.hi < kMaxDim) ranges->know_product(other, both.hi + 1);
     }
     const int64_t multiple = rest ? one->args[1]->int_value : ranges->multiple_of(other);
     if (multiple <= 1) continue;

@@ -32,6 +32,8 @@ class Ranges {
   // Also known: the product of any of these numbers, at least 0 each, is below the limit, as those of a tensor's
   // extents are that has fewer elements.
   void know_shape(const std::vector<ir::ExprRef>& extents, int64_t limit);
+  // Also known: the product, whatever the order of its factors, is at least 0 and below the limit.
+  void know_product(const ir::ExprRef& product, int64_t limit);
   // Also known: the integer that var is a name of, wherever it is visible.
   void set_value(const ir::VarRef& var, const ir::ExprRef& value);
   // Also known: var is a multiple of this.
@@ -62,6 +64,7 @@ class Ranges {
   struct Shape {
     Product elements;
     int64_t limit;
+    bool whole = false;  // nothing is said of fewer factors: another one may be 0
   };
   std::vector<Shape> shapes_;
   bool add_factors(const ir::ExprRef& product, Product* out) const;

@@ -173,13 +173,41 @@ grid m < ceildiv(M, 16), n < ceildiv(N, 16)
   program.check();
 }
 
+TEST_CASE("extremes in parts are those of all, from whatever number they begin at") {
+  // With a sum in the same loop; the tile of numbers without a sign has one value of its type for all of a part.
+  for (const std::string begin : {"-inf", "0.25"}) {
+    const std::string text = R"(tile 1
+kernel k<T: f16>(X: T[B, M, N], Q: u8[M, N], Y: out f32[B, N])
+tune BM = 8 | 16, BN = 16 | 32
+grid b < B, n < ceildiv(N, BN)
+{
+  fragment x: f32[BM, BN], q: u8[BM, BN], s: f32[BN] = 0, y: f32[BN] = )" +
+                             begin +
+                             R"(, z: T[BN] = 4, low: u8[BN] = 200
+  for m < ceildiv(M, BM) {
+    x = X[b, m*BM +: BM, n*BN +: BN] pad -inf
+    q = Q[m*BM +: BM, n*BN +: BN] pad 255
+    parallel j < BN { y[j] = max(y[j], max[i < BM](x[i, j])) }
+    parallel j < BN { z[j] = min(x[0, j], z[j])  low[j] = min(min[i < BM](q[i, j]), low[j]) }
+    parallel j < BN { s[j] += x[0, j] }
+  }
+  parallel j < BN { y[j] = y[j] + s[j] + z[j] + f32(low[j]) }
+  Y[b, n*BN +: BN] = y
+})";
+    Interpreted program(text, bindings(DType::F16, 8, 16, 16), {{"B", 2}, {"M", 75}, {"N", 37}},
+                        {.operands = false, .parts = 4});
+    REQUIRE(program.derived().find("k_part"));
+    program.check();
+  }
+}
+
 TEST_CASE("what an iteration leaves to the next, or to what stands behind, is not parted") {
   const std::string sum = "c += a @ b^T";
   CHECK(splits(one_loop(" = 0", sum)));
   CHECK(splits(one_loop(" = 0, t: f32[BM, 16]", "parallel i < BM, j < 16 { t[i, j] = f32(a[i, j]) * 2 }  " + sum)));
   CHECK(!splits(one_loop(" = 1", sum)));
-  CHECK(
-      !splits(one_loop(" = 0, most: f32[BM] = 0", sum + "  parallel i < BM { most[i] = max(most[i], f32(a[i, 0])) }")));
+  CHECK(!splits(
+      one_loop(" = 0, most: f32[BM] = 0", sum + "  parallel i < BM { most[i] = max(2 * most[i], f32(a[i, 0])) }")));
   CHECK(!splits(one_loop(" = 0", sum + "  parallel i < BM, j < BN { c[i, j] *= 0.5 }")));
   CHECK(!splits(one_loop(" = 0, t: f32[BM, BN]", sum + "  t = c")));
   CHECK(!splits(one_loop(" = 0, t: f32[BM, 16] = 0", sum + "  parallel i < BM, j < 16 { t[i, j] = f32(a[i, j]) }",
