@@ -7,6 +7,8 @@
 namespace kachel::ir {
 namespace {
 
+constexpr std::string_view kRanges = "write `for k < n { ... }` or `for k in a .. b { ... }`";
+
 bool begins_statement(const Token& token) {
   if (token.kind == Token::Kind::kName) return true;
   if (token.kind != Token::Kind::kWord) return false;
@@ -170,9 +172,14 @@ bool Parser::iters(std::vector<IterVar>& out, VarKind kind) {
     if (kind == VarKind::kReduce && at("<="))
       return fail("`<=` in a reduction stands before an index of the `parallel` around it",
                   "write `sum[k <= j](...)` for an index j of the region, alone; else `k < n`");
+    constexpr std::string_view kFromZero =
+        "indices of regions and reductions begin at 0: write `i < n`, and `a + i` in place of an index from a on";
+    if (at("in") || at("="))
+      return fail(fmt::format("`{}` behind the name of an index", peek().text), std::string(kFromZero));
     if (!expect("<", "the name of an index")) return false;
     ExprRef extent = expr();
     if (!extent) return false;
+    if (at("..")) return fail("`..` behind the extent of an index", std::string(kFromZero));
     auto var = std::make_shared<const Var>(Var{kind, name, {DType::I64, nullptr}, loc});
     declare(name, loc, {var, nullptr, nullptr});
     out.push_back({var, std::move(extent)});
@@ -220,7 +227,8 @@ bool Parser::loop(Block& body, bool pipelined) {
     stmt.begin = expr();
     ok = stmt.begin && expect("..", "the first index");
   } else if (ok) {
-    ok = expect("<", "the name of a loop index");
+    ok = at("=") ? fail("`=` behind the name of a loop index", std::string(kRanges))
+                 : expect("<", "the name of a loop index");
     stmt.begin = make_int(0, DType::I64, loc);
   }
   if (ok) ok = (stmt.end = expr()) != nullptr;
@@ -232,6 +240,7 @@ bool Parser::loop(Block& body, bool pipelined) {
       ok = (stmt.stages = expr()) != nullptr;
     }
   }
+  if (ok && at("..")) ok = fail("`..` behind the end of a loop", std::string(kRanges));
   Loc header = span(first);
   if (!name.empty()) {
     stmt.var = std::make_shared<const Var>(Var{VarKind::kLoop, name, {DType::I64, nullptr}, loc});

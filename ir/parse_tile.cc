@@ -28,8 +28,9 @@ std::string mend_of_adding(const TileRef& dst) {
 bool Parser::tile_assignment(Block& body, TileRef dst, AtomicOp atomic, size_t first) {
   if (!is_tile(dst)) {
     std::string_view wanted = dst.buffer->scope == Scope::kGlobal ? "tensor" : "tile";
-    report(dst.loc, fmt::format("one element of a {} assigned outside `parallel`", wanted),
-           "write `parallel i < 1 { ... }` around it");
+    report(
+        dst.loc, fmt::format("one element of a {} assigned outside `parallel`", wanted),
+        "write `parallel i < n { ... }` over all elements in place of a loop, or `parallel i < 1 { ... }` around it");
     return false;
   }
   bool accumulate = at("+=");

@@ -58,7 +58,7 @@ void Parser::skip_group() {
 
 namespace {
 
-constexpr std::string_view kOtherReductions[] = {"prod",  "product", "mean",    "any",   "all",
+constexpr std::string_view kOtherReductions[] = {"prod",  "product", "any",     "all",
                                                  "count", "cumsum",  "cumprod", "reduce"};
 
 // Words of other languages, and how they are written here.
@@ -75,6 +75,18 @@ constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
     {"relu", "write `max(x, 0)`"},
     {"gelu", "write `0.5 * x * (1 + erf(x * 0.70710678))`"},
     {"softplus", "write `log(1 + exp(x))`"},
+    {"mish", "write `x * tanh(log(1 + exp(x)))`"},
+    {"leaky_relu", "write `x > 0 ? x : 0.01 * x`"},
+    {"elu", "write `x > 0 ? x : exp(x) - 1`"},
+    {"hardtanh", "write `clamp(x, -1, 1)`"},
+    {"hardsigmoid", "write `clamp(x / 6 + 0.5, 0, 1)`"},
+    {"hardswish", "write `x * clamp(x / 6 + 0.5, 0, 1)`"},
+    {"sign", "write `x > 0 ? 1.0 : x < 0 ? -1.0 : 0.0`"},
+    {"log1p", "write `log(1 + x)`"},
+    {"expm1", "write `exp(x) - 1`"},
+    {"log10", "write `log2(x) * 0.30103`"},
+    {"sinh", "write `0.5 * (exp(x) - exp(-x))`"},
+    {"cosh", "write `0.5 * (exp(x) + exp(-x))`"},
     {"pow", "write `exp2(y * log2(x))` for x > 0, or a product"},
     {"where", "write `condition ? a : b`"},
     {"fabs", "write `abs(x)`"},
@@ -100,6 +112,7 @@ std::string_view here_for(std::string_view name) {
     if (name == other) return here;
   for (const std::string_view word : {"return", "break", "continue"})
     if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
+  if (name == "mean") return "write `sum[k < n](x[k]) / n`";
   if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
     return "the reductions are `sum[k < n](x[k])`, `max`, `min`, `argmax` and `argmin`, of what stands before an index "
            "`sum[k <= j](x[k])`";

@@ -178,7 +178,8 @@ ExprRef Typer::arithmetic(Op op, ExprRef a, ExprRef b, Loc loc) {
   bool bits_only = op == Op::kMod || op == Op::kBitAnd || op == Op::kBitOr || op == Op::kBitXor || op == Op::kCeilDiv;
   if (bits_only && *type == DType::F32)
     return report(loc, fmt::format("`{}` needs integers, these are f32", info(op).spelling),
-                  "convert the operands with i32(...) or i64(...)");
+                  op == Op::kBitXor ? "it is an exclusive or: a square is `x * x`, of integers convert with i32(...)"
+                                    : "convert the operands with i32(...) or i64(...)");
   auto like = make_apply(op, {}, loc);
   return apply(like, {coerce(a, *type), coerce(b, *type)}, is_comparison(op) ? DType::Bool : *type);
 }

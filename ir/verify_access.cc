@@ -68,7 +68,9 @@ class Access {
              fmt::format("declare `{0}: out` or `{0}: inout`", buffer.name));
     else if (atomic != AtomicOp::kNone && buffer.direction == Direction::kOut)
       report(loc, fmt::format("`atomic` reads `{}`, which is `out`", buffer.name),
-             fmt::format("declare `{}: inout` and let the host initialise it", buffer.name));
+             fmt::format("declare `{}: inout`; what it holds at first is the host's, or what another kernel of a "
+                         "`program` writes, which has it as `out`",
+                         buffer.name));
   }
 
   // Inside a region, a load of what this iteration has assigned is no read of the tile's former value.

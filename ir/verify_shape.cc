@@ -82,9 +82,13 @@ class Shapes {
     }
     size_t rank = tile_shape(tile).size();
     if (rank == 2) return true;
-    report(tile.loc,
-           fmt::format("`{}` has {} ax{} here, a gemm works on two", tile.buffer->name, rank, rank == 1 ? "is" : "es"),
-           rank == 1 ? "give a range `i +: 1` for the other axis" : "index the axes that are too many");
+    report(
+        tile.loc,
+        fmt::format("`{}` has {} ax{} here, a gemm works on two", tile.buffer->name, rank, rank == 1 ? "is" : "es"),
+        rank > 1 ? "index the axes that are too many"
+        : tile.buffer->shape.size() == 1
+            ? "declare it with a second axis, as `[n, 1]`, or add products up in a region: `sum[k < n](a[i, k] * x[k])`"
+            : "give a range `i +: 1` for the other axis");
     return false;
   }
 

@@ -1,6 +1,7 @@
 #include "lowering/plan/spaces.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 
 #include "lowering/loop_ir/region_index.h"
@@ -15,6 +16,21 @@ using ir::ExprRef;
 
 size_t Space::Use::spanned() const {
   return axes.size() - static_cast<size_t>(std::count(axes.begin(), axes.end(), FragmentLayout::kNoAxis));
+}
+
+int64_t columns_together(const std::vector<Space>& spaces, const ir::Buffer& fragment) {
+  constexpr int64_t kMost = 8;
+  int64_t together = 1;
+  for (const Space& space : spaces)
+    for (const Space::Use& use : space.uses) {
+      if (use.buffer.get() != &fragment) continue;
+      const bool columns = use.grouped + 1 == fragment.shape.size();
+      const int64_t wanted = use.pairs ? 2 : columns ? use.group : 1;
+      if (wanted <= kMost && std::has_single_bit(static_cast<uint64_t>(wanted)) &&
+          fragment.shape.back()->int_value % wanted == 0)
+        together = std::max(together, wanted);
+    }
+  return together;
 }
 
 std::optional<FragmentLayout> Space::held(const Use& use, const FragmentLayout& layout) const {

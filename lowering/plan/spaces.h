@@ -44,6 +44,9 @@ struct Space {
   std::optional<FragmentLayout> layout;
 };
 
+// Columns of the fragment that an iteration uses at once, of 1, 2, 4 and 8 the most that are neighbours in some space.
+int64_t columns_together(const std::vector<Space>& spaces, const ir::Buffer& fragment);
+
 class SpaceCollector {
  public:
   // REQUIRES: from hoist_reductions(); outlives the collector.

@@ -67,12 +67,16 @@ TEST_CASE("what is no sum, or is wanted in between, is not parted") {
   CHECK(splits(sum, "parallel j < BO { s[j] = s[j] / N }"));
   CHECK(splits("parallel j < BO { if n % 2 == 0 { s[j] = s[j] + x[0, j] } }"));
   CHECK(splits("parallel i < BN, j < BO { x[i, j] *= 2 }  " + sum));
-  CHECK(!splits("parallel j < BO { s[j] = max(s[j], x[0, j]) }"));
+  CHECK(splits("parallel j < BO { s[j] = max(s[j], x[0, j]) }"));
+  CHECK(splits("parallel j < BO { s[j] = min(x[0, j], s[j]) }", "", "f16"));
+  CHECK(!splits("parallel j < BO { s[j] = max(s[j] * 2, x[0, j]) }"));
+  CHECK(!splits("parallel j < BO { s[j] = max(s[j], x[0, j]) }  " + sum));
+  CHECK(!splits("parallel j < BO { s[j] = max(s[j], x[0, j]) }  parallel j < BO { s[j] = min(s[j], 2) }"));
   CHECK(!splits("parallel j < BO { s[j] = s[j] * 0.5 + x[0, j] }"));
   CHECK(!splits("parallel j < BO { s[j] += x[0, j] * s[j] }"));
   CHECK(!splits(sum + "  parallel j < BO { t[j] = s[j] }"));
   CHECK(!splits(sum + "  parallel j < BO { if s[j] > 3 { t[j] = 1 } }"));
-  CHECK(!splits(sum + "  parallel j < BO { t[j] = max(t[j], x[0, j]) }", "parallel j < BO { s[j] += t[j] }"));
+  CHECK(splits(sum + "  parallel j < BO { t[j] = max(t[j], x[0, j]) }", "parallel j < BO { s[j] += t[j] }"));
   CHECK(!splits(sum + "  parallel j < BO { t[j] = x[0, j] }", "parallel j < BO { s[j] += t[j] }"));
   CHECK(!splits("parallel j < BO { s[j] += t[j] }  parallel j < BO { t[j] = x[0, j] }"));
   CHECK(splits(sum, "for n < 2 { parallel j < BO { s[j] += 1 } }"));

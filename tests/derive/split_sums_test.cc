@@ -196,7 +196,7 @@ grid b < B, n < ceildiv(N, BN)
 })";
     Interpreted program(text, bindings(DType::F16, 8, 16, 16), {{"B", 2}, {"M", 75}, {"N", 37}},
                         {.operands = false, .parts = 4});
-    REQUIRE(program.derived().find("k_part"));
+    REQUIRE(program.derived().find("k_prepared_part"));
     program.check();
   }
 }

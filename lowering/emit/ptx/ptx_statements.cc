@@ -1,6 +1,7 @@
 #include "lowering/emit/ptx/ptx_statements.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/query.h"
 #include "lowering/loop_ir/loop_build.h"
@@ -20,6 +21,7 @@ Statements::Statements(const LoopKernel& kernel, bool bounded, Code* code)
   tid_ = special("tid.x");
   block_ = special("ctaid.x");
   blocks_ = special("nctaid.x");
+  pieces_.allowed = !multiplies_alone(kernel.body);
 }
 
 Value Statements::thread() const {
@@ -114,22 +116,32 @@ void Statements::statement(const LoopFor& node) {
     when(due, [&] { code_.line("bar.warp.sync -1;"); });
   };
   if (!node.unroll) {
-    return loop(begin, end, Code::integer(1, width), type, [&](const Value& counter) {
+    const Pieces around = pieces_;
+    pieces_ = {.allowed = !around.within && !multiplies_alone(node.body)};
+    loop(begin, end, Code::integer(1, width), type, [&](const Value& counter) {
       expressions_.bind_own(node.var, counter);
       keep_apart(counter);
       block(node.body);
     });
+    pieces_ = around;
+    return;
   }
   if (!begin.constant || !end.constant) {
     expressions_.lacks("an unrolled loop whose bounds are not known");
     return;
   }
+  const bool outermost = !std::exchange(pieces_.within, true);
+  if (outermost) pieces_.begin = code_.lines(), pieces_.first = true;
   for (int64_t i = *begin.constant; i < *end.constant && expressions_.missing().empty(); ++i) {
     const Value at = Code::integer(i, width);
+    cut_here();
     expressions_.bind(node.var, at);
     keep_apart(at);
     block(node.body);
   }
+  if (!outermost) return;
+  close_piece();
+  pieces_.within = false;
 }
 
 void Statements::statement(const LoopThreads& threads) {
@@ -193,6 +205,12 @@ bool Statements::arrives_alone(const LoopBlock& body) {
 }
 
 void Statements::statement(const LoopIf& node) {
+  const bool cuts = std::exchange(pieces_.allowed, pieces_.allowed && !pieces_.within);
+  lower_branch(node);
+  pieces_.allowed = cuts;
+}
+
+void Statements::lower_branch(const LoopIf& node) {
   const Value condition = expressions_.of(node.condition);
   const auto is_empty = [](const LoopBlock& body) {
     return std::all_of(body.begin(), body.end(),

@@ -5,6 +5,15 @@
 
 namespace kachel::lowering::ptx {
 
+// Of straight code (ptx_pieces.cc).
+struct Pieces {
+  bool allowed = true;  // false: in a branch, in a loop within the code, or beside products under way
+  bool within = false;  // an unrolled loop
+  size_t begin = 0;     // the line where the present piece began
+  bool first = true;    // nothing has been cut yet
+  std::string end;      // the label behind the present piece; empty: there is none
+};
+
 class Statements {
  public:
   // `bounded`: who waits for 2 s at a barrier of phases traps.
@@ -41,6 +50,7 @@ class Statements {
   void statement(const LoopFor& loop);
   void statement(const LoopThreads& threads);
   void statement(const LoopIf& branch);
+  void lower_branch(const LoopIf& branch);
   bool stores_alone(const LoopBlock& body) const;
   void statement(const LoopBarrier&);
   void statement(const LoopIntrinsic& node);
@@ -96,6 +106,11 @@ class Statements {
   static bool arrives_alone(const LoopBlock& body);
   bool ends_here(const ir::ExprRef& value, const Value& made);
   void only_where(const Value& condition, const std::string& line);
+  // In front of an iteration of an unrolled loop: begins a piece, if the present one is long enough.
+  void cut_here();
+  void close_piece();
+  // Whether products of warp groups stand in the block, its loops left out but for unrolled ones.
+  static bool multiplies_alone(const LoopBlock& body);
 
   const LoopKernel& kernel_;
   const bool bounded_;
@@ -108,6 +123,7 @@ class Statements {
   // Of the names of a block, the last statement of it that mentions them.
   std::unordered_map<const LoopBlock*, std::unordered_map<const ir::Var*, size_t>> lives_;
   bool producing_ = false;
+  Pieces pieces_;
 };
 
 template <class Then, class Else>
