@@ -116,11 +116,14 @@ ExprRef make_load(BufferRef buffer, std::vector<ExprRef> indices, Loc loc) {
 }
 
 const char* spelling(ReduceOp op) {
-  constexpr const char* kSpellings[] = {"sum", "max", "min", "argmax", "argmin"};
+  constexpr const char* kSpellings[] = {"sum", "max", "min", "prod", "argmax", "argmin"};
   return kSpellings[static_cast<int>(op)];
 }
 bool is_arg(ReduceOp op) {
   return op == ReduceOp::kArgMax || op == ReduceOp::kArgMin;
+}
+bool is_extreme(ReduceOp op) {
+  return op == ReduceOp::kMax || op == ReduceOp::kMin;
 }
 
 ExprRef make_reduce(ReduceOp op, std::vector<IterVar> iters, ExprRef body, Loc loc) {

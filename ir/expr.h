@@ -147,9 +147,10 @@ const OpInfo& info(Op op);
 bool is_comparison(Op op);
 
 // kArgMax, kArgMin: where the first of the largest or smallest stands, a number of I64, with the last index fastest.
-enum class ReduceOp : uint8_t { kSum, kMax, kMin, kArgMax, kArgMin };
+enum class ReduceOp : uint8_t { kSum, kMax, kMin, kProd, kArgMax, kArgMin };
 const char* spelling(ReduceOp op);  // "sum"
 bool is_arg(ReduceOp op);
+bool is_extreme(ReduceOp op);  // the largest or the smallest
 
 struct IterVar {
   VarRef var;

@@ -1,5 +1,7 @@
 // Reductions, and those of every prefix. The sum of n floats in any order: every addition rounds a partial sum of at
-// most the sum of magnitudes.
+// most the sum of magnitudes. Their product: every multiplication rounds by 2^-24 of itself, and where partial products
+// may be subnormal by less than 2^-126, which the other factors then multiply.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,13 +14,14 @@ namespace {
 class Accumulator {
  public:
   explicit Accumulator(const ReduceInfo& info) : op_(info.op), floats_(info.type == DType::F32), type_(info.type) {
-    if (info.index >= 0 && !info.inclusive && op_ != ReduceOp::kSum) add(least());
+    if (info.index >= 0 && !info.inclusive && op_ != ReduceOp::kSum) add(of_nothing());
   }
 
   void add(const Cell& value) {
     if (floats_) {
       magnitude_ += std::abs(value.v) + value.e;
       if (std::isfinite(value.v)) finite_ += std::abs(value.v) + value.e;
+      if (op_ == ReduceOp::kProd) note_factor(value);
     }
     if (count_++ == 0)
       result_ = value;
@@ -26,14 +29,17 @@ class Accumulator {
       result_ = Cell::integer(integer_op(integer(), type_, result_.i, value.i), result_.e + value.e);
     else if (op_ == ReduceOp::kSum)
       result_ = Cell::of(result_.v + value.v, result_.e + value.e);
+    else if (op_ == ReduceOp::kProd)
+      result_ = Cell::of(result_.v * value.v, result_.e + value.e);
     else
       result_ = op_ == ReduceOp::kMax ? maximum(result_, value) : minimum(result_, value);
   }
 
   Cell value() const {
     if (!floats_) return result_.e == 0 ? result_ : Cell::integer(0, kUndecided);
-    if (op_ != ReduceOp::kSum || count_ <= 1) return result_;
+    if (is_extreme(op_) || count_ <= 1) return result_;
     if (result_.e == kUndecided) return Cell::undecided();
+    if (op_ == ReduceOp::kProd) return product();
     // An infinity meets the opposite one where the finite terms may overflow to it.
     if (std::isinf(result_.v) && finite_ * (1 + static_cast<double>(count_) * 0x1p-23) > kLargestF32)
       return Cell::undecided();
@@ -44,9 +50,31 @@ class Accumulator {
   }
 
  private:
-  Op integer() const { return op_ == ReduceOp::kSum ? Op::kAdd : op_ == ReduceOp::kMax ? Op::kMax : Op::kMin; }
-  // What a maximum or minimum of nothing is.
-  Cell least() const {
+  Op integer() const {
+    constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin, Op::kMul};
+    return kOps[static_cast<int>(op_)];
+  }
+  // Of any order, each partial product lies between those of the factors below and above 1.
+  void note_factor(const Cell& value) {
+    const double most = std::abs(value.v) + value.e, least = std::abs(value.v) - value.e;
+    largest_ *= std::max(most, 1.0);
+    bounds_ *= most;
+    if (value.v != 0 || value.e != 0) smallest_ *= std::clamp(least, 0.0, 1.0);
+    may_vanish_ |= least <= 0 && value.e != 0;
+  }
+  Cell product() const {
+    const double roundings = static_cast<double>(count_ - 1);
+    const bool subnormal = smallest_ < 0x1p-125;
+    if (std::isnan(result_.v)) return may_vanish_ ? Cell::undecided() : Cell::exact(result_.v);
+    if (std::isinf(magnitude_)) return may_vanish_ || subnormal ? Cell::undecided() : Cell::exact(result_.v);
+    if (largest_ * (1 + roundings * 0x1p-23) > kLargestF32) return Cell::undecided();
+    double e = bounds_ * (1 + roundings * 0x1p-24 * (1 + 0x1p-10)) * (1 + 0x1p-20) - std::abs(result_.v);
+    if (subnormal) e += roundings * 0x1p-126 * largest_;
+    return Cell::of(result_.v, std::max(e, 0.0));
+  }
+  // What a product, a maximum or a minimum of nothing is.
+  Cell of_nothing() const {
+    if (op_ == ReduceOp::kProd) return floats_ ? Cell::exact(1) : Cell::integer(1);
     const bool low = op_ == ReduceOp::kMax;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     if (floats_) return Cell::exact(low ? -kInfinity : kInfinity);
@@ -59,6 +87,9 @@ class Accumulator {
   Cell result_ = Cell::integer(0);  // 0 and 0.0 alike
   int64_t count_ = 0;
   double magnitude_ = 0, finite_ = 0;
+  // Of factors: the products of their magnitudes, of those above 1 and of those below.
+  double bounds_ = 1, largest_ = 1, smallest_ = 1;
+  bool may_vanish_ = false;  // one may be 0 or not
 };
 
 // Where the first of the largest or smallest elements stands; undecided where another one may be as large within its

@@ -172,7 +172,11 @@ ExprRef Parser::primary() {
   }
   if (at("let")) return let_in(first);
   const Token& token = peek();
-  if (token.kind == Token::Kind::kName) return name_use();
+  if (token.kind == Token::Kind::kName) {
+    // `prod` is no reserved word: a program may have given something that name.
+    const bool product = token.text == spelling(ReduceOp::kProd) && peek(1).text == "[" && !find(token.text);
+    return product ? reduction(first) : name_use();
+  }
   if (token.kind == Token::Kind::kInt || token.kind == Token::Kind::kFloat) return literal();
   if (token.kind == Token::Kind::kWord) {
     if (std::optional<DType> dtype = dtype_from_name(token.text)) {

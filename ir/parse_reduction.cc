@@ -6,7 +6,8 @@
 namespace kachel::ir {
 
 std::optional<ReduceOp> reduce_op(std::string_view name) {
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kArgMax, ReduceOp::kArgMin})
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd, ReduceOp::kArgMax, ReduceOp::kArgMin})
     if (name == spelling(op)) return op;
   return std::nullopt;
 }

@@ -58,8 +58,7 @@ void Parser::skip_group() {
 
 namespace {
 
-constexpr std::string_view kOtherReductions[] = {"prod",  "product", "any",     "all",
-                                                 "count", "cumsum",  "cumprod", "reduce"};
+constexpr std::string_view kOtherReductions[] = {"product", "any", "all", "count", "cumsum", "cumprod", "reduce"};
 
 // Words of other languages, and how they are written here.
 constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
@@ -114,7 +113,8 @@ std::string_view here_for(std::string_view name) {
     if (name == word) return "nothing leaves a block or a loop early: put what follows under `if`";
   if (name == "mean") return "write `sum[k < n](x[k]) / n`";
   if (std::find(std::begin(kOtherReductions), std::end(kOtherReductions), name) != std::end(kOtherReductions))
-    return "the reductions are `sum[k < n](x[k])`, `max`, `min`, `argmax` and `argmin`, of what stands before an index "
+    return "the reductions are `sum[k < n](x[k])`, `prod`, `max`, `min`, `argmax` and `argmin`, of what stands before "
+           "an index "
            "`sum[k <= j](x[k])`";
   for (const std::string_view word : {"assert", "static_assert", "print", "printf"})
     if (name == word)

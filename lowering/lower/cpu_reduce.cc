@@ -30,9 +30,8 @@ ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, 
   if (site && reduce.iters.size() == 1)
     ahead = take_ahead(site->coords.size() + 1, inner, heavy ? inner - inner / 4 : inner / 8);
   ir::BufferRef partial = temporary("partial", reduce.type, ir::Scope::kRegister, lanes);
-  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
   auto combine = [&](ExprRef kept, ExprRef value, bool skips) {
-    if (!skips) return ir::make_typed(kOps[static_cast<int>(reduce.reduce)], {kept, value});
+    if (!skips) return combined(reduce.reduce, kept, value);
     kept = let("kept", kept), value = let("value", value);
     const Op beyond = reduce.reduce == ir::ReduceOp::kMax ? Op::kGt : Op::kLt;
     return ir::make_typed(Op::kSelect, {ir::make_typed(beyond, {value, kept}), value, kept});
@@ -78,7 +77,7 @@ ExprRef TileLowering::reduce_in_lanes(const ir::Expr& reduce, const Site* site, 
         left[i] = let("last", combine(left[i], left[i + left.size() / 2], skips));
     return left[0];
   };
-  if (reduce.reduce == ir::ReduceOp::kSum) return reduced(neutral, false);
+  if (!ir::is_extreme(reduce.reduce)) return reduced(neutral, false);
   // A comparison alone skips NaN, in one instruction. Whether there was a number at all is in doubt only where nothing
   // beyond the infinity was found.
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -18,7 +18,7 @@ constexpr int64_t kPiece = 8;       // on the CPU: additions of one element each
 // Of what stands before the first element.
 ExprRef least_of(ir::ReduceOp op, DType type) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (op == ir::ReduceOp::kSum || !ir::is_float(type)) return neutral_element(op, type);
+  if (!ir::is_extreme(op) || !ir::is_float(type)) return neutral_element(op, type);
   return ir::make_float(op == ir::ReduceOp::kMax ? -kInfinity : kInfinity);
 }
 
@@ -63,7 +63,7 @@ void TileLowering::scan_in_layout(const ir::ParallelStmt& region, const ir::Expr
   for (int64_t reg = 0; reg < layout.registers(); ++reg) {
     const auto found = made.find(reg);
     ExprRef value = found == made.end() ? least : found->second;
-    if (found != made.end() && !scan.inclusive && scan.reduce != ir::ReduceOp::kSum && ir::is_float(scan.type))
+    if (found != made.end() && !scan.inclusive && ir::is_extreme(scan.reduce) && ir::is_float(scan.type))
       value = combined(scan.reduce, value, least);
     store(direct ? storage(assign.buffer) : values, int32(reg), value, nullptr);
   }

@@ -14,15 +14,22 @@ using ir::Op;
 // NaN is what max and min lose every comparison with, so it is their neutral element; all NaN stays NaN.
 ExprRef neutral_element(ir::ReduceOp op, DType type) {
   const bool is_float = ir::is_float(type);
-  if (op == ir::ReduceOp::kSum || planted(Planted::kReduceInit))
-    return is_float ? ir::make_float(0) : ir::make_int(0, type);
+  if (!ir::is_extreme(op)) {
+    const int first = op == ir::ReduceOp::kProd && !planted(Planted::kReduceInit);
+    return is_float ? ir::make_float(first) : ir::make_int(first, type);
+  }
+  if (planted(Planted::kReduceInit)) return is_float ? ir::make_float(0) : ir::make_int(0, type);
   if (is_float) return ir::make_float(std::numeric_limits<double>::quiet_NaN());
   return ir::make_int(op == ir::ReduceOp::kMax ? ir::least_integer(type) : ir::greatest_integer(type), type);
 }
 
+Op operation_of(ir::ReduceOp op) {
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin, Op::kMul};
+  return kOps[static_cast<int>(op)];
+}
+
 ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
-  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin};
-  return ir::make_typed(kOps[static_cast<int>(op)], {a, b});
+  return ir::make_typed(operation_of(op), {a, b});
 }
 
 }  // namespace kachel::lowering

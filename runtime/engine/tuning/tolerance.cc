@@ -50,7 +50,7 @@ double unit(DType type) {
 // Whether two ways to compute it of floats may differ in the last bit: functions, and what may be contracted or
 // reordered.
 bool is_inexact(const ir::Expr& expr) {
-  if (ir::is_reduction(expr)) return expr.reduce == ir::ReduceOp::kSum;
+  if (ir::is_reduction(expr)) return !ir::is_extreme(expr.reduce) && !ir::is_arg(expr.reduce);
   constexpr ir::Op kExact[] = {ir::Op::kNeg, ir::Op::kNot, ir::Op::kAnd, ir::Op::kOr,   ir::Op::kSelect,
                                ir::Op::kMin, ir::Op::kMax, ir::Op::kAbs, ir::Op::kClamp};
   return expr.kind == ir::ExprKind::kApply && !ir::is_comparison(expr.op) &&
