@@ -282,7 +282,7 @@ ExprRef TileLowering::register_of(const ir::BufferRef& buffer, const std::vector
   if (pair != pairs_.end()) of_pairs = whole.pairs();
   const FragmentLayout& fragment = of_pairs ? *of_pairs : whole;
   for (size_t i = 0; i < indices.size(); ++i)
-    if (indices[i]->kind == ir::ExprKind::kVar && groups_.count(indices[i]->var.get()))
+    if (!fragment.axes()[i].empty() && indices[i]->kind == ir::ExprKind::kVar && groups_.count(indices[i]->var.get()))
       if (const auto held = register_in_groups(fragment, indices, i, site)) return *held;
   std::vector<size_t> axes;
   for (size_t i = 0; i < indices.size(); ++i) {

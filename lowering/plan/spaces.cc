@@ -196,7 +196,10 @@ void SpaceCollector::access(Space* space, const std::vector<ir::VarRef>& vars, c
         continue;
       }
     }
-    if (shape[i] == 1 && ir::is_int(indices[i], 0)) {
+    // `j / g` of an axis of one group is 0.
+    const bool one_group = groups && !groups->outer && axis_of(groups->inner) < vars.size() &&
+                           space->shape[axis_of(groups->inner)] <= groups->group;
+    if (shape[i] == 1 && (one_group || ir::is_int(indices[i], 0))) {
       axes.push_back(FragmentLayout::kNoAxis);
       continue;
     }

@@ -120,12 +120,12 @@ std::set<std::string> required_features(const std::string& group) {
                   "operand in shared", "operand in fragment", "result in shared", "result in fragment", "in a loop",
                   "in a pipeline"});
   } else if (group == "reduce") {
-    for (const char* op : {"sum", "max", "min", "argmax", "argmin"})
+    for (const char* op : {"sum", "prod", "max", "min", "argmax", "argmin"})
       for (DType type : numbers) names.insert(fmt::format("{}:{}", op, ir::name(type)));
     names.insert({"at block level", "in a region", "nested", "several indices", "axis 0 of 1", "axis 0 of 2",
                   "axis 1 of 2", "axis 0 of 3", "axis 1 of 3", "axis 2 of 3"});
   } else if (group == "scan") {
-    for (const char* op : {"sum", "max", "min"})
+    for (const char* op : {"sum", "prod", "max", "min"})
       for (DType type : numbers) names.insert(fmt::format("{}:{}", op, ir::name(type)));
     names.insert({"with the element", "without the element"});
   } else if (group == "atomic") {

@@ -149,6 +149,15 @@ Term Generator::selection(DType type, int depth, const Site& site) {
           condition.exact && yes.exact && no.exact};
 }
 
+// What reduces the body, which is kept near 1 where its products would leave the range of f32.
+std::string Generator::folding(DType type, const Site& site, Term* body) {
+  const bool rounds = chance(40) && !(site.exact && type == DType::F32);
+  if (!rounds) return chance(50) ? "max" : "min";
+  if (!chance(30)) return "sum";
+  if (type == DType::F32) body->text = fmt::format("1 + 0.0625 * clamp({}, -1, 1)", body->text);
+  return "prod";
+}
+
 Term Generator::reduction(DType type, const Site& site) {
   const Extent extent = choose(extents_);
   Site inner = site;
@@ -170,9 +179,8 @@ Term Generator::reduction(DType type, const Site& site) {
     return {fmt::format("{}[{}]({})", chance(50) ? "argmax" : "argmin", iters, body.text), type, body.exact};
   }
   Term body = expr(type, chance(40) ? 0 : 2, inner);
-  const bool sums = chance(34) && !(site.exact && type == DType::F32);
-  const std::string op = sums ? "sum" : chance(50) ? "max" : "min";
-  const bool exact = body.exact && (type != DType::F32 || op != "sum");
+  const std::string op = folding(type, site, &body);
+  const bool exact = body.exact && (type != DType::F32 || (op != "sum" && op != "prod"));
   return {fmt::format("{}[{}]({})", op, iters, body.text), type, exact};
 }
 
@@ -188,11 +196,10 @@ Term Generator::scan(DType type, const Site& site) {
   // Names of the region may stand for what depends on the index.
   const std::vector<Term> names(scalars_.begin() + static_cast<std::ptrdiff_t>(region_scalars_), scalars_.end());
   scalars_.resize(region_scalars_);
-  const Term body = expr(type, chance(40) ? 0 : 2, inner);
+  Term body = expr(type, chance(40) ? 0 : 2, inner);
   scalars_.insert(scalars_.end(), names.begin(), names.end());
-  const bool sums = chance(34) && !(site.exact && type == DType::F32);
-  const std::string op = sums ? "sum" : chance(50) ? "max" : "min";
-  const bool exact = body.exact && (type != DType::F32 || op != "sum");
+  const std::string op = folding(type, site, &body);
+  const bool exact = body.exact && (type != DType::F32 || (op != "sum" && op != "prod"));
   return {fmt::format("{}[{} {} {}]({})", op, inner.iters[at].first, chance(60) ? "<=" : "<", index, body.text), type,
           exact};
 }

@@ -54,6 +54,29 @@ TEST_CASE("an image with channels first is laid out with channels last, its rows
   }
 }
 
+TEST_CASE("a tensor of five axes is laid out along its channels") {
+  // Whose indices would be called `i0` to `i4`, of which the last is a type.
+  Interpreted program(R"(tile 1
+kernel conv<T: f16>(X: T[N, C, D, H, W], F: T[O, C], Y: out T[N, O, D, H*W])
+tune BM = 16, BN = 16 | 32, BK = 16 | 8
+grid n < N, d < D, o < ceildiv(O, BM), p < ceildiv(H*W, BN)
+{
+  shared f: T[BM, BK], x: T[BK, BN]
+  fragment acc: f32[BM, BN] = 0
+  pipelined k < ceildiv(C, BK) {
+    f = F[o*BM +: BM, k*BK +: BK]
+    parallel i < BK, j < BN { x[i, j] = X[n, k*BK + i, d, (p*BN + j) / W, (p*BN + j) % W] }
+    acc += f @ x
+  }
+  Y[n, o*BM +: BM, d, p*BN +: BN] = acc
+}
+)",
+                      bindings(DType::F16, 16, 16, 16), {{"N", 2}, {"C", 19}, {"D", 2}, {"H", 3}, {"W", 7}, {"O", 5}},
+                      {.operands = false, .crossed = true});
+  CHECK(program.crossed() == 1);
+  program.check();
+}
+
 TEST_CASE("rows along k that there are, but of any length, are filled up with zeros") {
   for (auto [n, c, h, w, o] : {std::array<int64_t, 5>{2, 5, 7, 19, 17}, {1, 3, 4, 40, 5}, {2, 4, 1, 3, 16}}) {
     CAPTURE(w);
