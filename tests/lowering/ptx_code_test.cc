@@ -275,6 +275,25 @@ TEST_CASE("a load that may not be done leaves zero, which need not be chosen aga
 
 }  // namespace
 
+TEST_CASE("a load that may not be done leaves the number that stands for it, where its type has that") {
+  const auto padded = [](const std::string& type, const std::string& pad) {
+    return lowered({"tile 1\nkernel k(X: " + type + "[M, N], Y: out f32[M])\ngrid m < M\n{\n  fragment x: f32[1024]\n"
+                    "  x = X[m, 0 +: 1024] pad " + pad + "\n  parallel i < 1 { Y[m] = max[j < 1024](x[j]) }\n}\n",
+                    {},
+                    {.kind = Target::Kind::kCuda, .architecture = 90, .group_products = true},
+                    0})
+        .text;
+  };
+  for (const auto& [type, bits] : {std::pair{"f32", "4286578688"}, {"f16", "64512"}, {"bf16", "65408"}}) {
+    CAPTURE(type);
+    const std::string text = padded(type, "-inf");
+    CAPTURE(text);
+    CHECK(has(text, std::string(", ") + bits + ";"));
+    CHECK(!has(text, "selp.f32"));
+  }
+  CHECK(has(padded("f16", "0.1"), "selp.f32"));  // which f16 does not hold
+}
+
 TEST_CASE("what is known of the threads that compute is not said of the producer's") {
   Request request{R"(tile 1
 kernel attend(Q: f16[H, L, D], K: f16[H, S, D], V: f16[H, S, D], O: out f16[H, L, D])

@@ -306,7 +306,9 @@ Value Code::select(const Value& condition, const Value& yes, const Value& no) {
   if (yes.text == no.text) return yes;
   const auto guard = guards_.find(yes.text);
   const bool is_zero = no.is(0) || (no.kind == Class::kF32 && no.text == number(0).text);
-  if (is_zero && guard != guards_.end() && guard->second == condition.text) return yes;
+  if (guard != guards_.end() && guard->second.guard == condition.text &&
+      (guard->second.rest.empty() ? is_zero : guard->second.rest == no.text))
+    return yes;
   if (yes.kind == Class::kPred) return either(both(condition, yes), both(opposite(condition), no));
   const Value made = pure(yes.kind,
                           yes.kind == Class::kF32   ? "selp.f32"

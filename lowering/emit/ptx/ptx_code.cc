@@ -84,14 +84,14 @@ void Code::assign(const Value& variable, const Value& value, bool only_use) {
 Value Code::loaded(Class kind) {
   const Value made = fresh(kind);
   if (!guard_) return made;
-  line("mov.{} {}, 0;", kind == Class::kB64 ? "b64" : "b32", made.text);
-  guards_.emplace(made.text, guard_->text);
+  line("mov.{} {}, {};", kind == Class::kB64 ? "b64" : "b32", made.text, rest_ ? rest_->bits : 0);
+  guards_.emplace(made.text, Guarded{guard_->text, rest_ ? rest_->value : ""});
   return made;
 }
 
-void Code::same_zero(const Value& from, const Value& made) {
+void Code::same_rest(const Value& from, const Value& made) {
   const auto guard = guards_.find(from.text);
-  if (guard != guards_.end()) guards_.emplace(made.text, std::string(guard->second));
+  if (guard != guards_.end()) guards_.emplace(made.text, Guarded(guard->second));
 }
 
 Value Code::settled(const Value& value) {

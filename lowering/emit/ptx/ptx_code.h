@@ -25,6 +25,11 @@ struct Value {
 };
 
 class Code {
+  struct Resting {
+    uint32_t bits;
+    std::string value;
+  };
+
  public:
   Value fresh(Class kind);
   static Value integer(int64_t value, int bits);
@@ -77,7 +82,8 @@ class Code {
   };
   std::optional<Flip> flipped(const Value& value) const;
 
-  // value = (bits [first, first + bits) of a word ^ flip) + offset, as far as is known and while the word is what it was.
+  // value = (bits [first, first + bits) of a word ^ flip) + offset, as far as is known and while the word is what it
+  // was.
   struct Field {
     Value word;
     int first = 0, bits = 32;
@@ -140,11 +146,29 @@ class Code {
   // The condition, where a guard's holds too.
   Value guarded(const Value& condition) { return guard_ ? both(*guard_, condition) : condition; }
 
-  // The register of a load that follows: zero where a guard may keep the load from being done. ptxas 13.0 takes one
-  // guarded load for another of the same address where neither says what is there otherwise.
+  // What loads within leave where a guard keeps them from being done, in place of zero: the bits of a register, which a
+  // conversion makes `value` of.
+  class Rest {
+   public:
+    Rest(Code* code, uint32_t bits, const Value& value) : code_(code), before_(code->rest_) {
+      code_->rest_ = Resting{bits, value.text};
+    }
+    ~Rest() { code_->rest_ = before_; }
+    Rest(const Rest&) = delete;
+    Rest& operator=(const Rest&) = delete;
+
+   private:
+    Code* code_;
+    std::optional<Resting> before_;
+  };
+
+  // The register of a load that follows: zero, or what Rest says, where a guard may keep the load from being done.
+  // ptxas 13.0 takes one guarded load for another of the same address where neither says what is there otherwise.
+  // Nothing then has to choose behind the load: a choice holds a predicate until the load is done, and a thread has
+  // seven.
   Value loaded(Class kind);
-  // `made` is zero where `from` is.
-  void same_zero(const Value& from, const Value& made);
+  // `made` is what `from` is where no load was done.
+  void same_rest(const Value& from, const Value& made);
 
   std::string declarations() const;
   // All lines but those whose results nobody asks for.
@@ -182,8 +206,13 @@ class Code {
   std::unordered_map<std::string, Part> fields_;
   std::unordered_map<std::string, Value> narrow_;  // of registers that a widening made
   std::unordered_map<std::string, Bits> bits_;
-  std::unordered_map<std::string, std::string> guards_;  // of registers that are zero where this does not hold
+  // Of registers that rest at a value, "" for zero, where a guard does not hold.
+  struct Guarded {
+    std::string guard, rest;
+  };
+  std::unordered_map<std::string, Guarded> guards_;
   std::optional<Value> guard_;
+  std::optional<Resting> rest_;
 };
 
 }  // namespace kachel::lowering::ptx

@@ -1,5 +1,7 @@
 #include "lowering/emit/ptx/ptx_expr.h"
 
+#include "ir/numerics.h"
+
 namespace kachel::lowering::ptx {
 namespace {
 
@@ -179,6 +181,20 @@ void Expressions::compare_multiples(const ir::Expr& e, std::vector<Value>* args)
   }
 }
 
+namespace {
+
+// What a register holds of an element of the load's type that is the number, if that is one of the type and not zero.
+std::optional<uint32_t> padding_bits(const ExprRef& load, const ExprRef& number) {
+  if (load->kind != ExprKind::kLoad || number->kind != ExprKind::kFloat) return std::nullopt;
+  const DType type = load->buffer->type.dtype;
+  if (type != DType::F32 && type != DType::F16 && type != DType::BF16) return std::nullopt;
+  const uint32_t bits = ir::encode_float(type, number->float_value);
+  const bool same = ir::decode_float(type, bits) == number->float_value;  // not so of NaN
+  return same && number->float_value != 0 ? std::optional(bits) : std::nullopt;
+}
+
+}  // namespace
+
 Value Expressions::apply(const ExprRef& e) {
   const Op op = e->op;
   const DType type = e->args.back()->type;
@@ -196,8 +212,11 @@ Value Expressions::apply(const ExprRef& e) {
       const Code::Guard guard(&code_, condition);
       return of(value);
     };
-    const Value yes = under(first, e->args[1]), no = under(otherwise, e->args[2]);
-    return code_.select(first, yes, no);
+    std::optional<Code::Rest> rest;
+    if (const auto bits = padding_bits(e->args[1], e->args[2])) rest.emplace(&code_, *bits, of(e->args[2]));
+    const Value yes = under(first, e->args[1]);
+    rest.reset();
+    return code_.select(first, yes, under(otherwise, e->args[2]));
   }
   if (const std::optional<Value> sum = integer_and_more(e)) return *sum;
   std::vector<Value> args;

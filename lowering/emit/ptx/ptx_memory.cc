@@ -124,7 +124,7 @@ Place Memory::in_bytes(Place place, int64_t bytes) {
 
 Value Memory::widened(const Value& bits, const std::function<Value(const Value&)>& conversion) {
   const Value made = conversion(bits);
-  code_.same_zero(bits, made);
+  code_.same_rest(bits, made);
   return made;
 }
 

@@ -130,12 +130,30 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   }
   KACHEL_TRY(ranking.admit());
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.order(settings.policy));
-  const TunableValues* choice = keep(std::move(order.front()));
+  const size_t first = ranking.decided() ? 0 : first_that_fits(*device, arguments, order, args, settings);
+  const TunableValues* choice = keep(std::move(order[first]));
   table_.publish(signature, choice);
   *decided = ranking.decided();
   if (!*decided && settings.policy == tuner::Policy::kBackground && !engine_->frozen())
     deferred_.add({*device, *model_, arguments, args, settings, stream}, signature);
   return choice;
+}
+
+size_t ProgramHandle::first_that_fits(Device& device, const BoundArguments& arguments,
+                                      const std::vector<TunableValues>& order, std::span<const Arg> args,
+                                      const LaunchSettings& settings) const {
+  const LaunchSettings each = step_settings(settings, steps_.size());
+  const auto fits = [&](const TunableValues& values) {
+    ProgramLayout layout;
+    if (!lay_out(*program_, arguments, values, layout).ok()) return false;
+    StepArguments step_arguments(*program_, arguments, values, layout, nullptr, args);
+    for (size_t i = 0; i < steps_.size(); ++i)
+      if (layout.runs(i) && !steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each).ok()) return false;
+    return true;
+  };
+  for (size_t i = 0; i + 1 < order.size(); ++i)
+    if (fits(order[i])) return i;
+  return fits(order.back()) ? order.size() - 1 : 0;  // whose failure is reported
 }
 
 Result<bool> ProgramHandle::tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {

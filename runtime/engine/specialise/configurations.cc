@@ -140,9 +140,12 @@ Result<std::vector<TunableValues>> admitted_configurations(const KernelModel& mo
   for (size_t i = 0; i < model.dims.size(); ++i)
     dims += fmt::format("{}{} = {}", i ? ", " : "", model.dims[i], inputs.dims[i]);
   if (model.automatic)
-    return invalid(fmt::format("kernel `{}`: of the values that `tune auto` derives for {} none fit{}{}{}; list values",
-                               model.kernel.name, device.name, conditions.empty() ? "" : ", with ", conditions,
-                               dims.empty() ? "" : ", " + dims));
+    return invalid(
+        fmt::format("kernel `{}`: none of the values that `tune auto` derives for {} fit{}{}{}: a tile is too "
+                    "large, or a dimension, of which a program's tunable may decide, suits none of them; cut "
+                    "the tile, pass other values, or list those of the tunables",
+                    model.kernel.name, device.architecture.empty() ? device.name : device.architecture,
+                    conditions.empty() ? "" : ", with ", conditions, dims.empty() ? "" : ", " + dims));
   return invalid(
       fmt::format("kernel `{}`: no configuration satisfies {} for {}; list other values in `tune`, or pass "
                   "other shapes",

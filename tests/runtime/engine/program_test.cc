@@ -134,6 +134,42 @@ TEST_CASE("a program's parts may be derived, and so many of them tried as are as
   CHECK(f.engine()->stats().measurements == measured);
 }
 
+TEST_CASE("without a tuning the first configuration serves with which each kernel has one of its own") {
+  Programs f;
+  auto handle = f.program(R"(
+kernel parts(A: f32[M, N], S: out f32[M, P])
+where P == ceildiv(N, BN)
+tune BN = 32 | 64
+grid m < M, n < ceildiv(N, BN)
+{
+  fragment a: f32[BN]
+  a = A[m, n*BN +: BN]
+  parallel i < 1 { S[m, n] = sum[j < BN](a[j]) }
+}
+kernel total(S: f32[M, P], C: out f32[M])
+grid m < M
+{
+  fragment s: f32[16]
+  s = S[m, 0 +: 16]
+  parallel i < 1 { C[m] = sum[j < 16](s[j]) }
+}
+program sums(A: f32[M, N], C: out f32[M])
+tune width = 8 | 64 | 32
+{
+  temp S: f32[M, ceildiv(N, width)]
+  parts(A, S)
+  total(S, C)
+}
+)");
+  HostTensorF32 a({3, 500}, 1.5f), c({3}, -1);
+  Arg args[] = {a.tensor(), c.tensor()};
+  REQUIRE(handle->launch(args, f.settings(kOff), nullptr).ok());
+  CHECK(c.data == std::vector<float>(3, 750));
+  const auto chosen = handle->explain(args, f.settings(kOff), ExplainWhat::kConfiguration);
+  REQUIRE_MESSAGE(chosen.ok(), chosen.status().message());
+  CHECK(*chosen == "width=64");
+}
+
 TEST_CASE("a program and its kernels are tuned in the background") {
   Programs f;
   auto handle = f.program();

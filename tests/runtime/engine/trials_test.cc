@@ -172,7 +172,7 @@ TEST_CASE("where prunes a derived space, and says so where nothing is left") {
   auto none = fixture.kernel(scale("where BM > 9000\ntune auto BM, BN"));
   const Status status = fixture.tune(*none);
   CHECK(status.code() == Code::kInvalid);
-  CHECK(status.message().find("of the values that `tune auto` derives for Fake 1 none fit") != std::string::npos);
+  CHECK(status.message().find("none of the values that `tune auto` derives for") != std::string::npos);
 }
 
 TEST_CASE("a configuration of a derived space may be given, within its limits") {
