@@ -277,10 +277,12 @@ TEST_CASE("a load that may not be done leaves zero, which need not be chosen aga
 
 TEST_CASE("a load that may not be done leaves the number that stands for it, where its type has that") {
   const auto padded = [](const std::string& type, const std::string& pad) {
-    return lowered({"tile 1\nkernel k(X: " + type + "[M, N], Y: out f32[M])\ngrid m < M\n{\n  fragment x: f32[1024]\n"
-                    "  x = X[m, 0 +: 1024] pad " + pad + "\n  parallel i < 1 { Y[m] = max[j < 1024](x[j]) }\n}\n",
+    return lowered({"tile 1\nkernel k(X: " + type +
+                        "[M, N], Y: out f32[M])\ngrid m < M\n{\n  fragment x: f32[1024]\n"
+                        "  x = X[m, 0 +: 1024] pad " +
+                        pad + "\n  parallel i < 1 { Y[m] = max[j < 1024](x[j]) }\n}\n",
                     {},
-                    {.kind = Target::Kind::kCuda, .architecture = 90, .group_products = true},
+                    {.kind = Target::Kind::kCuda, .architecture = 90},
                     0})
         .text;
   };
