@@ -67,6 +67,24 @@ TEST_CASE("what is raised by 1 keeps its bound as PTX") {
   check("0.5 * tanh(x[i]) + 0.5", 0.5, [](double v) { return 0.5 + 0.5 * std::tanh(v); });
 }
 
+TEST_CASE("the tanh of a logarithm keeps its bound as PTX") {
+  const std::vector<float> x = floats_to_try(81'131, kBlock);
+  const std::vector<float> y = run(lowered("tanh(log(x[i]))"), x, x);
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i];
+    if (std::isnan(v) || v < 0) {
+      REQUIRE(std::isnan(y[i]));
+      continue;
+    }
+    const double want = v > 0x1p60 ? 1 : (v - 1) * (v + 1) / (v * v + 1);
+    const double unit = std::ldexp(1.0, std::max(std::ilogb(want), -126) - 23);
+    worst = std::max(worst, std::abs(y[i] - want) / (want == 0 ? 0x1p-149 : unit));
+  }
+  CHECK(worst <= 4);
+  MESSAGE(fmt::format("{:.2f} ulp", worst));
+}
+
 TEST_CASE("quotients as PTX are rounded to nearest") {
   std::vector<float> x, by;
   hard_quotients(1 << 23, 1 << 24, 8167, &x, &by);

@@ -101,6 +101,8 @@ Value Expressions::function(const ExprRef& e, const std::vector<Value>& args) {
       const auto [t, sign] = magnitude(e->args[0]);
       return raised_error_function(&code_, t, sign, constant_of(e->args[1]));
     }
+    if (ir::is(e, Op::kTanh) && ir::is(e->args[0], Op::kLog) && !e->approx && !e->args[0]->approx)
+      return tangent_of_logarithm(&code_, of(e->args[0]->args[0]));
     if (!e->approx && !e->of_rounded)
       if (const auto made = written_out(&code_, e->op, args)) return *made;
     if (e->op == Op::kExp)

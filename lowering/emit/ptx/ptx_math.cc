@@ -169,6 +169,17 @@ Value raised_tangent(Code* code, const Value& x, float k) {
   return k == 0.5f ? rest : f("mul.f32", {rest, Code::number(2 * k)});
 }
 
+// (y - 1) (y + 1) / (y^2 + 1), of which each factor is rounded once and the quotient twice: 3.5 ulp. Of y below 0 and
+// of NaN it is NaN, from 2^30 on 1.
+Value tangent_of_logarithm(Code* code, const Value& y) {
+  const F32 f{code};
+  const Value one = Code::number(1), small = f("min.f32", {y, Code::number(0x1p30f)});
+  const Value inverse = f("rcp.approx.ftz.f32", {f("fma.rn.f32", {small, small, one})});
+  const Value product = f("mul.f32", {f("add.f32", {small, Code::number(-1)}), f("add.f32", {small, one})});
+  const Value quotient = f("mul.f32", {product, inverse}), nan = Code::number(std::numeric_limits<float>::quiet_NaN());
+  return code->select(code->compare("ge", "f32", y, Code::number(0)), quotient, nan);
+}
+
 std::optional<Value> written_out(Code* code, Op op, const std::vector<Value>& args) {
   switch (op) {
     case Op::kExp:

@@ -12,5 +12,7 @@ std::optional<Value> written_out(Code* code, ir::Op op, const std::vector<Value>
 Value raised_error_function(Code* code, const Value& magnitude, const Value& sign, float k);
 // k (1 + tanh(x)).
 Value raised_tangent(Code* code, const Value& x, float k);
+// tanh(log(y)), of which neither has to be made.
+Value tangent_of_logarithm(Code* code, const Value& y);
 
 }  // namespace kachel::lowering::ptx

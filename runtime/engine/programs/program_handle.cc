@@ -130,7 +130,7 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   }
   KACHEL_TRY(ranking.admit());
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.order(settings.policy));
-  const size_t first = ranking.decided() ? 0 : first_that_fits(*device, arguments, order, args, settings);
+  const size_t first = ranking.decided() ? 0 : first_that_fits(arguments, order, args, settings);
   const TunableValues* choice = keep(std::move(order[first]));
   table_.publish(signature, choice);
   *decided = ranking.decided();
@@ -139,9 +139,8 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
   return choice;
 }
 
-size_t ProgramHandle::first_that_fits(Device& device, const BoundArguments& arguments,
-                                      const std::vector<TunableValues>& order, std::span<const Arg> args,
-                                      const LaunchSettings& settings) const {
+size_t ProgramHandle::first_that_fits(const BoundArguments& arguments, const std::vector<TunableValues>& order,
+                                      std::span<const Arg> args, const LaunchSettings& settings) const {
   const LaunchSettings each = step_settings(settings, steps_.size());
   const auto fits = [&](const TunableValues& values) {
     ProgramLayout layout;

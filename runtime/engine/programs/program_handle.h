@@ -46,7 +46,7 @@ class ProgramHandle final : public Launchable {
                                  const LaunchSettings& settings, void* stream) const;
   // Of those that nothing has decided between: the first with which each kernel has a configuration that its `where` is
   // content with.
-  size_t first_that_fits(Device& device, const BoundArguments& arguments, const std::vector<TunableValues>& order,
+  size_t first_that_fits(const BoundArguments& arguments, const std::vector<TunableValues>& order,
                          std::span<const Arg> args, const LaunchSettings& settings) const;
   Result<bool> tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream);
   // Makes all steps ready to be launched. Where they must be tuned, they are on private copies of what they write, once

@@ -158,7 +158,7 @@ Result<std::string> ProgramHandle::explain(std::span<const Arg> args, const Laun
   Ranking ranking(*engine_, *device, *model_, arguments, settings, {});
   KACHEL_ASSIGN(std::vector<TunableValues> order, ranking.without_tuning());
   if (!settings.has_configuration && !ranking.decided())
-    std::swap(order[0], order[first_that_fits(*device, arguments, order, args, settings)]);
+    std::swap(order[0], order[first_that_fits(arguments, order, args, settings)]);
   if (what == ExplainWhat::kConfiguration) return configuration_text(*model_, order[0]);
   ProgramLayout layout;
   KACHEL_TRY(lay_out(*program_, arguments, order[0], layout));
