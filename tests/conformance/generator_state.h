@@ -109,7 +109,7 @@ class Generator {
   Term integer_expr(ir::DType type, int depth, const Site& site);
   Term bool_expr(int depth, const Site& site);
   Term selection(ir::DType type, int depth, const Site& site);
-  std::string folding(DType type, const Site& site, Term* body);
+  std::string folding(ir::DType type, const Site& site, Term* body);
   Term reduction(ir::DType type, const Site& site);
   Term scan(ir::DType type, const Site& site);
   Term cast(ir::DType type, int depth, const Site& site);
