@@ -173,7 +173,7 @@ bool Parser::iters(std::vector<IterVar>& out, VarKind kind) {
       return fail("`<=` in a reduction stands before an index of the `parallel` around it",
                   "write `sum[k <= j](...)` for an index j of the region, alone; else `k < n`");
     constexpr std::string_view kFromZero =
-        "indices of grids, regions and reductions begin at 0: write `i < n`, and `a + i` in place of an index from a on";
+        "indices of regions and reductions begin at 0: write `i < n`, and `a + i` in place of an index from a on";
     if (at("in") || at("="))
       return fail(fmt::format("`{}` behind the name of an index", peek().text), std::string(kFromZero));
     if (!expect("<", "the name of an index")) return false;

@@ -60,7 +60,7 @@ TEST_CASE("diagnostics of modules and headers") {
       {"tile 1 kernel k() tune BM = 4, $BM$ = 8 { }", "`BM` is declared already", "another name"},
       {"tile 1 kernel k() $hint$ persistent { }", "`hint` is not in version 1", "remove"},
       {"tile 1 kernel k() grid a < 4 $grid$ b < 4 { }", "given twice", "keep one"},
-      {"tile 1 kernel k() grid a $=$ 4 { }", "behind the name of an index", "begin at 0"},
+      {"tile 1 kernel k() grid a $=$ 4 { }", "where `<` is expected", "write `<`"},
       {"tile 1 kernel k() grid a < 4, b < $a$ { }", "unknown name `a`", "declare"},
   };
   for (const Malformed& malformed : kTable) check(malformed);
@@ -86,8 +86,8 @@ TEST_CASE("diagnostics of statements") {
       {in_kernel("parallel i < BM { $for$ k < 4 { } }"), "a loop inside `parallel`", "sum[k < n]"},
       {in_kernel("for k < 4$,$ 2 { }"), "one index and no depth", "pipelined k < n, stages"},
       {in_kernel("for k < 0 $..$ 4 { }"), "`..` behind the end of a loop", "`for k in a .. b { ... }`"},
-      {in_kernel("parallel i $in$ 0 .. 4 { v[i] = 0 }"), "`in` behind the name of an index", "begin at 0"},
-      {in_kernel("parallel i < 0 $..$ 4 { v[i] = 0 }"), "`..` behind the extent", "begin at 0"},
+      {in_kernel("parallel i $in$ 0 .. 4 { }"), "`in` behind the name of an index", "begin at 0"},
+      {in_kernel("parallel i < 0 $..$ 4 { }"), "`..` behind the extent", "begin at 0"},
       {in_kernel("for k $=$ 4 { }"), "behind the name of a loop index", "`for k in a .. b { ... }`"},
       {in_kernel("for k < 8 $step$ 2 { }"), "where `{` is expected", "rises by one"},
       {in_kernel("$sync$"), "unknown name `sync`", "nothing has to be waited for"},
@@ -157,7 +157,7 @@ TEST_CASE("diagnostics of slices and expressions") {
       {in_kernel("let z = s *$*$ 2"), "`*` where an expression is expected", "`exp2(y * log2(x))`"},
       {in_kernel("if s > 1 $and$ s < 2 { h = 0 }"), "`and` where `{` is expected", "write `&&`"},
       {in_kernel("let x = $pow$(s, 2)"), "unknown function `pow`", "exp2(y * log2(x))"},
-      {in_kernel("parallel i < 4 { v[i] = $prod$[k < 4](h[k]) }"), "unknown name `prod`", "the reductions are"},
+      {in_kernel("parallel i < 4 { v[i] = $product$[k < 4](h[k]) }"), "unknown name `product`", "the reductions are"},
       {in_kernel("let x = $groop$ + 1"), "unknown name `groop`", "did you mean `group`"},
       {in_kernel("let x = exp $+$ 1"), "`exp` is a function", "exp(...)"},
       {in_kernel("let x = $exp(1.0, 2.0)$"), "`exp` takes 1 argument, 2 given", "that many"},

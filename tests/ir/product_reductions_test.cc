@@ -20,7 +20,7 @@ TEST_CASE("products, of integers that wrap, and of prefixes, of nothing 1") {
   CHECK(product({2, -3, 0.5}).value == -3);
   CHECK(integers(run_region("i32", "parallel i < 8 { x[i] = prod[j < 8](x[j] + 4) }"))[0] ==
         4ll * 5 * 6 * 7 * 8 * 9 * 10 * 11);
-  CHECK(integers(run_region("i32", "parallel i < 8 { x[i] = prod[j < 8](65536 + x[j]) }"))[0] == 0);
+  CHECK(integers(run_region("i32", "parallel i < 8 { x[i] = prod[j < 8](65536 + x[j]) }"))[0] == 330301440);
   CHECK(integers(run_region("i32", "parallel i < 8 { x[i] = prod[k < i](x[k] + 1) }")) ==
         Integers{1, 1, 2, 6, 24, 120, 720, 5040});
   CHECK(values(run_region("f32", "parallel i < 8 { x[i] = prod[k <= i](1) }")) == Doubles{1, 1, 1, 1, 1, 1, 1, 1});
