@@ -141,11 +141,14 @@ Result<const TunableValues*> ProgramHandle::choose(const BoundArguments& argumen
 
 size_t ProgramHandle::first_that_fits(const BoundArguments& arguments, const std::vector<TunableValues>& order,
                                       std::span<const Arg> args, const LaunchSettings& settings) const {
+  // Nothing is read or written: of temporaries that are not there the address's alignment is asked for alone.
+  constexpr uintptr_t kNowhere = uintptr_t{1} << 20;
   const LaunchSettings each = step_settings(settings, steps_.size());
   const auto fits = [&](const TunableValues& values) {
     ProgramLayout layout;
     if (!lay_out(*program_, arguments, values, layout).ok()) return false;
-    StepArguments step_arguments(*program_, arguments, values, layout, nullptr, args);
+    void* const scratch = reinterpret_cast<void*>(kNowhere);
+    StepArguments step_arguments(*program_, arguments, values, layout, scratch, args);
     for (size_t i = 0; i < steps_.size(); ++i)
       if (layout.runs(i) && !steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each).ok()) return false;
     return true;
