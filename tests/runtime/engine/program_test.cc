@@ -163,8 +163,6 @@ tune width = 8 | 64 | 32
 )");
   HostTensorF32 a({3, 500}, 1.5f), c({3}, -1);
   Arg args[] = {a.tensor(), c.tensor()};
-  const Status launched = handle->launch(args, f.settings(kOff), nullptr);
-  CHECK_MESSAGE(launched.ok(), launched.message());
   const auto chosen = handle->explain(args, f.settings(kOff), ExplainWhat::kConfiguration);
   REQUIRE_MESSAGE(chosen.ok(), chosen.status().message());
   CHECK(*chosen == "width=64");
