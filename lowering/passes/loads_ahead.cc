@@ -24,6 +24,9 @@ constexpr int64_t kFarthest = 16, kFarthestOfGathers = 4;
 // Words of a ring; of a thread, what the loop computes with has to fit beside it. Few: the part of what seems to be
 // left that a ring may take in any case.
 constexpr int64_t kMostRegisters = 32, kOthers = 48, kFew = 8;
+// Words of an iteration whose loads all threads wait for, which has twice as many registers for those of the next one:
+// two such blocks of 256 threads fit on a multiprocessor, which is enough under way for what memory gives.
+constexpr int64_t kMostExposed = 40;
 // Nodes of expressions in all copies of a body.
 constexpr int64_t kMostNodes = 6000;
 
@@ -59,6 +62,18 @@ bool gathers(const LoopBlock& body) {
           registers.insert(intrinsic->operands[0].buffer.get());
         }
     }
+  });
+  return found;
+}
+
+// Whether no load of the next iteration is begun before this one's end: all threads meet in it, or it writes to
+// tensors, in front of which the assembler moves no load.
+bool is_exposed(const LoopBlock& body) {
+  bool found = false;
+  for_each_statement(body, [&](const LoopStmt& stmt) {
+    found |= std::holds_alternative<LoopBarrier>(stmt.node);
+    for_each_access(
+        stmt, [&](const ir::BufferRef& buffer, bool write) { found |= write && buffer->scope == ir::Scope::kGlobal; });
   });
   return found;
 }
@@ -213,7 +228,13 @@ class Former {
       int64_t ahead = std::min(farthest, room() / (copies * found.words()));
       if (ir::is_const(loop->begin) && ir::is_const(loop->end))
         ahead = std::min(ahead, loop->end->int_value - loop->begin->int_value);
-      if (ahead < (once ? 1 : 2)) return false;
+      if (ahead < (once ? 1 : 2)) {
+        const int64_t words = 2 * found.words();
+        if (once || words > 2 * kMostExposed || left() - kOthers < words || !is_exposed(loop->body)) return false;
+        loop->ahead = 1;
+        registers_ += words;
+        return true;
+      }
       loop->ahead = once ? 1 : std::min(ahead, kMostNodes / found.nodes);
       registers_ += std::max(loop->ahead, copies) * found.words();
       return true;
@@ -236,12 +257,9 @@ class Former {
   }
 
  private:
-  int64_t room() const {
-    const int64_t of_thread = kernel_.registers ? kernel_.registers : registers_alike(kernel_);
-    // What few words cost has room where arrays, which do not all live at a time, seem to leave none.
-    const int64_t left = of_thread - registers_;
-    return std::max(std::min(left - kOthers, kMostRegisters), left / kFew);
-  }
+  int64_t left() const { return (kernel_.registers ? kernel_.registers : registers_alike(kernel_)) - registers_; }
+  // What few words cost has room where arrays, which do not all live at a time, seem to leave none.
+  int64_t room() const { return std::max(std::min(left() - kOthers, kMostRegisters), left() / kFew); }
 
   // Those of the whole block, but for what threads do by themselves, inner ones first, of which none may have been
   // chosen: what is around it has time. Whether one was.
