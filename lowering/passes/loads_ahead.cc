@@ -66,15 +66,19 @@ bool gathers(const LoopBlock& body) {
   return found;
 }
 
-// Whether no load of the next iteration is begun before this one's end: all threads meet in it, or it writes to
-// tensors, in front of which the assembler moves no load.
+// Where all threads meet, and a write to a tensor, in front of which the assembler moves no load.
+bool holds_up(const LoopStmt& stmt) {
+  const auto is_global = [](const ir::BufferRef& buffer) { return buffer->scope == ir::Scope::kGlobal; };
+  if (const auto* store = std::get_if<LoopStore>(&stmt.node)) return is_global(store->buffer);
+  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
+    return std::any_of(intrinsic->operands.begin(), intrinsic->operands.end(),
+                       [&](const auto& operand) { return operand.write && is_global(operand.buffer); });
+  return std::holds_alternative<LoopBarrier>(stmt.node);
+}
+// Whether no load of the next iteration is begun before this one's end.
 bool is_exposed(const LoopBlock& body) {
   bool found = false;
-  for_each_statement(body, [&](const LoopStmt& stmt) {
-    found |= std::holds_alternative<LoopBarrier>(stmt.node);
-    for_each_access(
-        stmt, [&](const ir::BufferRef& buffer, bool write) { found |= write && buffer->scope == ir::Scope::kGlobal; });
-  });
+  for_each_statement(body, [&](const LoopStmt& stmt) { found = found || holds_up(stmt); });
   return found;
 }
 
