@@ -136,5 +136,23 @@ TEST_CASE("a matrix whose rows every step adds up lies so that few lanes share a
   CHECK(!has(layout(128, 64, "s = S0"), "32 r1 2 t1"));  // what is loaded anew is better read by rows
 }
 
+TEST_CASE("what a thread loads of a long row comes an iteration ahead where all threads wait in it") {
+  const auto loop = [](const std::string& work) {
+    return lowered(
+               {"tile 1\nkernel k(X: f32[M, N], Y: out f32[M], Z: out f32[M, N])\ntune threads = 256\ngrid m < M\n{\n"
+                "  fragment x: f32[8192], most: f32[1] = -inf\n  for k < ceildiv(N, 8192) {\n"
+                "    x = X[m, k*8192 +: 8192]\n    " +
+                    work + "\n  }\n  Y[m +: 1] = most\n}\n",
+                {},
+                {.kind = Target::Kind::kCuda, .architecture = 90, .shared_limit = 227 * 1024},
+                0})
+        .loop_ir;
+  };
+  CHECK(has(loop("parallel i < 1 { most[i] = max(0.5 * most[i], max[j < 8192](x[j])) }"), "registers ahead: f32[32]"));
+  CHECK(has(loop("Z[m, k*8192 +: 8192] = x"), "registers ahead: f32[32]"));
+  // The next iteration's loads are not held up: the assembler, or another block, has them.
+  CHECK(!has(loop("parallel i < 1 { most[i] += sum[j < 8192](x[j]) }"), "registers ahead"));
+}
+
 }  // namespace
 }  // namespace kachel::lowering
