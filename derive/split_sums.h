@@ -1,11 +1,12 @@
 // Kernels whose loop over k is dealt out to several blocks, for grids of few tiles and long sums.
 //
 // A kernel is split where one loop of its body adds products to tiles that begin at 0, or regions add to elements of
-// theirs or take extremes in them, and it carries nothing else from one iteration to the next: a first kernel, with one more axis of its grid,
-// adds up a part of the iterations and writes the sums; a second one adds the parts, in their order, and goes on behind
-// the loop. Where the sums lie, and which elements a part adds up, must not depend on how either cuts the work: extents
-// of sums are free tunables (free_tunables.h) or none, and parts begin at multiples of every extent that tiles may have
-// along k. Where there are such extents as are not free, a kernel between the two adds the parts up (adder.h).
+// theirs or take extremes in them, and it carries nothing else from one iteration to the next: a first kernel, with one
+// more axis of its grid, adds up a part of the iterations and writes the sums; a second one adds the parts, in their
+// order, and goes on behind the loop. Where the sums lie, and which elements a part adds up, must not depend on how
+// either cuts the work: extents of sums are free tunables (free_tunables.h) or none, and parts begin at multiples of
+// every extent that tiles may have along k. Where there are such extents as are not free, a kernel between the two adds
+// the parts up (adder.h).
 #pragma once
 #include <functional>
 #include <string>
