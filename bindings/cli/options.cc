@@ -129,6 +129,7 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
       ->capture_default_str();
 
   explain->add_option("--target", options.targets, "Explain for this architecture, as sm_90a, which need not be there")
+      ->allow_extra_args(false)
       ->expected(1);
 
   CLI::App* compile = app.add_subcommand("compile", "Compile ahead, for GPUs that need not be there, into the store");

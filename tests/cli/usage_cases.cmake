@@ -75,6 +75,7 @@ cli_case(NAME program_wrong_run ARGS run ${programs}/missing_transpose.tile ${sh
 cli_case(NAME program_wrong_among_good ARGS check ${relu} ${programs}/missing_transpose.tile ${programs}/two_kernels.tile
          EXIT 1 STDOUT "matmul_relu.tile: ok: matmul_relu" "two_kernels.tile: ok: twice halve" STDERR "error")
 cli_case(NAME target_unknown ARGS explain ${relu} ${shape} --target sm_90 EXIT 2 STDERR "\"sm_90\" is no target. write sm_80")
+cli_case(NAME target_takes_one_word ARGS explain --target sm_90 ${relu} ${shape} EXIT 2 STDERR "\"sm_90\" is no target. write sm_80")
 cli_case(NAME target_old ARGS compile ${relu} ${shape} --target sm_75 EXIT 3 STDERR "sm_80 is the oldest target")
 cli_case(NAME target_and_device ARGS compile ${relu} ${shape} --target sm_80 --device cpu EXIT 2 STDERR "leave out --device")
 cli_case(NAME compile_nowhere ARGS compile ${relu} ${shape} --target sm_80 --no-store EXIT 2 STDERR "leave out --no-store")
