@@ -153,9 +153,9 @@ size_t ProgramHandle::first_that_fits(const BoundArguments& arguments, const std
       if (layout.runs(i) && !steps_[i]->needs_tuning(step_arguments.of(program_->steps[i]), each).ok()) return false;
     return true;
   };
-  for (size_t i = 0; i + 1 < order.size(); ++i)
+  for (size_t i = 0; order.size() > 1 && i < order.size(); ++i)
     if (fits(order[i])) return i;
-  return fits(order.back()) ? order.size() - 1 : 0;  // whose failure is reported
+  return 0;  // whose failure is reported, if it fails
 }
 
 Result<bool> ProgramHandle::tune(std::span<const Arg> args, const LaunchSettings& settings, void* stream) {

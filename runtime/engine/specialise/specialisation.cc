@@ -110,9 +110,10 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
 
 // Blocks that begin early take what places are free, and keep to them. Where several fit on a multiprocessor and there
 // are not enough of them for all, some get two and others none, and what waits for memory takes up to twice as long.
-// Where one fits, some kernels take up to a quarter longer, others less; why is not known (docs/measurements/changes.md). A
-// launch that reads and writes little is too short to lose, and gains what a launch costs. One that follows a launch of
-// this library's is often a fold of what that left, and waits for little: there where blocks begin matters less.
+// Where one fits, some kernels take up to a quarter longer, others less; why is not known
+// (docs/measurements/changes.md). A launch that reads and writes little is too short to lose, and gains what a launch
+// costs. One that follows a launch of this library's is often a fold of what that left, and waits for little: there
+// where blocks begin matters less.
 Status Specialisation::allow_overlaps() {
   KACHEL_ASSIGN(const int32_t each, function_->occupancy(hot_.threads, hot_.shared_bytes));
   const DeviceProperties& properties = device_.properties();
