@@ -4,8 +4,8 @@
 //   q = W[n*BN +: BN, k*BK +: BK];  parallel i < BN, j < BK { ... q[i, j] ... }
 //
 // becomes a tile of bytes, filled with the bytes that the tensor is stored in: whole vectors of them can be copied, by
-// the copy engine too, and the tile takes half as much memory or registers. A read takes its nibble out of the byte. What
-// regions read of such a tensor itself is a byte likewise.
+// the copy engine too, and the tile takes half as much memory or registers. A read takes its nibble out of the byte.
+// What regions read of such a tensor itself is a byte likewise.
 #pragma once
 #include <optional>
 #include <set>
