@@ -33,7 +33,9 @@ Remote::~Remote() {
 // With the lock held.
 bool Remote::start() {
   if (stopping_) return false;
-  if (!thread_.joinable()) thread_ = begin_thread([this] { run(); });
+  if (thread_.joinable()) return true;
+  ExitWatch::arm();  // here, too: the process may exit before the thread gets there
+  thread_ = begin_thread([this] { run(); });
   return thread_.joinable();
 }
 

@@ -24,8 +24,8 @@ class ExitWatch {
   ExitWatch(const ExitWatch&) = delete;
   ExitWatch& operator=(const ExitWatch&) = delete;
 
-  // Before each piece of work: handlers run last registered first, and ours must be younger than the destructors that
-  // others register, some of them only while the work goes on.
+  // Before the thread begins, and before each piece of work: handlers run last registered first, and ours must be
+  // younger than the destructors that others register, some of them only while the work goes on.
   static void arm();
 
  private:

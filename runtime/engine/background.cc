@@ -43,6 +43,7 @@ Background::~Background() {
 // With the lock held.
 bool Background::start() {
   if (thread_.joinable()) return true;
+  ExitWatch::arm();  // here, too: the process may exit before the thread gets there
   thread_ = begin_thread([this] { run(); });
   return thread_.joinable();
 }
