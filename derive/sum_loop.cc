@@ -28,12 +28,6 @@ bool mentions_tunables(const ExprRef& expr) {
   return found;
 }
 
-bool reads_names(const ExprRef& expr) {
-  bool found = false;
-  visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kVar; });
-  return found;
-}
-
 bool reads_memory(const ExprRef& expr) {
   bool found = false;
   visit(expr, [&](const ExprRef& node) { found |= node->kind == ExprKind::kLoad; });
@@ -59,7 +53,7 @@ class Finder {
     if (loops == 1) note_region_sums(body(), &tiles);
     if (loops > 1 || (loops == 0 && find_loop(note_region_sums, &tiles) != 1)) return {};
     for (const BufferRef& tile : tiles) sums_.insert(tile.get());
-    if (!adds_only() || !carries_nothing() || !begins_alike() || !counts_alike()) return {};
+    if (!adds_only() || !carries_nothing() || !is_first() || !counts_alike()) return {};
     free_ = free_tunables(kernel_);
     for (const BufferRef& tile : tiles)
       if (!place(tile)) return {};
@@ -170,23 +164,15 @@ class Finder {
     return true;
   }
 
-  // At what parts may begin at, too.
-  bool begins_alike() const {
+  // Whether nothing in front of the loop touches the sums or writes to tensors.
+  bool is_first() const {
     for (size_t i = 0; i < found_.at; ++i) {
       const Stmt& stmt = kernel_.body[i];
-      if (const auto* decl = std::get_if<DeclStmt>(&stmt.node)) {
-        if (sums_.count(decl->buffer.get()) && !may_begin_at(decl->init, *decl->buffer)) return false;
-        continue;
-      }
+      if (std::holds_alternative<DeclStmt>(stmt.node)) continue;
       const Uses uses = find_uses(stmt);
       if (writes_tensors(uses) || touches_sums(uses.read) || touches_sums(uses.written)) return false;
     }
     return true;
-  }
-
-  bool may_begin_at(const ExprRef& init, const Buffer& sum) const {
-    const std::optional<Op> op = operation_of(body(), sum);
-    return op && init && (*op == Op::kAdd ? is_zero_constant(init) : !reads_names(init));
   }
 
   bool counts_alike() {
@@ -241,8 +227,11 @@ class Finder {
   }
 
   bool place(const BufferRef& tile) {
-    if (tile->scope != Scope::kFragment) return false;
-    SumLoop::Sum sum{tile, kernel_.grid, {}, *operation_of(body(), *tile), init_of(*tile)};
+    const std::optional<Op> op = operation_of(body(), *tile);
+    const ExprRef begin = init_of(*tile);
+    if (tile->scope != Scope::kFragment || !op || !begin) return false;
+    if (*op == Op::kAdd ? !is_zero_constant(begin) : !is_const(begin)) return false;
+    SumLoop::Sum sum{tile, kernel_.grid, {}, *op, begin};
     for (const ExprRef& extent : tile->shape) {
       sum.axes.push_back({nullptr, extent});
       if (!is_tunable(extent)) {

@@ -26,7 +26,7 @@ class Accumulator {
     if (count_++ == 0)
       result_ = value;
     else if (!floats_)
-      result_ = Cell::integer(integer_op(integer(), type_, result_.i, value.i), result_.e + value.e);
+      result_ = Cell::integer(integer_op(operation_of(op_), type_, result_.i, value.i), result_.e + value.e);
     else if (op_ == ReduceOp::kSum)
       result_ = Cell::of(result_.v + value.v, result_.e + value.e);
     else if (op_ == ReduceOp::kProd)
@@ -50,10 +50,6 @@ class Accumulator {
   }
 
  private:
-  Op integer() const {
-    constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin, Op::kMul};
-    return kOps[static_cast<int>(op_)];
-  }
   // Of any order, each partial product lies between those of the factors below and above 1.
   void note_factor(const Cell& value) {
     const double most = std::abs(value.v) + value.e, least = std::abs(value.v) - value.e;

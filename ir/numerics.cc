@@ -410,6 +410,11 @@ bool is_exact(Op op) {
   }
 }
 
+Op operation_of(ReduceOp op) {
+  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin, Op::kMul};
+  return kOps[static_cast<int>(op)];
+}
+
 Scalar apply_op(Op op, std::span<const Scalar> args) {
   Scalar result;
   if (op == Op::kSelect) return args[0].i != 0 ? args[1] : args[2];

@@ -60,6 +60,9 @@ bool float_compare(Op op, double a, double b);
 // True where GRAMMAR.md leaves no room: not for exp, log, tanh, sin and the like, and not for the approx variants.
 bool is_exact(Op op);
 
+// What joins two values of a reduction. REQUIRES: not is_arg(op).
+Op operation_of(ReduceOp op);
+
 // Typed operands as make_typed() requires them; kSelect included.
 Scalar apply_op(Op op, std::span<const Scalar> args);
 

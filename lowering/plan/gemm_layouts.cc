@@ -15,8 +15,8 @@ FragmentLayout right_operand_layout(const ir::GemmStmt& gemm, int64_t warps) {
   return FragmentLayout::right_operand(shape[1], shape[0], warps).keep({1, 0});
 }
 
-FragmentLayout fma_layout(const ir::GemmStmt& gemm, const std::vector<int64_t>& shape, int64_t threads,
-                          int64_t together) {
+FragmentLayout fma_layout(const ir::GemmStmt& gemm, int64_t threads, int64_t together) {
+  const std::vector<int64_t> shape = tile_shape(gemm.c.buffer);
   const auto strip = [](bool k_down, int64_t extent) -> int64_t { return k_down && extent % 4 == 0 ? 4 : 1; };
   const int64_t columns = std::max(strip(!gemm.transpose_b, shape[1]), together);
   return FragmentLayout::outer_product(shape[0], shape[1], strip(gemm.transpose_a, shape[0]), columns, threads);

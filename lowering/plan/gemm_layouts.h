@@ -11,7 +11,6 @@ FragmentLayout right_operand_layout(const ir::GemmStmt& gemm, int64_t warps);
 // C of a product by fma. Neighbours of an axis in one thread where an operand has them beside each other. Where rows of
 // k are loaded neighbours are those of other threads: eight rows lie in different banks. But so many columns beside
 // each other, `together`, that regions use at once, have one thread.
-FragmentLayout fma_layout(const ir::GemmStmt& gemm, const std::vector<int64_t>& shape, int64_t threads,
-                          int64_t together);
+FragmentLayout fma_layout(const ir::GemmStmt& gemm, int64_t threads, int64_t together);
 
 }  // namespace kachel::lowering

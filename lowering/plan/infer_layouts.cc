@@ -200,8 +200,7 @@ class Inference {
       if (!choice.mma) {
         if (is_fragment(gemm->a.buffer)) return demote(gemm->a.buffer, "it is a gemm operand");
         if (is_fragment(gemm->c.buffer) && !layouts_.count(gemm->c.buffer.get()))
-          layouts_[gemm->c.buffer.get()] =
-              fma_layout(*gemm, shape, threads_, columns_together(spaces_, *gemm->c.buffer));
+          layouts_[gemm->c.buffer.get()] = fma_layout(*gemm, threads_, columns_together(spaces_, *gemm->c.buffer));
         continue;
       }
       choice.warps_m = grid->m;

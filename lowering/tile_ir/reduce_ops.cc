@@ -23,13 +23,8 @@ ExprRef neutral_element(ir::ReduceOp op, DType type) {
   return ir::make_int(op == ir::ReduceOp::kMax ? ir::least_integer(type) : ir::greatest_integer(type), type);
 }
 
-Op operation_of(ir::ReduceOp op) {
-  constexpr Op kOps[] = {Op::kAdd, Op::kMax, Op::kMin, Op::kMul};
-  return kOps[static_cast<int>(op)];
-}
-
 ExprRef combined(ir::ReduceOp op, const ExprRef& a, const ExprRef& b) {
-  return ir::make_typed(operation_of(op), {a, b});
+  return ir::make_typed(ir::operation_of(op), {a, b});
 }
 
 }  // namespace kachel::lowering

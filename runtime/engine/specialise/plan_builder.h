@@ -33,7 +33,7 @@ struct EngineServices {
   LowerFunction lower;
   // Set by the first sticky device fault; nothing is stored after it.
   std::atomic<bool>& device_lost;
-  int64_t compile_limit_ns;  // of one compilation
+  int64_t compile_limit_ns;  // of what compiling one kernel takes
 
   // Notes a lost device; passes the status on.
   Status noticed(Status status) const {
