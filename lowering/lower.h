@@ -19,7 +19,7 @@ struct Target {
   int architecture = 90;  // CUDA: 10 * major + minor
   int threads = 0;        // threads a block; 0: the lowering's choice; ignored on the CPU
   bool generic = false;   // plain loads and fma only: what other lowerings are compared with
-  bool reversed = false;  // generic: sums of products from the end of k on, which rounds them otherwise, tf32 of tf32
+  bool reversed = false;  // generic: sums from their ends on, which rounds them otherwise, tf32 of tf32
   bool group_products = true;  // wgmma may be used where the architecture has it
   bool bulk_copies = true;     // so may the copy engine
   bool bulk_stores = true;     // and for stores

@@ -79,6 +79,14 @@ ExprRef TileLowering::extract_reductions(const ExprRef& expr, const std::vector<
   return ir::make_load(result, coords);
 }
 
+// Which of so many terms is added as number `step`.
+ExprRef TileLowering::in_order(const ExprRef& step, int64_t count) {
+  if (!target_.reversed) return step;
+  const ExprRef from_end = let("from_end", ir::make_typed(Op::kSub, {int64(count - 1), step}));
+  out_.ranges.set(from_end->var, {0, count - 1});
+  return from_end;
+}
+
 ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer) {
   const int64_t results = extent_of(outer), inner = extent_of(reduce.iters);
   const DType type = reduce.type;
@@ -130,8 +138,9 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
     bind(site);
     store(sum, zero, neutral_element(reduce.reduce, type), nullptr);
     serial("step", int64((inner + group - 1) / group), true, [&](ExprRef step) {
+      const ExprRef row = in_order(step, (inner + group - 1) / group);
       ExprRef linear =
-          let("linear", ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {step, int64(group)}), site.coords.back()}));
+          let("linear", ir::make_typed(Op::kAdd, {ir::make_typed(Op::kMul, {row, int64(group)}), site.coords.back()}));
       LoopBlock body = nested([&] {
         int64_t below = inner;
         for (const ir::IterVar& iter : reduce.iters) {
@@ -161,7 +170,7 @@ ir::BufferRef TileLowering::reduce_into_temporary(const ir::Expr& reduce, const 
     ExprRef base = offset(tile, site.coords, &site);
     ExprRef start = ir::make_typed(Op::kMul, {ir::make_cast({DType::I64, nullptr}, base), int64(group)});
     serial("g", int64(group), true, [&](ExprRef g) {
-      ExprRef at = ir::make_typed(Op::kAdd, {start, g});
+      ExprRef at = ir::make_typed(Op::kAdd, {start, in_order(g, group)});
       store(sum, zero, combined(reduce.reduce, ir::make_load(sum, {zero}), ir::make_load(partial, {at})), nullptr);
     });
     store(storage(tile), base, ir::make_load(sum, {zero}), nullptr);
@@ -274,7 +283,7 @@ ExprRef TileLowering::inline_reduction(const ir::Expr& reduce, const Site* site)
         values_[iter.var.get()] = let("skipped", ir::make_typed(Op::kMax, {coord, int64(1)}));
         return nest(axis + 1);
       }
-      values_[iter.var.get()] = coord;
+      values_[iter.var.get()] = in_order(coord, iter.extent->int_value);
       nest(axis + 1);
     });
   };

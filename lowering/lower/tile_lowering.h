@@ -329,6 +329,7 @@ class TileLowering {
   void close_sums(const std::vector<CarriedSum>& carried);
   ir::ExprRef reduce_in_lanes(const ir::Expr& reduce, const Site* site, const ir::ExprRef& neutral);  // cpu_reduce.cc
   ir::ExprRef inline_reduction(const ir::Expr& reduce, const Site* site);
+  ir::ExprRef in_order(const ir::ExprRef& step, int64_t count);
   ir::BufferRef reduce_into_temporary(const ir::Expr& reduce, const std::vector<ir::IterVar>& outer);
   // lower_scan.cc, layout_scan.cc
   class LayoutScan;

@@ -171,6 +171,22 @@ Mismatch OutputReference::compare(const Tolerance& tolerance, const std::vector<
   return compare_integers(type_, tolerance, pieces_, actual);
 }
 
+double OutputReference::distance(const std::vector<OutputPiece>& actual) const {
+  if (!ir::is_float(type_) || largest_ == 0) return 0;
+  const Decoder decode(type_);
+  Decoder::Batch want, got;
+  float most = 0;
+  in_batches(type_, pieces_, [&](size_t p, int64_t first, int64_t count) {
+    decode(pieces_[p], first, count, &want);
+    decode(actual[p], first, count, &got);
+    for (size_t i = 0; i < Decoder::kBatch; ++i) {
+      const float apart = std::abs(want[i] - got[i]);
+      most = is_finite(apart) ? std::max(most, apart) : most;
+    }
+  });
+  return static_cast<double>(most) / static_cast<double>(largest_);
+}
+
 std::vector<ByteRange> pieces_to_compare(int64_t bytes) {
   if (bytes <= kCompareAll) return {{0, bytes}};
   std::vector<ByteRange> pieces;

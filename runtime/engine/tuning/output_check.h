@@ -30,6 +30,8 @@ class OutputReference {
   // The elements of `actual` that are not within tolerance of these; two NaN are equal. REQUIRES: pieces of equal place
   // and size, whole elements.
   Mismatch compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const;
+  // How far the floats of `actual` are from these at most, of the largest finite magnitude here; 0 for integers.
+  double distance(const std::vector<OutputPiece>& actual) const;
 
  private:
   ir::DType type_ = ir::DType::F32;

@@ -58,25 +58,28 @@ Status OutputCopies::keep() {
 }
 
 Status OutputCopies::compare(const Roundings& roundings, const std::string& configuration,
-                             const std::vector<double>& spare) const {
+                             const std::vector<Apart>& spare) const {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const Output& output = outputs_[i];
     KACHEL_ASSIGN(const std::vector<OutputPiece> pieces, fetch(output));
-    const Mismatch mismatch = output.reference.compare(tolerance_for(output.type, roundings), pieces);
-    if (mismatch.share() > (spare.empty() ? 0 : spare[i]))
+    Tolerance tolerance = tolerance_for(output.type, roundings);
+    if (!spare.empty()) tolerance.absolute = std::max(tolerance.absolute, spare[i].distance);
+    const Mismatch mismatch = output.reference.compare(tolerance, pieces);
+    if (mismatch.share() > (spare.empty() ? 0 : spare[i].share))
       return invalid(
           fmt::format("`{}` of configuration {}: {}", model_->params[output.param].name, configuration, mismatch.what));
   }
   return {};
 }
 
-Result<std::vector<double>> OutputCopies::apart(const Roundings& roundings) const {
-  std::vector<double> shares;
+Result<std::vector<Apart>> OutputCopies::apart(const Roundings& roundings) const {
+  std::vector<Apart> all;
   for (const Output& output : outputs_) {
     KACHEL_ASSIGN(const std::vector<OutputPiece> pieces, fetch(output));
-    shares.push_back(output.reference.compare(tolerance_for(output.type, roundings), pieces).share());
+    all.push_back({output.reference.compare(tolerance_for(output.type, roundings), pieces).share(),
+                   output.reference.distance(pieces)});
   }
-  return shares;
+  return all;
 }
 
 }  // namespace kachel::runtime

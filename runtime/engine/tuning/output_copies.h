@@ -9,6 +9,12 @@
 
 namespace kachel::runtime {
 
+// What two orders of sums make of an output, beyond what any program's roundings explain.
+struct Apart {
+  double share = 0;     // of elements
+  double distance = 0;  // of an element at most, of the largest magnitude
+};
+
 class OutputCopies {
  public:
   // Redirects the out and inout tensors of `arguments` to memory of their size, on `stream`. Borrows all but them.
@@ -22,11 +28,11 @@ class OutputCopies {
   // What they hold now is what others are compared with. Waits for the stream.
   Status keep();
   // kInvalid, with where and by how much, if they hold something else than reordering explains (output_check.h).
-  // `spare`: by output, the share of elements that may, if they do not depend on reordering alone; empty: none.
+  // `spare`: by output, how many elements may, and how far those are from each other that are not too far; empty: none.
   Status compare(const Roundings& roundings, const std::string& configuration,
-                 const std::vector<double>& spare = {}) const;
-  // By output, the share of elements that reordering does not explain.
-  Result<std::vector<double>> apart(const Roundings& roundings) const;
+                 const std::vector<Apart>& spare = {}) const;
+  // By output, how far what they hold now is from that.
+  Result<std::vector<Apart>> apart(const Roundings& roundings) const;
 
  private:
   struct Output {

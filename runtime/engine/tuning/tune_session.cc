@@ -138,9 +138,10 @@ Status TuneSession::prepare() {
 
 // Where conditions hang on rounding, as what is among the largest does, elements are not one another's within any
 // tolerance, and a reference that adds up in another order is as far from the first as candidates are: of those, so
-// many times as many elements may be apart, but no more than half.
-Result<std::vector<double>> TuneSession::spare() {
-  constexpr double kTimes = 4, kMost = 0.5;
+// many times as many elements may be apart, but no more than half. Differences of long sums, a loss of two, are as far
+// apart as the sums' roundings: so many times as far, within what is still small beside the values.
+Result<std::vector<Apart>> TuneSession::spare() {
+  constexpr double kTimes = 4, kMost = 0.5, kFarthest = 1.0 / 256;
   if (spare_) return *spare_;
   spare_.emplace();
   if (reference_ >= setup_.candidates.size()) return *spare_;  // it is no generic lowering
@@ -154,17 +155,21 @@ Result<std::vector<double>> TuneSession::spare() {
   KACHEL_TRY(outputs_.restore(false));
   KACHEL_TRY(run(*reversed));
   KACHEL_TRY(setup_.device.synchronize(stream_));
-  KACHEL_ASSIGN(std::vector<double> shares, outputs_.apart(roundings_));
-  const double most = *std::max_element(shares.begin(), shares.end());
+  KACHEL_ASSIGN(std::vector<Apart> all, outputs_.apart(roundings_));
+  double most = 0;
+  for (Apart& of : all) {
+    most = std::max(most, of.share);
+    of = {std::min(kTimes * of.share, kMost), std::min(kTimes * of.distance, kFarthest)};
+  }
+  spare_ = std::move(all);
   if (most == 0) return *spare_;
-  for (double& share : shares) share = std::min(kTimes * share, kMost);
   setup_.services.log.write(
       {.level = LogLevel::kWarning,
        .message = fmt::format("results of kernel `{}` hang on rounding: in another order of sums, {:.2g} % of the "
                               "elements of an output differ",
                               setup_.model.kernel.name, 100 * most),
        .kernel = setup_.model.kernel.name});
-  return *(spare_ = std::move(shares));
+  return *spare_;
 }
 
 Status TuneSession::check(size_t index) {

@@ -65,7 +65,7 @@ class TuneSession final : public ReferencedRunner {
   Result<const Specialisation*> build(size_t index);
   Result<const Specialisation*> build_generic(size_t index);
   // By output, the share of elements that candidates may have otherwise than the reference; empty: none of any.
-  Result<std::vector<double>> spare();
+  Result<std::vector<Apart>> spare();
 
   Setup setup_;
   BoundArguments arguments_;  // the caller's, with outputs redirected to the copies
@@ -77,7 +77,7 @@ class TuneSession final : public ReferencedRunner {
   int64_t workspace_bytes_ = 0;
   Roundings roundings_;
   size_t reference_ = 0;  // the attempt that made it
-  std::optional<std::vector<double>> spare_;
+  std::optional<std::vector<Apart>> spare_;
   std::unique_ptr<Device::Timer> timer_;
   void* stream_ = nullptr;
   bool has_stream_ = false;
