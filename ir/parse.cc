@@ -305,7 +305,7 @@ bool Parser::clauses(Kernel& kernel) {
   }
   if (!at("{") && !at_end() && !at("kernel") && !at("program"))
     return fail(fmt::format("`{}` where a clause or the body is expected", peek().text),
-                "the clauses are `where`, `key`, `tune` and `grid`; then comes `{`");
+                mend_of_next("the clauses are `where`, `key`, `tune` and `grid`; then comes `{`"));
   return true;
 }
 

@@ -64,6 +64,7 @@ constexpr std::string_view kOtherReductions[] = {"product", "any", "all", "count
 constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
     {"elif", "write `else if`"},
     {"elseif", "write `else if`"},
+    {"else", "a choice of values is `condition ? a : b`; `else` itself follows the `}` of an `if`"},
     {"and", "write `&&`"},
     {"or", "write `||`"},
     {"not", "write `!`"},
@@ -139,8 +140,12 @@ bool Parser::expect(std::string_view text, std::string_view after) {
   if (accept(text)) return true;
   return fail(at_end() ? fmt::format("the program ends where `{}` is expected after {}", text, after)
                        : fmt::format("`{}` where `{}` is expected after {}", peek().text, text, after),
-              !at_end() && !here_for(peek().text).empty() ? std::string(here_for(peek().text))
-                                                          : fmt::format("write `{}` here", text));
+              mend_of_next(fmt::format("write `{}` here", text)));
+}
+
+std::string Parser::mend_of_next(std::string otherwise) const {
+  const std::string_view here = at_end() ? "" : here_for(peek().text);
+  return here.empty() ? otherwise : std::string(here);
 }
 
 Loc Parser::span(size_t first) const {

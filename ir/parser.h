@@ -53,6 +53,8 @@ class Parser {
   void skip_group();
   bool accept(std::string_view text);
   bool expect(std::string_view text, std::string_view after);
+  // How to mend what stands next, if that is a word of other languages.
+  std::string mend_of_next(std::string otherwise) const;
   Loc span(size_t first) const;  // from token `first` to the token before the current one, within its line
   Mark mark() const;
   void rewind(const Mark& mark);
