@@ -26,13 +26,13 @@ bool is_carried(const ir::Kernel& kernel, const ir::Buffer& fragment, const ir::
   return carried;
 }
 
-// Whether a reduction adds the rows of a matrix up.
-bool adds_rows(const Space& space, const ir::Buffer& fragment) {
+// Whether a reduction adds a matrix up along the axis.
+bool adds_along(size_t axis, const Space& space, const ir::Buffer& fragment) {
   if (!space.reduction) return false;
   const size_t own = space.region->iters.size();
   return std::any_of(space.uses.begin(), space.uses.end(), [&](const Space::Use& use) {
     return use.buffer.get() == &fragment && use.axes.size() == 2 && use.is_plain() &&
-           use.axes[0] != FragmentLayout::kNoAxis && use.axes[0] >= own && use.axes[1] < own;
+           use.axes[axis] != FragmentLayout::kNoAxis && use.axes[axis] >= own && use.axes[1 - axis] < own;
   });
 }
 
@@ -40,20 +40,25 @@ bool adds_rows(const Space& space, const ir::Buffer& fragment) {
 
 std::optional<FragmentLayout> state_layout(const ir::Kernel& kernel, const ir::Buffer& fragment,
                                            const std::vector<Space>& spaces, int64_t threads) {
-  const bool is_state = std::any_of(spaces.begin(), spaces.end(), [&](const Space& space) {
-    return adds_rows(space, fragment) && is_carried(kernel, fragment, space.region);
-  });
-  if (!is_state) return std::nullopt;
-  const int64_t rows = fragment.shape[0]->int_value, columns = fragment.shape[1]->int_value;
-  const int64_t across = std::gcd(columns, threads), sharers = threads / across;
-  if (sharers > kLanes || kLanes % sharers != 0 || rows % sharers != 0) return std::nullopt;
-  const int64_t held = rows / sharers;
-  FragmentLayout::Axis down, along;
-  if (held > 1) down.push_back({held, false, 1});
-  if (sharers > 1) down.push_back({sharers, true, 1});
-  if (across > 1) along.push_back({across, true, sharers});
-  if (columns > across) along.push_back({columns / across, false, held});
-  return FragmentLayout({rows, columns}, {std::move(down), std::move(along)}, threads);
+  const auto is_state = [&](size_t axis) {
+    return std::any_of(spaces.begin(), spaces.end(), [&](const Space& space) {
+      return adds_along(axis, space, fragment) && is_carried(kernel, fragment, space.region);
+    });
+  };
+  size_t added = 0;  // rows, if that is one of both
+  while (added < 2 && !is_state(added)) ++added;
+  if (added == 2) return std::nullopt;
+  const std::vector<int64_t> shape = {fragment.shape[0]->int_value, fragment.shape[1]->int_value};
+  const int64_t terms = shape[added], sums = shape[1 - added];
+  const int64_t across = std::gcd(sums, threads), sharers = threads / across;
+  if (sharers > kLanes || kLanes % sharers != 0 || terms % sharers != 0) return std::nullopt;
+  const int64_t held = terms / sharers;
+  std::vector<FragmentLayout::Axis> axes(2);
+  if (held > 1) axes[added].push_back({held, false, 1});
+  if (sharers > 1) axes[added].push_back({sharers, true, 1});
+  if (across > 1) axes[1 - added].push_back({across, true, sharers});
+  if (sums > across) axes[1 - added].push_back({sums / across, false, held});
+  return FragmentLayout(shape, std::move(axes), threads);
 }
 
 }  // namespace kachel::lowering

@@ -13,9 +13,9 @@
 
 namespace kachel::lowering {
 
-// The layout of such a matrix, if its rows are added up: few threads share a sum, neighbours in a warp, each with rows
-// beside each other, so that a step needs neither memory of the block nor a barrier. Nothing where the fragment is none,
-// is copied in the loop, or is not made of such parts.
+// The layout of such a matrix, if its rows or its columns are added up: few threads share a sum, neighbours in a warp,
+// each with terms beside each other, so that a step needs neither memory of the block nor a barrier. Nothing where the
+// fragment is none, is copied in the loop, or is not made of such parts.
 std::optional<FragmentLayout> state_layout(const ir::Kernel& kernel, const ir::Buffer& fragment,
                                            const std::vector<Space>& spaces, int64_t threads);
 
