@@ -76,6 +76,7 @@
 //            -> pass places       of tiles, from who copies ahead to who computes, by barriers of phases of its own
 //            -> integer quotients by what loops do not change
 //            -> sums by loop      places and conditions, what unrolled loops change last
+//            -> first writes      arrays that a branch may write first begin as zeros
 //   text     -> CUDA C++ or LLVM IR
 #include "lowering/pipeline.h"
 
@@ -95,6 +96,7 @@
 #include "lowering/passes/divide_by_invariants.h"
 #include "lowering/passes/drop_unused.h"
 #include "lowering/passes/early_loads.h"
+#include "lowering/passes/first_writes.h"
 #include "lowering/passes/handed_values.h"
 #include "lowering/passes/held_places.h"
 #include "lowering/passes/hoist_invariants.h"
@@ -349,6 +351,7 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
     sums_by_loop(&lowering.loops);
   }
   drop_unused(&lowering.loops);
+  if (target.kind == Target::Kind::kCuda) zero_before_branches(&lowering.loops);
   if (!plain && target.kind == Target::Kind::kCuda) kept_operands(&lowering.loops);
   if (std::string broken = verify(lowering.loops); !broken.empty())
     return internal(fmt::format("lowering of `{}` broke a rule of the loop IR: {}", concrete.name, broken));

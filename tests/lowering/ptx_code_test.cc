@@ -363,4 +363,34 @@ TEST_CASE("an exp of what has been rounded is one of a product, others are as ex
   CHECK(written("max(x[r] - 2, 0)") > 0);
 }
 
+TEST_CASE("arrays that a branch may be the first to write begin as zeros") {
+  const auto zeros = [](const char* first) {
+    Request request{fmt::format(R"(tile 1
+kernel k(X: i32[L, 128], Y: out i32[128, 4])
+tune threads = 128
+grid i < 1
+{{
+  fragment place: i32[128, 4], x: i32[128]
+  {}
+  for t < L {{
+    x = X[t, :]
+    parallel r < 128, j < 4 {{
+      if j == t {{ place[r, j] = x[r] }}
+    }}
+  }}
+  Y[:, :] = place
+}}
+)",
+                                first)};
+    request.target.architecture = 90;
+    const Lowered result = lowered(request);
+    CAPTURE(result.text);
+    REQUIRE(has(result.text, "R\"ptx("));
+    size_t found = 0;
+    for (int i = 0; i < 128; ++i) found += count(result.text, fmt::format("mov.b32 r{}, 0;", i));
+    return found;
+  };
+  CHECK(zeros("") == zeros("parallel r < 128, j < 4 { place[r, j] = j + 1 }") + 4);
+}
+
 }  // namespace kachel::lowering::ptx

@@ -1,0 +1,10 @@
+// Arrays of registers that a branch may be the first to write begin as zeros. The program reads none of what they held
+// before, but ptxas 13.0 takes four such registers, each set in another iteration, for one (docs/assembler.md).
+#pragma once
+#include "lowering/loop_ir/loop_ir.h"
+
+namespace kachel::lowering {
+
+void zero_before_branches(LoopKernel* kernel);
+
+}  // namespace kachel::lowering
