@@ -2,6 +2,7 @@
 // See tile_lowering.h.
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "ir/print.h"
 #include "lowering/lower/tile_lowering.h"
@@ -150,9 +151,9 @@ bool TileLowering::copy_vectors(const ir::CopyStmt& copy, const Slice& dst, cons
   const ir::BufferRef& fragment = to_register ? to : from;
   const ir::BufferRef& memory = to_register ? from : to;
   const FragmentLayout& layout = *placements_.at(fragment.get()).fragment;
-  int64_t width = std::min(layout.vector(), vector_width(to_register ? src : dst));
   const int64_t most = most_stored(copy.atomic, memory->type.dtype, target_.architecture);
-  while (layout.vector() % width || width > most) width /= 2;
+  int64_t width = std::gcd(layout.vector(), vector_width(to_register ? src : dst));  // a power of two
+  while (width > most) width /= 2;
   if (width < 2) return false;
   out_.float_atomics |= adds;
   const bool pairs = !to_register && rounds_in_pairs(memory->type.dtype) && fragment->type.dtype == DType::F32;

@@ -1,6 +1,7 @@
 // The rules of loop_ir.h. A violation is a defect of a pass, never of a program.
 #include <fmt/format.h>
 
+#include <bit>
 #include <set>
 
 #include "ir/print.h"
@@ -155,6 +156,11 @@ class Verifier {
     for (const ir::Var* var : declared) visible_.erase(var);
   }
 
+  void whole_vector(const LoopIntrinsic::Operand& operand) {
+    const int64_t bits = operand.elements * ir::bits(operand.buffer->type.dtype);
+    if (!std::has_single_bit(static_cast<uint64_t>(bits)))
+      fail(fmt::format("a vector of {} bits: {}", bits, operand.buffer->name));
+  }
   void intrinsic(const LoopIntrinsic& node, bool in_threads) {
     using Kind = LoopIntrinsic::Kind;
     if (cpu_) fail("an intrinsic of GPUs");
@@ -181,6 +187,7 @@ class Verifier {
         (node.operands[0].buffer->type.dtype != node.operands[1].buffer->type.dtype ||
          node.operands[0].elements != node.operands[1].elements))
       fail("a vector copy between types or of two lengths: " + node.operands[0].buffer->name);
+    if (copy) whole_vector(node.operands[0]);
     if ((node.kind == Kind::kBulkCopy) != (node.l2_policy != nullptr))
       fail("a policy of the L2 that no box asks for, or a box without");
     packed(node);
