@@ -9,6 +9,7 @@
 //            -> one-axis views    of tensors whose last axes are counted as one
 //            -> transposed views  read along the axis of stride 1
 //            -> scattered copies  of elements that lie apart, as regions
+//            -> stored parts      of fragments, as regions
 //            -> unpacked copies   of 4-bit integers to tiles of other types, and of 8 bits to operands, as regions
 //            -> operand regions   that take several operands out of integers, one for each
 //            -> woven stores      of several elements of an operand by one iteration, by one each
@@ -161,6 +162,7 @@
 #include "lowering/tile_ir/scattered_copies.h"
 #include "lowering/tile_ir/split_slices.h"
 #include "lowering/tile_ir/split_tiles.h"
+#include "lowering/tile_ir/stored_parts.h"
 #include "lowering/tile_ir/sum_steps.h"
 #include "lowering/tile_ir/summed_operands.h"
 #include "lowering/tile_ir/transposed_views.h"
@@ -211,7 +213,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
                 expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
     const ir::Kernel joined = split_branches(long_rows(region_results(join_loops(unchanging_loads(
-        summed_operands(woven_stores(operand_regions(unpacked_copies(scattered_copies(lowering.kernel))))))))));
+        summed_operands(woven_stores(operand_regions(unpacked_copies(stored_parts(scattered_copies(lowering.kernel)))))))))));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));
