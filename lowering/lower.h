@@ -26,6 +26,7 @@ struct Target {
   // Blocks that may copy for each other, where they can: a power of two, see clusters.h; of these, so many along the
   // axis of the grid that changes fastest. 0: the lowering's choice.
   int cluster = 1, cluster_columns = 0;
+  int tile_blocks = 0;  // of a cluster, that compute each tile together, see tile_blocks.h; 0: the lowering's choice
   bool ptx = true;  // kernels of sm_90 have a body of PTX, as far as there is code for them
   // Loops are not parted where masks begin and end: up to a third less to compile, and masks in every iteration.
   bool compact = false;
@@ -98,6 +99,7 @@ struct Lowered {
       flaw;  // what the configuration costs that another might not: "acc is not in registers"; "" if nothing does
   int threads = 1;              // a block, those that only copy included
   ClusterShape cluster;         // tiles are numbered cluster by cluster, with each axis of the grid filled up
+  int tile_blocks = 1;          // a cluster of so many blocks computes each tile
   int64_t shared_bytes = 0;     // dynamic shared memory a block; CPU: arena a worker
   int64_t workspace_bytes = 0;  // device scratch per launched block, 256-byte aligned slices; 0: none
   bool resident = false;        // no more blocks than run at once, which go on to further tiles; else a block a tile

@@ -36,7 +36,10 @@ std::string instruction_of(const GemmChoice& choice) {
 std::string notes_of(const Schedule& schedule, const Placements& placements, const ir::Kernel& kernel,
                      const LoopKernel& loops) {
   std::string text = schedule.print();
-  if (loops.one_tile) text += "tiles: one a block, since the device takes the grid at once\n";
+  if (loops.tile_blocks > 1)
+    text += fmt::format("tiles: {} blocks of a cluster compute each together\n", loops.tile_blocks);
+  else if (loops.one_tile)
+    text += "tiles: one a block, since the device takes the grid at once\n";
   for (const LoopHanded& handed : loops.handed)
     text += fmt::format("name {}: handed to the producer, since tiles decide about it\n", handed.var->name);
   for (const ir::Stmt& stmt : kernel.body) {

@@ -1,6 +1,7 @@
 // The order of the passes, in one place.
 //
 //   tile IR  concrete kernel (ir::instantiate)
+//            -> tile blocks       of a cluster, that compute each tile together, where its rows are long
 //            -> declared first    tiles that are declared behind other statements
 //            -> joined copies     of fragments, whose elements lie beside each other in a tensor
 //            -> column tiles      fragments of which regions name columns by numbers
@@ -134,6 +135,7 @@
 #include "lowering/plan/renamed_copies.h"
 #include "lowering/plan/shared_stages.h"
 #include "lowering/plan/staged_operands.h"
+#include "lowering/plan/tile_blocks.h"
 #include "lowering/plan/turned_sums.h"
 #include "lowering/plan/wishes.h"
 #include "lowering/tile_ir/arg_reductions.h"
@@ -212,8 +214,10 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   KACHEL_ASSIGN(lowering.kernel,
                 expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
-    const ir::Kernel joined = split_branches(long_rows(region_results(join_loops(unchanging_loads(
-        summed_operands(woven_stores(operand_regions(unpacked_copies(stored_parts(scattered_copies(lowering.kernel)))))))))));
+    const int blocks = std::max(target.tile_blocks, 1);
+    const ir::Kernel results = region_results(join_loops(unchanging_loads(
+        summed_operands(woven_stores(operand_regions(unpacked_copies(stored_parts(scattered_copies(lowering.kernel)))))))));
+    const ir::Kernel joined = split_branches(long_rows(results, blocks));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);
     const ir::Kernel operands = parted_operands(exact_parts(scanned, target));
@@ -228,7 +232,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     const ir::Kernel turned = left && wishes.turned_sums ? turned_sums(reduced) : reduced;
     lowering.kernel = placed_rows(packed_tiles(unswitch_masks(turned), fact_mask), fact_mask);
     lowering.kernel = parted_sums(staged_operands(operands_in_registers(lowering.kernel, left, gathered)), target);
-    lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))));
+    lowering.kernel = narrow_tiles(split_tiles(equal_parts(moved_sums(lowering.kernel))), blocks);
   }
   Fetches fetches = Fetches::kNothing;  // what there is of those wished for
   auto fetch = [&](Fetches kind, std::optional<ir::Kernel> ahead) {
@@ -279,7 +283,7 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
   if (wishes.bounded.stores && !stores_in_boxes(kernel, lowering.placements))
     return lower_to_loops(concrete, target, fact_mask, wishes.changed([](auto* all) { all->bounded.stores = false; }));
   KACHEL_ASSIGN(lowering.loops, TileLowering(kernel, target, lowering.schedule, lowering.placements, fact_mask).run());
-  lowering.loops.one_tile = one_tile;
+  lowering.loops.one_tile = one_tile || lowering.loops.tile_blocks > 1;
   simplify(&lowering.loops);
   if (lowering.schedule.roles.size() > 1) {
     lowering.loops.registers = lowering.schedule.roles[0].registers;
@@ -305,6 +309,11 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
     Target together = target;
     together.bulk_copies = false;
     return lower_to_loops(concrete, together, fact_mask, wishes.with(Fetches::kNothing));
+  }
+  if (lowering.loops.tile_blocks > 1 && !can_part_tiles(lowering.loops)) {
+    Target alone = target;
+    alone.tile_blocks = 1;
+    return lower_to_loops(concrete, alone, fact_mask, wishes);
   }
   hand_over(&lowering.loops);
   if (!lowering.loops.cluster.empty()) spare_tiles(&lowering.loops);
@@ -342,7 +351,9 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   uint64_t facts = fact_mask;
   const ir::Kernel kernel =
       plain ? concrete : transposed_views(one_axis_views(declared_first(concrete), &facts), &facts);
-  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, target, facts, Wishes()));
+  Target of_tile = target;
+  of_tile.tile_blocks = plain ? 1 : tile_blocks_for(kernel, target);
+  KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, of_tile, facts, Wishes()));
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program
   // says.
@@ -396,9 +407,14 @@ Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, u
   if (!cpu && !target.generic) lowered.flaw = flaw_of(lowering);
   std::string missing;
   lowered.text = cpu ? emit_llvm(loops) : emit_gpu(loops, target, &missing);
+  if (!missing.empty() && loops.tile_blocks > 1) {
+    Target alone = target;
+    alone.tile_blocks = 1;
+    return lowered_text(concrete, alone, fact_mask, options);
+  }
   lowered.entry = kEntry;
   for (const LoopParam& param : loops.params) lowered.slots.push_back(param.slot);
-  lowered.threads = loops.teams * loops.threads + (loops.producer.empty() ? 0 : loops.producer_threads);
+  lowered.threads = loops.block_threads() + (loops.producer.empty() ? 0 : loops.producer_threads);
   lowered.maps = loops.maps;
   // The producer runs ahead into the next tile. Tiles of unequal length whose numbers say nothing of it are better
   // dealt out by the hardware.
@@ -406,6 +422,7 @@ Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, u
   const bool foreseen = schedule.is_even() ? !tiles_by_chance(lowering.kernel) : tiles_by_length(schedule);
   lowered.resident = !loops.producer.empty() && !loops.one_tile && foreseen;
   lowered.cluster = loops.cluster;
+  lowered.tile_blocks = loops.tile_blocks;
   lowered.one_tile = loops.one_tile;
   lowered.shared_bytes = loops.shared_bytes;
   lowered.workspace_bytes = loops.workspace_bytes;

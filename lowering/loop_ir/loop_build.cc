@@ -51,7 +51,16 @@ int64_t register_words(const LoopKernel& kernel) {
 }
 int64_t registers_alike(const LoopKernel& kernel) {
   constexpr int64_t kRegisterFile = 65536, kMostOfThread = 255;
-  return std::min(kRegisterFile / (kernel.teams * kernel.threads + kernel.producer_threads), kMostOfThread);
+  return std::min(kRegisterFile / (kernel.block_threads() + kernel.producer_threads), kMostOfThread);
+}
+
+bool stores_to_shared(const LoopStmt& stmt) {
+  bool stores = false;
+  for_each_statement(stmt, [&](const LoopStmt& inner) {
+    const auto* store = std::get_if<LoopStore>(&inner.node);
+    stores |= store && store->buffer->scope == ir::Scope::kShared;
+  });
+  return stores;
 }
 
 const ir::Expr* moved_element(const LoopStore& store) {

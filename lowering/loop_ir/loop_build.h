@@ -57,6 +57,9 @@ void for_each_statement(Block& body, const Fn& fn) {
   for (auto& stmt : body) for_each_statement(stmt, fn);
 }
 
+// Whether a LoopStore to shared memory stands in the statement or in its blocks.
+bool stores_to_shared(const LoopStmt& stmt);
+
 // Calls fn(buffer, write) on each access to a buffer that a statement makes itself, not those of nested blocks. Atomics
 // count as writes.
 template <class Fn>

@@ -334,6 +334,11 @@ struct LoopKernel {
   // They share the pipelines' stages and each warp's memory is its own: no LoopBarrier occurs, and no other shared
   // memory.
   int teams = 1;
+  // Blocks of a cluster that compute each tile together: an equal part of `threads` is in each of them, the first part
+  // in the first. Each has all of the shared memory: a store goes to all of them, a load is from the thread's own, and
+  // a barrier is of all. Neither teams nor a producer.
+  int tile_blocks = 1;
+  int block_threads() const { return teams * threads / tile_blocks; }  // of a block, those that compute
   std::vector<LoopParam> params;
   std::vector<LoopBuffer> buffers;
   int64_t shared_bytes = 0, workspace_bytes = 0;

@@ -147,7 +147,9 @@ class Printer {
 std::string print(const LoopKernel& kernel) {
   Printer printer;
   printer.text_ = fmt::format("threads {}{}, shared {} bytes, workspace {} bytes\n", kernel.threads,
-                              kernel.teams > 1 ? fmt::format(" in each of {} teams", kernel.teams) : "",
+                              kernel.teams > 1         ? fmt::format(" in each of {} teams", kernel.teams)
+                              : kernel.tile_blocks > 1 ? fmt::format(" in {} blocks", kernel.tile_blocks)
+                                                       : "",
                               kernel.shared_bytes, kernel.workspace_bytes);
   for (const LoopParam& param : kernel.params) {
     const char* slot = kSlotNames[static_cast<int>(param.slot.kind)];

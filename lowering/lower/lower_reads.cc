@@ -47,7 +47,7 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   constexpr int64_t kBeside = 56;  // registers of a thread: addresses, and what an element's value takes
   int threads = 0;
   for (const Role& role : schedule_.roles) threads += role.threads;
-  const int64_t alike = machine_of(target_.architecture).registers_per_sm / std::max(threads, out_.threads);
+  const int64_t alike = machine_of(target_.architecture).registers_per_sm / (std::max(threads, out_.threads) / out_.tile_blocks);
   const int given = schedule_.roles[0].registers;
   const int64_t registers = given ? given : std::min(alike, kMostOfThread);
   int64_t each = 0;
@@ -98,7 +98,7 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   for (size_t axis = 0; axis < rank; ++axis) ragged |= layout.ragged(axis);
   WalkOptions options;
   options.most_unrolled = region_written_out_;
-  const bool long_rows = has_long_rows(kernel_);
+  const bool long_rows = has_long_rows(kernel_, out_.tile_blocks);
   const bool many = fragment_registers(placements_) > kFewRegisters;
   // What is apart is kept so by a barrier of the warp, all of whose lanes come there unless some are outside.
   if (!ragged && layout.threads() % kWarp == 0 && (many || long_rows))

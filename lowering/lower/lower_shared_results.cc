@@ -16,6 +16,8 @@ using ir::Op;
 namespace {
 
 constexpr int64_t kMostTogether = 8;  // parts of a result that are loaded before the first one is looked at
+constexpr int64_t kWarp = 32;
+constexpr size_t kLaneBits = 5;
 
 }  // namespace
 
@@ -41,14 +43,17 @@ Sharers TileLowering::sharers_of(const FragmentLayout& layout, size_t rank) {
 // sides, and partial results in shared memory are added in one order.
 void TileLowering::combine_shared(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
                                   const Sharers& sharers) {
-  for (int mask : sharers.masks)
-    unrolled("r", results.registers(), [&](ExprRef at) {
-      ir::VarRef other = make_local("other", values->type.dtype);
-      const ExprRef own = ir::make_load(values, {at});
-      emit({LoopShuffle{other, own, mask}});
-      store(values, at, combined(op, own, ir::make_var(other)), nullptr);
-    });
+  for (int mask : sharers.masks) combine_lanes(op, values, results.registers(), mask);
   if (!sharers.rest.empty()) combine_warps(op, values, results, sharers);
+}
+
+void TileLowering::combine_lanes(ir::ReduceOp op, const ir::BufferRef& values, int64_t count, int mask) {
+  unrolled("r", count, [&](ExprRef at) {
+    ir::VarRef other = make_local("other", values->type.dtype);
+    const ExprRef own = ir::make_load(values, {at});
+    emit({LoopShuffle{other, own, mask}});
+    store(values, at, combined(op, own, ir::make_var(other)), nullptr);
+  });
 }
 
 // Whether it is a reduction whose results warps share, in every iteration of a loop.
@@ -99,6 +104,23 @@ void TileLowering::combine_warps(ir::ReduceOp op, const ir::BufferRef& values, c
   const int64_t taken = parts - (planted(Planted::kDroppedPart) ? 1 : 0);
   int64_t width = 128 / ir::bits(type);
   while (parts % width) width /= 2;
+  // Lanes that have the same results share the parts.
+  const int64_t lanes = std::min(parts, kWarp);
+  if (parts > kMostTogether && std::has_single_bit(static_cast<uint64_t>(parts)) &&
+      sharers.masks.size() == kLaneBits && taken == parts) {
+    const ExprRef lane = let("lane", ir::make_typed(Op::kMod, {thread, ir::make_int(lanes, DType::I32)}));
+    each_in(results, {}, 1, [&](const Site& site) {
+      const ExprRef first = let("first", plus(flat(site), ir::make_cast({DType::I64, nullptr}, lane)));
+      ExprRef whole;
+      for (int64_t part = 0; part < parts; part += lanes) {
+        const ExprRef other = ir::make_load(partial, {plus(first, int64(part))});
+        whole = whole ? combined(op, whole, other) : other;
+      }
+      store(values, register_of(results, axes, site), whole, nullptr);
+    });
+    for (int mask = 1; mask < lanes; mask *= 2) combine_lanes(op, values, results.registers(), mask);
+    return;
+  }
   if (parts > kMostTogether || width == 1) {
     unrolled("r", results.registers(), [&](ExprRef at) { store(values, at, neutral_element(op, type), nullptr); });
     each_in(results, {}, 1, [&](const Site& site) {

@@ -65,6 +65,7 @@ Result<LoopKernel> TileLowering::run() {
     out_.team = make_local("team", DType::I32, VarKind::kThread);
     out_.ranges.set(out_.team, {0, out_.teams - 1});
   }
+  out_.tile_blocks = std::max(target_.tile_blocks, 1);
   out_.cluster = schedule_.cluster;
   if (!out_.cluster.empty()) {
     out_.rank = make_local("rank", DType::I32, VarKind::kThread);

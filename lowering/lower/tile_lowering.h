@@ -314,6 +314,8 @@ class TileLowering {
   static Sharers sharers_of(const FragmentLayout& layout, size_t rank);
   void combine_shared(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
                       const Sharers& sharers);
+  // The first `count` values, with those of the lane that differs by the bits of `mask`.
+  void combine_lanes(ir::ReduceOp op, const ir::BufferRef& values, int64_t count, int mask);
   void combine_warps(ir::ReduceOp op, const ir::BufferRef& values, const FragmentLayout& results,
                      const Sharers& sharers);
   bool exchanges_warps(const ir::ParallelStmt& region) const;

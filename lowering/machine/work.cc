@@ -391,7 +391,8 @@ WorkProfile profile_of(const LoopKernel& kernel, const ir::Kernel& concrete) {
   profile.tile = kernel.tile;
   profile.rank = kernel.rank;
   profile.cluster = kernel.cluster;
-  profile.threads = kernel.threads;
+  profile.tile_blocks = kernel.tile_blocks;
+  profile.threads = kernel.threads / kernel.tile_blocks;
   profile.teams = kernel.teams;
   profile.shared_bytes = kernel.shared_bytes;
   if (!kernel.thread) return profile;

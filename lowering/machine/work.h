@@ -30,7 +30,7 @@ enum class ProductKind : uint8_t {
 };
 inline constexpr size_t kProductKinds = 7;
 
-// What one block does for one tile. Counts are exact where loops and conditions are; accesses that a guard may leave
+// What is done for one tile, by one block or by those that compute it together. Counts are exact where loops and conditions are; accesses that a guard may leave
 // out are counted as if they were made.
 struct Work {
   std::array<double, kProductKinds> multiply_adds{};
@@ -55,6 +55,8 @@ struct Work {
   std::vector<double> straddle_bytes;
 
   void add(const Work& other, double times = 1);
+  // Of one of so many blocks that do it together.
+  void part(int blocks);
 };
 
 // The same, split by how it overlaps.
@@ -86,6 +88,7 @@ struct WorkProfile {
   std::shared_ptr<const WorkNodes> nodes;  // null: nothing is known (the CPU)
   int threads = 1, producer_threads = 0;   // of a team; LoopKernel::teams
   int teams = 1;                           // each with a tile of its own
+  int tile_blocks = 1;                     // that compute a tile together
   int64_t shared_bytes = 0;                // a block
   int64_t fragment_registers = 0;          // of 32 bits a thread, for what is declared to live in registers
   int64_t most_live_registers = 0;         // of those, at the same place of an iteration

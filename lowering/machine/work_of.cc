@@ -234,6 +234,16 @@ void Work::add(const Work& other, double times) {
   for (size_t i = 0; i < other.straddle_bytes.size(); ++i) straddle_bytes[i] += times * other.straddle_bytes[i];
 }
 
+void Work::part(int blocks) {
+  const double times = 1.0 / blocks;
+  for (double& each : multiply_adds) each *= times;
+  for (double* all : {&scalar_operations, &special_operations, &shared_bytes, &operand_bytes, &filled_bytes,
+                      &port_bytes, &filled_port_bytes})
+    *all *= times;
+  for (std::vector<double>* of : {&read_bytes, &written_bytes, &straddle_bytes})
+    for (double& each : *of) each *= times;
+}
+
 std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& inputs, int64_t tile) {
   if (!profile.nodes) return std::nullopt;
   ir::HostEnv env = environment(profile, inputs);

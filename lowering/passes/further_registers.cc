@@ -46,7 +46,7 @@ bool FurtherRegisters::only_in(const LoopBlock& part, const ir::Buffer* register
 
 int64_t FurtherRegisters::free() const {
   constexpr int64_t kMost = 255;  // of a thread
-  const int64_t threads = kernel_.teams * kernel_.threads + kernel_.producer_threads;
+  const int64_t threads = kernel_.block_threads() + kernel_.producer_threads;
   const int64_t alike = std::min(kMost, machine_of(90).registers_per_sm / std::max<int64_t>(threads, 1));
   int64_t taken = live_registers(kernel_);
   for (const auto& [key, buffer] : made_) taken += (buffer.elements * ir::bits(buffer.buffer->type.dtype) + 31) / 32;

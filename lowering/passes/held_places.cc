@@ -59,7 +59,7 @@ class Holder {
 
 void held_places(LoopKernel* kernel) {
   const int64_t alike = registers_alike(*kernel);
-  Holder(kernel, kernel->teams * kernel->threads, kernel->registers ? kernel->registers : alike,
+  Holder(kernel, kernel->block_threads(), kernel->registers ? kernel->registers : alike,
          register_words(*kernel))
       .block(&kernel->body);
   // Fragments are the consumers'.

@@ -7,6 +7,7 @@
 #include "ir/print.h"
 #include "lowering/loop_ir/loop_ir.h"
 #include "lowering/passes/teams.h"
+#include "lowering/plan/tile_blocks.h"
 
 namespace kachel::lowering {
 namespace {
@@ -33,6 +34,8 @@ class Verifier {
     block(kernel.producer, false);
     block(kernel.passed_over, false);
     if (kernel.teams > 1 && !keeps_to_teams(kernel)) fail("teams that meet at a barrier or share memory");
+    if (kernel.tile_blocks > 1 && (!can_part_tiles(kernel) || kernel.threads % kernel.tile_blocks))
+      fail("blocks that compute a tile together and cannot");
     return message_;
   }
 

@@ -187,7 +187,8 @@ class Widener {
       for_each_expr(stmt, [&](const ExprRef& expr) {
         for_each_certain_load(expr, [&](const ExprRef& load) { add(load->buffer, load->args[0], false); });
       });
-      if (const auto* store = std::get_if<LoopStore>(&stmt.node)) add(store->buffer, store->index, true);
+      const auto* store = std::get_if<LoopStore>(&stmt.node);
+      if (store && kernel_.tile_blocks == 1) add(store->buffer, store->index, true);
     }
     return found;
   }

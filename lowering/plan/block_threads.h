@@ -10,7 +10,8 @@ namespace kachel::lowering {
 // Along what the warps may share a gemm of mma.
 using SharingOf = std::function<Sharing(const ir::GemmStmt&)>;
 
+// `blocks`: that compute each tile together.
 int choose_threads(const ir::Kernel& kernel, const std::map<const ir::GemmStmt*, GemmChoice>& choices,
-                   const SharingOf& sharing_of);
+                   const SharingOf& sharing_of, int blocks);
 
 }  // namespace kachel::lowering

@@ -72,9 +72,9 @@ class Inference {
       choices_.clear();
       link_groups();
       choose_gemms();
-      threads_ = target_.threads
-                     ? target_.threads
-                     : choose_threads(kernel_, choices_, [this](const auto& gemm) { return sharing_of(gemm); });
+      const int blocks = std::max(target_.tile_blocks, 1);
+      const auto sharing = [this](const auto& gemm) { return sharing_of(gemm); };
+      threads_ = blocks * (target_.threads ? target_.threads : choose_threads(kernel_, choices_, sharing, blocks));
       if (strict() && propagate() && free_layouts() && within_budget()) break;
     }
     return result();

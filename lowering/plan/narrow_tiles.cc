@@ -68,11 +68,11 @@ class Writes {
 
 }  // namespace
 
-ir::Kernel narrow_tiles(const ir::Kernel& kernel) {
+ir::Kernel narrow_tiles(const ir::Kernel& kernel, int blocks) {
   Writes writes;
   writes.block(kernel.body);
   const SpaceCollector spaces(kernel);
-  const bool everywhere = has_long_rows(kernel);
+  const bool everywhere = has_long_rows(kernel, blocks);
   std::vector<std::pair<BufferRef, BufferRef>> replaced;
   ir::Kernel out = kernel;
   for (ir::Stmt& stmt : out.body) {

@@ -6,7 +6,7 @@
 
 namespace kachel::lowering {
 
-// REQUIRES: from hoist_reductions(). The result shares variables and all other buffers with `kernel`.
-ir::Kernel narrow_tiles(const ir::Kernel& kernel);
+// `blocks`: that compute each tile. REQUIRES: from hoist_reductions(). The result shares variables and all other buffers with `kernel`.
+ir::Kernel narrow_tiles(const ir::Kernel& kernel, int blocks);
 
 }  // namespace kachel::lowering

@@ -160,7 +160,7 @@ class Rows {
 
 }  // namespace
 
-bool has_long_rows(const ir::Kernel& kernel) {
+bool has_long_rows(const ir::Kernel& kernel, int blocks) {
   int64_t bytes = 0;
   bool multiplies = false;
   ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
@@ -169,11 +169,11 @@ bool has_long_rows(const ir::Kernel& kernel) {
     if (decl && decl->buffer->scope == ir::Scope::kFragment)
       bytes += elements_of(*decl->buffer) * std::max(ir::bits(ir::compute_type(decl->buffer->type.dtype)), 32) / 8;
   });
-  return !multiplies && bytes > kLongRowBytes;
+  return !multiplies && bytes > blocks * kLongRowBytes;
 }
 
-ir::Kernel long_rows(const ir::Kernel& kernel) {
-  if (!has_long_rows(kernel)) return kernel;
+ir::Kernel long_rows(const ir::Kernel& kernel, int blocks) {
+  if (!has_long_rows(kernel, blocks)) return kernel;
   ir::Kernel out = kernel;
   out.body = Rows(kernel.body).run();
   std::erase_if(out.body, [&](const ir::Stmt& stmt) {

@@ -13,10 +13,11 @@
 
 namespace kachel::lowering {
 
-// Whether the fragments of a kernel, which multiplies no matrices, take so many registers.
-bool has_long_rows(const ir::Kernel& kernel);
+// Whether the fragments of a kernel, which multiplies no matrices, take so many registers of each of the blocks that
+// compute a tile.
+bool has_long_rows(const ir::Kernel& kernel, int blocks);
 
 // REQUIRES: from a concrete kernel.
-ir::Kernel long_rows(const ir::Kernel& kernel);
+ir::Kernel long_rows(const ir::Kernel& kernel, int blocks);
 
 }  // namespace kachel::lowering

@@ -34,7 +34,7 @@ class Run {
     KACHEL_ASSIGN(Prepared::Launch launch, prepared_.launch(lowered.slots, lowered.cluster, pointers, nullptr));
     const auto cluster = static_cast<uint32_t>(lowering::blocks_of(lowered.cluster));
     const uint32_t wanted = lowered.one_tile ? static_cast<uint32_t>(launch.tiles) : prepared_.blocks(launch.tiles);
-    uint32_t blocks = (wanted + cluster - 1) / cluster * cluster;
+    uint32_t blocks = (wanted + cluster - 1) / cluster * cluster * static_cast<uint32_t>(lowered.tile_blocks);
     if (lowered.workspace_bytes) {
       blocks = std::min(blocks, 64u);
       KACHEL_ASSIGN(void* scratch, allocate(static_cast<size_t>(lowered.workspace_bytes) * blocks + 1));

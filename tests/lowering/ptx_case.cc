@@ -12,6 +12,7 @@ Result<PtxCase> lower_for_ptx(const conformance::Prepared& prepared) {
   const conformance::Case& test = prepared.test();
   target.architecture = std::max(test.architecture, target.architecture);
   target.threads = test.threads;
+  target.cluster = test.cluster;
   target.one_tile = test.one_tile;
   if (test.shared_limit) target.shared_limit = test.shared_limit;
   target.group_products = target.bulk_copies = target.bulk_stores = false;
@@ -49,6 +50,7 @@ conformance::Report ptx_case(const conformance::Prepared& prepared, const PtxCas
   }
   launch.blocks =
       lowered.lowered.one_tile ? static_cast<uint32_t>(made->tiles) : std::min(prepared.blocks(made->tiles), kBlocks);
+  launch.cluster = static_cast<uint32_t>(lowered.lowered.tile_blocks);
   if (bytes) {
     workspace.assign(bytes * launch.blocks + kLine, 0xA5);
     uint8_t* first = workspace.data() + (kLine - std::bit_cast<int64_t>(workspace.data()) % kLine) % kLine;
@@ -57,6 +59,7 @@ conformance::Report ptx_case(const conformance::Prepared& prepared, const PtxCas
   }
   // Of each tile.
   launch.budget *= std::max<int64_t>(made->tiles / std::max(launch.blocks, 1u), 1);
+  launch.blocks *= launch.cluster;
   launch.params = made->params;
   launch.threads = static_cast<uint32_t>(lowered.lowered.threads);
   launch.shared_bytes = lowered.lowered.shared_bytes;

@@ -26,8 +26,9 @@ PtxMachine::PtxMachine(const PtxProgram& program, const PtxLaunch& launch) : pro
 }
 
 Status PtxMachine::run() {
-  for (uint32_t i = 0; i < launch_.blocks && !failed_; ++i)
-    run_block(launch_.order == ThreadOrder::kForward ? i : launch_.blocks - 1 - i);
+  const uint32_t clusters = launch_.blocks / launch_.cluster;
+  for (uint32_t i = 0; i < clusters && !failed_; ++i)
+    run_cluster((launch_.order == ThreadOrder::kForward ? i : clusters - 1 - i) * launch_.cluster);
   return status_;
 }
 
@@ -35,7 +36,8 @@ void PtxMachine::fail(const PtxInstruction& code, const Thread& thread, const st
   if (failed_) return;
   failed_ = true;
   status_ = internal(
-      fmt::format("thread {} of block {}: {}: `{}`", thread.number, block_, message, program_.lines[code.line]));
+      fmt::format("thread {} of block {}: {}: `{}`", thread.number % launch_.threads, first_block_ + rank_of(thread),
+                  message, program_.lines[code.line]));
 }
 
 std::vector<size_t> PtxMachine::turns(size_t count) {
@@ -46,20 +48,20 @@ std::vector<size_t> PtxMachine::turns(size_t count) {
   return out;
 }
 
-void PtxMachine::run_block(uint32_t block) {
-  block_ = block;
-  const size_t words = start_.size();
-  files_.resize(words * launch_.threads);
-  shared_.assign(static_cast<size_t>(launch_.shared_bytes), static_cast<uint8_t>(kPoison));
-  threads_.assign(launch_.threads, {});
+void PtxMachine::run_cluster(uint32_t first) {
+  first_block_ = first;
+  const size_t words = start_.size(), count = size_t{launch_.threads} * launch_.cluster;
+  files_.resize(words * count);
+  shared_.assign(static_cast<size_t>(launch_.shared_bytes) * launch_.cluster, static_cast<uint8_t>(kPoison));
+  threads_.assign(count, {});
   for (size_t i = 0; i < threads_.size(); ++i) {
     Thread& thread = threads_[i];
     thread.number = static_cast<uint32_t>(i);
     thread.budget = launch_.budget;
     thread.file = files_.data() + words * i;
     std::copy(start_.begin(), start_.end(), thread.file);
-    thread.file[kPtxThread] = i;
-    thread.file[kPtxBlock] = block;
+    thread.file[kPtxThread] = i % launch_.threads;
+    thread.file[kPtxBlock] = first + rank_of(thread);
   }
   while (!failed_) {
     for (const size_t warp : turns((threads_.size() + kWarp - 1) / kWarp)) {
@@ -90,7 +92,7 @@ const PtxInstruction* PtxMachine::meet(std::span<Thread> threads) {
   return first ? &program_.code[first->at] : nullptr;
 }
 
-// To a barrier of the block or the end.
+// To a barrier of the block or the cluster, or the end.
 void PtxMachine::run_warp(Warp warp) {
   while (!failed_) {
     for (const size_t lane : turns(warp.size())) {
@@ -98,7 +100,7 @@ void PtxMachine::run_warp(Warp warp) {
       if (failed_) return;
     }
     const PtxInstruction* reached = meet(warp);
-    if (!reached || reached->kind == PtxKind::kBarrier) return;
+    if (!reached || reached->kind == PtxKind::kBarrier || reached->kind == PtxKind::kClusterBarrier) return;
     warp_operation(*reached, warp);
     for (Thread& lane : warp)
       if (!lane.ended) ++lane.at;

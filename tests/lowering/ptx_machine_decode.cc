@@ -41,6 +41,8 @@ bool access(Parts parts, PtxInstruction* out) {
     out->space = PtxSpace::kParam;
   else if (parts[1] == "shared" || parts[1] == "shared::cta")
     out->space = PtxSpace::kShared;
+  else if (parts[1] == "shared::cluster")
+    out->space = PtxSpace::kCluster;
   else if (parts[1] == "global")
     out->space = PtxSpace::kGlobal;
   else
@@ -125,6 +127,11 @@ constexpr std::pair<const char*, PtxKind> kNames[] = {
     {"exit", PtxKind::kExit},
     {"trap", PtxKind::kTrap},
     {"bar.sync", PtxKind::kBarrier},
+    // Who has arrived at the cluster's barrier waits there at once.
+    {"barrier.cluster.arrive.relaxed", PtxKind::kNothing},
+    {"barrier.cluster.arrive.release", PtxKind::kNothing},
+    {"barrier.cluster.wait", PtxKind::kClusterBarrier},
+    {"barrier.cluster.wait.acquire", PtxKind::kClusterBarrier},
     {"bar.warp.sync", PtxKind::kWarpBarrier},
     {"shfl.sync.bfly.b32", PtxKind::kShuffle},
     {"shfl.sync.idx.b32", PtxKind::kShuffleIndex},

@@ -94,6 +94,9 @@ void define_integers(PtxFunctions* all) {
   define_wrapping<uint32_t>(all, "u32");
   define_wrapping<uint64_t>(all, "s64");
   define_wrapping<uint64_t>(all, "u64");
+  (*all)["mapa.shared::cluster.u32"] = [](PtxOperands x) {
+    return from_ptx<uint32_t>(x[0]) + (from_ptx<uint32_t>(x[1]) + 1) * kPtxClusterWindow;
+  };
   (*all)["mul.hi.u32"] = [](PtxOperands x) {
     return uint64_t{from_ptx<uint32_t>(x[0])} * from_ptx<uint32_t>(x[1]) >> 32;
   };

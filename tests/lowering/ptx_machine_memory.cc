@@ -11,7 +11,7 @@ namespace kachel::lowering {
 namespace {
 
 const char* name_of(PtxSpace space) {
-  return space == PtxSpace::kParam ? "the parameters" : space == PtxSpace::kShared ? "shared memory" : "the tensors";
+  return space == PtxSpace::kParam ? "the parameters" : space == PtxSpace::kGlobal ? "the tensors" : "shared memory";
 }
 
 }  // namespace
@@ -27,9 +27,12 @@ uint8_t* PtxMachine::memory(const PtxInstruction& code, Thread& thread, PtxSpace
     return nullptr;
   };
   if (address % size) return refuse("are not aligned");
-  if (space == PtxSpace::kShared) {
-    const uint64_t begin = start_[kPtxShared];
-    if (within(begin, shared_.size())) return shared_.data() + (address - begin);
+  if (space == PtxSpace::kShared || space == PtxSpace::kCluster) {
+    const bool own = space == PtxSpace::kShared;
+    const uint64_t rank = own ? rank_of(thread) : address / kPtxClusterWindow - 1;
+    const uint64_t begin = start_[kPtxShared] + (own ? 0 : (rank + 1) * kPtxClusterWindow);
+    const auto all = static_cast<uint64_t>(launch_.shared_bytes);
+    if (rank < launch_.cluster && within(begin, all)) return shared_.data() + rank * all + (address - begin);
   } else if (space == PtxSpace::kGlobal) {
     for (const Allocation& allocation : launch_.memory)
       if (const auto begin = std::bit_cast<uint64_t>(allocation.data); within(begin, allocation.bytes))

@@ -36,6 +36,7 @@ enum class PtxKind : uint8_t {
   kAsyncCommit,
   kAsyncWait,
   kBarrier,
+  kClusterBarrier,
   // From here on of a warp.
   kWarpBarrier,
   kShuffle,
@@ -49,7 +50,9 @@ constexpr bool stops(PtxKind kind) {
   return kind >= PtxKind::kBarrier;
 }
 
-enum class PtxSpace : uint8_t { kParam, kShared, kGlobal };
+// kCluster: the shared memory of the cluster's blocks, each in a window of its own.
+enum class PtxSpace : uint8_t { kParam, kShared, kCluster, kGlobal };
+inline constexpr uint64_t kPtxClusterWindow = uint64_t{1} << 24;
 
 // Words that special registers have in every file; kPtxNone holds 0.
 enum PtxSpecial : int32_t { kPtxNone, kPtxThread, kPtxBlock, kPtxBlocks, kPtxRows, kPtxShared, kPtxSpecials };

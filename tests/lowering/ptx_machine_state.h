@@ -22,7 +22,7 @@ class PtxMachine {
     size_t bytes, read;
   };
   struct Thread {
-    uint32_t number = 0;
+    uint32_t number = 0;  // in its cluster
     size_t at = 0;
     bool ended = false;
     int64_t budget = 0;
@@ -33,7 +33,8 @@ class PtxMachine {
   using Warp = std::span<Thread>;
   static constexpr uint64_t kPoison = 0xA5A5A5A5A5A5A5A5;
 
-  void run_block(uint32_t block);
+  void run_cluster(uint32_t first);
+  uint32_t rank_of(const Thread& thread) const { return thread.number / launch_.threads; }
   void run_warp(Warp warp);
   void run_to_stop(Thread& thread);
   // The stop at which all of them are who have not ended; null: all have.
@@ -67,9 +68,9 @@ class PtxMachine {
   const PtxLaunch& launch_;
   Status status_;
   bool failed_ = false;
-  uint32_t block_ = 0;
+  uint32_t first_block_ = 0;  // of the cluster
   std::vector<uint64_t> start_, files_;
-  std::vector<uint8_t> shared_;
+  std::vector<uint8_t> shared_;  // of each block of the cluster
   std::vector<Thread> threads_;
   std::mt19937 random_{2};
 };

@@ -2,7 +2,10 @@
 //
 // The text is an asm statement, in which % is written twice; registers are named without it. What the C++ around it has
 // to say are the parameters' size, the block's, and that there is shared memory.
+#include <bit>
+
 #include "lowering/emit/ptx/ptx_statements.h"
+#include "lowering/loop_ir/loop_build.h"
 #include "lowering/machine/machine.h"
 
 namespace kachel::lowering {
@@ -26,15 +29,27 @@ class Emitter {
       wait_for_previous();
       tiles_of_block();
     }
+    statements_.wait_for_blocks();
     // What this block still writes to a neighbour's memory, or arrives at, is there before that one ends: a relaxed
     // arrival would not wait for it.
-    if (clustered()) cluster_barrier(".release", ".acquire");
+    if (clustered() && !ends_in_step()) statements_.cluster_barrier(".release", ".acquire");
     *missing = statements_.expressions().missing();
     return missing->empty() ? frame() : "";
   }
 
  private:
-  bool clustered() const { return !kernel_.cluster.empty(); }
+  // Whether a barrier stands behind all that blocks write to each other.
+  bool ends_in_step() const {
+    size_t stored = 0, met = 0;
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      if (stores_to_shared(kernel_.body[i])) stored = i;
+      if (std::holds_alternative<LoopBarrier>(kernel_.body[i].node)) met = i;
+    }
+    return kernel_.tile_blocks > 1 && stored <= met;
+  }
+  // Blocks of a cluster.
+  int together() const { return kernel_.tile_blocks > 1 ? kernel_.tile_blocks : blocks_of(kernel_.cluster); }
+  bool clustered() const { return together() > 1; }
   bool has_producer() const { return statements_.has_producer(); }
   int consumers() const { return statements_.consumers(); }
   Value tid() const { return statements_.tid(); }
@@ -48,7 +63,7 @@ class Emitter {
     if (kernel_.shared_bytes) text += "extern __shared__ __align__(1024) unsigned char kachel_shared[];\n";
     text += fmt::format(
         "\nextern \"C\" __global__ void {}__launch_bounds__({}{}) {}(const __grid_constant__ kachel_params p) {{\n",
-        clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_of(kernel_.cluster)) : "",
+        clustered() ? fmt::format("__cluster_dims__({}, 1, 1) ", together()) : "",
         consumers() + (has_producer() ? kernel_.producer_threads : 0),
         kernel_.blocks ? fmt::format(", {}", kernel_.blocks) : "", kEntry);
     text += "asm volatile(R\"ptx({\n" + code_.declarations();
@@ -130,7 +145,7 @@ class Emitter {
       });
     statements_.when(code_.compare("eq", "s32", tid(), whole(0)), [&] { begin_phases(); });
     if (clustered())
-      cluster_barrier(".relaxed", "");
+      statements_.cluster_barrier(".relaxed", "");
     else
       code_.line("bar.sync 0;");
     wait_for_previous();
@@ -171,10 +186,6 @@ class Emitter {
     code_.line("griddepcontrol.launch_dependents;");
     code_.line("griddepcontrol.wait;");
   }
-  void cluster_barrier(const char* arrival, const char* wait) {
-    code_.line("barrier.cluster.arrive{};", arrival);
-    code_.line("barrier.cluster.wait{};", wait);
-  }
 
   void tiles_of_block() {
     kernel_.teams > 1 ? tiles_in_turn() : tiles(kernel_.body);
@@ -184,10 +195,14 @@ class Emitter {
     if (stores_boxes) statements_.wait_for_box_stores(0);
   }
 
+  // Of a number of blocks, those tiles that they compute at a time.
+  Value of_tiles(const Value& blocks) {
+    const int shift = std::countr_zero(static_cast<unsigned>(kernel_.tile_blocks));
+    return code_.widened(shift ? code_.shift(blocks, whole(shift), false, false) : blocks, false);
+  }
   void tiles(const LoopBlock& body) {
     Expressions& expressions = statements_.expressions();
-    const Value first = code_.widened(statements_.block_number(), false);
-    const Value step = code_.widened(statements_.blocks(), false);
+    const Value first = of_tiles(statements_.block_number()), step = of_tiles(statements_.blocks());
     const Value count = expressions.of(ir::make_var(kernel_.tiles));
     const auto tile = [&](const Value& number) {
       expressions.bind(kernel_.tile, number);

@@ -9,7 +9,7 @@ using ir::DType;
 namespace {
 
 const char* space_name(Space space) {
-  return space == Space::kShared ? "shared" : "global";
+  return space == Space::kShared ? "shared" : space == Space::kCluster ? "shared::cluster" : "global";
 }
 // Not `.nc` even where nothing writes while the kernel runs: ptxas moves such loads over barriers, all of a region's in
 // front of the products before it, and spills what they bring (attention with a bias, 192 x 96: 504 bytes).
@@ -187,6 +187,19 @@ void Memory::store(const Place& place, const Value& value, bool only_use) {
         code_.assign(place.buffer->registers[place.element], value, only_use);
       else
         store_bits(place, value);
+  }
+}
+
+void Memory::store_to_blocks(const Place& place, const Value& value, int blocks) {
+  Buffer everywhere = *place.buffer;
+  everywhere.space = Space::kCluster;
+  const Value own = code_.add(place.address, Code::integer(place.offset, 32));
+  for (int block = 0; block < blocks; ++block) {
+    Place there = place;
+    there.buffer = &everywhere;
+    there.address = code_.pure(Class::kB32, "mapa.shared::cluster.u32", {own, Code::integer(block, 32)});
+    there.offset = 0;
+    store(there, value, false);
   }
 }
 

@@ -10,7 +10,8 @@
 
 namespace kachel::lowering::ptx {
 
-enum class Space : uint8_t { kRegister, kShared, kGlobal };
+// kCluster: the shared memory of any block of the cluster.
+enum class Space : uint8_t { kRegister, kShared, kCluster, kGlobal };
 
 struct Buffer {
   Space space = Space::kRegister;
@@ -50,6 +51,8 @@ class Memory {
   // The element's value in its compute type; what is in memory is read under the guard. No 4-bit types.
   Value load(const Place& place);
   void store(const Place& place, const Value& value, bool only_use);
+  // To the same place in the shared memory of each block of the cluster.
+  void store_to_blocks(const Place& place, const Value& value, int blocks);
   // The element as it is.
   Value load_bits(const Place& place);
   void store_bits(const Place& place, const Value& value);

@@ -22,10 +22,20 @@ Statements::Statements(const LoopKernel& kernel, bool bounded, Code* code)
   block_ = special("ctaid.x");
   blocks_ = special("nctaid.x");
   pieces_.allowed = !multiplies_alone(kernel.body);
+  waits_for_blocks_ = kernel.tile_blocks > 1;
+  if (waits_for_blocks_) code_.line("barrier.cluster.arrive.relaxed;");
+}
+
+void Statements::wait_for_blocks() {
+  if (std::exchange(waits_for_blocks_, false)) code_.line("barrier.cluster.wait;");
 }
 
 Value Statements::thread() const {
   if (producing_) return code_.sub(tid_, Code::integer(consumers(), 32));
+  if (kernel_.tile_blocks > 1) {
+    const Value part = code_.bits("and", block_, Code::integer(kernel_.tile_blocks - 1, 32));
+    return code_.add(code_.mul(part, Code::integer(consumers(), 32)), tid_);
+  }
   if (kernel_.teams == 1) return tid_;
   return code_.pure(Class::kB32, "rem.u32", {tid_, Code::integer(kernel_.threads, 32)});
 }
@@ -46,6 +56,7 @@ void Statements::block(const LoopBlock& body) {
     if (code_.lines() > kMostLines) expressions_.lacks("so many instructions");
     body_ = &body;
     at_ = i;
+    if (waits_for_blocks_ && &body == &kernel_.body && stores_to_shared(body[i])) wait_for_blocks();
     const GroupRun run = group_run(body, i);
     if (run.first) {
       group_products(run);
@@ -85,7 +96,8 @@ bool Statements::ends_here(const ir::ExprRef& value, const Value& made) {
 }
 
 void Statements::statement(const LoopStore& store) {
-  if (const ir::Expr* moved = moved_element(store)) {
+  const bool to_blocks = kernel_.tile_blocks > 1 && store.buffer->scope == ir::Scope::kShared;
+  if (const ir::Expr* moved = to_blocks ? nullptr : moved_element(store)) {
     const Value there = condition(moved == store.value.get() ? nullptr : store.value->args[0]);
     Value bits = Code::integer(0, 32);
     if (!there.is(0)) {
@@ -98,7 +110,10 @@ void Statements::statement(const LoopStore& store) {
   // The place first: what computes the value is then the last instruction.
   const Place to = expressions_.place(store.buffer, store.index);
   const Value value = expressions_.of(store.value);
-  memory_.store(to, value, ends_here(store.value, value));
+  if (to_blocks)
+    memory_.store_to_blocks(to, value, kernel_.tile_blocks);
+  else
+    memory_.store(to, value, ends_here(store.value, value));
 }
 
 void Statements::statement(const LoopFor& node) {
@@ -227,8 +242,15 @@ void Statements::lower_branch(const LoopIf& node) {
       condition, [&] { block(node.then_body); }, [&] { block(node.else_body); });
 }
 
+void Statements::cluster_barrier(const char* arrival, const char* wait) {
+  code_.line("barrier.cluster.arrive{};", arrival);
+  code_.line("barrier.cluster.wait{};", wait);
+}
+
 void Statements::statement(const LoopBarrier&) {
-  if (has_producer())
+  if (kernel_.tile_blocks > 1)
+    cluster_barrier(".release", ".acquire");
+  else if (has_producer())
     code_.line("bar.sync 1, {};", kernel_.threads);
   else
     code_.line("bar.sync 0;");

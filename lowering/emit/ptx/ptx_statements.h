@@ -23,7 +23,7 @@ class Statements {
   // From here on the producer's threads run.
   void set_producing() { producing_ = true; }
 
-  int consumers() const { return kernel_.teams * kernel_.threads; }
+  int consumers() const { return kernel_.block_threads(); }
   bool has_producer() const { return !kernel_.producer.empty(); }
   Expressions& expressions() { return expressions_; }
   Memory& memory() { return memory_; }
@@ -33,6 +33,10 @@ class Statements {
   const Value& blocks() const { return blocks_; }
   Value map(int64_t number);               // the address of a tensor map
   Value thread() const;                    // the number of one of those that share a thread loop
+  void cluster_barrier(const char* arrival, const char* wait);  // of all threads of its blocks
+  // Where blocks compute a tile together: nobody writes to the memory of one before that has begun, so all say that they
+  // have, and wait in front of the first statement of the tile that writes.
+  void wait_for_blocks();
   void wait_for_box_stores(int64_t left);  // until at most so many of the warp's are still to be read
   // if (condition) { then() } else { otherwise() }
   template <class Then, class Else>
@@ -123,6 +127,7 @@ class Statements {
   // Of the names of a block, the last statement of it that mentions them.
   std::unordered_map<const LoopBlock*, std::unordered_map<const ir::Var*, size_t>> lives_;
   bool producing_ = false;
+  bool waits_for_blocks_ = false;  // still to be done
   Pieces pieces_;
 };
 

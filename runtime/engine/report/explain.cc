@@ -60,9 +60,12 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
   text += fmt::format("configuration  {}: {}\n", values.empty() ? "(none)" : configuration_text(model, values),
                       reason(kernel, settings, admitted.ok() ? admitted->size() : 0, source, store));
   LaunchGrid grid;
-  if (evaluate_grid(model.grid, arguments.inputs(values.data()), BlockLimit::of(lowered.cluster), grid).ok())
-    text += fmt::format("grid           {} blocks of {} threads{}\n", grid.total, lowered.threads,
-                        lowered.cluster.empty() ? "" : ", those that fill clusters up included");
+  const BlockLimit limit = BlockLimit::of(lowered.cluster, lowered.tile_blocks);
+  if (evaluate_grid(model.grid, arguments.inputs(values.data()), limit, grid).ok())
+    text += fmt::format("grid           {} blocks of {} threads{}\n", grid.total * limit.tile_blocks, lowered.threads,
+                        lowered.tile_blocks > 1   ? fmt::format(", {} for each tile", lowered.tile_blocks)
+                        : lowered.cluster.empty() ? ""
+                                                  : ", those that fill clusters up included");
   if (const auto predicted = predict_launch(lowered, model, properties, arguments.inputs(values.data()))) {
     const tuner::Prediction& time = predicted->time;
     text += fmt::format("occupancy      {} blocks a multiprocessor, {:.2f} waves\n", predicted->residency.blocks,

@@ -328,6 +328,7 @@ Result<PlanRecord> PlanBuilder::make_plan(const Request& request) {
                         .maps = std::move(lowered.maps),
                         .resident = lowered.resident,
                         .cluster = lowered.cluster,
+                        .tile_blocks = lowered.tile_blocks,
                         .usage = compiled.usage,
                         .flaw = flaw_of(lowered, compiled),
                         .binary = std::move(compiled.binary)});

@@ -7,7 +7,7 @@
 namespace kachel::runtime {
 namespace {
 
-constexpr uint32_t kVersion = 8;
+constexpr uint32_t kVersion = 9;
 constexpr int64_t kMaxShared = int64_t{1} << 30;
 constexpr int64_t kMaxWorkspace = int64_t{1} << 36;
 constexpr uint64_t kMaxSlots = 512;  // 4096 bytes of kernel parameters
@@ -59,6 +59,13 @@ bool is_cluster(const std::vector<int32_t>& cluster, const KernelModel& model) {
   return cluster.size() == model.grid.size() && blocks > 1 && blocks <= lowering::kMostCluster;
 }
 
+bool are_tile_blocks(const PlanStep& step) {
+  const int32_t blocks = step.tile_blocks;
+  if (blocks == 1) return true;
+  return blocks > 1 && blocks <= lowering::kMostCluster && (blocks & (blocks - 1)) == 0 && step.cluster.empty() &&
+         !step.resident && !step.workspace_bytes;
+}
+
 void put_step(ByteWriter& out, const PlanStep& step) {
   out.put_bytes(step.entry);
   out.put(step.threads);
@@ -81,6 +88,7 @@ void put_step(ByteWriter& out, const PlanStep& step) {
   out.put<uint8_t>(step.resident);
   out.put<uint64_t>(step.cluster.size());
   for (int32_t along : step.cluster) out.put(along);
+  out.put(step.tile_blocks);
   out.put(step.usage.registers);
   out.put(step.usage.spill_bytes);
   out.put(step.usage.shared_bytes);
@@ -126,6 +134,8 @@ Result<PlanStep> get_step(ByteReader& in, const KernelModel& model) {
   step.cluster.resize(in.get_count(4));
   for (int32_t& along : step.cluster) along = in.get<int32_t>();
   if (in.ok() && !is_cluster(step.cluster, model)) return damaged("the shape of its clusters");
+  step.tile_blocks = in.get<int32_t>();
+  if (in.ok() && !are_tile_blocks(step)) return damaged("how many blocks compute a tile");
   step.usage.registers = in.get<int32_t>();
   step.usage.spill_bytes = in.get<int64_t>();
   step.usage.shared_bytes = in.get<int64_t>();

@@ -23,6 +23,7 @@ struct PlanStep {
   std::vector<lowering::TensorMap> maps;
   bool resident = false;         // see lowering::Lowered
   std::vector<int32_t> cluster;  // the same
+  int32_t tile_blocks = 1;       // the same
   ResourceUsage usage;
   std::string flaw;  // what the compiler holds against it, for the tuner (tuner/runner.h)
   std::string binary;

@@ -45,7 +45,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   if (!profile.cluster.empty())
     inputs.tiles = lowering::filled_tiles(profile.cluster, {given.grid.begin(), given.grid.end()});
   const lowering::Rates& rates = lowering::rates_of(architecture);
-  lowering::BlockWork mean;
+  lowering::BlockWork mean;  // of a block
   double longest = 0, fills = 0;
   const int64_t samples = std::min(inputs.tiles, kSampledTiles);
   for (int64_t i = 0; i < samples; ++i) {
@@ -65,9 +65,11 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
       part->port_bytes += part->straddle_bytes[tensor];
       part->filled_port_bytes += part->straddle_bytes[tensor];
     }
+  for (lowering::Work* part : {&mean.loops, &mean.rest}) part->part(profile.tile_blocks);
+  const int64_t blocks = inputs.tiles * profile.tile_blocks;
   LaunchPrediction prediction;
   prediction.residency = lowering::residency_of(profile, architecture);
-  prediction.blocks = inputs.tiles;
+  prediction.blocks = blocks;
   prediction.assumed = mean.assumed;
   prediction.flawed = prediction.residency.spills || !lowered.flaw.empty();
 
@@ -77,16 +79,16 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   launch.loops = cost_of(mean.loops, rates);
   launch.rest = cost_of(mean.rest, rates);
   if (fills > 0) launch.longest = longest / fills;
-  launch.blocks = inputs.tiles;
+  launch.blocks = blocks;
   launch.resident = prediction.residency.blocks * profile.teams;
-  const int together = lowering::blocks_of(profile.cluster);
+  const int together = std::max(lowering::blocks_of(profile.cluster), profile.tile_blocks);
   const double reached = together > 2 ? lowering::kReachedByClusters : 1;
   launch.multiprocessors = std::max(static_cast<int>(multiprocessors * reached), 1);
   launch.persistent = profile.resident;
   const int64_t at_once = static_cast<int64_t>(prediction.residency.blocks) * multiprocessors;
   if (!launch.persistent)
     launch.begins =
-        lowering::kBlockClocks * static_cast<double>(lowering::launched_blocks(inputs.tiles, profile.threads, at_once));
+        lowering::kBlockClocks * static_cast<double>(lowering::launched_blocks(blocks, profile.threads, at_once));
   launch.warp_groups = multiply_adds(ProductKind::kGroup16) + multiply_adds(ProductKind::kGroup8) +
                            multiply_adds(ProductKind::kGroup32) >
                        0;
@@ -95,12 +97,12 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
   // What several blocks read comes from memory once.
   double bytes = 0;
   for (size_t tensor = 0; tensor < profile.tensors.size(); ++tensor) {
-    const double all = lowering::tensor_bytes(profile, tensor, inputs), tiles = static_cast<double>(inputs.tiles);
+    const double all = lowering::tensor_bytes(profile, tensor, inputs), all_blocks = static_cast<double>(blocks);
     auto moved = [&](std::vector<double> lowering::Work::*by) {
       double each = 0;
       for (const lowering::Work* part : {&mean.loops, &mean.rest})
         if (tensor < (part->*by).size()) each += (part->*by)[tensor];
-      return all > 0 ? std::min(each * tiles, all) : each * tiles;
+      return all > 0 ? std::min(each * all_blocks, all) : each * all_blocks;
     };
     bytes += moved(&lowering::Work::read_bytes) + moved(&lowering::Work::written_bytes);
   }

@@ -19,7 +19,7 @@ namespace {
 // False where there are more than the limit allows.
 inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& inputs, const BlockLimit& limit,
                      LaunchGrid& out) {
-  uint64_t total = 1;
+  uint64_t total = 1, blocks = 0;
   bool empty = false, overflow = false;
   for (size_t i = 0; i < count; ++i) {
     const int64_t extent = extents[i].run(inputs);
@@ -28,9 +28,10 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
     const uint64_t fill = limit.fill[i], filled = (static_cast<uint64_t>(extent) + fill) & ~fill;
     overflow |= __builtin_mul_overflow(total, filled, &total);
   }
+  overflow |= __builtin_mul_overflow(total, limit.tile_blocks, &blocks);
   out.total = empty ? 0 : total;
-  out.blocks = static_cast<uint32_t>(std::min(out.total, limit.blocks));
-  return empty || !(overflow || total > limit.total);
+  out.blocks = static_cast<uint32_t>(empty ? 0 : std::min(blocks, limit.blocks));
+  return empty || !(overflow || blocks > limit.total);
 }
 
 [[gnu::cold]] Status too_many_blocks(const BlockLimit& limit) {
@@ -40,8 +41,9 @@ inline bool evaluate(const HostForm* extents, size_t count, const HostInputs& in
 
 }  // namespace
 
-BlockLimit BlockLimit::of(const std::vector<int32_t>& cluster) {
+BlockLimit BlockLimit::of(const std::vector<int32_t>& cluster, int32_t tile_blocks) {
   BlockLimit limit;
+  limit.tile_blocks = static_cast<uint8_t>(tile_blocks);
   for (size_t axis = 0; axis < cluster.size(); ++axis) limit.fill[axis] = static_cast<uint8_t>(cluster[axis] - 1);
   return limit;
 }
@@ -86,8 +88,8 @@ Result<std::unique_ptr<Specialisation>> Specialisation::load(Device& device, con
   if (step.usage.spill_bytes < 0) step.usage.spill_bytes = loaded.spill_bytes;
   if (step.usage.shared_bytes < 0) step.usage.shared_bytes = step.shared_bytes;
   made->prepare(model);
-  made->hot_.limit = BlockLimit::of(step.cluster);
-  uint32_t cluster = 1;
+  made->hot_.limit = BlockLimit::of(step.cluster, step.tile_blocks);
+  auto cluster = static_cast<uint32_t>(step.tile_blocks);
   for (int32_t along : step.cluster) cluster *= static_cast<uint32_t>(along);
   if (properties.kind == DeviceKind::kCuda) made->hot_.limit.total = std::numeric_limits<int32_t>::max();
   const bool few = properties.kind != DeviceKind::kCpu && step.threads <= lowering::kFewThreads && cluster == 1;

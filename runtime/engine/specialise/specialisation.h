@@ -24,14 +24,15 @@ struct LaunchGrid {
 };
 
 // Each axis is filled up to a multiple of fill[axis] + 1, a power of two. Of a grid of at most `tiles`, no more than
-// `blocks` blocks are launched, a multiple of the product of those. A grid may not have more than `total`: on a GPU
-// what 32 bits count, with which kernels find their place.
+// `blocks` blocks are launched, a multiple of the product of those and of the `tile_blocks` that compute a tile. They
+// may not be more than `total`: on a GPU what 32 bits count, with which kernels find their place.
 struct BlockLimit {
   uint8_t fill[kMaxGrid] = {};
+  uint8_t tile_blocks = 1;
   uint64_t total = std::numeric_limits<int64_t>::max();
   uint64_t blocks = std::numeric_limits<int32_t>::max() - 1;
 
-  static BlockLimit of(const std::vector<int32_t>& cluster);  // lowering::Lowered::cluster
+  static BlockLimit of(const std::vector<int32_t>& cluster, int32_t tile_blocks);  // of lowering::Lowered
 };
 
 // Evaluates grid extents; `blocks` is the total as far as the limit allows.

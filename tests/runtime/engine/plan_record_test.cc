@@ -33,6 +33,7 @@ PlanRecord plan() {
                           {{0, {64, 32}, 64}},
                           true,
                           {2, 1},
+                          1,
                           {42, 0, 4096},
                           "spills",
                           std::string("bin\0ary", 7)});
@@ -95,8 +96,10 @@ TEST_CASE("clusters are launched whole") {
   };
   CHECK(blocks(80, {}) == 5);
   CHECK(blocks(80, {.fill = {1}}) == 6);
-  CHECK(blocks(80, BlockLimit::of({2})) == 6);
-  CHECK(blocks(80, BlockLimit::of({})) == 5);
+  CHECK(blocks(80, BlockLimit::of({2}, 1)) == 6);
+  CHECK(blocks(80, BlockLimit::of({}, 1)) == 5);
+  CHECK(blocks(80, BlockLimit::of({}, 4)) == 20);
+  CHECK(blocks(0, BlockLimit::of({}, 4)) == 0);
   CHECK(blocks(96, {.fill = {1}}) == 6);
   CHECK(blocks(80, {.fill = {7}}) == 8);
   CHECK(blocks(0, {.fill = {1}}) == 0);
@@ -147,6 +150,18 @@ TEST_CASE("a plan that refers to nothing is refused") {
   for (const std::vector<int32_t>& cluster :
        {std::vector<int32_t>{1, 3}, {2, 0}, {2}, {1, 1}, {4, 4}, {2, 1, 1}, {-2, -1}, {1, 16}})
     CHECK(refused([&](PlanRecord& r) { r.steps[0].cluster = cluster; }));
+  const auto of_tiles = [](int32_t blocks) {
+    return [blocks](PlanRecord& r) {
+      r.steps[0].cluster.clear();
+      r.steps[0].resident = false;
+      r.steps[0].workspace_bytes = 0;
+      r.steps[0].tile_blocks = blocks;
+    };
+  };
+  for (const int32_t blocks : {-2, 0, 3, 16}) CHECK(refused(of_tiles(blocks)));
+  CHECK_FALSE(refused(of_tiles(8)));
+  CHECK(refused([&](PlanRecord& r) { of_tiles(8)(r), r.steps[0].cluster = {2, 1}; }));
+  CHECK(refused([&](PlanRecord& r) { of_tiles(8)(r), r.steps[0].resident = true; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].param = -1; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64}; }));
   CHECK(refused([](PlanRecord& r) { r.steps[0].maps[0].box = {64, 257}; }));

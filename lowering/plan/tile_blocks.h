@@ -1,0 +1,20 @@
+// Rows that are longer than the registers of a block: blocks of a cluster compute a tile together, as one block would
+// that had the threads of all of them. What threads share, parts of sums, a store puts into the shared memory of each
+// block, and a barrier is the cluster's. So a row of a megabyte is read once.
+//
+// So it is where fragments need it, and where the tunable `cluster` asks for it and no pipelined loop is there whose
+// copies blocks could share instead.
+#pragma once
+#include "ir/kernel.h"
+#include "lowering/loop_ir/loop_ir.h"
+
+namespace kachel::lowering {
+
+// Blocks for each tile of a concrete kernel, 1 or more.
+int tile_blocks_for(const ir::Kernel& kernel, const Target& target);
+
+// Whether all that threads exchange through shared memory are elements stored one by one, and few. REQUIRES: memory is
+// planned.
+bool can_part_tiles(const LoopKernel& kernel);
+
+}  // namespace kachel::lowering
