@@ -149,7 +149,7 @@ class Parser {
   int height_ = 0;  // of the expression that was read last
   bool in_parallel_ = false;
   std::vector<IterVar> region_;  // indices of the `parallel` that is read
-  std::vector<Guard> guards_;  // around the call that is read
+  std::vector<Guard> guards_;    // around the call that is read
   std::unordered_map<std::string, Entity> names_;
   std::vector<std::string> order_;     // of declaration, to leave scopes
   std::vector<std::string> reported_;  // unknown names, each reported once a kernel

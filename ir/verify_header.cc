@@ -55,7 +55,8 @@ class Extents {
       if (node->kind == ExprKind::kVar) {
         VarKind kind = node->var->kind;
         if (kind != VarKind::kDim && kind != VarKind::kConst && kind != VarKind::kTunable) culprit = node->var->name;
-        if (kind == VarKind::kLet) mend = 
+        if (kind == VarKind::kLet)
+          mend =
               "`let` names what is computed at run time: write out what it stands for; if that is read from a tensor, "
               "take all that there may be and mask what is too much";
         if (kind == VarKind::kParallel && what == kReduced)

@@ -16,10 +16,10 @@ namespace kachel::lowering {
 
 struct Target {
   enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCuda;
-  int architecture = 90;  // CUDA: 10 * major + minor
-  int threads = 0;        // threads a block; 0: the lowering's choice; ignored on the CPU
-  bool generic = false;   // plain loads and fma only: what other lowerings are compared with
-  bool reversed = false;  // generic: sums from their ends on, which rounds them otherwise, tf32 of tf32
+  int architecture = 90;       // CUDA: 10 * major + minor
+  int threads = 0;             // threads a block; 0: the lowering's choice; ignored on the CPU
+  bool generic = false;        // plain loads and fma only: what other lowerings are compared with
+  bool reversed = false;       // generic: sums from their ends on, which rounds them otherwise, tf32 of tf32
   bool group_products = true;  // wgmma may be used where the architecture has it
   bool bulk_copies = true;     // so may the copy engine
   bool bulk_stores = true;     // and for stores
@@ -27,7 +27,7 @@ struct Target {
   // axis of the grid that changes fastest. 0: the lowering's choice.
   int cluster = 1, cluster_columns = 0;
   int tile_blocks = 0;  // of a cluster, that compute each tile together, see tile_blocks.h; 0: the lowering's choice
-  bool ptx = true;  // kernels of sm_90 have a body of PTX, as far as there is code for them
+  bool ptx = true;      // kernels of sm_90 have a body of PTX, as far as there is code for them
   // Loops are not parted where masks begin and end: up to a third less to compile, and masks in every iteration.
   bool compact = false;
   bool bounded_waits = false;  // to find a fault: who waits for 2 s at a barrier of phases traps

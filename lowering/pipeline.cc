@@ -215,8 +215,8 @@ Result<Lowering> lower_to_loops(const ir::Kernel& concrete, const Target& target
                 expand_arg_reductions(plain ? concrete : written_out_args(column_tiles(joined_copies(concrete)))));
   if (!plain) {
     const int blocks = std::max(target.tile_blocks, 1);
-    const ir::Kernel results = region_results(join_loops(unchanging_loads(
-        summed_operands(woven_stores(operand_regions(unpacked_copies(stored_parts(scattered_copies(lowering.kernel)))))))));
+    const ir::Kernel results = region_results(join_loops(unchanging_loads(summed_operands(
+        woven_stores(operand_regions(unpacked_copies(stored_parts(scattered_copies(lowering.kernel)))))))));
     const ir::Kernel joined = split_branches(long_rows(results, blocks));
     const ir::Kernel ahead = named_rows(padded_reads(renamed_copies(loop_tiles(split_slices(joined)), target)));
     const ir::Kernel scanned = hoist_exchanges(hoist_scans(ahead), target.threads);

@@ -47,7 +47,8 @@ int64_t TileLowering::loads_together(const std::vector<const RegionRead*>& reads
   constexpr int64_t kBeside = 56;  // registers of a thread: addresses, and what an element's value takes
   int threads = 0;
   for (const Role& role : schedule_.roles) threads += role.threads;
-  const int64_t alike = machine_of(target_.architecture).registers_per_sm / (std::max(threads, out_.threads) / out_.tile_blocks);
+  const int64_t alike =
+      machine_of(target_.architecture).registers_per_sm / (std::max(threads, out_.threads) / out_.tile_blocks);
   const int given = schedule_.roles[0].registers;
   const int64_t registers = given ? given : std::min(alike, kMostOfThread);
   int64_t each = 0;

@@ -106,8 +106,8 @@ void TileLowering::combine_warps(ir::ReduceOp op, const ir::BufferRef& values, c
   while (parts % width) width /= 2;
   // Lanes that have the same results share the parts.
   const int64_t lanes = std::min(parts, kWarp);
-  if (parts > kMostTogether && std::has_single_bit(static_cast<uint64_t>(parts)) &&
-      sharers.masks.size() == kLaneBits && taken == parts) {
+  if (parts > kMostTogether && std::has_single_bit(static_cast<uint64_t>(parts)) && sharers.masks.size() == kLaneBits &&
+      taken == parts) {
     const ExprRef lane = let("lane", ir::make_typed(Op::kMod, {thread, ir::make_int(lanes, DType::I32)}));
     each_in(results, {}, 1, [&](const Site& site) {
       const ExprRef first = let("first", plus(flat(site), ir::make_cast({DType::I64, nullptr}, lane)));

@@ -30,8 +30,8 @@ enum class ProductKind : uint8_t {
 };
 inline constexpr size_t kProductKinds = 7;
 
-// What is done for one tile, by one block or by those that compute it together. Counts are exact where loops and conditions are; accesses that a guard may leave
-// out are counted as if they were made.
+// What is done for one tile, by one block or by those that compute it together. Counts are exact where loops and
+// conditions are; accesses that a guard may leave out are counted as if they were made.
 struct Work {
   std::array<double, kProductKinds> multiply_adds{};
   double scalar_operations = 0;   // of warps: arithmetic on data, conversions, accesses to memory

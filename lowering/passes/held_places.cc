@@ -59,8 +59,7 @@ class Holder {
 
 void held_places(LoopKernel* kernel) {
   const int64_t alike = registers_alike(*kernel);
-  Holder(kernel, kernel->block_threads(), kernel->registers ? kernel->registers : alike,
-         register_words(*kernel))
+  Holder(kernel, kernel->block_threads(), kernel->registers ? kernel->registers : alike, register_words(*kernel))
       .block(&kernel->body);
   // Fragments are the consumers'.
   Holder(kernel, kernel->producer_threads, kernel->producer_registers ? kernel->producer_registers : alike, 0)

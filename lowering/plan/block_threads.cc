@@ -133,8 +133,9 @@ int64_t nearest_that_share(const Choices& choices, int64_t warps, const SharingO
 }  // namespace
 
 // As many warps as give each 64 x 64 of the largest C, from four to eight where the tiles can be shared so; without
-// tensor cores as fma's sums want, without products 32 elements of the largest tile a thread, in four warps or more: in
-// fewer only what leaves a thread less than four elements, since warps that share sums wait for each other.
+// tensor cores as fma's sums want, without products 32 elements of the largest tile a thread, or 64 where several
+// blocks compute it, in four warps or more: in fewer only what leaves a thread less than four elements, since warps
+// that share sums wait for each other.
 int choose_threads(const ir::Kernel& kernel, const Choices& choices, const SharingOf& sharing_of, int blocks) {
   if (const int threads = group_threads(choices)) return threads;
   int64_t fragment = 0;
@@ -146,7 +147,7 @@ int choose_threads(const ir::Kernel& kernel, const Choices& choices, const Shari
   if (!largest) {
     const int64_t part = (fragment + blocks - 1) / blocks;
     const int64_t fewest = std::clamp<int64_t>(power_above(largest_space(kernel.body, fragment) / blocks / 4), 32, 128);
-    int64_t threads = std::clamp<int64_t>(power_above(part / 32), fewest, 512);
+    int64_t threads = std::clamp<int64_t>(power_above(part / (blocks > 1 ? 64 : 32)), fewest, 512);
     const int64_t exchanged = exchanged_elements(kernel);
     while (threads < kMostThreads && exchanged > kMostExchanged * threads) threads *= 2;
     return static_cast<int>(threads);

@@ -3,8 +3,8 @@
 //   value[n, :] = x[0 +: K]
 //   rest[n, :] = x[K +: 8]
 //
-// are regions: `parallel j < K { value[n, j] = x[j] }`, and over all of x with a condition where the part does not begin
-// at 0. Each thread stores what it holds; a slice would move the fragment to memory.
+// are regions: `parallel j < K { value[n, j] = x[j] }`, and over all of x with a condition where the part does not
+// begin at 0. Each thread stores what it holds; a slice would move the fragment to memory.
 #pragma once
 #include "ir/kernel.h"
 

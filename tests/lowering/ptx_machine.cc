@@ -35,9 +35,8 @@ Status PtxMachine::run() {
 void PtxMachine::fail(const PtxInstruction& code, const Thread& thread, const std::string& message) {
   if (failed_) return;
   failed_ = true;
-  status_ = internal(
-      fmt::format("thread {} of block {}: {}: `{}`", thread.number % launch_.threads, first_block_ + rank_of(thread),
-                  message, program_.lines[code.line]));
+  status_ = internal(fmt::format("thread {} of block {}: {}: `{}`", thread.number % launch_.threads,
+                                 first_block_ + rank_of(thread), message, program_.lines[code.line]));
 }
 
 std::vector<size_t> PtxMachine::turns(size_t count) {

@@ -59,7 +59,8 @@ bool access(Parts parts, PtxInstruction* out) {
   return out->bytes != 0;
 }
 
-// red.space.op[.noftz][.vN].type, where additions of 16-bit floats may be of pairs; of shared memory single numbers alone
+// red.space.op[.noftz][.vN].type, where additions of 16-bit floats may be of pairs; of shared memory single numbers
+// alone
 bool reduction(Parts parts, PtxInstruction* out) {
   if (parts.size() < 4 || (parts[1] != "global" && (parts[1] != "shared" || parts.size() > 4))) return false;
   out->space = parts[1] == "shared" ? PtxSpace::kShared : PtxSpace::kGlobal;

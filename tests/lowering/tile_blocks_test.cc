@@ -6,9 +6,9 @@
 namespace kachel::lowering {
 namespace {
 
-std::string softmax(int64_t columns, const std::string& scope = "fragment") {
+std::string softmax(int64_t columns, const std::string& scope = "fragment", const std::string& type = "f32") {
   return fmt::format(R"(tile 1
-kernel softmax<T: f32 | bf16>(X: T[N, {0}], Y: out T[N, {0}])
+kernel softmax(X: {2}[N, {0}], Y: out {2}[N, {0}])
 tune rows = 1 | 4
 grid r < ceildiv(N, rows)
 {{
@@ -19,7 +19,7 @@ grid r < ceildiv(N, rows)
   Y[r*rows +: rows, :] = x
 }}
 )",
-                     columns, scope);
+                     columns, scope, type);
 }
 
 Request on_hopper(const std::string& text, int cluster = 1) {
@@ -42,6 +42,11 @@ TEST_CASE("rows that a block cannot hold are dealt out to as few blocks as hold 
   Request four = on_hopper(softmax(32768));
   four.tunables["rows"] = 4;
   CHECK(lowered(four).tile_blocks == 4);
+  // Two on a multiprocessor, where elements of 16 bits come.
+  const Lowered narrow = lowered(on_hopper(softmax(131072, "fragment", "bf16")));
+  CHECK(narrow.tile_blocks == 8);
+  CHECK(narrow.threads == 256);
+  CHECK(lowered(on_hopper(softmax(32768, "fragment", "bf16"))).tile_blocks == 1);
   // More than eight have room for.
   CHECK(lowered(on_hopper(softmax(1 << 20))).tile_blocks == 1);
 }

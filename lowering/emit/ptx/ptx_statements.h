@@ -31,11 +31,11 @@ class Statements {
   const Value& tid() const { return tid_; }
   const Value& block_number() const { return block_; }
   const Value& blocks() const { return blocks_; }
-  Value map(int64_t number);               // the address of a tensor map
-  Value thread() const;                    // the number of one of those that share a thread loop
+  Value map(int64_t number);                                    // the address of a tensor map
+  Value thread() const;                                         // the number of one of those that share a thread loop
   void cluster_barrier(const char* arrival, const char* wait);  // of all threads of its blocks
-  // Where blocks compute a tile together: nobody writes to the memory of one before that has begun, so all say that they
-  // have, and wait in front of the first statement of the tile that writes.
+  // Where blocks compute a tile together: nobody writes to the memory of one before that has begun, so all say that
+  // they have, and wait in front of the first statement of the tile that writes.
   void wait_for_blocks();
   void wait_for_box_stores(int64_t left);  // until at most so many of the warp's are still to be read
   // if (condition) { then() } else { otherwise() }
