@@ -351,9 +351,17 @@ Result<Lowering> lowered_loops(const ir::Kernel& concrete, const Target& target,
   uint64_t facts = fact_mask;
   const ir::Kernel kernel =
       plain ? concrete : transposed_views(one_axis_views(declared_first(concrete), &facts), &facts);
+  const int asked = plain ? 1 : asked_tile_blocks(kernel, target);
   Target of_tile = target;
-  of_tile.tile_blocks = plain ? 1 : tile_blocks_for(kernel, target);
+  of_tile.tile_blocks = std::max(asked, 1);
   KACHEL_ASSIGN(Lowering lowering, lower_to_loops(kernel, of_tile, facts, Wishes()));
+  if (!asked) {
+    of_tile.tile_blocks = needed_tile_blocks(kernel, lowering.loops);
+    if (of_tile.tile_blocks > 1) {
+      KACHEL_ASSIGN(Lowering together, lower_to_loops(kernel, of_tile, facts, Wishes()));
+      if (together.loops.tile_blocks > 1) lowering = std::move(together);
+    }
+  }
   if (target.kind == Target::Kind::kCuda) lowering.work = profile_of(lowering.loops, concrete);
   // Behind the profile, for which a tile's place is a matter of its number and trips of loops are what the program
   // says.

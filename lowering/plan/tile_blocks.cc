@@ -4,6 +4,7 @@
 
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
+#include "lowering/tile_ir/live_ranges.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -12,8 +13,9 @@ namespace {
 // Of fragments in a block: 64 registers of each of 512 threads leave as many for the work on them; 96, where no further
 // blocks could take them, some. Rows of 16-bit elements come in half of the time, in which one block alone does not get
 // done what stands between its barriers: two on a multiprocessor, of 256 threads (softmax of 131072 on an H200, us:
-// bf16 423 for 461, f32 610 for 608).
-constexpr int64_t kMostAlone = 128 * 1024, kUsualBytes = 128 * 1024, kNarrowBytes = 64 * 1024, kMostBytes = 192 * 1024;
+// bf16 423 for 461, f32 610 for 608). Blocks that could do without each other are quicker (means of 64 rows of 16 bits,
+// 128 KB of fragments: 881 for 1342).
+constexpr int64_t kMostAlone = 160 * 1024, kUsualBytes = 128 * 1024, kNarrowBytes = 64 * 1024, kMostBytes = 192 * 1024;
 // Every store to it is one to each block.
 constexpr int64_t kMostShared = 16 * 1024;
 
@@ -49,17 +51,23 @@ bool writes_shared(const LoopStmt& stmt) {
 
 }  // namespace
 
-int tile_blocks_for(const ir::Kernel& kernel, const Target& target) {
+int asked_tile_blocks(const ir::Kernel& kernel, const Target& target) {
   // The code for it is PTX's.
   if (target.kind != Target::Kind::kCuda || target.architecture != 90 || target.generic || !target.ptx) return 1;
-  if (target.tile_blocks) return target.tile_blocks;
+  if (target.tile_blocks || target.cluster <= 1) return target.tile_blocks;
   const Needs needs = needs_of(kernel);
-  if (needs.multiplies || !needs.reduces) return 1;
-  if (target.cluster > 1 && !needs.pipelined) return target.cluster;
-  if (needs.fragment_bytes <= kMostAlone || needs.fragment_bytes > kMostCluster * kMostBytes) return 1;
+  return needs.multiplies || needs.pipelined || !needs.reduces ? 0 : target.cluster;
+}
+
+int needed_tile_blocks(const ir::Kernel& kernel, const LoopKernel& alone) {
+  const Needs needs = needs_of(kernel);
+  if (needs.multiplies || !needs.reduces || needs.fragment_bytes <= kMostAlone) return 1;
+  const int64_t live = 4 * most_live_registers(alone) * alone.block_threads();
+  const int64_t bytes = alone.workspace_bytes ? needs.fragment_bytes : std::min(live, needs.fragment_bytes);
+  if (bytes <= kMostAlone || bytes > kMostCluster * kMostBytes) return 1;
   const int64_t each = needs.narrow ? kNarrowBytes : kUsualBytes;
   int blocks = 2;
-  while (blocks < kMostCluster && needs.fragment_bytes > blocks * each) blocks *= 2;
+  while (blocks < kMostCluster && bytes > blocks * each) blocks *= 2;
   return blocks;
 }
 

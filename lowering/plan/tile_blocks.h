@@ -10,8 +10,11 @@
 
 namespace kachel::lowering {
 
-// Blocks for each tile of a concrete kernel, 1 or more.
-int tile_blocks_for(const ir::Kernel& kernel, const Target& target);
+// Blocks for each tile of a concrete kernel that the target asks for; 0: it says nothing.
+int asked_tile_blocks(const ir::Kernel& kernel, const Target& target);
+
+// Blocks that it needs, where it says nothing: 1 or more. `alone`: what it comes to with one.
+int needed_tile_blocks(const ir::Kernel& kernel, const LoopKernel& alone);
 
 // Whether all that threads exchange through shared memory are elements stored one by one, and few. REQUIRES: memory is
 // planned.
