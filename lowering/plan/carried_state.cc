@@ -37,9 +37,10 @@ bool adds_along(size_t axis, const Space& space, const ir::Buffer& fragment) {
   });
 }
 
-// Vectors with an element for each place along the axis alone that regions over the matrix use.
-int64_t vectors_along(size_t axis, const std::vector<Space>& spaces, const ir::Buffer& fragment) {
-  std::set<const ir::Buffer*> vectors;
+// Vectors with an element for each place along the axis alone that regions over the matrix use and loops load.
+int64_t vectors_along(size_t axis, const ir::Kernel& kernel, const std::vector<Space>& spaces,
+                      const ir::Buffer& fragment) {
+  std::set<const ir::Buffer*> vectors, filled;
   for (const Space& space : spaces)
     for (const Space::Use& own : space.uses) {
       if (!space.region || own.buffer.get() != &fragment || own.axes.size() != 2 || !own.is_plain()) continue;
@@ -47,7 +48,15 @@ int64_t vectors_along(size_t axis, const std::vector<Space>& spaces, const ir::B
       for (const Space::Use& use : space.uses)
         if (use.axes == along) vectors.insert(use.buffer.get());
     }
-  return static_cast<int64_t>(vectors.size());
+  const auto fills = [&](const ir::Stmt& stmt) {
+    const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node);
+    if (copy && copy->src.buffer->scope == ir::Scope::kGlobal && vectors.count(copy->dst.buffer.get()))
+      filled.insert(copy->dst.buffer.get());
+  };
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) ir::for_each_stmt(loop->body, fills);
+  });
+  return static_cast<int64_t>(filled.size());
 }
 
 }  // namespace
@@ -67,10 +76,10 @@ std::optional<FragmentLayout> state_layout(const ir::Kernel& kernel, const ir::B
   const int64_t across = std::gcd(sums, threads), sharers = threads / across;
   if (sharers > kLanes || kLanes % sharers != 0 || terms % sharers != 0) return std::nullopt;
   const int64_t held = terms / sharers;
-  // Of what columns have, each thread has as many elements as it holds terms, and takes them in every step. (A state
+  // Of what columns have, each thread has as many elements as it holds terms, and loads them in every step. (A state
   // of 64 columns that five vectors go along, H200: 417 us by sums across lanes, 772 in this form.)
-  constexpr int64_t kMostTaken = 32;
-  if (added == 1 && held * vectors_along(1, spaces, fragment) > kMostTaken) return std::nullopt;
+  constexpr int64_t kMostLoaded = 32;
+  if (added == 1 && held * vectors_along(1, kernel, spaces, fragment) > kMostLoaded) return std::nullopt;
   std::vector<FragmentLayout::Axis> axes(2);
   if (held > 1) axes[added].push_back({held, false, 1});
   if (sharers > 1) axes[added].push_back({sharers, true, 1});
