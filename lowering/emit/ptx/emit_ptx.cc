@@ -40,12 +40,12 @@ class Emitter {
  private:
   // Whether a barrier stands behind all that blocks write to each other.
   bool ends_in_step() const {
-    size_t stored = 0, met = 0;
-    for (size_t i = 0; i < kernel_.body.size(); ++i) {
-      if (stores_to_shared(kernel_.body[i])) stored = i;
-      if (std::holds_alternative<LoopBarrier>(kernel_.body[i].node)) met = i;
+    bool met = true;
+    for (const LoopStmt& stmt : kernel_.body) {
+      if (stores_to_shared(stmt)) met = false;
+      if (std::holds_alternative<LoopBarrier>(stmt.node)) met = true;
     }
-    return kernel_.tile_blocks > 1 && stored <= met;
+    return kernel_.tile_blocks > 1 && met;
   }
   // Blocks of a cluster.
   int together() const { return kernel_.tile_blocks > 1 ? kernel_.tile_blocks : blocks_of(kernel_.cluster); }
