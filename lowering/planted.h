@@ -180,6 +180,8 @@ enum class Planted {
   kExchangeAlways,        // an element that has the bits itself is exchanged as well
   kPairOfK,               // of two neighbours along k the first one is multiplied twice
   kRowRunsOn,             // a row that is stored at any address ends an element later
+  kHalfOfParts,           // of the parts that warps leave, lanes take those of one half
+  kPartFromStart,         // a part of a fragment is stored as if it began with it
   kCount,
 };
 

@@ -118,7 +118,8 @@ void TileLowering::combine_warps(ir::ReduceOp op, const ir::BufferRef& values, c
       }
       store(values, register_of(results, axes, site), whole, nullptr);
     });
-    for (int mask = 1; mask < lanes; mask *= 2) combine_lanes(op, values, results.registers(), mask);
+    const int64_t exchanged = planted(Planted::kHalfOfParts) ? lanes / 2 : lanes;
+    for (int mask = 1; mask < exchanged; mask *= 2) combine_lanes(op, values, results.registers(), mask);
     return;
   }
   if (parts > kMostTogether || width == 1) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "lowering/planted.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -57,7 +58,9 @@ ir::ParallelStmt region_of(const ir::CopyStmt& copy, const std::vector<Part>& pa
     const auto& [first, extent] = parts[axis];
     const ir::ExprRef& place = places[axis];
     if (copy.src.axes[axis].kind != Kind::kIndex)
-      in_part.push_back(first ? ir::make_typed(ir::Op::kSub, {place, number(first, place)}) : place);
+      in_part.push_back(first && !planted(Planted::kPartFromStart)
+                            ? ir::make_typed(ir::Op::kSub, {place, number(first, place)})
+                            : place);
     if (!first) continue;
     const ir::ExprRef bounds[] = {ir::make_typed(ir::Op::kGe, {place, number(first, place)}),
                                   ir::make_typed(ir::Op::kLt, {place, number(first + extent, place)})};

@@ -187,6 +187,8 @@ inline constexpr PlantedRow kPlantedRows[] = {
     {Planted::kExchangeAlways, "what has the bits is exchanged too", OnCpu::kNotThere},
     {Planted::kPairOfK, "one of two words of k taken twice", OnCpu::kNotThere},
     {Planted::kRowRunsOn, "a row is stored beyond its end", OnCpu::kNotThere},
+    {Planted::kHalfOfParts, "lanes take half of the warps' parts", OnCpu::kNotThere},
+    {Planted::kPartFromStart, "a part begins where its fragment does", OnCpu::kNotThere},
 };
 static_assert(std::size(kPlantedRows) + 1 == static_cast<size_t>(Planted::kCount));
 

@@ -36,6 +36,20 @@ kernel scans(X: i32[6, 1000], C: f32[64, 8], Y: out i32[6, 1000], Z: out i32[6, 
 }
 )";
 
+// A sum of sixteen warps; parts of what registers hold, from the first element on and from another one.
+inline constexpr const char* kManyWarps = R"(tile 1
+kernel many_warps(X: i32[1200], S: out i32[1], Y: out i32[7], Z: out i32[5])
+tune threads = 512
+{
+  fragment x: i32[1200], s: i32[1]
+  x = X
+  parallel i < 1 { s[i] = sum[j < 1200](x[j]) }
+  S = s
+  Y = x[0 +: 7]
+  Z = x[11 +: 5]
+}
+)";
+
 // Of rows that one warp holds, that several warps hold, and of columns; and of one of each two elements.
 inline constexpr const char* kExchanges = R"(tile 1
 kernel exchanges(X: i32[4, 256], C: i32[32, 8], Y: out i32[4, 256], Z: out i32[1, 1024], W: out i32[32, 8])

@@ -99,6 +99,7 @@ class Suite {
     add_program("scalar groups", kScalarGroups, 24, block);
     add_program("few columns", kFewColumns, 24, block);
     add_program("scans", kScans, 24, block);
+    add_program("many warps", kManyWarps);
     add_program("named columns", kNamedColumns, 24, block);
     add_program("exchanges", kExchanges, 24, block);
     add_program("words", kWordsOfK, 40, block);
