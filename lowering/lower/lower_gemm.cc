@@ -83,9 +83,7 @@ void TileLowering::statement(const ir::GemmStmt& gemm) {
   };
 
   const auto along_k = [&](bool reassociate, const std::function<void(ExprRef)>& fn) {
-    serial("k", int64(k_extent), reassociate, [&](ExprRef k) {
-      fn(target_.reversed ? ir::make_typed(Op::kSub, {int64(k_extent - 1), std::move(k)}) : std::move(k));
-    });
+    serial("k", int64(k_extent), reassociate, [&](const ExprRef& k) { fn(in_order(k, k_extent)); });
   };
   if (!on_cpu() && in_registers(c)) {
     if (!accumulate) clear();

@@ -5,6 +5,7 @@
 #include "ir/visit.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/tile_ir/live_ranges.h"
+#include "lowering/tile_ir/long_rows.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -20,7 +21,6 @@ constexpr int64_t kMostAlone = 160 * 1024, kUsualBytes = 128 * 1024, kNarrowByte
 constexpr int64_t kMostShared = 16 * 1024;
 
 struct Needs {
-  int64_t fragment_bytes = 0;
   bool multiplies = false, pipelined = false, reduces = false;
   bool narrow = true;  // no more than 16 bits of an element are read
 };
@@ -32,10 +32,6 @@ Needs needs_of(const ir::Kernel& kernel) {
     if (const auto* loop = std::get_if<ir::ForStmt>(&stmt.node)) needs.pipelined |= loop->pipelined;
     if (const auto* copy = std::get_if<ir::CopyStmt>(&stmt.node))
       needs.narrow &= copy->src.buffer->scope != ir::Scope::kGlobal || ir::bits(copy->src.buffer->type.dtype) <= 16;
-    const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
-    if (!decl || decl->buffer->scope != ir::Scope::kFragment) return;
-    needs.fragment_bytes +=
-        elements_of(*decl->buffer) * std::max(ir::bits(ir::compute_type(decl->buffer->type.dtype)), 32) / 8;
   });
   for_each_node(kernel.body, [&](const ir::ExprRef& node) { needs.reduces |= ir::is_reduction(*node); });
   return needs;
@@ -61,9 +57,10 @@ int asked_tile_blocks(const ir::Kernel& kernel, const Target& target) {
 
 int needed_tile_blocks(const ir::Kernel& kernel, const LoopKernel& alone) {
   const Needs needs = needs_of(kernel);
-  if (needs.multiplies || !needs.reduces || needs.fragment_bytes <= kMostAlone) return 1;
+  const int64_t all = fragment_bytes(kernel);
+  if (needs.multiplies || !needs.reduces || all <= kMostAlone) return 1;
   const int64_t live = 4 * most_live_registers(alone) * alone.block_threads();
-  const int64_t bytes = alone.workspace_bytes ? needs.fragment_bytes : std::min(live, needs.fragment_bytes);
+  const int64_t bytes = alone.workspace_bytes ? all : std::min(live, all);
   if (bytes <= kMostAlone || bytes > kMostCluster * kMostBytes) return 1;
   const int64_t each = needs.narrow ? kNarrowBytes : kUsualBytes;
   int blocks = 2;

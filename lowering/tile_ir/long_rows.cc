@@ -160,16 +160,21 @@ class Rows {
 
 }  // namespace
 
-bool has_long_rows(const ir::Kernel& kernel, int blocks) {
+int64_t fragment_bytes(const ir::Kernel& kernel) {
   int64_t bytes = 0;
-  bool multiplies = false;
   ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
-    multiplies |= std::holds_alternative<ir::GemmStmt>(stmt.node);
     const auto* decl = std::get_if<ir::DeclStmt>(&stmt.node);
     if (decl && decl->buffer->scope == ir::Scope::kFragment)
       bytes += elements_of(*decl->buffer) * std::max(ir::bits(ir::compute_type(decl->buffer->type.dtype)), 32) / 8;
   });
-  return !multiplies && bytes > blocks * kLongRowBytes;
+  return bytes;
+}
+
+bool has_long_rows(const ir::Kernel& kernel, int blocks) {
+  bool multiplies = false;
+  ir::for_each_stmt(kernel.body,
+                    [&](const ir::Stmt& stmt) { multiplies |= std::holds_alternative<ir::GemmStmt>(stmt.node); });
+  return !multiplies && fragment_bytes(kernel) > blocks * kLongRowBytes;
 }
 
 ir::Kernel long_rows(const ir::Kernel& kernel, int blocks) {

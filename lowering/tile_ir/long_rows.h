@@ -13,6 +13,9 @@
 
 namespace kachel::lowering {
 
+// Of the fragments of a concrete kernel, each element in a word at least, as registers hold what is computed.
+int64_t fragment_bytes(const ir::Kernel& kernel);
+
 // Whether the fragments of a kernel, which multiplies no matrices, take so many registers of each of the blocks that
 // compute a tile.
 bool has_long_rows(const ir::Kernel& kernel, int blocks);
