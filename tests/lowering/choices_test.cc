@@ -52,6 +52,15 @@ TEST_CASE("the instruction follows types, shapes and what the program allows") {
   Request generic{product("f16", "f32", "a @ b^T")};
   generic.target.generic = true;
   CHECK(!has(lowered(generic).loop_ir, " mma "));
+  CHECK(!has(lowered(generic).loop_ir, "from_end"));
+  Request sums{
+      "tile 1\nkernel k(X: f32[64, 200], Y: out f32[64])\n{\n  fragment x: f32[64, 200], y: f32[64]\n  x = X\n"
+      "  parallel i < 64 { y[i] = sum[j < 200](x[i, j]) }\n  Y = y\n}\n"};
+  sums.target.generic = true;
+  CHECK(!has(lowered(sums).loop_ir, "from_end"));
+  generic.target.reversed = sums.target.reversed = true;
+  CHECK(has(lowered(generic).loop_ir, "from_end"));
+  CHECK(has(lowered(sums).loop_ir, "from_end"));
 }
 
 TEST_CASE("products without tensor cores are made in blocks of registers") {

@@ -136,6 +136,30 @@ TEST_CASE("a matrix whose rows every step adds up lies so that few lanes share a
   CHECK(!has(layout(128, 64, "s = S0"), "32 r1 2 t1"));  // what is loaded anew is better read by rows
 }
 
+TEST_CASE("so does one whose columns are added up, but where a step loads many vectors along them") {
+  const auto layout = [](int64_t columns, int vectors) {
+    std::string tiles, copies, terms;
+    for (int i = 0; i < vectors; ++i) {
+      tiles += fmt::format(", v{}: f32[{}]", i, columns);
+      copies += fmt::format("    v{0} = V[t, {0}, :]\n", i);
+      terms += fmt::format(" + v{}[j] * {}.5", i, i + 1);
+    }
+    Request request{
+        fmt::format("tile 1\nkernel k(V: f32[L, 8, {0}], Y: out f32[L, 64])\ngrid b < 1\n{{\n"
+                    "  fragment s: f32[64, {0}] = 0, y: f32[64]{1}\n  for t < L {{\n{2}"
+                    "    parallel i < 64 {{ y[i] = sum[j < {0}](s[i, j]) }}\n"
+                    "    parallel i < 64, j < {0} {{ s[i, j] = s[i, j] * 0.5 + y[i]{3} }}\n    Y[t, :] = y\n  }}\n}}\n",
+                    columns, tiles, copies, terms)};
+    request.target.threads = 128;
+    const std::string notes = lowered(request).notes;
+    const size_t at = notes.find("tile s:"), from = notes.find("layout ", at) + 7;
+    return notes.substr(from, notes.find('\n', at) - from);
+  };
+  CHECK(layout(16, 2) == "[64, 16] on 128 threads: 64 t2; 8 r1 2 t1");
+  CHECK(layout(64, 1) == "[64, 64] on 128 threads: 64 t2; 32 r1 2 t1");
+  CHECK(layout(64, 5) != layout(64, 1));
+}
+
 TEST_CASE("what a thread loads of a long row comes an iteration ahead where all threads wait in it") {
   const auto loop = [](const std::string& work) {
     return lowered(

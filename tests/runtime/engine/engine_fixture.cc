@@ -8,7 +8,7 @@ namespace kachel::runtime {
 namespace {
 
 // Reads the parameters in the order in which fake_lower() lists them.
-void run_scale(const FakeLaunch& launch, const std::string& wrong_tile, bool hangs, bool hangs_more) {
+void run_scale(const FakeLaunch& launch, const EngineFixture& fixture) {
   const auto* slots = static_cast<const uint64_t*>(launch.params);
   const auto* a = reinterpret_cast<const float*>(slots[0]);
   const auto a0 = static_cast<int64_t>(slots[1]), a1 = static_cast<int64_t>(slots[2]);
@@ -16,17 +16,19 @@ void run_scale(const FakeLaunch& launch, const std::string& wrong_tile, bool han
   const auto c0 = static_cast<int64_t>(slots[4]), c1 = static_cast<int64_t>(slots[5]);
   const float s = std::bit_cast<float>(static_cast<uint32_t>(slots[6]));
   const auto m = static_cast<int64_t>(slots[7]), n = static_cast<int64_t>(slots[8]);
-  const bool wrong = !wrong_tile.empty() && tile_of(launch.text) == wrong_tile;
+  const bool wrong = !fixture.wrong_tile.empty() && tile_of(launch.text) == fixture.wrong_tile;
   // Of the plain lowering in another order an element of sixteen, of candidates other ones, and perhaps more of them.
   const bool plain = launch.text.find("\nplain") != std::string_view::npos;
   const bool reversed = launch.text.find("\nreversed") != std::string_view::npos;
   const auto apart = [&](int64_t i, int64_t j) {
-    if (!hangs || (plain && !reversed)) return false;
-    return (i + j) % 16 == (plain ? 3 : 5) || (hangs_more && !plain && (i + j) % 2 == 0);
+    if (!fixture.hangs || (plain && !reversed)) return false;
+    return (i + j) % 16 == (plain ? 3 : 5) || (fixture.hangs_more && !plain && (i + j) % 2 == 0);
   };
+  const float drift = !plain ? fixture.candidates_drift : reversed ? fixture.drift : 0;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j)
-      c[i * c0 + j * c1] = a[i * a0 + j * a1] * s + ((wrong && i == m - 1 && j == 0) || apart(i, j) ? 1.0f : 0.0f);
+      c[i * c0 + j * c1] =
+          a[i * a0 + j * a1] * s + ((wrong && i == m - 1 && j == 0) || apart(i, j) ? 1.0f : 0.0f) + drift;
 }
 
 }  // namespace
@@ -64,8 +66,7 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
   options.open_device = [this](DeviceRef) -> Result<std::unique_ptr<Device>> {
     auto made = std::make_unique<FakeDevice>(device_options_);
     device_ = made.get();
-    made->state().set_default_kernel(
-        [this](const FakeLaunch& launch) { run_scale(launch, wrong_tile, hangs, hangs_more); });
+    made->state().set_default_kernel([this](const FakeLaunch& launch) { run_scale(launch, *this); });
     made->state().set_cost([this](const FakeLaunch& launch) -> int64_t {
       long long bm = 0, bn = 0;
       if (!cost || std::sscanf(tile_of(launch.text).c_str(), "%lld, %lld", &bm, &bn) != 2) return 10'000;
@@ -77,7 +78,7 @@ EngineFixture::EngineFixture(std::string store_path, const FakeOptions& device) 
                          const lowering::LowerOptions&) -> Result<lowering::Lowered> {
     lowering::Lowered lowered;
     lowered.text = fmt::format("{}facts {} threads {}\n", ir::print(concrete), facts, target.threads);
-    if (hangs && target.generic) lowered.text += target.reversed ? "plain\nreversed\n" : "plain\n";
+    if ((hangs || drift > 0) && target.generic) lowered.text += target.reversed ? "plain\nreversed\n" : "plain\n";
     if (target.roomy) lowered.text += "roomy\n";
     lowered.blocks = target.roomy ? 1 : blocks;
     if (lowered.blocks > 1) lowered.text += "close\n";

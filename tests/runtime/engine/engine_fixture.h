@@ -83,6 +83,8 @@ class EngineFixture {
   std::string wrong_tile;
   // Elements hang on rounding: an other order of sums changes a sixteenth of them, `hangs_more` candidates half.
   bool hangs = false, hangs_more = false;
+  // Elements are differences of long sums: by how much another order of sums moves them, and candidates do.
+  float drift = 0, candidates_drift = 0;
   // Nanoseconds of a launch, from the tile extents in its text; 10 us unless changed.
   std::function<int64_t(int64_t bm, int64_t bn, const FakeLaunch&)> cost;
   int64_t workspace_bytes = 0, shared_bytes = 0;  // what the lowering asks for

@@ -44,5 +44,24 @@ TEST_CASE("elements that hang on rounding may be apart, as many as they are in a
   }
 }
 
+TEST_CASE("differences of long sums may be four times as far apart as another order puts them, within what is small") {
+  struct Row {
+    float drift, candidates;
+    bool right;
+  };
+  for (const auto& [drift, candidates, right] :
+       {Row{1e-4f, 3e-4f, true}, {1e-4f, 6e-4f, false}, {1e-6f, 3e-4f, false}, {2e-3f, 7e-3f, false}}) {
+    CAPTURE(drift);
+    CAPTURE(candidates);
+    EngineFixture fixture("", {.compute_major = 9});
+    fixture.drift = drift;
+    fixture.candidates_drift = candidates;
+    auto kernel = fixture.kernel();
+    HostTensorF32 a({64, 64}, 1), c({64, 64}, 0);
+    Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+    CHECK(kernel->launch(args, {.policy = Policy::kBlocking}, nullptr).ok() == right);
+  }
+}
+
 }  // namespace
 }  // namespace kachel::runtime
