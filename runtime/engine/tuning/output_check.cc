@@ -30,10 +30,10 @@ class Decoder {
     if (ir::bits(type) != 8) return;
     for (uint32_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<float>(ir::decode_float(type, i));
   }
-  // Elements first .. first + count of the piece, count <= kBatch; zeros behind them.
-  void operator()(const OutputPiece& piece, int64_t first, int64_t count, Batch* out) const {
+  // Elements first .. first + count of the sample, count <= kBatch; zeros behind them.
+  void operator()(const OutputSample& sample, int64_t first, int64_t count, Batch* out) const {
     const int64_t width = ir::bits(type_) / 8;
-    const char* from = piece.bytes.data() + first * width;
+    const char* from = sample.bytes.data() + first * width;
     const auto bytes = static_cast<size_t>(count * width);
     if (width == 4) {
       if (bytes < sizeof(*out)) out->fill(0);
@@ -67,29 +67,35 @@ class Decoder {
   std::array<float, 256> table_{};  // of 8-bit types
 };
 
-int64_t elements_in(DType type, const OutputPiece& piece) {
-  return static_cast<int64_t>(piece.bytes.size()) * 8 / ir::bits(type);
+int64_t elements_in(DType type, const OutputSample& sample) {
+  return static_cast<int64_t>(sample.bytes.size()) * 8 / ir::bits(type);
 }
 
-Mismatch compare_integers(DType type, const Tolerance& tolerance, const std::vector<OutputPiece>& expected,
-                          const std::vector<OutputPiece>& actual) {
-  auto value = [&](const OutputPiece& piece, int64_t i) { return ir::load_element(type, piece.bytes.data(), i).i; };
-  int64_t neighbours = 0, others = 0, total = 0;
+// Where element i of the sample stands in its output.
+int64_t index_in_output(DType type, const OutputSample& sample, int64_t i) {
+  for (const ByteRange& place : sample.places) {
+    const int64_t count = place.size * 8 / ir::bits(type);
+    if (i < count) return place.first * 8 / ir::bits(type) + i;
+    i -= count;
+  }
+  return i;
+}
+
+Mismatch compare_integers(DType type, const Tolerance& tolerance, const OutputSample& expected,
+                          const OutputSample& actual) {
+  auto value = [&](const OutputSample& sample, int64_t i) { return ir::load_element(type, sample.bytes.data(), i).i; };
+  const int64_t total = elements_in(type, expected);
+  int64_t neighbours = 0, others = 0;
   std::string first;
-  for (size_t p = 0; p < expected.size(); ++p) {
-    const int64_t n = elements_in(type, expected[p]);
-    total += n;
-    if (expected[p].bytes == actual[p].bytes) continue;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t want = value(expected[p], i), got = value(actual[p], i);
-      if (want == got) continue;
-      const uint64_t apart = want > got ? static_cast<uint64_t>(want) - static_cast<uint64_t>(got)
-                                        : static_cast<uint64_t>(got) - static_cast<uint64_t>(want);
-      if (neighbours + others == 0)
-        first = fmt::format("element {} is {}, the reference has {}", expected[p].first_byte * 8 / ir::bits(type) + i,
-                            got, want);
-      ++(apart == 1 ? neighbours : others);
-    }
+  const bool equal = expected.bytes == actual.bytes;
+  for (int64_t i = 0; !equal && i < total; ++i) {
+    const int64_t want = value(expected, i), got = value(actual, i);
+    if (want == got) continue;
+    const uint64_t apart = want > got ? static_cast<uint64_t>(want) - static_cast<uint64_t>(got)
+                                      : static_cast<uint64_t>(got) - static_cast<uint64_t>(want);
+    if (neighbours + others == 0)
+      first = fmt::format("element {} is {}, the reference has {}", index_in_output(type, expected, i), got, want);
+    ++(apart == 1 ? neighbours : others);
   }
   constexpr int64_t kFew = 16;
   auto allowed = [&](double share) { return static_cast<int64_t>(share * static_cast<double>(total)); };
@@ -105,29 +111,38 @@ bool is_finite(float x) {
   return std::abs(x) <= std::numeric_limits<float>::max();
 }
 
-// Calls batch(piece, first, count) on all elements.
+// Calls batch(first, count) on all elements.
 template <class Fn>
-void in_batches(DType type, const std::vector<OutputPiece>& pieces, const Fn& batch) {
+void in_batches(DType type, const OutputSample& sample, const Fn& batch) {
   constexpr auto kMost = static_cast<int64_t>(Decoder::kBatch);
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    const int64_t all = elements_in(type, pieces[p]);
-    for (int64_t first = 0; first < all; first += kMost) batch(p, first, std::min(all - first, kMost));
-  }
+  const int64_t all = elements_in(type, sample);
+  for (int64_t first = 0; first < all; first += kMost) batch(first, std::min(all - first, kMost));
 }
 
-float largest_of(DType type, const std::vector<OutputPiece>& pieces) {
+float largest_of(DType type, const OutputSample& sample) {
   const Decoder decode(type);
   Decoder::Batch values;
   float largest = 0;
-  in_batches(type, pieces, [&](size_t p, int64_t first, int64_t count) {
-    decode(pieces[p], first, count, &values);
+  in_batches(type, sample, [&](int64_t first, int64_t count) {
+    decode(sample, first, count, &values);
     for (const float value : values) largest = is_finite(value) ? std::max(largest, std::abs(value)) : largest;
   });
   return largest;
 }
 
-Mismatch compare_floats(DType type, float relative, float absolute, const std::vector<OutputPiece>& expected,
-                        const std::vector<OutputPiece>& actual) {
+// Whether all are close, and none an infinity or no number; some that are close may be missed, since the smaller of two
+// magnitudes bounds how far apart they may be, and what is infinitely far apart is not less than anything.
+bool all_surely_close(const Decoder::Batch& want, const Decoder::Batch& got, float relative, float absolute) {
+  int32_t doubtful = 0;
+  for (size_t i = 0; i < Decoder::kBatch; ++i) {
+    const float a = std::abs(want[i]), b = std::abs(got[i]), smaller = b < a ? b : a;
+    doubtful += !(std::abs(want[i] - got[i]) < relative * smaller + absolute);
+  }
+  return doubtful == 0;
+}
+
+Mismatch compare_floats(DType type, float relative, float absolute, const OutputSample& expected,
+                        const OutputSample& actual) {
   const Decoder decode(type);
   Decoder::Batch want, got;
   auto is_wrong = [&](size_t i) {
@@ -135,50 +150,50 @@ Mismatch compare_floats(DType type, float relative, float absolute, const std::v
     const bool close = std::abs(a - b) <= relative * std::max(std::abs(a), std::abs(b)) + absolute;
     return !((a == b) | ((a != a) & (b != b)) | (is_finite(a) & is_finite(b) & close));
   };
-  int64_t wrong = 0, total = 0;
+  int64_t wrong = 0;
   std::string first_wrong;
-  in_batches(type, expected, [&](size_t p, int64_t first, int64_t count) {
-    total += count;
+  in_batches(type, expected, [&](int64_t first, int64_t count) {
     const size_t from = static_cast<size_t>(first * ir::bits(type) / 8),
                  bytes = static_cast<size_t>(count * ir::bits(type) / 8);
-    if (std::memcmp(&expected[p].bytes[from], &actual[p].bytes[from], bytes) == 0) return;
-    decode(expected[p], first, count, &want);
-    decode(actual[p], first, count, &got);
+    if (std::memcmp(&expected.bytes[from], &actual.bytes[from], bytes) == 0) return;
+    decode(expected, first, count, &want);
+    decode(actual, first, count, &got);
+    if (all_surely_close(want, got, relative, absolute)) return;
     int32_t here = 0;
     for (size_t i = 0; i < Decoder::kBatch; ++i) here += is_wrong(i);
     if (here && !wrong) {
       size_t i = 0;
       while (!is_wrong(i)) ++i;
-      first_wrong =
-          fmt::format("element {} is {}, the reference has {}",
-                      expected[p].first_byte * 8 / ir::bits(type) + first + static_cast<int64_t>(i), got[i], want[i]);
+      first_wrong = fmt::format("element {} is {}, the reference has {}",
+                                index_in_output(type, expected, first + static_cast<int64_t>(i)), got[i], want[i]);
     }
     wrong += here;
   });
+  const int64_t total = elements_in(type, expected);
   if (!wrong) return {0, total, {}};
   return {wrong, total, fmt::format("{} of {} elements are wrong; {}", wrong, total, first_wrong)};
 }
 
 }  // namespace
 
-OutputReference::OutputReference(DType type, std::vector<OutputPiece> pieces)
-    : type_(type), pieces_(std::move(pieces)), largest_(ir::is_float(type) ? largest_of(type, pieces_) : 0) {}
+OutputReference::OutputReference(DType type, OutputSample sample)
+    : type_(type), sample_(std::move(sample)), largest_(ir::is_float(type) ? largest_of(type, sample_) : 0) {}
 
-Mismatch OutputReference::compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const {
+Mismatch OutputReference::compare(const Tolerance& tolerance, const OutputSample& actual) const {
   if (ir::is_float(type_))
     return compare_floats(type_, static_cast<float>(tolerance.relative),
-                          static_cast<float>(tolerance.absolute * static_cast<double>(largest_)), pieces_, actual);
-  return compare_integers(type_, tolerance, pieces_, actual);
+                          static_cast<float>(tolerance.absolute * static_cast<double>(largest_)), sample_, actual);
+  return compare_integers(type_, tolerance, sample_, actual);
 }
 
-double OutputReference::distance(const std::vector<OutputPiece>& actual) const {
+double OutputReference::distance(const OutputSample& actual) const {
   if (!ir::is_float(type_) || largest_ == 0) return 0;
   const Decoder decode(type_);
   Decoder::Batch want, got;
   float most = 0;
-  in_batches(type_, pieces_, [&](size_t p, int64_t first, int64_t count) {
-    decode(pieces_[p], first, count, &want);
-    decode(actual[p], first, count, &got);
+  in_batches(type_, sample_, [&](int64_t first, int64_t count) {
+    decode(sample_, first, count, &want);
+    decode(actual, first, count, &got);
     for (size_t i = 0; i < Decoder::kBatch; ++i) {
       const float apart = std::abs(want[i] - got[i]);
       most = is_finite(apart) ? std::max(most, apart) : most;

@@ -8,9 +8,16 @@
 
 namespace kachel::runtime {
 
-// A piece of an output in host memory, in storage format.
-struct OutputPiece {
-  int64_t first_byte = 0;  // within the output's span
+struct ByteRange {
+  int64_t first, size;
+};
+// Byte ranges of a span of `bytes` to compare: all of it up to a limit of 8 MiB, else evenly spread pieces of 32 KiB
+// that include both ends. A wrong tile is thousands of elements wide, so it meets some piece.
+std::vector<ByteRange> pieces_to_compare(int64_t bytes);
+
+// Pieces of an output in host memory, in storage format, one behind the other.
+struct OutputSample {
+  std::vector<ByteRange> places;  // within the output's span; whole elements
   std::vector<char> bytes;
 };
 
@@ -26,24 +33,16 @@ struct Mismatch {
 class OutputReference {
  public:
   OutputReference() = default;
-  OutputReference(ir::DType type, std::vector<OutputPiece> pieces);
-  // The elements of `actual` that are not within tolerance of these; two NaN are equal. REQUIRES: pieces of equal place
-  // and size, whole elements.
-  Mismatch compare(const Tolerance& tolerance, const std::vector<OutputPiece>& actual) const;
+  OutputReference(ir::DType type, OutputSample sample);
+  // The elements of `actual` that are not within tolerance of these; two NaN are equal. REQUIRES: the same places.
+  Mismatch compare(const Tolerance& tolerance, const OutputSample& actual) const;
   // How far the floats of `actual` are from these at most, of the largest finite magnitude here; 0 for integers.
-  double distance(const std::vector<OutputPiece>& actual) const;
+  double distance(const OutputSample& actual) const;
 
  private:
   ir::DType type_ = ir::DType::F32;
-  std::vector<OutputPiece> pieces_;
+  OutputSample sample_;
   float largest_ = 0;  // finite magnitude
 };
-
-// Byte ranges of a span of `bytes` to compare: all of it up to a limit of 8 MiB, else evenly spread pieces of 32 KiB
-// that include both ends. A wrong tile is thousands of elements wide, so it meets some piece.
-struct ByteRange {
-  int64_t first, size;
-};
-std::vector<ByteRange> pieces_to_compare(int64_t bytes);
 
 }  // namespace kachel::runtime

@@ -21,7 +21,7 @@ class OutputCopies {
   Status open(Device& device, const ScratchCallbacks& scratch, const KernelModel& model, BoundArguments* arguments,
               void* stream);
   // Gives the copies back, in the order of the stream.
-  void close() { outputs_.clear(); }
+  void close();
 
   // As the caller has them: all, or the inout ones.
   Status restore(bool inout_only) const;
@@ -29,10 +29,9 @@ class OutputCopies {
   Status keep();
   // kInvalid, with where and by how much, if they hold something else than reordering explains (output_check.h).
   // `spare`: by output, how many elements may, and how far those are from each other that are not too far; empty: none.
-  Status compare(const Roundings& roundings, const std::string& configuration,
-                 const std::vector<Apart>& spare = {}) const;
+  Status compare(const Roundings& roundings, const std::string& configuration, const std::vector<Apart>& spare = {});
   // By output, how far what they hold now is from that.
-  Result<std::vector<Apart>> apart(const Roundings& roundings) const;
+  Result<std::vector<Apart>> apart(const Roundings& roundings);
 
  private:
   struct Output {
@@ -43,13 +42,16 @@ class OutputCopies {
     void* original = nullptr;
     Workspace copy;
     OutputReference reference;
+    OutputSample sample;       // of what was compared last
+    std::vector<char> passed;  // the latest sample that differed from the one before it and was within tolerance
   };
-  Result<std::vector<OutputPiece>> fetch(const Output& output) const;
+  Status fetch(Output* output);
 
   Device* device_ = nullptr;
   const KernelModel* model_ = nullptr;
   void* stream_ = nullptr;
   std::vector<Output> outputs_;
+  Workspace gathered_;  // the pieces of an output on their way to the host; none where there was no memory for it
 };
 
 }  // namespace kachel::runtime

@@ -14,8 +14,8 @@ namespace {
 
 using ir::DType;
 
-std::vector<OutputPiece> piece(DType type, const std::vector<double>& values) {
-  OutputPiece made;
+OutputSample sample(DType type, const std::vector<double>& values) {
+  OutputSample made;
   made.bytes.resize(static_cast<size_t>(ir::storage_bytes(type, static_cast<int64_t>(values.size()))));
   for (size_t i = 0; i < values.size(); ++i) {
     ir::Scalar scalar;
@@ -24,11 +24,12 @@ std::vector<OutputPiece> piece(DType type, const std::vector<double>& values) {
     scalar.i = static_cast<int64_t>(values[i]);
     ir::store_element(type, made.bytes.data(), static_cast<int64_t>(i), scalar);
   }
-  return {made};
+  made.places = {{0, static_cast<int64_t>(made.bytes.size())}};
+  return made;
 }
 
 std::string compare(DType type, DType narrowest, const std::vector<double>& want, const std::vector<double>& got) {
-  return OutputReference(type, piece(type, want)).compare(tolerance_for(type, {narrowest}), piece(type, got)).what;
+  return OutputReference(type, sample(type, want)).compare(tolerance_for(type, {narrowest}), sample(type, got)).what;
 }
 
 TEST_CASE("reordered sums pass, wrong values do not") {
@@ -45,8 +46,8 @@ TEST_CASE("reordered sums pass, wrong values do not") {
 TEST_CASE("long sums of products may have been cut off") {
   const auto passes = [](int64_t longest, double got) {
     const Tolerance tolerance = tolerance_for(DType::F32, {.products = true, .longest = longest});
-    return OutputReference(DType::F32, piece(DType::F32, {840, 1}))
-        .compare(tolerance, piece(DType::F32, {got, 1}))
+    return OutputReference(DType::F32, sample(DType::F32, {840, 1}))
+        .compare(tolerance, sample(DType::F32, {got, 1}))
         .what.empty();
   };
   CHECK(!passes(4096, 840.25));
@@ -84,7 +85,8 @@ TEST_CASE("any two codes are told apart as their values are") {
       // The second of the two alone differs; half of the pairs are near each other.
       const uint32_t first = random() % codes, want = random() % codes;
       const uint32_t got = round % 2 ? (want + random() % 9) % codes : random() % codes;
-      OutputPiece expected, actual;
+      OutputSample expected, actual;
+      expected.places = {{0, static_cast<int64_t>(2 * width)}};
       expected.bytes.resize(2 * width);
       std::memcpy(expected.bytes.data(), &first, width);
       actual = expected;
@@ -94,7 +96,7 @@ TEST_CASE("any two codes are told apart as their values are") {
       for (uint32_t code : {first, want})
         if (const double value = std::abs(ir::decode_float(type, code)); std::isfinite(value))
           largest = std::max(largest, value);
-      const std::string wrong = OutputReference(type, {expected}).compare(tolerance, {actual}).what;
+      const std::string wrong = OutputReference(type, expected).compare(tolerance, actual).what;
       CAPTURE(ir::name(type));
       CAPTURE(first);
       CAPTURE(want);
@@ -158,7 +160,9 @@ grid m < M
 TEST_CASE("integers that follow from computed floats may differ where a tie is near, and nowhere else") {
   auto differ = [](const std::vector<double>& want, const std::vector<double>& got, bool computes) {
     const Tolerance tolerance = tolerance_for(DType::I32, {DType::F32, computes});
-    return !OutputReference(DType::I32, piece(DType::I32, want)).compare(tolerance, piece(DType::I32, got)).what.empty();
+    return !OutputReference(DType::I32, sample(DType::I32, want))
+                .compare(tolerance, sample(DType::I32, got))
+                .what.empty();
   };
   const std::vector<double> want(2048, 100.0);
   auto with = [&](size_t count, double other) {
@@ -214,12 +218,21 @@ TEST_CASE("large outputs are compared in pieces that reach both ends") {
   }
 }
 
+TEST_CASE("a wrong element is named by its place in the output") {
+  for (DType type : {DType::F32, DType::I32}) {
+    OutputSample expected = sample(type, {1, 2, 3, 4, 5, 6, 7, 8}), actual = sample(type, {1, 2, 3, 4, 5, 66, 7, 8});
+    expected.places = actual.places = {{64, 16}, {1024, 16}};
+    const std::string what = OutputReference(type, expected).compare(tolerance_for(type, {DType::F32}), actual).what;
+    CHECK(what.find("element 257 is 66, the reference has 6") != std::string::npos);
+  }
+}
+
 TEST_CASE("of elements that are wrong the share is known") {
-  const OutputReference reference(DType::F32, piece(DType::F32, {1, 2, 3, 4}));
-  const Mismatch two = reference.compare(tolerance_for(DType::F32, {DType::F32}), piece(DType::F32, {1, 5, 3, 7}));
+  const OutputReference reference(DType::F32, sample(DType::F32, {1, 2, 3, 4}));
+  const Mismatch two = reference.compare(tolerance_for(DType::F32, {DType::F32}), sample(DType::F32, {1, 5, 3, 7}));
   CHECK(two.wrong == 2);
   CHECK(two.share() == 0.5);
-  CHECK(reference.compare(tolerance_for(DType::F32, {DType::F32}), piece(DType::F32, {1, 2, 3, 4})).share() == 0);
+  CHECK(reference.compare(tolerance_for(DType::F32, {DType::F32}), sample(DType::F32, {1, 2, 3, 4})).share() == 0);
 }
 
 }  // namespace
