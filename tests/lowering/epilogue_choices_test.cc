@@ -1,6 +1,8 @@
 // What sm_90a's schedule makes of what comes behind the products, read off its printed values.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "tests/lowering/lowered_text.h"
 
 namespace kachel::lowering {
@@ -173,6 +175,24 @@ TEST_CASE("long functions of many sums are worked on a few at a time") {
     CHECK_MESSAGE(has(loops(value), "for d_r in 0 .. 16 unroll apart by 2 {"), value);
   for (const char* value : {"c[r, d] * 2", "exp2(c[r, d])", "approx tanh(c[r, d])"})
     CHECK_MESSAGE(!has(loops(value), "apart"), value);
+}
+
+TEST_CASE("a few at a time are kept so by exits, where another team has products meanwhile") {
+  const auto exits = [](const std::string& rows, int64_t stages, bool teams) {
+    const Lowered result =
+        lowered(product("parallel r < " + rows + ", d < 128 { c[r, d] = erf(c[r, d]) }", stages, rows));
+    CAPTURE(result.notes);
+    REQUIRE(has(result.notes, "2 teams") == teams);
+    REQUIRE(has(result.loop_ir, "apart by 2"));
+    std::set<std::string> conditions;
+    for (size_t at = 0; (at = result.text.find(" exit;", at + 1)) != result.text.npos;) {
+      const size_t from = result.text.rfind("setp.eq.u32", at);
+      conditions.insert(result.text.substr(result.text.find(',', from), result.text.find('\n', from)));
+    }
+    return conditions.size();
+  };
+  CHECK(exits("128", 6, true) == 16);
+  CHECK(exits("256", 3, false) == 0);
 }
 
 }  // namespace

@@ -109,6 +109,7 @@ void Statements::phase_arrive(const LoopIntrinsic& node) {
 }
 
 void Statements::group_products(const GroupRun& run) {
+  products_.under_way = true;
   const LoopIntrinsic& mma = *run.first;
   const bool registers = !mma.view_a.swizzle;
   // Distances in 16 bytes, as in the descriptor itself.

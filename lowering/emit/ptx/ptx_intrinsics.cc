@@ -52,6 +52,7 @@ void Statements::statement(const LoopIntrinsic& node) {
     case Kind::kGroupCommit:
       return code_.line("wgmma.commit_group.sync.aligned;");
     case Kind::kGroupWait:
+      products_.under_way &= node.immediate > 0;
       return code_.line("wgmma.wait_group.sync.aligned {};", node.immediate);
     case Kind::kProxyFence:
       return code_.line("fence.proxy.async.shared::cta;");

@@ -120,25 +120,18 @@ void Statements::statement(const LoopFor& node) {
   const Value begin = expressions_.of(node.begin), end = expressions_.of(node.end);
   const int width = width_of_type(node.var->type.dtype);
   const char* const type = number_type(node.var->type.dtype);
-  const auto keep_apart = [&](const Value& at) {
-    if (!node.apart) return;
-    Value due = Code::truth(!at.constant || *at.constant % node.apart == 0);
-    if (!at.constant && node.apart > 1) {
-      const Value rest =
-          code_.pure(at.kind, fmt::format("rem.{}", type).c_str(), {at, Code::integer(node.apart, width)});
-      due = code_.compare("eq", type, rest, Code::integer(0, width));
-    }
-    when(due, [&] { code_.line("bar.warp.sync -1;"); });
-  };
   if (!node.unroll) {
     const Pieces around = pieces_;
+    const bool loop_around = products_.in_loop;
+    products_.in_loop |= multiplies(node.body);
     pieces_ = {.allowed = !around.within && !multiplies_alone(node.body)};
     loop(begin, end, Code::integer(1, width), type, [&](const Value& counter) {
       expressions_.bind_own(node.var, counter);
-      keep_apart(counter);
+      if (node.apart) keep_apart(counter, node.apart, type);
       block(node.body);
     });
     pieces_ = around;
+    products_.in_loop = loop_around;
     return;
   }
   if (!begin.constant || !end.constant) {
@@ -151,7 +144,7 @@ void Statements::statement(const LoopFor& node) {
     const Value at = Code::integer(i, width);
     cut_here();
     expressions_.bind(node.var, at);
-    keep_apart(at);
+    if (node.apart) keep_apart(at, node.apart, type);
     block(node.body);
   }
   if (!outermost) return;

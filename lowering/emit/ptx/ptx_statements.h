@@ -14,6 +14,12 @@ struct Pieces {
   std::string end;      // the label behind the present piece; empty: there is none
 };
 
+// Of warp groups.
+struct Products {
+  bool in_loop = false;    // in a loop around this statement
+  bool under_way = false;  // may not have been waited for
+};
+
 class Statements {
  public:
   // `bounded`: who waits for 2 s at a barrier of phases traps.
@@ -113,7 +119,10 @@ class Statements {
   // In front of an iteration of an unrolled loop: begins a piece, if the present one is long enough.
   void cut_here();
   void close_piece();
-  // Whether products of warp groups stand in the block, its loops left out but for unrolled ones.
+  // In front of iteration `at` of a loop of which `apart` are to be kept apart from others (LoopFor).
+  void keep_apart(const Value& at, int64_t apart, const char* type);
+  // Whether products of warp groups stand in the block, and whether some do, its loops left out but for unrolled ones.
+  static bool multiplies(const LoopBlock& body);
   static bool multiplies_alone(const LoopBlock& body);
 
   const LoopKernel& kernel_;
@@ -129,6 +138,8 @@ class Statements {
   bool producing_ = false;
   bool waits_for_blocks_ = false;  // still to be done
   Pieces pieces_;
+  Products products_;
+  int64_t exits_ = 0;
 };
 
 template <class Then, class Else>
