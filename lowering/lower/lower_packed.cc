@@ -79,6 +79,8 @@ class TileLowering::PackedForm {
       : lowering_(lowering), ranges_(lowering->out_.ranges), region_(region), indexes_(indexes), type_(type) {
     for (const RegionRead& read : reads) {
       if (read.value) reads_[read.value] = &read;
+      loads_[read.load] = &read;
+      for (const auto& [load, place] : read.window) loads_[load] = &read;
       width_ = std::max(width_, read.width);
     }
     if (reads_.empty()) width_ = std::max(width_, most);
@@ -105,7 +107,54 @@ class TileLowering::PackedForm {
   std::vector<const ir::LetStmt*> alike() const { return in_order(needed_); }
   std::vector<const ir::LetStmt*> own() const { return in_order(own_); }
 
+  // The largest parts of what value() has found that follow the last axis alone: what a column has one of (a scale, a
+  // zero point) is made once for its rows. Nothing where that is all of it.
+  void part_by_columns(PackedStore* store) const {
+    if (region_.iters.size() < 2 || is_of_column(store->value)) return;
+    collect_columns(store->value, &store->in_front);
+    for (const ir::LetStmt* let : store->own)
+      if (is_of_column(let->value)) store->own_in_front.push_back(let);
+  }
+
  private:
+  bool is_last(size_t axis) const { return axis + 1 == region_.iters.size(); }
+  bool is_of_column(const RegionRead& read) const {
+    return !read.words && !read.axes.empty() &&
+           std::all_of(read.axes.begin(), read.axes.end(), [this](size_t axis) { return is_last(axis); });
+  }
+  // Names that a read's indices have but its axes do not follow are not asked for.
+  bool is_of_column(const ExprRef& expr) const {
+    if (expr->kind == ExprKind::kReduce) return false;
+    if (const auto read = loads_.find(expr.get()); read != loads_.end()) return is_of_column(*read->second);
+    if (const ir::LetStmt* let = let_of(*expr)) return is_of_column(let->value);
+    for (size_t axis = 0; expr->kind == ExprKind::kVar && axis < region_.iters.size(); ++axis)
+      if (region_.iters[axis].var == expr->var) return is_last(axis);
+    return std::all_of(expr->args.begin(), expr->args.end(), [this](const ExprRef& arg) { return is_of_column(arg); });
+  }
+  bool is_of_column(const PackedValue& value) const {
+    using Form = PackedValue::Form;
+    switch (value.form) {
+      case Form::kOne:
+        return value.expr->kind == ExprKind::kInt || value.expr->kind == ExprKind::kFloat;
+      case Form::kRead: {
+        const RegionRead& read = *reads_.at(value.read);
+        return !read.once && is_of_column(read);
+      }
+      case Form::kField:
+      case Form::kNumber:
+        return is_of_column(value.expr);
+      case Form::kApply:
+        return std::all_of(value.args.begin(), value.args.end(),
+                           [this](const PackedValue& arg) { return is_of_column(arg); });
+    }
+    return false;
+  }
+  void collect_columns(const PackedValue& value, std::vector<const PackedValue*>* parts) const {
+    if (value.form == PackedValue::Form::kOne) return;
+    if (is_of_column(value)) return parts->push_back(&value);
+    for (const PackedValue& arg : value.args) collect_columns(arg, parts);
+  }
+
   std::optional<PackedValue> computed(const ExprRef& expr, bool rounded) {
     using Form = PackedValue::Form;
     if (expr->kind == ExprKind::kCast && expr->cast_type.dtype == DType::I32 && !ir::is_float(expr->args[0]->type)) {
@@ -243,7 +292,7 @@ class TileLowering::PackedForm {
   const RegionIndexes& indexes_;
   const DType type_;
   int64_t width_ = 1;
-  std::unordered_map<const ir::Expr*, const RegionRead*> reads_;
+  std::unordered_map<const ir::Expr*, const RegionRead*> reads_, loads_;  // by what the registers hold; by loads
   std::unordered_map<const ir::Var*, const ir::LetStmt*> lets_;
   Names needed_, own_;
 };
@@ -277,7 +326,9 @@ std::optional<PackedStore> TileLowering::packed_store(const ir::ForwardedRegion&
   if (!own || form.width() == 1) return std::nullopt;
   std::optional<PackedValue> value = form.value(only.store.value, true);
   if (!value || !has_integers(*value)) return std::nullopt;
-  return PackedStore{&only.store, std::move(*value), form.alike(), form.own(), form.width()};
+  PackedStore store{&only.store, std::move(*value), form.alike(), form.own(), form.width(), {}, {}};
+  form.part_by_columns(&store);
+  return store;
 }
 
 }  // namespace kachel::lowering

@@ -49,6 +49,7 @@ struct TileLowering::Neighbours {
 };
 
 void TileLowering::collect_own(const PackedValue& value, DType type, Neighbours* of) {
+  if (packed_in_front_.count(&value)) return;
   if (value.form == Form::kField)
     of->own.emplace_back(&value, temporary("fields", word_of(value), ir::Scope::kRegister, of->width));
   if (value.form == Form::kNumber)
@@ -56,35 +57,57 @@ void TileLowering::collect_own(const PackedValue& value, DType type, Neighbours*
   for (const PackedValue& arg : value.args) collect_own(arg, type, of);
 }
 
-void TileLowering::store_packed(const PackedStore& form, const Site& site, int64_t width,
-                                const std::vector<HeldRead>& held, const EnterNeighbour& enter) {
+void TileLowering::make_own(const std::vector<const ir::LetStmt*>& lets, Neighbours* of, const EnterNeighbour& enter) {
+  for (int64_t number = 0; number < of->width && !of->own.empty(); ++number) {
+    const Site each = enter(int32(number));
+    for (const ir::LetStmt* let : lets) values_[let->var.get()] = this->let(let->var->name, scalar(let->value, &each));
+    for (const auto& [value, registers] : of->own) {
+      const ExprRef own = scalar(value->expr, &each);
+      const bool is_word = value->form == Form::kField;
+      store(registers, int32(number), is_word ? ir::make_cast({word_of(*value), nullptr}, own) : own, nullptr);
+    }
+  }
+  for (const ir::LetStmt* let : lets) values_.erase(let->var.get());
+}
+
+TileLowering::PackedBody TileLowering::packed_body(const PackedStore& form) {
+  PackedBody made;
+  made.body = [this, &form](const Site& site, int64_t width, const auto& held, const EnterNeighbour& enter) {
+    Neighbours neighbours{site, width, held, {}};
+    store_packed(form, &neighbours, enter);
+  };
+  if (form.in_front.empty()) return made;
+  made.in_front = [this, &form](const Site& site, int64_t width, const auto& held, const EnterNeighbour& enter) {
+    const DType type = form.store->buffer->type.dtype;
+    Neighbours neighbours{site, width, held, {}};
+    packed_in_front_.clear();
+    for (const PackedValue* part : form.in_front) collect_own(*part, type, &neighbours);
+    make_own(form.own_in_front, &neighbours, enter);
+    for (const PackedValue* part : form.in_front)
+      packed_in_front_.emplace(part, packed(*part, type, neighbours, nullptr));
+  };
+  return made;
+}
+
+void TileLowering::store_packed(const PackedStore& form, Neighbours* neighbours, const EnterNeighbour& enter) {
+  const Site& site = neighbours->first;
   for (const ir::LetStmt* let : form.alike) {
     const ExprRef value = scalar(let->value, &site);
     if (!ir::is_float(value->type)) out_.ranges.set(let->var, out_.ranges.of(value));
     emit({LoopLet{let->var, value}});
   }
   const ir::BufferRef& tile = form.store->buffer;
-  Neighbours neighbours{site, width, held, {}};
-  collect_own(form.value, tile->type.dtype, &neighbours);
-  for (int64_t number = 0; number < width && !neighbours.own.empty(); ++number) {
-    const Site each = enter(int32(number));
-    for (const ir::LetStmt* let : form.own)
-      values_[let->var.get()] = this->let(let->var->name, scalar(let->value, &each));
-    for (const auto& [value, registers] : neighbours.own) {
-      const ExprRef own = scalar(value->expr, &each);
-      const bool is_word = value->form == Form::kField;
-      store(registers, int32(number), is_word ? ir::make_cast({word_of(*value), nullptr}, own) : own, nullptr);
-    }
-  }
-  for (const ir::LetStmt* let : form.own) values_.erase(let->var.get());
+  collect_own(form.value, tile->type.dtype, neighbours);
+  make_own(form.own, neighbours, enter);
   values_[form.store->indices.back()->var.get()] = site.coords.back();
-  const PackedOperand to{storage(tile), offset(tile, site.coords, &site), width};
-  packed(form.value, tile->type.dtype, neighbours, &to);
+  const PackedOperand to{storage(tile), offset(tile, site.coords, &site), neighbours->width};
+  packed(form.value, tile->type.dtype, *neighbours, &to);
 }
 
 // Into `to`, if it is given.
 PackedOperand TileLowering::packed(const PackedValue& value, DType type, const Neighbours& of,
                                    const PackedOperand* to) {
+  if (const auto made = packed_in_front_.find(&value); made != packed_in_front_.end()) return made->second;
   if (value.form == Form::kNumber && !to) return {of.own_of(value), int32(0), of.width};
   if (value.form == Form::kOne) {
     const PackedOperand one{temporary("one", DType::F32, ir::Scope::kRegister, 1), int32(0), 1};
@@ -99,7 +122,7 @@ PackedOperand TileLowering::packed(const PackedValue& value, DType type, const N
   };
   if (value.form == Form::kRead || value.form == Form::kField) return unpacked(value, nullptr), result;
   const PackedValue &left = value.args[0], &right = value.args[1];
-  if (value.op == Op::kSub && right.form == Form::kOne && !right.range.full()) {
+  if (value.op == Op::kSub && right.form == Form::kOne && !right.range.full() && !packed_in_front_.count(&left)) {
     const bool field = left.form == Form::kField;
     const DType source = field ? word_of(left) : left.form == Form::kRead ? of.held_of(left).read->unpacked : type;
     if (can_be_taken(type, right.range, source, field ? left.bits : ir::bits(source))) {

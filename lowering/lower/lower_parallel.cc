@@ -189,13 +189,11 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
         if (wide[i].width > 1) store_neighbours(region.stores[i].store, wide[i], region.iters, first, count);
     };
   const auto packed = layout ? packed_store(region, reads, indexes, *layout) : std::nullopt;
-  if (packed)
-    return each_with_reads(
-        reads, region.iters, *layout, names, nullptr,
-        [&](const Site& site, int64_t width, const auto& held, const EnterNeighbour& enter) {
-          store_packed(*packed, site, width, held, enter);
-        },
-        Behind{packed->width, nullptr});
+  if (packed) {
+    each_with_reads(reads, region.iters, *layout, names, nullptr, packed_body(*packed), Behind{packed->width, nullptr});
+    packed_in_front_.clear();
+    return;
+  }
   auto walk = [&](bool unroll_rounds, const std::function<void(const Site&)>& body) {
     if (!layout) return each(shape, names, unroll_rounds, body);
     const auto by_owner = [&](const Site& site) {
@@ -206,7 +204,7 @@ void TileLowering::region(const ir::ParallelStmt& stmt, const FragmentLayout* la
       own.owner = nullptr;
       emit({LoopIf{site.owner, nested([&] { body(own); }), {}}});
     };
-    each_with_reads(reads, region.iters, *layout, names, by_owner, nullptr, behind);
+    each_with_reads(reads, region.iters, *layout, names, by_owner, {}, behind);
   };
   const int64_t rounds = layout     ? layout->registers()
                          : on_cpu() ? product(shape)

@@ -110,12 +110,14 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
   // What follows fewer axes is loaded once for those of the others that are walked within.
   for (const RegionRead* read : with_neighbours)
     if (read->axes.size() < rank && options.early.empty() && !ragged) options.early = read->axes;
+  const std::vector<size_t> last_axis{rank - 1};
+  if (packed.in_front && options.early.empty() && !ragged) options.early = last_axis;
   const auto along = [&](const RegionRead& read) {  // the axis of the vector, whichever index follows it
     return std::find(read.axes.begin(), read.axes.end(), rank - 1) != read.axes.end();
   };
   std::vector<HeldRead> held;
   const auto as_numbers = [&](HeldRead* one, int64_t count) {
-    if (packed) return;
+    if (packed.body) return;
     const std::vector<double>& table = one->read->table;
     const bool half =
         ir::bits(one->read->unpacked) == 8 ? ir::is_float8(one->read->unpacked) : are_numbers(ir::DType::F16, table);
@@ -150,10 +152,41 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
       held.push_back(std::move(one));
     }
   };
+  const auto take = [&](const ExprRef& number) {
+    for (const auto& [read, raw, from] : held) {
+      ExprRef at = along(*read) ? number : int32(0);
+      if (along(*read) && planted(Planted::kReadNeighbours)) at = ir::make_typed(Op::kSub, {int32(width - 1), number});
+      if (read->value && !ir::is_float(read->value->type) && ir::bits(read->unpacked) == 4)
+        fetched_[read->value] = [value = nibble(ir::make_load(raw, {ir::make_typed(Op::kDiv, {number, int32(2)})}),
+                                                number, read->unpacked)](const Site&) { return value; };
+      else if (read->window.empty())
+        fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
+      for (const auto& [load, place] : read->window) {
+        const int64_t begin = read->elements(width).begin;
+        fetched_[load] = [raw = raw, slot = plus(times(at, read->stride), int32(place - begin))](const Site&) {
+          return ir::make_load(raw, {slot});
+        };
+      }
+    }
+  };
+  const auto enter = [&](const Site& first, const ExprRef& number) {
+    Site site = first;
+    site.coords.back() = let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
+    out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
+    ExprRef& digit = site.digits.back().front();
+    digit = ir::is_int(digit, 0) ? number : plus(digit, number);
+    site.neighbour = number;
+    values_[iters.back().var.get()] = site.coords.back();
+    take(number);
+    return site;
+  };
   size_t held_in_front = 0;
   options.enter = [&](const Site& first) {
     load_each(first, true);
     held_in_front = held.size();
+    if (!packed.in_front || options.early != last_axis) return;
+    values_[iters.back().var.get()] = first.coords.back();
+    packed.in_front(first, width, held, [&](const ExprRef& number) { return enter(first, number); });
   };
   each_in(
       layout, names, width,
@@ -162,40 +195,10 @@ void TileLowering::each_with_reads(const std::vector<RegionRead>& reads, const s
         for (size_t axis = 0; axis < rank; ++axis) values_[iters[axis].var.get()] = first.coords[axis];
         load_each(first, false);
         values_[iters.back().var.get()] = first.coords.back();
-        const auto take = [&](const ExprRef& number) {
-          for (const auto& [read, raw, from] : held) {
-            ExprRef at = along(*read) ? number : int32(0);
-            if (along(*read) && planted(Planted::kReadNeighbours))
-              at = ir::make_typed(Op::kSub, {int32(width - 1), number});
-            if (read->value && !ir::is_float(read->value->type) && ir::bits(read->unpacked) == 4)
-              fetched_[read->value] = [value =
-                                           nibble(ir::make_load(raw, {ir::make_typed(Op::kDiv, {number, int32(2)})}),
-                                                  number, read->unpacked)](const Site&) { return value; };
-            else if (read->window.empty())
-              fetched_[read->stands_for()] = [raw = raw, at](const Site&) { return ir::make_load(raw, {at}); };
-            for (const auto& [load, place] : read->window) {
-              const int64_t begin = read->elements(width).begin;
-              fetched_[load] = [raw = raw, slot = plus(times(at, read->stride), int32(place - begin))](const Site&) {
-                return ir::make_load(raw, {slot});
-              };
-            }
-          }
-        };
-        const auto enter = [&](const ExprRef& number) {
-          Site site = first;
-          site.coords.back() =
-              let(names.back(), plus(first.coords.back(), ir::make_cast({ir::DType::I64, nullptr}, number)));
-          out_.ranges.set(site.coords.back()->var, {0, layout.shape().back() - 1});
-          ExprRef& digit = site.digits.back().front();
-          digit = ir::is_int(digit, 0) ? number : plus(digit, number);
-          site.neighbour = number;
-          values_[iters.back().var.get()] = site.coords.back();
-          take(number);
-          return site;
-        };
-        if (packed) return packed(first, width, held, enter);
+        const auto enter_here = [&](const ExprRef& number) { return enter(first, number); };
+        if (packed.body) return packed.body(first, width, held, enter_here);
         if (width == 1) return take(int32(0)), body(first);
-        unrolled(names.back() + "_v", width, [&](const ExprRef& number) { body(enter(number)); });
+        unrolled(names.back() + "_v", width, [&](const ExprRef& number) { body(enter_here(number)); });
         if (behind.body) behind.body(first, width);
       },
       options);

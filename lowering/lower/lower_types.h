@@ -74,8 +74,10 @@ struct PackedOperand {
 struct PackedStore {
   const ir::AssignStmt* store;
   PackedValue value;
-  std::vector<const ir::LetStmt*> alike, own;  // names that it needs: of the first of neighbours, and of each
-  int64_t width;                               // neighbours, at least
+  std::vector<const ir::LetStmt*> alike, own;    // names that it needs: of the first of neighbours, and of each
+  int64_t width;                                 // neighbours, at least
+  std::vector<const PackedValue*> in_front;      // parts of the value that follow the last axis alone; not all of it
+  std::vector<const ir::LetStmt*> own_in_front;  // of `own`
 };
 
 struct Sharers {                                // of a result

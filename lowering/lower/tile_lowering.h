@@ -251,13 +251,17 @@ class TileLowering {
   void widen(const ReadsOfRegion& region, bool tile, RegionRead* read);
   void widen_groups(const ReadsOfRegion& region, bool tile, RegionRead* read);
   // each_in() with those reads in registers. `packed`: what takes neighbours together, if anything does, from the site
-  // of the first; `enter` makes the one of a number that at hand.
+  // of the first, and what it makes of the last axis alone, in front of the walks along others; `enter` makes the one
+  // of a number that at hand.
   using EnterNeighbour = std::function<Site(const ir::ExprRef& number)>;
-  using PackedBody =
+  using OfNeighbours =
       std::function<void(const Site&, int64_t width, const std::vector<HeldRead>&, const EnterNeighbour& enter)>;
+  struct PackedBody {
+    OfNeighbours body, in_front;  // in_front: may be null
+  };
   void each_with_reads(const std::vector<RegionRead>& reads, const std::vector<ir::IterVar>& iters,
                        const FragmentLayout& layout, const std::vector<std::string>& names,
-                       const std::function<void(const Site&)>& body, const PackedBody& packed = nullptr,
+                       const std::function<void(const Site&)>& body, const PackedBody& packed = {},
                        const Behind& behind = {});
   HeldRead fetch_words(const RegionRead& read, const std::vector<ir::IterVar>& iters, const FragmentLayout& layout,
                        const std::vector<std::string>& names);
@@ -303,8 +307,9 @@ class TileLowering {
   struct Neighbours;
   std::optional<PackedStore> packed_store(const ir::ForwardedRegion& region, const std::vector<RegionRead>& reads,
                                           const RegionIndexes& indexes, const FragmentLayout& layout);
-  void store_packed(const PackedStore& form, const Site& site, int64_t width, const std::vector<HeldRead>& held,
-                    const EnterNeighbour& enter);
+  PackedBody packed_body(const PackedStore& form);
+  void store_packed(const PackedStore& form, Neighbours* neighbours, const EnterNeighbour& enter);
+  void make_own(const std::vector<const ir::LetStmt*>& lets, Neighbours* of, const EnterNeighbour& enter);
   void unpack_fields(const PackedOperand& to, const PackedValue& field, const ir::BufferRef& words,
                      const PackedOperand* less);
   void collect_own(const PackedValue& value, ir::DType type, Neighbours* of);
@@ -395,6 +400,7 @@ class TileLowering {
   // Loads of the region at hand whose values are in registers already, as the site's thread has them.
   std::unordered_map<const ir::Expr*, std::function<ir::ExprRef(const Site&)>> fetched_;
   std::vector<ir::ExprRef> stated_;  // conditions that hold where the expression at hand is evaluated
+  std::unordered_map<const PackedValue*, PackedOperand> packed_in_front_;  // PackedStore::in_front
   std::unordered_map<const ir::Expr*, ir::ExprRef> inside_;  // of loads with padding that are fetched; null: always
   std::unordered_map<const ir::Expr*, const ir::Expr*> read_as_;  // of a region's equal loads, the first one
   std::set<const ir::ParallelStmt*> parts_;  // reductions whose results stay in parts, one a thread

@@ -207,6 +207,44 @@ TEST_CASE("4-bit integers become 16-bit floats two at a time where that rounds a
   CHECK(has(consumed(on(90, with("f16(q[n, d]) * 0.1"))), "unpack f16 u4 4 numbers"));
 }
 
+TEST_CASE("what a column has one of is made once for its rows") {
+  const auto loops = [](const std::string& value) {
+    return on(90, fmt::format(R"(tile 1
+kernel k(A: f16[M, K], W: u4[K, N], S: f16[G, N], Z: u4[G, N], C: out f16[M, N])
+grid i < ceildiv(M, 128), j < ceildiv(N, 128)
+{{
+  shared a: f16[128, 64], q: u4[64, 128]
+  fragment w: f16[64, 128], c: f32[128, 128] = 0
+  pipelined k < ceildiv(K, 64), 3 {{
+    a = A[i*128 +: 128, k*64 +: 64]
+    q = W[k*64 +: 64, j*128 +: 128]
+    parallel d < 64, n < 128 {{ w[d, n] = {} }}
+    c += a @ w
+  }}
+  C[i*128 +: 128, j*128 +: 128] = c
+}}
+)",
+                              value))
+        .loop_ir;
+  };
+  // Where fields[] and numbers[] are filled: in front of the rows, or for each of them.
+  const auto in_front = [](const std::string& text, const char* what) {
+    CAPTURE(text);
+    const size_t made = text.find(what, text.find("# parallel d")), rows = text.rfind("for d_r", text.find("packed *"));
+    REQUIRE(made != text.npos);
+    REQUIRE(rows != text.npos);
+    return made < rows;
+  };
+  const std::string of_tile =
+      loops("(f16(q[d, n]) - f16(Z[(k*64 + d) / 64, j*128 + n])) * S[(k*64 + d) / 64, j*128 + n]");
+  CHECK(in_front(of_tile, "fields[0] ="));
+  CHECK(in_front(of_tile, "numbers[0] ="));
+  CHECK(count(of_tile, "unpack f16 u32 4 pairs") == 1);
+  const std::string of_half = loops("(f16(q[d, n]) - f16(Z[k, j*128 + n])) * S[(k*64 + d) / 32, j*128 + n]");
+  CHECK(in_front(of_half, "fields[0] ="));
+  CHECK(!in_front(of_half, "numbers[0] ="));
+}
+
 TEST_CASE("words of 4-bit integers are loaded as many together as lie beside each other") {
   auto loads = [](const std::string& text) {
     const std::string region = consumed(on(90, text));
