@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "tuner/sessions.h"
 
@@ -13,9 +14,36 @@ struct Entry {
   const Contender* contender;
   Standing standing;
   double level = 1;
-  bool lost_before = false;  // tied now, but not in the session before
   const SampleSet& last() const { return contender->samples->back(); }
+  // The rounds of the series whose blocks are the last set; null: there are none.
+  const SampleSet* rounds() const {
+    const std::vector<SampleSet>& sets = *contender->samples;
+    const bool both =
+        sets.size() > 1 && is_of_blocks(last().session) && sets[sets.size() - 2].session + 1 == last().session;
+    return both ? &sets[sets.size() - 2] : nullptr;
+  }
 };
+
+struct Ratio {
+  double value = 1;
+  std::optional<Interval> interval;
+};
+
+// Of samples of one session.
+Ratio paired(const SampleSet& mine, const SampleSet& theirs, const DecisionRules& rules) {
+  std::vector<double> ratios(std::min(mine.ns.size(), theirs.ns.size()));
+  for (size_t i = 0; i < ratios.size(); ++i) ratios[i] = mine.ns[i] / theirs.ns[i];
+  const double value = median(ratios);
+  return {value, median_interval(std::move(ratios), rules.confidence)};
+}
+
+// The noise stays that of the blocks: of the rounds there are few.
+Ratio of_series(const Ratio& blocks, const Ratio& rounds) {
+  const double factor = std::sqrt(rounds.value / blocks.value);
+  Ratio both{blocks.value * factor, blocks.interval};
+  if (both.interval) both.interval->low *= factor, both.interval->high *= factor;
+  return both;
+}
 
 void compare(Entry& entry, const Entry& best, const DecisionRules& rules) {
   const SampleSet& mine = entry.last();
@@ -27,10 +55,10 @@ void compare(Entry& entry, const Entry& best, const DecisionRules& rules) {
     return;
   }
   if (mine.session == theirs.session) {
-    std::vector<double> ratios(std::min(mine.ns.size(), theirs.ns.size()));
-    for (size_t i = 0; i < ratios.size(); ++i) ratios[i] = mine.ns[i] / theirs.ns[i];
-    standing.ratio = median(ratios);
-    standing.ratio_interval = median_interval(std::move(ratios), rules.confidence);
+    Ratio ratio = paired(mine, theirs, rules);
+    if (entry.rounds() && best.rounds()) ratio = of_series(ratio, paired(*entry.rounds(), *best.rounds(), rules));
+    standing.ratio = ratio.value;
+    standing.ratio_interval = ratio.interval;
     return;
   }
   standing.ratio = standing.median_ns / best.standing.median_ns;
@@ -59,26 +87,6 @@ const Entry& smallest(const std::vector<Entry>& entries, Value value) {
   for (const Entry& entry : entries)
     if (!best || order(entry) < order(*best)) best = &entry;
   return *best;
-}
-
-// A tie in the blocks of a series is the best's of its rounds, where all of it took part in both.
-void break_tie(std::vector<Entry>* entries, const DecisionRules& rules) {
-  std::vector<Entry*> tie;
-  for (Entry& entry : *entries)
-    if (entry.standing.tied) tie.push_back(&entry);
-  std::vector<std::vector<SampleSet>> before;
-  for (const Entry* entry : tie) {
-    const std::vector<SampleSet>& sets = *entry->contender->samples;
-    if (sets.size() < 2 || entry->last().session != tie[0]->last().session) return;
-    before.push_back({sets[sets.size() - 2]});
-    if (before.back()[0].session + 1 != entry->last().session) return;  // of another series
-  }
-  std::vector<Contender> contenders;
-  for (size_t i = 0; i < tie.size(); ++i)
-    contenders.push_back({tie[i]->standing.index, tie[i]->contender->may_win, &before[i]});
-  for (const Standing& standing : rank(contenders, rules))
-    for (Entry* entry : tie)
-      if (entry->standing.index == standing.index) entry->lost_before = !standing.tied;
 }
 
 }  // namespace
@@ -110,10 +118,9 @@ std::vector<Standing> rank(const std::vector<Contender>& contenders, const Decis
     bool close = standing.ratio <= 1 + tie_band(standing, paired, rules);
     standing.tied = &entry == best || (entry.contender->may_win && close);
   }
-  if (rules.rounds_break_ties) break_tie(&entries, rules);
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     const auto place = [](const Entry& e) {
-      return std::make_tuple(!e.standing.tied, e.lost_before, e.standing.tied ? 0 : e.standing.ratio, e.standing.index);
+      return std::make_tuple(!e.standing.tied, e.standing.tied ? 0 : e.standing.ratio, e.standing.index);
     };
     return place(a) < place(b);
   });

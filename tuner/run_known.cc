@@ -1,6 +1,7 @@
 #include <set>
 
 #include "tuner/run.h"
+#include "tuner/sessions.h"
 
 namespace kachel::tuner {
 namespace {
@@ -25,6 +26,7 @@ void TuningRun::load_known() {
   while (!sessions.empty() && sessions.lower_bound(next_session_) != sessions.end() &&
          *sessions.lower_bound(next_session_) < next_session_ + 64)
     next_session_ = *sessions.lower_bound(next_session_) + 1;
+  if (is_of_blocks(next_session_)) ++next_session_;
 
   for (size_t i = 0; i < request_.candidates.size(); ++i) {
     CandidateRecord& mine = result_.candidates.emplace_back();

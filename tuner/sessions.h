@@ -13,6 +13,11 @@
 
 namespace kachel::tuner {
 
+// A series takes two sessions: its rounds an odd one, its blocks the next.
+inline bool is_of_blocks(uint64_t session) {
+  return session % 2 == 0;
+}
+
 // For each session that occurs, the factor that brings its samples to the level of its group of linked sessions. The
 // session with the smallest number of each group has factor 1. Depends on the set of histories, not on their order.
 std::map<uint64_t, double> session_levels(const std::vector<const std::vector<SampleSet>*>& histories);

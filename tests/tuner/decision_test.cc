@@ -101,25 +101,27 @@ TEST_CASE("sessions are scaled by the candidates that took part in both") {
   CHECK(levels.at(2) == doctest::Approx(100.0 / 118));
 }
 
-TEST_CASE("a tie in blocks goes to those who were the faster ones in the rounds before") {
+TEST_CASE("rounds and blocks of a series count alike") {
   auto history = [](double rounds, double blocks) {
     return std::vector<SampleSet>{{1, repeat(rounds, 10)}, {2, repeat(blocks, 10)}};
   };
-  const Histories two_sessions = {history(107, 100.5), history(100, 100), history(100.4, 100.9), history(90, 103)};
-  CHECK(order_of(two_sessions) == std::vector<size_t>{1, 2, 0, 3});
-  // Whoever may not win does not make others lose by its speed, and where one was not there nothing is asked.
-  CHECK(order_of(two_sessions, {}, {1}) == std::vector<size_t>{2, 0, 1, 3});
-  CHECK(order_of(two_sessions, {}, {1, 2}) == std::vector<size_t>{0, 1, 2, 3});
+  // As far ahead in one as behind in the other is a tie, and so is nearly as far.
+  CHECK(order_of({history(100, 103), history(103, 100)}) == std::vector<size_t>{0, 1});
+  CHECK(order_of({history(103, 100), history(100, 103)}) == std::vector<size_t>{0, 1});
+  CHECK(order_of({history(104, 100), history(100, 103)}) == std::vector<size_t>{0, 1});
+  // Twice the band in one of them is none.
+  CHECK(order_of({history(100, 102.1), history(100, 100)}) == std::vector<size_t>{1, 0});
+  CHECK(order_of({history(102.1, 100), history(100, 100)}) == std::vector<size_t>{1, 0});
+  const Histories two_sessions = {history(107, 100.5), history(100, 100), history(100.4, 100.9), history(97.5, 103)};
+  CHECK(order_of(two_sessions) == std::vector<size_t>{1, 2, 3, 0});
+  CHECK(order_of(two_sessions, {}, {3}) == std::vector<size_t>{1, 2, 3, 0});  // whoever may not win takes its rank
+  // Between those of whom one was not in the rounds, or whose session before is another series', blocks decide alone.
   Histories newcomer = two_sessions;
-  newcomer[2].erase(newcomer[2].begin());
+  newcomer[1].erase(newcomer[1].begin());
   CHECK(order_of(newcomer) == std::vector<size_t>{0, 1, 2, 3});
-  // Nor where the session before is another series', or the declared order is all that counts.
   Histories two_series = two_sessions;
   for (std::vector<SampleSet>& sets : two_series) sets.back().session = 3;
   CHECK(order_of(two_series) == std::vector<size_t>{0, 1, 2, 3});
-  CHECK(order_of(two_sessions, {.rounds_break_ties = false}) == std::vector<size_t>{0, 1, 2, 3});
-  // A tie there too leaves the declared order.
-  CHECK(order_of({history(100.9, 100.5), history(100, 100)}) == std::vector<size_t>{0, 1});
 }
 
 TEST_CASE("links may lead through other sessions, and unlinked sessions keep their level") {

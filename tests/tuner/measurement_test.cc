@@ -272,8 +272,8 @@ TEST_CASE("the slower the runs, the fewer") {
 }
 
 TEST_CASE("slow runs shorter than a block are decided in blocks, by few finalists") {
-  std::vector<SimulatedCandidate> candidates = bases({29.4e6, 30e6, 90e6});
-  candidates[0].power = 0.10;
+  std::vector<SimulatedCandidate> candidates = bases({29.7e6, 30e6, 90e6});
+  candidates[0].power = 0.30;
   candidates[1].power = 0.02;
   Bench bench(candidates);
   REQUIRE(bench.measure().ok());

@@ -39,9 +39,7 @@ Result<bool> Ranking::recheck() {
   limit_and_watch(order, &request);
   const Result<Runner> session = session_(order);
   KACHEL_TRY(session.status());
-  auto how = tuner_options();
-  how.rules.rounds_break_ties = false;  // who is there stays
-  auto measured = tuner::Tuner(how).tune(request, *session->runner, engine_.clock(), progress());
+  auto measured = tuner::Tuner(tuner_options()).tune(request, *session->runner, engine_.clock(), progress());
   if (!measured.ok()) return tuning_failed(measured.status());
   if (engine_.device_lost()) return Status(Code::kDeviceLost, "the device failed during the check of a decision");
   engine_.counters().drift_checks.fetch_add(1, std::memory_order_relaxed);
