@@ -141,7 +141,7 @@ void Measurement::drop_slower(const std::vector<Standing>& ranked) {
     if (!standing.ratio_interval || standing.ratio_interval->low <= 1 + env_.rules.min_tie_band) continue;
     const auto trial =
         std::find_if(live_.begin(), live_.end(), [&](const Trial& one) { return one.index == standing.index; });
-    lose(*trial, fmt::format("took {:.3f} times the best in blocks", standing.ratio));
+    lose(*trial, fmt::format("took {:.3f} times the best in blocks and rounds", standing.ratio));
     live_.erase(trial);
   }
 }
