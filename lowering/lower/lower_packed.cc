@@ -109,7 +109,7 @@ class TileLowering::PackedForm {
 
   // The largest parts of what value() has found that follow the last axis alone: what a column has one of (a scale, a
   // zero point) is made once for its rows. Nothing where that is all of it.
-  void part_by_columns(PackedStore* store) const {
+  void part_by_columns(PackedStore* store) {
     if (region_.iters.size() < 2 || is_of_column(store->value)) return;
     collect_columns(store->value, &store->in_front);
     for (const ir::LetStmt* let : store->own)
@@ -123,15 +123,20 @@ class TileLowering::PackedForm {
            std::all_of(read.axes.begin(), read.axes.end(), [this](size_t axis) { return is_last(axis); });
   }
   // Names that a read's indices have but its axes do not follow are not asked for.
-  bool is_of_column(const ExprRef& expr) const {
+  bool is_of_column(const ExprRef& expr) {
     if (expr->kind == ExprKind::kReduce) return false;
     if (const auto read = loads_.find(expr.get()); read != loads_.end()) return is_of_column(*read->second);
-    if (const ir::LetStmt* let = let_of(*expr)) return is_of_column(let->value);
+    if (const ir::LetStmt* let = let_of(*expr)) {
+      if (const auto known = of_column_.find(let); known != of_column_.end()) return known->second;
+      const bool found = is_of_column(let->value);
+      of_column_.emplace(let, found);
+      return found;
+    }
     for (size_t axis = 0; expr->kind == ExprKind::kVar && axis < region_.iters.size(); ++axis)
       if (region_.iters[axis].var == expr->var) return is_last(axis);
     return std::all_of(expr->args.begin(), expr->args.end(), [this](const ExprRef& arg) { return is_of_column(arg); });
   }
-  bool is_of_column(const PackedValue& value) const {
+  bool is_of_column(const PackedValue& value) {
     using Form = PackedValue::Form;
     switch (value.form) {
       case Form::kOne:
@@ -149,7 +154,7 @@ class TileLowering::PackedForm {
     }
     return false;
   }
-  void collect_columns(const PackedValue& value, std::vector<const PackedValue*>* parts) const {
+  void collect_columns(const PackedValue& value, std::vector<const PackedValue*>* parts) {
     if (value.form == PackedValue::Form::kOne) return;
     if (is_of_column(value)) return parts->push_back(&value);
     for (const PackedValue& arg : value.args) collect_columns(arg, parts);
@@ -295,6 +300,7 @@ class TileLowering::PackedForm {
   std::unordered_map<const ir::Expr*, const RegionRead*> reads_, loads_;  // by what the registers hold; by loads
   std::unordered_map<const ir::Var*, const ir::LetStmt*> lets_;
   Names needed_, own_;
+  std::unordered_map<const ir::LetStmt*, bool> of_column_;  // what has been found of names, which may be used often
 };
 
 namespace {
