@@ -32,8 +32,9 @@
 // 4096^3 a GEMM is limited by power, not by its instructions, and short turns let a candidate that draws too much
 // borrow from its neighbours' thrift: all run at the same clock, the hungry one wins, and then loses 5 to 10 % in
 // sustained use. A block is long enough for the clock to settle to what the candidate itself allows. A decision counts
-// both alike (decision.h). Hence also the wide margin (10 %) for leaving the rounds where blocks will follow. A GEMM of 4096^3 takes about 200 us; what is
-// shorter is not limited by power with a flush between two runs, so for it the rounds decide.
+// both alike (decision.h). Hence also the wide margin (10 %) for leaving the rounds where blocks will follow. A GEMM of
+// 4096^3 takes about 200 us; what is shorter is not limited by power with a flush between two runs, so for it the
+// rounds decide.
 //
 // Why the caches are flushed, and left dirty: in use a kernel finds its operands where the step before left them, for a
 // large model mostly not in the L2, while 100 runs on the same operands would be served from it and favour whoever

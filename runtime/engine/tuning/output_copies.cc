@@ -32,9 +32,7 @@ Status OutputCopies::open(Device& device, const ScratchCallbacks& scratch, const
     KACHEL_ASSIGN(output.copy, Workspace::allocate(device, scratch, std::max<int64_t>(tensor.bytes, 1), stream));
     tensor.data = static_cast<char*>(output.copy.get());
     output.sample.places = pieces_to_compare(output.bytes);
-    const int64_t sampled = sampled_bytes(output.sample);
-    if (output.sample.places.size() > 1) gathered = std::max(gathered, sampled);
-    output.sample.bytes.resize(static_cast<size_t>(sampled));
+    if (output.sample.places.size() > 1) gathered = std::max(gathered, sampled_bytes(output.sample));
     outputs_.push_back(std::move(output));
   }
   if (gathered == 0) return {};
