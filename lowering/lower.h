@@ -30,7 +30,7 @@ struct Target {
   bool ptx = true;      // kernels of sm_90 have a body of PTX, as far as there is code for them
   // Loops are not parted where masks begin and end: up to a third less to compile, and masks in every iteration.
   bool compact = false;
-  bool bounded_waits = false;  // to find a fault: who waits for 2 s at a barrier of phases traps
+  bool bounded_waits = false;  // to find a fault: see emit_cuda()
   int teams = 0;               // that compute tiles in turn, see teams.h; 0: the lowering's choice
   // Where there is a producer, a block computes one tile and ends: for grids that the device takes at once. Right for
   // any grid.

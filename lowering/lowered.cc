@@ -28,7 +28,7 @@ std::string emit_gpu(const LoopKernel& loops, const Target& target, std::string*
   if (target.ptx && target.architecture == 90 && !is_plain(target))
     text = emit_ptx(loops, overlaps, target.bounded_waits, missing);
   if (!text.empty()) return text;
-  return (target.bounded_waits ? "#define KACHEL_BOUNDED_WAITS\n" : "") + emit_cuda(loops, overlaps);
+  return emit_cuda(loops, overlaps, target.bounded_waits);
 }
 
 Result<Lowered> lowered_text(const ir::Kernel& concrete, const Target& target, uint64_t fact_mask,

@@ -14,10 +14,11 @@ inline constexpr const char* kEntry = "kachel_kernel";
 
 // __global__ void kachel_kernel(const __grid_constant__ kachel_params), params: one 8-byte slot a parameter. `overlaps`
 // (sm_90): its launches may begin before what precedes them has ended, so it waits for that itself.
-std::string emit_cuda(const LoopKernel& kernel, bool overlaps);
+// `bounded`: who waits for 2 s at a barrier of phases traps, and each lane arrives at one by itself, which racecheck
+// follows; a warp that arrives as one when its lanes have met it does not.
+std::string emit_cuda(const LoopKernel& kernel, bool overlaps, bool bounded);
 // The same kernel with a body of PTX, which compiles in little more than half of the time: NVRTC's optimiser has
-// nothing to do. Empty where something in it has no code there, which `missing` then names. `bounded`: who waits for 2
-// s at a barrier of phases traps. REQUIRES: sm_90.
+// nothing to do. Empty where something in it has no code there, which `missing` then names. REQUIRES: sm_90.
 std::string emit_ptx(const LoopKernel& kernel, bool overlaps, bool bounded, std::string* missing);
 // void kachel_kernel(ptr params, i64 block_begin, i64 block_end, i64 blocks, ptr arena). REQUIRES: threads == 1.
 std::string emit_llvm(const LoopKernel& kernel);

@@ -6,6 +6,7 @@
 
 #include "lowering/emit/cuda_helpers.h"
 #include "lowering/emit/emit_cuda_intrinsic.h"
+#include "lowering/emit/lane_arrivals.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/machine/machine.h"
 #include "lowering/passes/memory_plan.h"
@@ -21,8 +22,12 @@ using ir::ExprRef;
 
 class Emitter {
  public:
-  Emitter(const LoopKernel& kernel, bool overlaps)
-      : kernel_(kernel), expressions_(kernel), intrinsics_(kernel, expressions_), overlaps_(overlaps) {}
+  Emitter(const LoopKernel& kernel, bool overlaps, bool bounded)
+      : kernel_(kernel),
+        expressions_(kernel),
+        intrinsics_(kernel, expressions_),
+        overlaps_(overlaps),
+        bounded_(bounded) {}
 
   std::string run() {
     const std::string maps = kernel_.maps.empty() ? "" : fmt::format(" kachel_map maps[{}];", kernel_.maps.size());
@@ -71,7 +76,7 @@ class Emitter {
     std::string functions;
     for (const std::string& function : group_functions_) functions += function;
     text_ = functions + text_;
-    return cuda_helpers(text_) + text_;
+    return (bounded_ ? "#define KACHEL_BOUNDED_WAITS\n" : "") + cuda_helpers(text_) + text_;
   }
 
  private:
@@ -136,7 +141,7 @@ class Emitter {
     for (const LoopPhases& phases : kernel_.phases)
       if (!phases.turns)
         line(2, "for (int i = 0; i < {}; ++i) kachel_phase_init({} + i, {});", phases.count, name(phases.buffer),
-             phases.arrivals);
+             bounded_ ? lane_arrivals(kernel_, phases) : phases.arrivals);
     line(2, "kachel_phase_fence();");
     line(1, "}}");
     line(1, "{}", clustered() ? "kachel_cluster_barrier();" : "__syncthreads();");
@@ -309,14 +314,14 @@ class Emitter {
   CudaIntrinsics intrinsics_;
   std::set<std::string> group_functions_;
   std::string text_, workspace_;
-  const bool overlaps_;
+  const bool overlaps_, bounded_;
   bool producing_ = false;
 };
 
 }  // namespace
 
-std::string emit_cuda(const LoopKernel& kernel, bool overlaps) {
-  return Emitter(kernel, overlaps).run();
+std::string emit_cuda(const LoopKernel& kernel, bool overlaps, bool bounded) {
+  return Emitter(kernel, overlaps, bounded).run();
 }
 
 }  // namespace kachel::lowering

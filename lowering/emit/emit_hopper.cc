@@ -39,11 +39,17 @@ KACHEL_DEVICE void kachel_phase_fence() { asm volatile("fence.mbarrier_init.rele
 KACHEL_DEVICE void kachel_phase_bytes(u64* b, int bytes) { asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
 KACHEL_DEVICE void kachel_phase_expect(u64* b, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(kachel_shared_address(b)), "r"(bytes) : "memory"); }
 KACHEL_DEVICE void kachel_phase_arrive_group(u64* b) {
-  if ((threadIdx.x & 127) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
+#ifndef KACHEL_BOUNDED_WAITS
+  if ((threadIdx.x & 127) == 0)
+#endif
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
 }
 KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
+#ifndef KACHEL_BOUNDED_WAITS
   __syncwarp();
-  if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
+  if ((threadIdx.x & 31) == 0)
+#endif
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
 }
 // two groups meet at a barrier; 1 is that of all
 KACHEL_DEVICE void kachel_take_turn(int group) { asm volatile("bar.sync %0, 256;" :: "r"(group + 2) : "memory"); }

@@ -174,6 +174,27 @@ TEST_CASE("waits are bounded where that is asked for") {
   }
 }
 
+TEST_CASE("where waits are bounded, each lane arrives by itself") {
+  const auto awaits = [](Request request, bool bounded, int arrivals) {
+    request.target.ptx = true;
+    request.target.bounded_waits = bounded;
+    const std::string text = lowered(request).text;
+    CAPTURE(text);
+    const size_t init = text.find("mbarrier.init");
+    REQUIRE(init != std::string::npos);
+    return has(text.substr(init, text.find("fence.mbarrier_init") - init), "], " + std::to_string(arrivals) + ";");
+  };
+  const Request copied = product(kGathered, kColumns);  // by cp.async, of which each lane tells anyway
+  Request stored = product(kRows, kColumns);            // by way of registers, since rows begin anywhere
+  stored.facts = 1 | 1 << 1 | 1 << 5;                   // no rows of 16 bytes
+  CHECK(has(lowered(stored).loop_ir, "store_shifted"));
+  CHECK(awaits(copied, false, 129));
+  CHECK(awaits(copied, true, 129));
+  CHECK(awaits(stored, false, 5));
+  CHECK(awaits(stored, true, 1 + 4 * 32));
+  CHECK(awaits(stored, true, 2 * 128));  // of two warp groups, who arrive as such else
+}
+
 TEST_CASE("what a region reads in every iteration is a tile of the stages") {
   const std::string scale = "parallel r < 128, d < 64 { a[r, d] = f32(x[r, d]) * gain[k*64 + d] }";
   const Lowered result = lowered(product(kRows, kColumns, scale, "a"));

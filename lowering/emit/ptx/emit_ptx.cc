@@ -4,6 +4,7 @@
 // to say are the parameters' size, the block's, and that there is shared memory.
 #include <bit>
 
+#include "lowering/emit/lane_arrivals.h"
 #include "lowering/emit/ptx/ptx_statements.h"
 #include "lowering/loop_ir/loop_build.h"
 #include "lowering/machine/machine.h"
@@ -17,7 +18,7 @@ using ir::DType;
 class Emitter {
  public:
   Emitter(const LoopKernel& kernel, bool overlaps, bool bounded)
-      : kernel_(kernel), overlaps_(overlaps), statements_(kernel, bounded, &code_) {}
+      : kernel_(kernel), overlaps_(overlaps), bounded_(bounded), statements_(kernel, bounded, &code_) {}
 
   std::string run(std::string* missing) {
     params();
@@ -170,7 +171,8 @@ class Emitter {
       if (phases.turns) continue;
       const Value first = statements_.memory().of(phases.buffer).base;
       for (int64_t i = 0; i < phases.count; ++i)
-        code_.line("mbarrier.init.shared::cta.b64 [{}], {};", code_.add(first, whole(8 * i)).text, phases.arrivals);
+        code_.line("mbarrier.init.shared::cta.b64 [{}], {};", code_.add(first, whole(8 * i)).text,
+                   bounded_ ? lane_arrivals(kernel_, phases) : phases.arrivals);
     }
     code_.line("fence.mbarrier_init.release.cluster;");
   }
@@ -241,7 +243,7 @@ class Emitter {
   }
 
   const LoopKernel& kernel_;
-  const bool overlaps_;
+  const bool overlaps_, bounded_;
   Code code_;
   Statements statements_;
   std::optional<Value> workspace_;

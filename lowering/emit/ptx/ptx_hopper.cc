@@ -93,8 +93,9 @@ void Statements::group_fence(const LoopIntrinsic& node) {
 }
 
 void Statements::phase_arrive(const LoopIntrinsic& node) {
-  if (!node.by_group) code_.line("bar.warp.sync -1;");
   const Place barrier = at(node, 0);
+  if (bounded_ && !node.peers) return code_.line("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text());
+  if (!node.by_group) code_.line("bar.warp.sync -1;");
   const int64_t together = node.by_group ? kGroupThreads : 32;
   if (!node.peers)
     return only_where(code_.guarded(first_of(together)),

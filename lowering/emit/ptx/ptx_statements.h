@@ -22,7 +22,7 @@ struct Products {
 
 class Statements {
  public:
-  // `bounded`: who waits for 2 s at a barrier of phases traps.
+  // `bounded`: as for emit_cuda().
   Statements(const LoopKernel& kernel, bool bounded, Code* code);
 
   void block(const LoopBlock& body);
