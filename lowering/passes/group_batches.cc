@@ -7,19 +7,6 @@ namespace {
 
 using Kind = LoopIntrinsic::Kind;
 
-// What a statement itself touches.
-template <class Fn>
-void for_each_buffer(const LoopStmt& stmt, const Fn& fn) {
-  for_each_expr(stmt, [&](const ir::ExprRef& expr) {
-    ir::visit(expr, [&](const ir::ExprRef& node) {
-      if (node->kind == ir::ExprKind::kLoad) fn(node->buffer.get());
-    });
-  });
-  if (const auto* store = std::get_if<LoopStore>(&stmt.node)) fn(store->buffer.get());
-  if (const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node))
-    for (const LoopIntrinsic::Operand& operand : intrinsic->operands) fn(operand.buffer.get());
-}
-
 }  // namespace
 
 const LoopIntrinsic* group_mma(const LoopStmt& stmt) {
@@ -57,7 +44,7 @@ bool GroupBatches::touches(const ir::Buffer* buffer) const {
   return false;
 }
 
-void GroupBatches::before(const LoopStmt& stmt, LoopBlock* out) {
+void GroupBatches::before(const LoopStmt& stmt, bool has_barriers, LoopBlock* out) {
   if (const LoopIntrinsic* mma = group_mma(stmt)) {
     if (!open_) {
       out->push_back(marker(Kind::kGroupFence));
@@ -71,16 +58,13 @@ void GroupBatches::before(const LoopStmt& stmt, LoopBlock* out) {
   }
   const bool plain = is_inert(stmt) || std::holds_alternative<LoopStore>(stmt.node) ||
                      std::holds_alternative<LoopIntrinsic>(stmt.node) || std::holds_alternative<LoopThreads>(stmt.node);
-  bool waits = false, stays = true;  // stays: in registers and in what is only read
+  bool waits = false, stays = !has_barriers;
   for_each_statement(stmt, [&](const LoopStmt& inner) {
-    stays &= !group_mma(inner) && !std::holds_alternative<LoopAtomic>(inner.node);
-    for_each_buffer(inner, [&](const ir::Buffer* buffer) {
-      waits |= touches(buffer);
-      stays &= buffer->scope == ir::Scope::kRegister ||
-               (buffer->scope == ir::Scope::kGlobal && buffer->direction == ir::Direction::kIn);
-    });
+    stays &= !group_mma(inner) && !std::holds_alternative<LoopAtomic>(inner.node) &&
+             !std::holds_alternative<LoopPipeline>(inner.node);
+    for_each_access(inner, [&](const ir::BufferRef& buffer, bool) { waits |= touches(buffer.get()); });
   });
-  // Within control flow that leaves the registers there may be a barrier, which waits, on some paths only.
+  // A barrier waits, and within control flow on some paths only.
   if (waits || (!plain && !stays)) return settle(out);
   if (!is_inert(stmt)) commit(out);
 }

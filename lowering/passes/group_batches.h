@@ -17,8 +17,9 @@ class GroupBatches {
 
   // Whether a kGroupMma anywhere in the kernel reads one of these from shared memory.
   bool reads_any(const std::set<const ir::Buffer*>& buffers) const;
-  // What has to stand in front of the statement. Statements are shown in the order in which they are executed.
-  void before(const LoopStmt& stmt, LoopBlock* out);
+  // What has to stand in front of the statement, within which there may be barriers or not. Statements are shown in the
+  // order in which they are executed.
+  void before(const LoopStmt& stmt, bool has_barriers, LoopBlock* out);
   // Ends the open batch, if there is one.
   void commit(LoopBlock* out);
   // Nothing is under way after it.
@@ -35,6 +36,7 @@ class GroupBatches {
     std::set<const ir::Buffer*> registers, sums;  // sums: the accumulators among them
   };
   using UnderWay = std::deque<Batch>;  // oldest first
+  bool any() const { return !batches_.empty(); }
   // Where control flow parts with batches under way, for the second way. REQUIRES: no open batch.
   const UnderWay& under_way() const { return batches_; }
   void resume(UnderWay batches) { batches_ = std::move(batches); }

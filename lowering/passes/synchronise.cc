@@ -89,7 +89,7 @@ class Synchroniser {
         if (out) barrier(state, out);
         state = {};
       }
-      if (out) batches_.before(stmt, out);
+      if (out) batches_.before(stmt, batches_.any() && has_barriers(stmt, state), out);
       state.add(now);
       if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) {
         state = this->loop(*loop, std::move(state), out);
@@ -108,6 +108,15 @@ class Synchroniser {
       }
     }
     return state;
+  }
+
+  // Within the statement, if what comes before leaves this state.
+  bool has_barriers(const LoopStmt& stmt, const Accesses& state) {
+    const size_t before = conflicts_;
+    if (const auto* loop = std::get_if<LoopFor>(&stmt.node)) (void)this->loop(*loop, state, nullptr);
+    if (const auto* branch = std::get_if<LoopIf>(&stmt.node))
+      for (const LoopBlock* body : {&branch->then_body, &branch->else_body}) (void)block(*body, state, nullptr);
+    return conflicts_ != before;
   }
 
   // The state at the head of the whole body.
@@ -188,7 +197,12 @@ class Synchroniser {
     }
     return false;
   }
-  bool conflict(const Accesses& before, const Accesses& now) const {
+  bool conflict(const Accesses& before, const Accesses& now) {
+    const bool conflicts = meets_in_conflict(before, now);
+    conflicts_ += conflicts;
+    return conflicts;
+  }
+  bool meets_in_conflict(const Accesses& before, const Accesses& now) const {
     if (meets(before.writes, now.reads) || meets(before.writes, now.writes)) return true;
     if (!planted(Planted::kUnorderedAtomics)) {
       if (meets(before.combined, now.reads) || meets(before.combined, now.writes)) return true;
@@ -268,6 +282,7 @@ class Synchroniser {
   std::set<const ir::Buffer*> bulk_;  // filled by the copy engine: barriers of phases order them
   std::set<const ir::Buffer*> of_warps_;
   std::set<const ir::Buffer*> alternating_;
+  size_t conflicts_ = 0;  // met so far
 };
 
 }  // namespace

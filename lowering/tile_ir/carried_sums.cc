@@ -111,36 +111,48 @@ class Carrier {
     return operands;
   }
 
+  struct Loop {
+    const ir::ForStmt* stmt;
+    BufferSet operands;
+    bool statistics;
+    ir::Block *before, *behind;
+  };
+
   void carry(ir::ForStmt* loop, ir::Block* before, ir::Block* behind) {
-    const BufferSet operands = operands_of(loop->body);
-    const bool statistics = has_products_ && !mentions_products(loop->body);
-    if (operands.empty() && !statistics) return;
-    if (statistics) part_regions(&loop->body);
-    for (size_t at = loop->body.size(); at-- > 0;) {
-      const auto* region = std::get_if<ir::ParallelStmt>(&loop->body[at].node);
+    const Loop all{loop, operands_of(loop->body), has_products_ && !mentions_products(loop->body), before, behind};
+    if (!all.operands.empty() || all.statistics) carry(&loop->body, all);
+  }
+
+  // Of a block of the loop, and of what stands under conditions in it: where they fail nothing is added.
+  void carry(ir::Block* block, const Loop& loop) {
+    for (ir::Stmt& stmt : *block)
+      if (auto* branch = std::get_if<ir::IfStmt>(&stmt.node))
+        for (ir::Block* body : {&branch->then_body, &branch->else_body}) carry(body, loop);
+    if (loop.statistics) part_regions(block);
+    for (size_t at = block->size(); at-- > 0;) {
+      const auto* region = std::get_if<ir::ParallelStmt>(&(*block)[at].node);
       const std::optional<Step> step = region ? step_of_sum(*region) : std::nullopt;
-      if (!step || !(statistics || reads_operands_alone(step->added, operands)) ||
-          uses_of(step->sum.get(), loop->body) != 1)
+      if (!step || !(loop.statistics || reads_operands_alone(step->added, loop.operands)) ||
+          uses_of(step->sum.get(), loop.stmt->body) != 1)
         continue;
-      const ir::Loc loc = loop->body[at].loc;
+      const ir::Loc loc = (*block)[at].loc;
       const ir::BufferRef carried = tile_like(step->sum, "_carried", ir::Scope::kFragment, loc),
                           moved = tile_like(step->sum, "_moved", ir::Scope::kShared, loc);
       ir::ParallelStmt within = *region;
       ir::Block together;  // what it reads, by wide accesses, and the sum
-      set(&within, carried, by_way_of_fragments(within.iters, step->added, operands, loc, &together));
+      set(&within, carried, by_way_of_fragments(within.iters, step->added, loop.operands, loc, &together));
       together.push_back({loc, std::move(within)});
-      loop->body.erase(loop->body.begin() + static_cast<std::ptrdiff_t>(at));
+      block->erase(block->begin() + static_cast<std::ptrdiff_t>(at));
       BufferSet read;
       note_loads(step->added, &read);
-      const size_t behind_products = place_behind(loop->body, at, read);
-      loop->body.insert(loop->body.begin() + static_cast<std::ptrdiff_t>(behind_products), together.begin(),
-                        together.end());
+      const size_t behind_products = place_behind(*block, at, read);
+      block->insert(block->begin() + static_cast<std::ptrdiff_t>(behind_products), together.begin(), together.end());
       const bool real = ir::is_float(carried->type.dtype);
-      ir::Block* cleared = planted(Planted::kCarriedOn) ? &declared : before;
+      ir::Block* cleared = planted(Planted::kCarriedOn) ? &declared : loop.before;
       cleared->push_back(
           {loc, ir::FillStmt{whole_tile(carried), real ? ir::make_float(0) : ir::make_int(0, carried->type.dtype)}});
-      behind->push_back({loc, ir::CopyStmt{whole_tile(moved), whole_tile(carried)}});
-      behind->push_back({loc, added_up(step->sum, moved, loc)});
+      loop.behind->push_back({loc, ir::CopyStmt{whole_tile(moved), whole_tile(carried)}});
+      loop.behind->push_back({loc, added_up(step->sum, moved, loc)});
     }
   }
 

@@ -48,23 +48,34 @@ ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
   return nullptr;
 }
 
-}  // namespace
-
-std::vector<DeferredSum> deferred_sums(const ir::Kernel& kernel, const ir::ForStmt& loop) {
-  std::vector<DeferredSum> sums;
-  for (const ir::Stmt& stmt : loop.body) {
+// A block of the loop and what stands under conditions in it, under which no part changes where they fail.
+void find_sums(const ir::Kernel& kernel, const ir::ForStmt& loop, const ir::Block& block,
+               std::vector<DeferredSum>* sums) {
+  for (const ir::Stmt& stmt : block) {
+    if (const auto* branch = std::get_if<ir::IfStmt>(&stmt.node)) {
+      find_sums(kernel, loop, branch->then_body, sums);
+      find_sums(kernel, loop, branch->else_body, sums);
+      continue;
+    }
     const auto* step = std::get_if<ir::ParallelStmt>(&stmt.node);
     ir::BufferRef sum;
     const ExprRef part = step ? added_to(*step, &sum) : nullptr;
     if (!part || uses_of(sum.get(), loop.body) != 1 || uses_of(part->buffer.get(), kernel.body) != 2) continue;
-    for (const ir::Stmt& other : loop.body) {
+    for (const ir::Stmt& other : block) {
       const auto* region = std::get_if<ir::ParallelStmt>(&other.node);
       const ir::Expr* reduce = region ? reduction_of(*region) : nullptr;
       if (reduce && reduce->reduce == ir::ReduceOp::kSum &&
           std::get<ir::AssignStmt>(region->body[0].node).buffer == part->buffer)
-        sums.push_back({region, sum});
+        sums->push_back({region, sum});
     }
   }
+}
+
+}  // namespace
+
+std::vector<DeferredSum> deferred_sums(const ir::Kernel& kernel, const ir::ForStmt& loop) {
+  std::vector<DeferredSum> sums;
+  find_sums(kernel, loop, loop.body, &sums);
   return sums;
 }
 

@@ -1,6 +1,7 @@
 // Sums that a loop carries along: `l[i] = l[i] * f[i] + sum[j](...)`, which softmax has for its denominator. As long as
 // nothing else in the loop wants them, each of the threads that share an l[i] may carry a part of it, since the step is
-// linear, and the parts be added up once behind the loop and not in every iteration.
+// linear, and the parts be added up once behind the loop and not in every iteration. Steps
+// may stand under conditions.
 #pragma once
 #include <set>
 #include <vector>

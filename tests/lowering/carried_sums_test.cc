@@ -31,6 +31,30 @@ TEST_CASE("sums of an operand are carried apart and computed beside the product"
   CHECK(held < waited);
 }
 
+TEST_CASE("so are sums that are added up under a condition, which products run on across") {
+  const Lowered result = product("bf16", kMultiply + "if j == 0 { " + kSum + " }\n", kUse);
+  CAPTURE(result.loop_ir);
+  CHECK(has(result.notes, "tile n_carried: f32 in registers"));
+  const size_t multiplied = result.loop_ir.find("group_mma"), asked = result.loop_ir.find("if i32(j) == 0"),
+               held = result.loop_ir.find("# b_held = b"), waited = result.loop_ir.find("group_wait");
+  CHECK(multiplied < asked);
+  CHECK(asked < held);
+  CHECK(held < waited);
+}
+
+TEST_CASE("products are waited for in front of a condition under which threads meet, or their sums are read") {
+  const auto waits_first = [](const std::string& body) {
+    const std::string loops = product("bf16", kMultiply + "if j == 0 { " + body + " }\n").loop_ir;
+    CAPTURE(loops);
+    return loops.find("group_wait") < loops.find("if i32(j) == 0");
+  };
+  CHECK(!waits_first(kSum));
+  CHECK(
+      waits_first("parallel r < 128 { n[r] = max[t < 32](f32(b[r, t])) }  parallel t < 32, s < 128 { d[t, s] = n[s] }\n"
+                  "parallel t < 32, s < 128 { d[t, s] = d[(t * 7 + 3) % 32, s] }\n"));
+  CHECK(waits_first("parallel r < 64, s < 128 { c[r, s] *= 2.0 }\n"));
+}
+
 TEST_CASE("sums stay where they are that the loop reads, that are scaled, or that follow from registers") {
   const auto carried = [](const std::string& body) { return has(product("bf16", body, kUse).notes, "n_carried"); };
   CHECK(carried(kSum + kMultiply));

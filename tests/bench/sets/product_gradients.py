@@ -166,6 +166,33 @@ def swiglu(t, d):
     return torch.stack((y * u * (s + a * (1 - s)), y * a), 1).to(t.X.dtype), (a * u).to(t.X.dtype)
 
 
+WEIGHT_BIAS = """tile 1
+kernel wgrad_bias<T: f16 | bf16>(dY: T[tokens, N], X: T[tokens, K], dW: out T[N, K], db: out f32[N])
+key  bucket(tokens), N, K
+tune BM = 128 | 64, BN = 128 | 256, BK = 64 | 32, stages = 3 | 4
+grid n < ceildiv(N, BM), c < ceildiv(K, BN)
+{
+  shared   dy: T[BK, BM], x: T[BK, BN]
+  fragment acc: f32[BM, BN] = 0, rows: f32[BM] = 0
+
+  pipelined k < ceildiv(tokens, BK), stages {
+    dy = dY[k*BK +: BK, n*BM +: BM]
+    x  = X[k*BK +: BK, c*BN +: BN]
+    acc += dy^T @ x
+    if c == 0 {
+      parallel i < BM { rows[i] += sum[j < BK](dy[j, i]) }
+    }
+  }
+  dW[n*BM +: BM, c*BN +: BN] = acc
+  if c == 0 { db[n*BM +: BM] = rows }
+}
+"""
+
+
+def weight_bias(t, d):
+    return t.dY.T @ t.X, t.dY.sum(0, dtype=torch.promote_types(t.dY.dtype, torch.float32))
+
+
 FFN = {"large": dict(M=8192, N=8192, K=2048), "odd": dict(M=3011, N=2777, K=1543), "small": dict(M=9, N=17, K=11)}
 
 CASES = [
@@ -175,5 +202,7 @@ CASES = [
          gelu_weight, types=BF, fills={"H": normal(1.0, "dY")}, tolerance=1e-2),
     Case("bias_gelu_backward", BIAS_GELU, {"large": dict(M=8192, D=4096), "odd": dict(M=5003, D=3001), "small": dict(M=9, D=17)},
          bias_gelu, kernel="bias_gelu_backward", types=BF, tolerance=1e-2),
+    Case("weight_bias_gradients", WEIGHT_BIAS, {"large": dict(tokens=65536, N=2048, K=1024), "odd": dict(tokens=30011, N=1237, K=1001), "small": dict(tokens=77, N=70, K=150)},
+         weight_bias, types=BF),
     Case("swiglu_backward", SWIGLU, {"large": dict(N=8192, D=5632), "odd": dict(N=4999, D=3001), "small": dict(N=5, D=17)}, swiglu, types=BF),
 ]
