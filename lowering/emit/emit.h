@@ -14,7 +14,7 @@ inline constexpr const char* kEntry = "kachel_kernel";
 
 // __global__ void kachel_kernel(const __grid_constant__ kachel_params), params: one 8-byte slot a parameter. `overlaps`
 // (sm_90): its launches may begin before what precedes them has ended, so it waits for that itself.
-// `bounded`: who waits for 2 s at a barrier of phases traps, and each lane arrives at one by itself, which racecheck
+// `bounded`: who waits for 20 s at a barrier of phases traps, and each lane arrives at one by itself, which racecheck
 // follows; a warp that arrives as one when its lanes have met it does not.
 std::string emit_cuda(const LoopKernel& kernel, bool overlaps, bool bounded);
 // The same kernel with a body of PTX, which compiles in little more than half of the time: NVRTC's optimiser has

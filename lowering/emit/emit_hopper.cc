@@ -45,8 +45,8 @@ KACHEL_DEVICE void kachel_phase_arrive_group(u64* b) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
 }
 KACHEL_DEVICE void kachel_phase_arrive(u64* b) {
-#ifndef KACHEL_BOUNDED_WAITS
   __syncwarp();
+#ifndef KACHEL_BOUNDED_WAITS
   if ((threadIdx.x & 31) == 0)
 #endif
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(kachel_shared_address(b)) : "memory");
@@ -60,7 +60,7 @@ KACHEL_DEVICE void kachel_not_for_ever(u64& since) {
   u64 now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   if (!since) since = now;
-  if (now - since > 2000000000ull) asm volatile("trap;");
+  if (now - since > 20000000000ull) asm volatile("trap;");
 }
 KACHEL_DEVICE void kachel_phase_wait(u64* b, int parity) {
   u32 over;

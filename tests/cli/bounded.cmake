@@ -1,5 +1,5 @@
 # Needs a GPU: with fewer steps of k than stages, with none, with a single tile and with no tile at all nobody waits for ever.
-# A wait of 2 s traps, since waits are bounded here, and the launch fails.
+# A wait of 20 s traps, since waits are bounded here, and the launch fails.
 include(${CMAKE_CURRENT_LIST_DIR}/harness.cmake)
 fresh_folder()
 set(ENV{KACHEL_BOUNDED_WAITS} 1)

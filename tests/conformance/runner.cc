@@ -122,6 +122,7 @@ lowering::Target target_of(const runtime::DeviceProperties& properties, const Ca
   target.cluster_columns = test.cluster_columns;
   target.one_tile = test.one_tile;
   target.bulk_copies = properties.tensor_maps;
+  target.bounded_waits = properties.bounded_waits;
   target.streaming_stores = properties.streaming_stores;
   runtime::describe_cpu(properties.architecture, &target);
   target.shared_limit = test.shared_limit ? test.shared_limit : properties.shared_bytes_per_block;

@@ -193,6 +193,15 @@ TEST_CASE("where waits are bounded, each lane arrives by itself") {
   CHECK(awaits(stored, false, 5));
   CHECK(awaits(stored, true, 1 + 4 * 32));
   CHECK(awaits(stored, true, 2 * 128));  // of two warp groups, who arrive as such else
+  // Under the condition that a stage is given back from the second iteration on.
+  Request plain = product(kRows, kColumns);
+  plain.target.ptx = plain.target.bounded_waits = true;
+  plain.target.teams = 1;
+  const std::string text = lowered(plain).text;
+  CAPTURE(text);
+  const size_t inside = text.find("mbarrier.arrive.shared::cta", text.find("wgmma.wait_group.sync.aligned 1"));
+  REQUIRE(inside != std::string::npos);
+  CHECK(text.substr(text.rfind('\n', inside) + 1, 2) == "@p");
 }
 
 TEST_CASE("what a region reads in every iteration is a tile of the stages") {

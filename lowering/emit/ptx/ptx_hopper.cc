@@ -69,7 +69,7 @@ void Statements::phase_wait(const LoopIntrinsic& node) {
     const Value now = code_.fresh(Class::kB64), late = code_.fresh(Class::kPred);
     code_.line("mov.u64 {}, %%globaltimer;", now.text);
     code_.line("sub.u64 {0}, {0}, {1};", now.text, begun.text);
-    code_.line("setp.gt.u64 {}, {}, 2000000000;", late.text, now.text);
+    code_.line("setp.gt.u64 {}, {}, 20000000000;", late.text, now.text);
     code_.line("@{} trap;", late.text);
   }
   code_.line("@!{} bra {};", over.text, head);
@@ -93,9 +93,10 @@ void Statements::group_fence(const LoopIntrinsic& node) {
 }
 
 void Statements::phase_arrive(const LoopIntrinsic& node) {
-  const Place barrier = at(node, 0);
-  if (bounded_ && !node.peers) return code_.line("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text());
   if (!node.by_group) code_.line("bar.warp.sync -1;");
+  const Place barrier = at(node, 0);
+  if (bounded_ && !node.peers)
+    return code_.say(fmt::format("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text()), true);
   const int64_t together = node.by_group ? kGroupThreads : 32;
   if (!node.peers)
     return only_where(code_.guarded(first_of(together)),
