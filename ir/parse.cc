@@ -75,7 +75,7 @@ bool Parser::header(Kernel& kernel, std::string_view what) {
   order_.clear();
   reported_.clear();
   depth_ = nodes_ = 0;
-  in_parallel_ = false;
+  in_parallel_ = half_declared_ = false;
   kernel.loc = peek().loc;
   if (!at_name()) {
     if (!at_end() && peek().kind == Token::Kind::kWord)
@@ -293,7 +293,7 @@ bool Parser::clauses(Kernel& kernel) {
     if (clause == "tune") {
       if (!tune(kernel)) return false;
     } else if (clause == "grid") {
-      if (!grid(kernel)) return false;
+      if (!grid(kernel)) return half_declared_ = true, false;
     } else {
       do {
         ExprRef value = expr();

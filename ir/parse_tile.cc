@@ -75,7 +75,13 @@ bool Parser::tile_value(Block& body, TileRef dst, AtomicOp atomic, bool accumula
     rewind(begin);
   }
   Loc at_value = peek().loc;
+  const Mark before = mark();
   ExprRef value = expr();
+  if (value && at("@")) {
+    rewind(before);
+    return fail("an operand of `@` is a tile, this is an expression",
+                "make it a tile first, `parallel i < M, j < K { a[i, j] = ... }`, and multiply that");
+  }
   if (!value) return false;
   if (atomic != AtomicOp::kNone) {
     report(at_value, "`atomic` on a slice combines it with a tile", "fill a fragment with the value first");

@@ -8,19 +8,18 @@
 namespace kachel::ir {
 namespace {
 
-// Levenshtein distance, given up beyond `limit`.
+// Edits that turn one name into the other, an exchange of neighbours counting as one; given up beyond `limit`.
 size_t distance(std::string_view a, std::string_view b, size_t limit) {
   if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> row(b.size() + 1), above(b.size() + 1), before(b.size() + 1);  // row: that of a[i - 1]
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  const auto equal = [&](size_t i, size_t j) { return (a[i] | 0x20) == (b[j] | 0x20); };
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
+    before = std::exchange(above, row);
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      bool equal = (a[i - 1] | 0x20) == (b[j - 1] | 0x20);
-      size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (equal ? 0 : 1)});
-      diagonal = row[j];
-      row[j] = next;
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (equal(i - 1, j - 1) ? 0 : 1)});
+      if (i > 1 && j > 1 && equal(i - 1, j - 2) && equal(i - 2, j - 1)) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -200,7 +199,10 @@ bool Parser::count_node(Loc loc) {
 bool Parser::declare(std::string_view name, Loc loc, Entity entity) {
   auto [it, fresh] = names_.try_emplace(std::string(name), std::move(entity));
   if (!fresh) {
-    report(loc, fmt::format("`{}` is declared already", name), "choose another name; visible names are never hidden");
+    const Entity& first = it->second;
+    const int line = first.var ? first.var->loc.line : first.buffer ? first.buffer->loc.line : 0;
+    report(loc, fmt::format("`{}` is declared already{}", name, line ? fmt::format(", in line {}", line) : ""),
+           "choose another name; visible names are never hidden");
     if (!it->second.type) it->second = {};  // which of the two is meant from here on is not known
     return false;
   }
@@ -232,6 +234,7 @@ std::string Parser::nearest(std::string_view name) const {
 
 void Parser::unknown(const Token& token, std::string_view what) {
   std::string name(token.text);
+  if (half_declared_) return;
   if (std::find(reported_.begin(), reported_.end(), name) != reported_.end()) return;
   reported_.push_back(name);
   std::string near = nearest(name);

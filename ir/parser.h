@@ -153,6 +153,7 @@ class Parser {
   std::unordered_map<std::string, Entity> names_;
   std::vector<std::string> order_;     // of declaration, to leave scopes
   std::vector<std::string> reported_;  // unknown names, each reported once a kernel
+  bool half_declared_ = false;         // the grid was not read to its end: what is unknown may have stood there
 };
 
 // The reduction that a word names.

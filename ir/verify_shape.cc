@@ -55,14 +55,16 @@ class Shapes {
                  : "give a range `i +: 1` where an axis is missing; what lies in other axes is copied in a `parallel`");
       return;
     }
-    for (size_t i = 0; i < dst.size(); ++i) {
-      if (equal(dst[i], src[i])) continue;
-      report(copy.src.loc,
-             fmt::format("`{}` is {} here, `{}` is {}", copy.src.buffer->name, show_shape(src), copy.dst.buffer->name,
-                         show_shape(dst)),
-             fmt::format("make axis {} of both the same length: {} or {}", i, print(dst[i]), print(src[i])));
-      return;
-    }
+    const auto same = [this](const ExprRef& a, const ExprRef& b) { return equal(a, b); };
+    if (std::equal(dst.begin(), dst.end(), src.begin(), same)) return;
+    const size_t at = static_cast<size_t>(std::mismatch(dst.begin(), dst.end(), src.begin(), same).first - dst.begin());
+    const bool turned = dst.size() == 2 && std::equal(dst.rbegin(), dst.rend(), src.begin(), same);
+    report(copy.src.loc,
+           fmt::format("`{}` is {} here, `{}` is {}", copy.src.buffer->name, show_shape(src), copy.dst.buffer->name,
+                       show_shape(dst)),
+           turned ? "a copy does not turn a tile: declare it as it lies in memory, and turn an operand with `^T`, "
+                    "anything else in `parallel i < M, j < N { y[j, i] = x[i, j] }`"
+                  : fmt::format("make axis {} of both the same length: {} or {}", at, print(dst[at]), print(src[at])));
   }
 
   bool operand(const TileRef& tile, std::string_view role) {

@@ -50,6 +50,8 @@ Result<Configuration> Configuration::parse(std::string_view text) {
   while (!rest.empty()) {
     size_t comma = rest.find(',');
     std::string_view item = rest.substr(0, comma);
+    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+    item = item.substr(0, item.find_last_not_of(' ') + 1);
     size_t equals = item.find('=');
     Setting setting;
     bool good = equals != std::string_view::npos;

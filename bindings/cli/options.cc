@@ -168,6 +168,13 @@ Outcome<std::optional<Options>> parse_options(int argc, const char* const* argv)
     app.exit(request, std::cout, std::cerr);
     return std::optional<Options>();
   } catch (const CLI::ParseError& error) {
+    if (argc > 1 && std::string(argv[1]) == "help") {
+      const CLI::App* about = &app;
+      for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+        if (argc > 2 && command->get_name() == argv[2]) about = command;
+      std::cout << about->help();
+      return std::optional<Options>();
+    }
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
       return usage(std::string("there is no command `") + argv[1] +
                    "`; there is: run, tune, explain, compile, check, cache, devices");

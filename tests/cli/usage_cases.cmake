@@ -6,6 +6,7 @@ set(heads --bind B=1,Sq=16,Sk=16,H=4,G=2,D=64,E=64)
 
 cli_case(NAME no_command ARGS --json EXIT 2 STDERR "subcommand is required" "kachel --help")
 cli_case(NAME unknown_command ARGS paint EXIT 2 STDERR "no command `paint`. there is: run, tune")
+cli_case(NAME help_on ARGS help tune EXIT 0 STDOUT "Usage: .*tune .OPTIONS. FILE")
 cli_case(NAME unknown_option ARGS run ${relu} ${shape} --fast EXIT 2 STDERR "no option `--fast` here")
 cli_case(NAME unknown_option_value ARGS explain ${relu} ${shape} --bogus x EXIT 2 STDERR "no option `--bogus` here")
 cli_case(NAME unknown_letter ARGS explain ${relu} ${shape} -x EXIT 2 STDERR "no option `-x` here")

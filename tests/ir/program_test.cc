@@ -181,8 +181,8 @@ TEST_CASE("diagnostics of programs that parse") {
       {with_calls("temp P: f32[B, $0$] fill(P) join(P, Y)"), "positive integer", "at least 1"},
       {with_calls(made + "if $s$ > 1.0 { join(P, Y) }"), "depends on the run-time scalar `s`", "const s"},
       {with_calls(made + "if $X[0, 0]$ > 1.0 { join(P, Y) }"), "reads the tensor `X`", "dimensions"},
-      {with_calls("temp P: f32[B, splits] part<last = all>(X, P, $1$ / B) join(P, Y)"),
-       "`scale` of `part` is f32, `1 / B` is i64", "f32(1 / B)"},
+      {with_calls("temp P: f32[B, splits] part<last = all>(X, P, $2$ / B) join(P, Y)"),
+       "`scale` of `part` is f32, `2 / B` is i64", "f32(2 / B)"},
       {program("(Y: inout f16[B], n: i32)", "temp P: f32[B, $n$] fill(P) join(P, Y)"),
        "depends on the run-time scalar `n`", "const n"},
   };

@@ -29,10 +29,11 @@ TEST_CASE("a configuration prints and parses") {
   CHECK(!c.get("BK"));
   CHECK(Configuration::parse("")->text() == "");
   CHECK(*Configuration::parse("") == Configuration());
+  CHECK(*Configuration::parse(" BM=64,  BN=128 ") == *Configuration::parse("BM=64,BN=128"));
 }
 
 TEST_CASE("malformed configurations are refused with a way to mend them") {
-  for (const char* text : {"BM", "BM=", "=64", "BM=64,", ",BM=64", "BM=64,,BN=1", "BM=6x", "BM=64 ", "4M=1", "B M=1",
+  for (const char* text : {"BM", "BM=", "=64", "BM=64,", ",BM=64", "BM=64,,BN=1", "BM=6x", "BM=6 4", "4M=1", "B M=1",
                            "BM=99999999999999999999", "BM=1=2", "BM=+1", "B-M=1"}) {
     CAPTURE(text);
     CHECK(Configuration::parse(text).status().code() == Code::kInvalid);
