@@ -63,7 +63,9 @@ struct Work {
 struct BlockWork {
   Work loops;  // of loops over stages that are filled ahead
   Work rest;
-  bool assumed = false;  // integers that memory holds bound a loop, and count as 4096
+  // Of integers that memory holds and that bound a loop: 4096, or the longest axis of the tensors if that is less. 0:
+  // there are none.
+  int64_t assumed = 0;
 };
 
 inline constexpr int64_t kLineBytes = 128;  // of a GPU's caches

@@ -16,17 +16,18 @@ using Kind = WorkNode::Kind;
 // Iterations of a loop, most, whose work is looked at one by one; of longer ones some stand for all.
 constexpr int64_t kSampledIterations = 8;
 
-// What only the device knows, where it bounds a loop: the length of a sequence or of a list, mostly. Configurations are
-// compared by how they cut it up, which hardly depends on how long it is.
+// What only the device knows, where it bounds a loop: the length of a sequence or of a list, mostly, and no more than
+// the launch's tensors have along some axis. Configurations are compared by how they cut it up, which hardly depends on
+// how long it is.
 constexpr int64_t kLengthFromMemory = 4096;
 
 bool is_length(const ir::Expr& node) {
   return node.kind == ir::ExprKind::kLoad && ir::is_integer(node.type) && ir::bits(node.type) >= 16;
 }
 
-ExprRef with_lengths(const ExprRef& expr) {
+ExprRef with_lengths(const ExprRef& expr, int64_t length) {
   return ir::rewrite(
-      expr, [](const ExprRef& node) { return is_length(*node) ? ir::make_int(kLengthFromMemory, node->type) : node; });
+      expr, [length](const ExprRef& node) { return is_length(*node) ? ir::make_int(length, node->type) : node; });
 }
 
 void need(const ExprRef& expr, std::set<const ir::Var*>* needed) {
@@ -77,7 +78,8 @@ void prune(WorkNodes* nodes, std::set<const ir::Var*>* needed) {
 
 class Follower {
  public:
-  explicit Follower(ir::HostEnv env) : env_(std::move(env)), assumed_(env_), most_(env_), least_(env_) {}
+  Follower(ir::HostEnv env, int64_t length)
+      : env_(std::move(env)), assumed_(env_), most_(env_), least_(env_), length_(length) {}
 
   bool unknown = false;
   BlockWork total;
@@ -116,7 +118,7 @@ class Follower {
     const auto note = [&](const ExprRef& expr, ir::HostEnv* env) {
       if (auto length = ir::evaluate(expr, *env); length.ok()) (*env)[var] = *length;
     };
-    note(with_lengths(node.value), &assumed_);
+    note(with_lengths(node.value, length_), &assumed_);
     const ExprRef most = extreme(node.value, true), least = extreme(node.value, false);
     note(most, &most_), note(least, &least_);
   }
@@ -126,7 +128,7 @@ class Follower {
 
   // With what memory holds so that the value is large, or small: what is subtracted is 0.
   ExprRef extreme(const ExprRef& expr, bool most) const {
-    if (is_length(*expr)) return ir::make_int(most ? kLengthFromMemory : 0, expr->type);
+    if (is_length(*expr)) return ir::make_int(most ? length_ : 0, expr->type);
     if (expr->kind == ir::ExprKind::kVar && ir::is_integer(expr->type) && !env_.count(expr->var.get())) {
       const ir::HostEnv& values = most ? most_ : least_;
       const auto found = values.find(expr->var.get());
@@ -147,15 +149,18 @@ class Follower {
   std::optional<Range> range(const WorkNode& node) {
     auto first = ir::evaluate_int(node.value, env_), end = ir::evaluate_int(node.end, env_);
     if (first.ok() && end.ok()) return Range{*first, *end};
-    first = ir::evaluate_int(with_lengths(node.value), assumed_);
-    end = ir::evaluate_int(with_lengths(node.end), assumed_);
+    first = ir::evaluate_int(with_lengths(node.value, length_), assumed_);
+    end = ir::evaluate_int(with_lengths(node.end, length_), assumed_);
     // Differences, as of places where lists begin, are lengths too.
     if (!first.ok() || !end.ok() || *first >= *end) {
       first = ir::evaluate_int(extreme(node.value, false), least_);
       end = ir::evaluate_int(extreme(node.end, true), most_);
     }
     const bool known = first.ok() && end.ok();
-    (known ? total.assumed : unknown) = true;
+    if (known)
+      total.assumed = length_;
+    else
+      unknown = true;
     return known ? std::optional(Range{*first, *end}) : std::nullopt;
   }
 
@@ -175,6 +180,7 @@ class Follower {
 
   ir::HostEnv env_;                     // what is known
   ir::HostEnv assumed_, most_, least_;  // and what may bound loops: with all lengths alike, and with extreme ones
+  const int64_t length_;                // assumed of what memory holds
 };
 
 ir::HostEnv environment(const WorkProfile& profile, const WorkInputs& inputs) {
@@ -202,6 +208,14 @@ ir::HostEnv environment(const WorkProfile& profile, const WorkInputs& inputs) {
     }
   }
   return env;
+}
+
+int64_t length_from_memory(const WorkProfile& profile, const ir::HostEnv& env) {
+  int64_t longest = 0;
+  for (const WorkProfile::Tensor& tensor : profile.tensors)
+    for (const ExprRef& extent : tensor.shape)
+      if (const auto value = ir::evaluate_int(extent, env); value.ok()) longest = std::max(longest, *value);
+  return longest > 0 ? std::min(longest, kLengthFromMemory) : kLengthFromMemory;
 }
 
 }  // namespace
@@ -249,7 +263,8 @@ std::optional<BlockWork> work_of(const WorkProfile& profile, const WorkInputs& i
   ir::HostEnv env = environment(profile, inputs);
   env[profile.tile.get()] = {.i = tile};
   if (profile.rank) env[profile.rank.get()] = {.i = tile % blocks_of(profile.cluster)};
-  Follower follower(std::move(env));
+  const int64_t length = length_from_memory(profile, env);
+  Follower follower(std::move(env), length);
   follower.follow(*profile.nodes, 1, false);
   if (follower.unknown) return std::nullopt;
   return std::move(follower.total);

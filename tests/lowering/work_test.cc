@@ -198,7 +198,7 @@ TEST_CASE("an attention: trips that depend on the tile") {
   }
 }
 
-TEST_CASE("lengths that memory holds are taken for 4096, and for less where the launch bounds them") {
+TEST_CASE("lengths that memory holds are taken for 4096, and for less where the launch or its tensors bound them") {
   auto gathered = [](const std::string& length) {
     return lowering::lowered({fmt::format(R"(tile 1
 kernel gathered(X: f32[N], first: i32[G], scale: f32[G], Y: out f32[G])
@@ -221,15 +221,17 @@ grid g < G
     return all.read_bytes[0];
   };
   const Lowered free = gathered("first[g]"), bounded = gathered("min(first[g], i32(N))"), known = gathered("i32(N)");
-  CHECK(reads(free, 64) == reads(known, 4096));
+  CHECK(reads(free, 10'000) == reads(known, 4096));
+  CHECK(reads(free, 640) == reads(known, 640));  // no sequence is longer than the tensors
   CHECK(reads(bounded, 64) == reads(known, 64));
   CHECK(reads(bounded, 100'000) == reads(known, 4096));
   // As of a list of places: where the next one begins, less where this one does.
   const Lowered apart = gathered("first[g + 1] - first[g]"), behind = gathered("min(first[g] - 5, 64)");
-  CHECK(reads(apart, 64) == reads(known, 4096));
+  CHECK(reads(apart, 640) == reads(known, 640));
   CHECK(reads(behind, 64) == reads(known, 64));
-  CHECK(at(free, 64)->assumed);
-  CHECK(!at(known, 64)->assumed);
+  CHECK(at(free, 64)->assumed == 64);
+  CHECK(at(free, 5000)->assumed == 4096);
+  CHECK(at(known, 64)->assumed == 0);
   CHECK(!at(gathered("i32(scale[g])"), 64));  // no length
 }
 

@@ -70,11 +70,13 @@ std::string summary(KernelHandle& kernel, const BoundArguments& arguments, const
     const tuner::Prediction& time = predicted->time;
     text += fmt::format("occupancy      {} blocks a multiprocessor, {:.2f} waves\n", predicted->residency.blocks,
                         time.waves);
-    text += fmt::format("prediction     {:.2f} us; {} alone would take {:.2f} us{}{}\n", time.ns / 1000, time.bound,
-                        time.bound_ns / 1000, predicted->assumed ? "; for lengths of 4096 where memory holds them" : "",
-                        !predicted->flawed     ? ""
-                        : lowered.flaw.empty() ? "; likely to be set aside: more registers than a thread has"
-                                               : "; likely to be set aside: " + lowered.flaw);
+    text += fmt::format(
+        "prediction     {:.2f} us; {} alone would take {:.2f} us{}{}\n", time.ns / 1000, time.bound,
+        time.bound_ns / 1000,
+        predicted->assumed ? fmt::format("; for lengths of {} where memory holds them", predicted->assumed) : "",
+        !predicted->flawed     ? ""
+        : lowered.flaw.empty() ? "; likely to be set aside: more registers than a thread has"
+                               : "; likely to be set aside: " + lowered.flaw);
   }
   text += fmt::format("shared memory  {} bytes\nworkspace      {} bytes a block\n", lowered.shared_bytes,
                       lowered.workspace_bytes);

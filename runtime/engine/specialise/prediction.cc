@@ -55,7 +55,7 @@ std::optional<LaunchPrediction> predict_launch(const lowering::Lowered& lowered,
     if (!work) return std::nullopt;
     mean.loops.add(work->loops, 1.0 / static_cast<double>(samples));
     mean.rest.add(work->rest, 1.0 / static_cast<double>(samples));
-    mean.assumed |= work->assumed;
+    mean.assumed = std::max(mean.assumed, work->assumed);
     longest = std::max(longest, work->loops.fills);
     fills += work->loops.fills / static_cast<double>(samples);
   }

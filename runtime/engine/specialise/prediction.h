@@ -15,7 +15,7 @@ struct LaunchPrediction {
   tuner::Prediction time;
   lowering::Residency residency;
   int64_t blocks = 0;
-  bool assumed = false;   // lengths that memory holds are taken for 4096
+  int64_t assumed = 0;    // lowering::BlockWork::assumed
   bool flawed = false;    // lowering has found a flaw, or the compiler is likely to find one
   uint64_t code = 0;      // of what is compiled and launched
   size_t text_bytes = 0;  // of what is compiled; of one kernel's configurations, what a compilation takes goes with it
