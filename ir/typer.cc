@@ -181,7 +181,8 @@ ExprRef Typer::arithmetic(Op op, ExprRef a, ExprRef b, Loc loc) {
                   op == Op::kBitXor ? "it is an exclusive or: a square is `x * x`, of integers convert with i32(...)"
                                     : "convert the operands with i32(...) or i64(...)");
   // 0 but where the extent is 1: nobody means that, and it goes unnoticed.
-  const bool of_extent = b->kind == ExprKind::kVar && (b->var->kind == VarKind::kDim || b->var->kind == VarKind::kTunable);
+  const bool of_extent =
+      b->kind == ExprKind::kVar && (b->var->kind == VarKind::kDim || b->var->kind == VarKind::kTunable);
   if (op == Op::kDiv && is_integer(*type) && is_int(a, 1) && of_extent)
     return report(loc, fmt::format("`1 / {}` is 0, since integers are divided as in C", b->var->name),
                   fmt::format("write `1.0 / {}`, which is f32", b->var->name));
