@@ -34,19 +34,19 @@ std::vector<CarriedSum> TileLowering::open_sums(const ir::ForStmt& loop) {
     for (const FragmentLayout::Digit& digit : sharers.rest)
       first = both(first, ir::make_typed(Op::kEq, {digit_of(thread, digit, results.threads()), int32(0)}));
     const ir::BufferRef sum = storage(each.sum);
-    const ExprRef none = neutral_element(ir::ReduceOp::kSum, sum->type.dtype);
+    const ExprRef none = neutral_element(each.op, sum->type.dtype);
     unrolled("r", results.registers(), [&](ExprRef at) {
-      if (planted(Planted::kSumRepeated)) return;
+      if (planted(Planted::kSumRepeated) || ir::is_extreme(each.op)) return;  // extremes may be taken twice
       store(sum, at, ir::make_typed(Op::kSelect, {first, ir::make_load(sum, {at}), none}), nullptr);
     });
     parts_.insert(each.reduction);
-    carried.push_back({sum, results, std::move(sharers)});
+    carried.push_back({sum, each.op, results, std::move(sharers)});
   }
   return carried;
 }
 
 void TileLowering::close_sums(const std::vector<CarriedSum>& carried) {
-  for (const CarriedSum& each : carried) combine_shared(ir::ReduceOp::kSum, each.sum, each.layout, each.sharers);
+  for (const CarriedSum& each : carried) combine_shared(each.op, each.sum, each.layout, each.sharers);
 }
 
 }  // namespace kachel::lowering

@@ -89,6 +89,7 @@ struct Sharers {                                // of a result
 // Of sums that a loop carries along, a part in each thread (deferred_sums.h).
 struct CarriedSum {
   ir::BufferRef sum;
+  ir::ReduceOp op;
   FragmentLayout layout;
   Sharers sharers;
 };

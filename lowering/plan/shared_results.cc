@@ -54,7 +54,7 @@ class Rewriter {
     const ir::Loc loc = stmt.loc;
     out->push_back(std::move(stmt));
     if (adds)
-      out->push_back({loc, added_up(result.buffer, sums, loc)});
+      out->push_back({loc, combined_into(ir::ReduceOp::kSum, result.buffer, sums, loc)});
     else
       out->push_back({loc, ir::CopyStmt{result, whole_tile(sums)}});
   }

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "ir/numerics.h"
 #include "lowering/planted.h"
+#include "lowering/tile_ir/reduce_ops.h"
 #include "lowering/tile_ir/tile_uses.h"
 
 namespace kachel::lowering {
@@ -22,7 +24,8 @@ struct Step {
   ExprRef added;  // the reduction
 };
 
-// `sum[i...] += sum[...](...)` of a region, in whichever way it is written; nothing if it is anything else.
+// `sum[i...] += sum[...](...)` of a region, in whichever way it is written, or an extreme alike; nothing if it is
+// anything else.
 std::optional<Step> step_of_sum(const ir::ParallelStmt& region) {
   const auto* assign = region.body.size() == 1 ? std::get_if<ir::AssignStmt>(&region.body[0].node) : nullptr;
   if (!assign || assign->atomic != ir::AtomicOp::kNone || assign->buffer->scope != ir::Scope::kFragment) return {};
@@ -31,11 +34,12 @@ std::optional<Step> step_of_sum(const ir::ParallelStmt& region) {
   ExprRef added;
   if (assign->op == ir::AssignOp::kAdd) added = assign->value;
   const ExprRef& value = assign->value;
-  if (assign->op == ir::AssignOp::kSet && value->kind == ExprKind::kApply && value->op == ir::Op::kAdd)
-    for (size_t side = 0; side < 2; ++side)
-      if (ir::same(value->args[side], own)) added = value->args[1 - side];
-  const bool sums = added && added->kind == ExprKind::kReduce && added->reduce == ir::ReduceOp::kSum;
-  if (!sums || added->type != assign->buffer->type.dtype) return {};
+  const bool joins = assign->op == ir::AssignOp::kSet && value->kind == ExprKind::kApply && value->args.size() == 2;
+  for (size_t side = 0; joins && side < 2; ++side)
+    if (ir::same(value->args[side], own)) added = value->args[1 - side];
+  if (!added || added->kind != ExprKind::kReduce || added->type != assign->buffer->type.dtype) return {};
+  if (added->reduce != ir::ReduceOp::kSum && !ir::is_extreme(added->reduce)) return {};
+  if ((joins ? value->op : ir::Op::kAdd) != ir::operation_of(added->reduce)) return {};
   BufferSet read;
   note_loads(added, &read);
   if (read.count(assign->buffer.get())) return {};
@@ -147,12 +151,11 @@ class Carrier {
       note_loads(step->added, &read);
       const size_t behind_products = place_behind(*block, at, read);
       block->insert(block->begin() + static_cast<std::ptrdiff_t>(behind_products), together.begin(), together.end());
-      const bool real = ir::is_float(carried->type.dtype);
+      const ir::ReduceOp op = step->added->reduce;
       ir::Block* cleared = planted(Planted::kCarriedOn) ? &declared : loop.before;
-      cleared->push_back(
-          {loc, ir::FillStmt{whole_tile(carried), real ? ir::make_float(0) : ir::make_int(0, carried->type.dtype)}});
+      cleared->push_back({loc, ir::FillStmt{whole_tile(carried), neutral_element(op, carried->type.dtype)}});
       loop.behind->push_back({loc, ir::CopyStmt{whole_tile(moved), whole_tile(carried)}});
-      loop.behind->push_back({loc, added_up(step->sum, moved, loc)});
+      loop.behind->push_back({loc, combined_into(op, step->sum, moved, loc)});
     }
   }
 
@@ -178,7 +181,7 @@ class Carrier {
     auto& assign = std::get<ir::AssignStmt>(region->body[0].node);
     assign.buffer = tile;
     assign.op = ir::AssignOp::kSet;
-    assign.value = ir::make_typed(ir::Op::kAdd, {ir::make_load(tile, assign.indices), added});
+    assign.value = combined(added->reduce, ir::make_load(tile, assign.indices), added);
   }
 
   // The sum with fragments in the place of operands that it reads all of, element by element; those are filled by

@@ -9,7 +9,7 @@
 // each thread has many of them, it would read all of b for these, an element at a time. So are the sums of loops that
 // have no products where others do, the statistics of rows that are multiplied afterwards: where they lay as those
 // products want them, each iteration would have to pass them from the threads that add up to those that hold them.
-// What is added up under a condition, as the sums of the blocks of one column, is carried likewise.
+// What is added up under a condition, as the sums of the blocks of one column, is carried likewise, and so are extremes.
 #pragma once
 #include "ir/kernel.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/numerics.h"
 #include "ir/visit.h"
 #include "lowering/tile_ir/hoist_reductions.h"
 #include "lowering/tile_ir/tile_uses.h"
@@ -22,11 +23,11 @@ bool is_result(const ExprRef& expr, const ir::ParallelStmt& region) {
          std::all_of(expr->args.begin(), expr->args.end(), first);
 }
 
-// What the region adds to the sum, if it is a step: the load of an element of another tile, else null.
-ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
+// What the region combines the sum with, by `op`, if it is a step: the load of an element of another tile, else null.
+ExprRef added_to(const ir::ParallelStmt& region, ir::ReduceOp op, ir::BufferRef* sum) {
   const auto& [assign, value] = step_of(region);
   if (!assign) return nullptr;
-  if (value->kind != ExprKind::kApply || value->op != Op::kAdd) return nullptr;
+  if (value->kind != ExprKind::kApply || value->op != ir::operation_of(op)) return nullptr;
   if (value->type != ir::DType::F32 && value->type != ir::DType::I32) return nullptr;
   if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region.iters)) return nullptr;
   *sum = assign->buffer;
@@ -37,7 +38,7 @@ ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum) {
     const ExprRef &part = value->args[i], &carried = value->args[1 - i];
     if (!is_result(part, region) || part->buffer == assign->buffer) continue;
     if (is_sum(carried)) return part;
-    if (carried->kind != ExprKind::kApply || carried->op != Op::kMul) continue;
+    if (op != ir::ReduceOp::kSum || carried->kind != ExprKind::kApply || carried->op != Op::kMul) continue;
     for (size_t side = 0; side < 2; ++side) {
       BufferSet factors;
       note_loads(carried->args[1 - side], &factors);
@@ -58,15 +59,16 @@ void find_sums(const ir::Kernel& kernel, const ir::ForStmt& loop, const ir::Bloc
       continue;
     }
     const auto* step = std::get_if<ir::ParallelStmt>(&stmt.node);
-    ir::BufferRef sum;
-    const ExprRef part = step ? added_to(*step, &sum) : nullptr;
-    if (!part || uses_of(sum.get(), loop.body) != 1 || uses_of(part->buffer.get(), kernel.body) != 2) continue;
-    for (const ir::Stmt& other : block) {
-      const auto* region = std::get_if<ir::ParallelStmt>(&other.node);
-      const ir::Expr* reduce = region ? reduction_of(*region) : nullptr;
-      if (reduce && reduce->reduce == ir::ReduceOp::kSum &&
-          std::get<ir::AssignStmt>(region->body[0].node).buffer == part->buffer)
-        sums->push_back({region, sum});
+    for (const ir::ReduceOp op : {ir::ReduceOp::kSum, ir::ReduceOp::kMax, ir::ReduceOp::kMin}) {
+      ir::BufferRef sum;
+      const ExprRef part = step ? added_to(*step, op, &sum) : nullptr;
+      if (!part || uses_of(sum.get(), loop.body) != 1 || uses_of(part->buffer.get(), kernel.body) != 2) continue;
+      for (const ir::Stmt& other : block) {
+        const auto* region = std::get_if<ir::ParallelStmt>(&other.node);
+        const ir::Expr* reduce = region ? reduction_of(*region) : nullptr;
+        if (reduce && reduce->reduce == op && std::get<ir::AssignStmt>(region->body[0].node).buffer == part->buffer)
+          sums->push_back({region, sum, op});
+      }
     }
   }
 }

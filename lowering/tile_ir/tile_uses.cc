@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lowering/tile_ir/reduce_ops.h"
+
 namespace kachel::lowering {
 
 void note_loads(const ir::ExprRef& expr, BufferSet* buffers) {
@@ -222,12 +224,12 @@ ir::ParallelStmt region_over(const std::vector<ir::ExprRef>& shape, std::vector<
   return region;
 }
 
-ir::ParallelStmt added_up(const ir::BufferRef& to, const ir::BufferRef& from, ir::Loc loc) {
+ir::ParallelStmt combined_into(ir::ReduceOp op, const ir::BufferRef& to, const ir::BufferRef& from, ir::Loc loc) {
   std::vector<ir::ExprRef> places;
   ir::ParallelStmt region = region_over(from->shape, &places);
-  ir::AssignStmt sum{to, places};
-  sum.value = ir::make_typed(ir::Op::kAdd, {ir::make_load(to, places), ir::make_load(from, places)});
-  region.body.push_back({loc, std::move(sum)});
+  ir::AssignStmt both{to, places};
+  both.value = combined(op, ir::make_load(to, places), ir::make_load(from, places));
+  region.body.push_back({loc, std::move(both)});
   return region;
 }
 

@@ -82,8 +82,8 @@ ir::Kernel with_declared(const ir::Kernel& kernel, const std::vector<ir::BufferR
 
 // A region over all elements of a tile of that shape, without a body; where an iteration's element is.
 ir::ParallelStmt region_over(const std::vector<ir::ExprRef>& shape, std::vector<ir::ExprRef>* places);
-// One that adds a tile to another one of its shape.
-ir::ParallelStmt added_up(const ir::BufferRef& to, const ir::BufferRef& from, ir::Loc loc);
+// One that combines a tile of results with another one of its shape.
+ir::ParallelStmt combined_into(ir::ReduceOp op, const ir::BufferRef& to, const ir::BufferRef& from, ir::Loc loc);
 
 // Whether it is `tile[i, ...]` with these variables in their order.
 bool is_own_element(const ir::ExprRef& expr, const std::vector<ir::IterVar>& iters);

@@ -42,6 +42,37 @@ TEST_CASE("so are sums that are added up under a condition, which products run o
   CHECK(held < waited);
 }
 
+TEST_CASE("extremes are carried as sums are, from what loses every comparison") {
+  for (const std::string op : {"max", "min"}) {
+    const std::string step = "parallel r < 128 { n[r] = " + op + "(n[r], " + op + "[t < 32](abs(f32(b[r, t])))) }\n";
+    const Lowered result = product("bf16", kMultiply + step, kUse);
+    CAPTURE(result.loop_ir);
+    CHECK(has(result.notes, "tile n_carried: f32 in registers"));
+    CHECK(has(result.loop_ir, "# n_carried = nan"));
+    const size_t loop = result.loop_ir.find("for k in"), end = result.loop_ir.find("# n_moved = n_carried");
+    REQUIRE(loop < end);
+    const std::string body = result.loop_ir.substr(loop, result.loop_ir.find("group_wait", loop) - loop);
+    CHECK(!has(body, "barrier"));
+    CHECK(!has(body, "shuffle"));
+  }
+}
+
+TEST_CASE("extremes of a loop without products are carried along in parts") {
+  const auto exchanges = [](const std::string& step) {
+    return count(lowered({"tile 1\nkernel k(X: f32[N, D], Y: out f32[N])\ngrid n < N\n{\n"
+                          "  fragment x: f32[1024], m: f32[1] = -inf, s: f32[1] = 0\n"
+                          "  for d < ceildiv(D, 1024) {\n    x = X[n, d*1024 +: 1024] pad nan\n"
+                          "    parallel i < 1 { m[i] = max(m[i], max[j < 1024](x[j])) }\n" +
+                              step + "  }\n  parallel i < 1 { Y[n] = m[i] + s[i] }\n}\n",
+                          {},
+                          kHopper})
+                     .loop_ir,
+                 "shuffle");
+  };
+  CHECK(exchanges("") == 5);                                              // behind the loop, in a warp
+  CHECK(exchanges("parallel i < 1 { s[i] = s[i] * 0.5 + m[i] }\n") > 5);  // the loop reads them
+}
+
 TEST_CASE("products are waited for in front of a condition under which threads meet, or their sums are read") {
   const auto waits_first = [](const std::string& body) {
     const std::string loops = product("bf16", kMultiply + "if j == 0 { " + body + " }\n").loop_ir;
@@ -61,6 +92,8 @@ TEST_CASE("sums stay where they are that the loop reads, that are scaled, or tha
   CHECK(!carried(kSum + "parallel r < 64, s < 128 { c[r, s] += n[s] }\n" + kMultiply));
   CHECK(!carried("parallel r < 128 { n[r] = n[r] * 0.5 + sum[t < 32](f32(b[r, t])) }\n" + kMultiply));
   CHECK(!carried("parallel r < 128 { n[r] += max[t < 32](f32(b[r, t])) }\n" + kMultiply));
+  CHECK(!carried("parallel r < 128 { n[r] = max(n[r], sum[t < 32](f32(b[r, t]))) }\n" + kMultiply));
+  CHECK(!carried("parallel r < 128 { n[r] = max(n[r], min[t < 32](f32(b[r, t]))) }\n" + kMultiply));
   CHECK(!carried(kMultiply + "parallel r < 128 { n[r] += sum[t < 64](c[t, r]) }\n"));
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("scaling leaves sums in parts, reading and adding do not") {
 }
 
 TEST_CASE("what warps tell each other in every iteration has two halves, and so one barrier") {
-  const std::string loops = on_hopper(chain(16)).loop_ir;
+  const std::string loops = on_hopper(chain(16, "parallel r < 16, d < 64 { acc[r, d] *= 0.5 + m[r] }")).loop_ir;
   const size_t begin = loops.find("for n in"), end = loops.find("parts", begin);
   REQUIRE(begin != loops.npos);
   REQUIRE(end != loops.npos);
