@@ -293,7 +293,8 @@ bool Parser::clauses(Kernel& kernel) {
     if (clause == "tune") {
       if (!tune(kernel)) return false;
     } else if (clause == "grid") {
-      if (!grid(kernel)) return half_declared_ = true, false;
+      half_declared_ = !grid(kernel);
+      if (half_declared_) return false;
     } else {
       do {
         ExprRef value = expr();

@@ -3,11 +3,8 @@
 #include "lowering/planted.h"
 
 namespace kachel::lowering {
-namespace {
 
 using Kind = LoopIntrinsic::Kind;
-
-}  // namespace
 
 const LoopIntrinsic* group_mma(const LoopStmt& stmt) {
   const auto* intrinsic = std::get_if<LoopIntrinsic>(&stmt.node);

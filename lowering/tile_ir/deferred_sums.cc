@@ -23,14 +23,15 @@ bool is_result(const ExprRef& expr, const ir::ParallelStmt& region) {
          std::all_of(expr->args.begin(), expr->args.end(), first);
 }
 
-// What the region combines the sum with, by `op`, if it is a step: the load of an element of another tile, else null.
-ExprRef added_to(const ir::ParallelStmt& region, ir::ReduceOp op, ir::BufferRef* sum) {
+// What the region combines the sum with, and how, if it is a step: the load of an element of another tile, else null.
+ExprRef added_to(const ir::ParallelStmt& region, ir::BufferRef* sum, Op* by) {
   const auto& [assign, value] = step_of(region);
   if (!assign) return nullptr;
-  if (value->kind != ExprKind::kApply || value->op != ir::operation_of(op)) return nullptr;
+  if (value->kind != ExprKind::kApply || value->args.size() != 2) return nullptr;
   if (value->type != ir::DType::F32 && value->type != ir::DType::I32) return nullptr;
   if (!is_own_element(ir::make_load(assign->buffer, assign->indices), region.iters)) return nullptr;
   *sum = assign->buffer;
+  *by = value->op;
   auto is_sum = [&](const ExprRef& expr) {
     return is_own_element(expr, region.iters) && expr->buffer == assign->buffer;
   };
@@ -38,7 +39,7 @@ ExprRef added_to(const ir::ParallelStmt& region, ir::ReduceOp op, ir::BufferRef*
     const ExprRef &part = value->args[i], &carried = value->args[1 - i];
     if (!is_result(part, region) || part->buffer == assign->buffer) continue;
     if (is_sum(carried)) return part;
-    if (op != ir::ReduceOp::kSum || carried->kind != ExprKind::kApply || carried->op != Op::kMul) continue;
+    if (value->op != Op::kAdd || carried->kind != ExprKind::kApply || carried->op != Op::kMul) continue;
     for (size_t side = 0; side < 2; ++side) {
       BufferSet factors;
       note_loads(carried->args[1 - side], &factors);
@@ -59,16 +60,16 @@ void find_sums(const ir::Kernel& kernel, const ir::ForStmt& loop, const ir::Bloc
       continue;
     }
     const auto* step = std::get_if<ir::ParallelStmt>(&stmt.node);
-    for (const ir::ReduceOp op : {ir::ReduceOp::kSum, ir::ReduceOp::kMax, ir::ReduceOp::kMin}) {
-      ir::BufferRef sum;
-      const ExprRef part = step ? added_to(*step, op, &sum) : nullptr;
-      if (!part || uses_of(sum.get(), loop.body) != 1 || uses_of(part->buffer.get(), kernel.body) != 2) continue;
-      for (const ir::Stmt& other : block) {
-        const auto* region = std::get_if<ir::ParallelStmt>(&other.node);
-        const ir::Expr* reduce = region ? reduction_of(*region) : nullptr;
-        if (reduce && reduce->reduce == op && std::get<ir::AssignStmt>(region->body[0].node).buffer == part->buffer)
-          sums->push_back({region, sum, op});
-      }
+    ir::BufferRef sum;
+    Op by = Op::kAdd;
+    const ExprRef part = step ? added_to(*step, &sum, &by) : nullptr;
+    if (!part || uses_of(sum.get(), loop.body) != 1 || uses_of(part->buffer.get(), kernel.body) != 2) continue;
+    for (const ir::Stmt& other : block) {
+      const auto* region = std::get_if<ir::ParallelStmt>(&other.node);
+      const ir::Expr* reduce = region ? reduction_of(*region) : nullptr;
+      if (!reduce || std::get<ir::AssignStmt>(region->body[0].node).buffer != part->buffer) continue;
+      const bool in_parts = reduce->reduce == ir::ReduceOp::kSum || ir::is_extreme(reduce->reduce);
+      if (in_parts && ir::operation_of(reduce->reduce) == by) sums->push_back({region, sum, reduce->reduce});
     }
   }
 }

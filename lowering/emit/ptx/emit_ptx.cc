@@ -170,9 +170,9 @@ class Emitter {
     for (const LoopPhases& phases : kernel_.phases) {
       if (phases.turns) continue;
       const Value first = statements_.memory().of(phases.buffer).base;
+      const int64_t arrivals = bounded_ ? lane_arrivals(kernel_, phases) : phases.arrivals;
       for (int64_t i = 0; i < phases.count; ++i)
-        code_.line("mbarrier.init.shared::cta.b64 [{}], {};", code_.add(first, whole(8 * i)).text,
-                   bounded_ ? lane_arrivals(kernel_, phases) : phases.arrivals);
+        code_.line("mbarrier.init.shared::cta.b64 [{}], {};", code_.add(first, whole(8 * i)).text, arrivals);
     }
     code_.line("fence.mbarrier_init.release.cluster;");
   }
