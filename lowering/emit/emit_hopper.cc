@@ -133,11 +133,18 @@ KACHEL_DEVICE void kachel_cluster_barrier() {
 KACHEL_DEVICE void kachel_cluster_end() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
+KACHEL_DEVICE void kachel_phase_there(u64* b, u32 block) {
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+               :: "r"(kachel_shared_address(b)), "r"(block) : "memory");
+}
 template <int kThreads> KACHEL_DEVICE void kachel_phase_tell(u64* b, u32 blocks) {
+#ifdef KACHEL_BOUNDED_WAITS
+  for (u32 block = 0; block < 8; ++block)
+    if (blocks >> block & 1) kachel_phase_there(b, block);
+#else
   const u32 block = threadIdx.x & (kThreads - 1);
-  if (block < 8 && (blocks >> block & 1))
-    asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
-                 :: "r"(kachel_shared_address(b)), "r"(block) : "memory");
+  if (block < 8 && (blocks >> block & 1)) kachel_phase_there(b, block);
+#endif
 }
 #define KACHEL_BULK_MULTICAST(name, rank, types, places, values) \
   KACHEL_DEVICE void name(void* to, const kachel_map* map, u64* b, i64 policy, u32 blocks, types) { \

@@ -15,7 +15,7 @@ int64_t lane_arrivals(const LoopKernel& kernel, const LoopPhases& phases) {
     if (!node || node->operands.empty() || node->operands[0].buffer != phases.buffer) return;
     if (node->kind == Kind::kPhaseExpect) alone = std::max<int64_t>(alone, 1);
     if (node->kind == Kind::kPhaseCopied) alone = phases.arrivals;
-    if (node->kind == Kind::kPhaseArrive && !node->peers) lanes = node->by_group ? kGroupThreads : 32;
+    if (node->kind == Kind::kPhaseArrive) lanes = node->by_group ? kGroupThreads : 32;
   };
   for_each_statement(kernel.body, note);
   for_each_statement(kernel.producer, note);

@@ -4,7 +4,6 @@
 
 namespace kachel::lowering {
 
-// Warps go on to arrive as one at a cluster's barriers.
 int64_t lane_arrivals(const LoopKernel& kernel, const LoopPhases& phases);
 
 }  // namespace kachel::lowering

@@ -193,6 +193,10 @@ TEST_CASE("where waits are bounded, each lane arrives by itself") {
   CHECK(awaits(stored, false, 5));
   CHECK(awaits(stored, true, 1 + 4 * 32));
   CHECK(awaits(stored, true, 2 * 128));  // of two warp groups, who arrive as such else
+  Request shared = product(kRows, kColumns);
+  shared.target.cluster = 2;
+  CHECK(awaits(shared, false, 2));  // of a warp group in either block
+  CHECK(awaits(shared, true, 2 * 128));
   // Under the condition that a stage is given back from the second iteration on.
   Request plain = product(kRows, kColumns);
   plain.target.ptx = plain.target.bounded_waits = true;

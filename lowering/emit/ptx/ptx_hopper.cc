@@ -1,4 +1,6 @@
 // What sm_90a has: the copy engine with its barriers of phases, and wgmma.
+#include <functional>
+
 #include "lowering/emit/ptx/ptx_statements.h"
 #include "lowering/machine/machine.h"
 
@@ -101,13 +103,22 @@ void Statements::phase_arrive(const LoopIntrinsic& node) {
   if (!node.peers)
     return only_where(code_.guarded(first_of(together)),
                       fmt::format("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text()));
-  const Value lane = code_.bits("and", tid_, Code::integer(together - 1, 32)), one = Code::integer(1, 32);
-  const Value told = code_.bits("and", code_.pure(Class::kB32, "shr.u32", {peers(node), lane}), one);
-  const Value tells = code_.guarded(code_.both(code_.compare("lt", "s32", lane, Code::integer(8, 32)),
-                                               code_.compare("ne", "s32", told, Code::integer(0, 32))));
-  const Value address = code_.add(barrier.address, Code::integer(barrier.offset, 32));
-  const Value there = code_.pure(Class::kB32, "mapa.shared::cluster.u32", {address, lane});
-  only_where(tells, fmt::format("mbarrier.arrive.shared::cluster.b64 _, [{}];", there.text));
+  // Those of the blocks that `block` (a number, or each lane's own) names, where it `can` be one.
+  const auto tell = [&](const Value& block, const std::function<Value()>& can) {
+    const Value one = Code::integer(1, 32);
+    const Value told = code_.bits("and", code_.pure(Class::kB32, "shr.u32", {peers(node), block}), one);
+    const Value tells = code_.guarded(code_.both(can(), code_.compare("ne", "s32", told, Code::integer(0, 32))));
+    const Value address = code_.add(barrier.address, Code::integer(barrier.offset, 32));
+    const Value there = code_.pure(Class::kB32, "mapa.shared::cluster.u32", {address, block});
+    only_where(tells, fmt::format("mbarrier.arrive.shared::cluster.b64 _, [{}];", there.text));
+  };
+  if (bounded_) {
+    for (int64_t block = 0; block < 8; ++block)
+      if (node.peers & 0x0101010101010101u << block) tell(Code::integer(block, 32), [] { return Code::truth(true); });
+    return;
+  }
+  const Value lane = code_.bits("and", tid_, Code::integer(together - 1, 32));
+  tell(lane, [&] { return code_.compare("lt", "s32", lane, Code::integer(8, 32)); });
 }
 
 void Statements::group_products(const GroupRun& run) {
