@@ -9,13 +9,27 @@
 
 namespace kachel::tuner {
 
+namespace {
+
+// Steps through 0 .. n - 1 by about n over the golden ratio, whose first steps lie apart however many there are.
+size_t spread_step(size_t n) {
+  auto step = std::max<size_t>(1, static_cast<size_t>(0.6180339887 * static_cast<double>(n)));
+  while (std::gcd(step, n) != 1) ++step;
+  return step;
+}
+
+}  // namespace
+
 std::vector<Forecast> forecast_all(const std::vector<size_t>& indices, CandidateRunner& runner,
                                    const Deadline& deadline, unsigned workers) {
   std::vector<Forecast> forecasts(indices.size());
+  const size_t step = spread_step(indices.size());
   std::atomic<size_t> next = 0;
   auto work = [&] {
-    for (size_t at = next++; at < indices.size() && !deadline.passed(); at = next++)
+    for (size_t turn = next++; turn < indices.size() && !deadline.passed(); turn = next++) {
+      const size_t at = turn * step % indices.size();
       forecasts[at] = runner.forecast(indices[at]);
+    }
   };
   std::vector<std::thread> threads;
   for (unsigned i = 1; i < std::min<size_t>(workers, indices.size()); ++i) {

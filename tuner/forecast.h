@@ -7,8 +7,8 @@
 
 namespace kachel::tuner {
 
-// Asks the runner for each of `indices`, on up to `workers` threads, until the deadline. Whom it was not asked for,
-// nothing is known of.
+// Asks the runner for each of `indices`, on up to `workers` threads, until the deadline: for the first one, then here
+// and there in the list, since neighbours are alike. Whom it was not asked for, nothing is known of.
 std::vector<Forecast> forecast_all(const std::vector<size_t>& indices, CandidateRunner& runner,
                                    const Deadline& deadline, unsigned workers);
 

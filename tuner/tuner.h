@@ -30,8 +30,9 @@
 // longer, that batch is checked and measured by itself, and as long as there is time for more, the next ones are
 // compiled; the leaders so far run beside these, so that one series has both whenever the budget ends. So a short
 // budget is spent on those candidates from which the cost model (cost_model.h) expects most. Without forecasts the
-// default configuration comes first, then the others as they are listed. Of candidates that come to the same code the
-// first alone is tried.
+// default configuration comes first, then the others as they are listed. Forecasts may take a fifth of the budget; of
+// a list that is too long for that, candidates from all over it are asked for. Of candidates that come to the same code
+// the first alone is tried.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -54,7 +55,7 @@ struct TunerOptions {
   DecisionRules rules;
   double contest_band = 0.20;
   double compile_share = 0.5;   // of the budget, or of what is left of it
-  double forecast_share = 0.1;  // of the budget
+  double forecast_share = 0.2;  // of the budget
   double check_share = 0.5;     // of what compiling leaves: the rest is for measuring
   double late_share = 0.1;      // for checking and measuring at least, where compiling took longer than it may
   size_t batch = 12;            // candidates, or as many as there are compile threads if these are more

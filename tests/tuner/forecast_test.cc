@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "simulated_device.h"
 
@@ -49,6 +50,29 @@ TEST_CASE("every candidate is asked for once, on any number of threads, until th
   }
   for (const Forecast& forecast : forecast_all(indices, device, Deadline(clock, clock.now_ns(), 0), 3))
     CHECK(std::isnan(forecast.ns));
+}
+
+TEST_CASE("where time is short, the candidates asked for are from all over the list") {
+  for (size_t count : {1, 2, 3, 40, 100, 569}) {
+    FakeClock clock;
+    SimulatedDevice device(clock, bases(std::vector<double>(count, 1)));
+    device.forecast_ns = 1000;
+    std::vector<size_t> indices(count);
+    std::iota(indices.begin(), indices.end(), size_t{0});
+    for (SimulatedCandidate& candidate : device.candidates) candidate.forecast.ns = 1;
+    const size_t asked = (count + 3) / 4;
+    const auto found =
+        forecast_all(indices, device, Deadline(clock, clock.now_ns(), 1000 * static_cast<int64_t>(asked)), 1);
+    CHECK(found[0].ns == 1);  // the first one listed, who is the default
+    size_t known = 0, gap = 0, longest = 0;
+    for (const Forecast& forecast : found) {
+      gap = std::isnan(forecast.ns) ? gap + 1 : 0;
+      known += !std::isnan(forecast.ns);
+      longest = std::max(longest, gap);
+    }
+    CHECK(known == asked);
+    CHECK(longest <= 10);  // of about 3 between two on average
+  }
 }
 
 // Candidates whose forecasts are right up to a factor that varies between them; the default is a bad one.

@@ -55,6 +55,7 @@ class SimulatedDevice final : public CandidateRunner {
   double outlier_factor = 10;
   std::function<double(int64_t now_ns)> slowdown;  // drift and throttling; 1 is nominal
   std::function<void(size_t index)> on_compile;    // called on the compile threads
+  int64_t forecast_ns = 0;
   int64_t flush_ns = 30'000;
   bool rotates = false;  // operands, where asked to
   double asked_to_rotate_ns = 0;
@@ -65,7 +66,10 @@ class SimulatedDevice final : public CandidateRunner {
   int calls_left = -1;  // of compile, check and time_once_ns together, until nothing can be tried; -1: no end
   std::function<Result<std::vector<double>>(size_t index)> own_benchmark;
 
-  Forecast forecast(size_t index) override { return candidates[index].forecast; }
+  Forecast forecast(size_t index) override {
+    clock_.advance(forecast_ns);
+    return candidates[index].forecast;
+  }
   Status compile(size_t index) override;
   void compile_reference() override { log('g', 0); }
   bool checks_beside_compiling() const override { return checks_beside; }

@@ -1,9 +1,9 @@
 #include "lowering/emit/ptx/ptx_code.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cstring>
-#include <unordered_set>
+#include <utility>
 
 namespace kachel::lowering::ptx {
 namespace {
@@ -110,40 +110,62 @@ Value Code::in_register(const Value& value) {
 
 namespace {
 
-// The names of registers in a line.
+constexpr std::array<bool, 256> kInName = [] {
+  std::array<bool, 256> in{};
+  for (int c = 0; c < 256; ++c)
+    in[c] = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.';
+  return in;
+}();
+
+bool is_in_name(char c) {
+  return kInName[static_cast<unsigned char>(c)];
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// The registers that a line names, by class and number.
 template <class Fn>
 void each_register(const std::string& line, const Fn& fn) {
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
   for (size_t at = 0; at < line.size();) {
-    if (!in_name(line[at])) {
+    if (!is_in_name(line[at])) {
       ++at;
       continue;
     }
-    const size_t begin = at;
-    while (at < line.size() && in_name(line[at])) ++at;
-    const bool named = at - begin > 1 && std::strchr("phrdf", line[begin]) &&
-                       std::isdigit(static_cast<unsigned char>(line[begin + 1]));
-    if (named) fn(line.substr(begin, at - begin));
+    const auto* prefix = std::find(std::begin(kPrefixes), std::end(kPrefixes), line[at]);
+    if (prefix != std::end(kPrefixes) && at + 1 < line.size() && is_digit(line[at + 1])) {
+      size_t number = 0;
+      for (++at; at < line.size() && is_digit(line[at]); ++at)
+        number = 10 * number + static_cast<size_t>(line[at] - '0');
+      fn(static_cast<size_t>(prefix - kPrefixes), number);
+    }
+    while (at < line.size() && is_in_name(line[at])) ++at;
   }
 }
 
 }  // namespace
 
 std::string Code::text() const {
-  std::unordered_set<std::string> used;
+  std::vector<bool> used[std::size(kPrefixes)];
+  for (size_t i = 0; i < std::size(used); ++i) used[i].resize(static_cast<size_t>(counts_[i]));
   std::vector<const std::string*> kept;
+  size_t length = 0;
   for (auto line = lines_.rbegin(); line != lines_.rend(); ++line) {
     bool wanted = !line->removable, first = true;
-    each_register(line->text, [&](const std::string& name) {
-      if (line->removable && first) wanted = used.count(name) != 0;
-      first = false;
-    });
+    if (line->removable)
+      each_register(line->text, [&](size_t kind, size_t number) {
+        if (std::exchange(first, false)) wanted = number < used[kind].size() && used[kind][number];
+      });
     if (!wanted) continue;
-    each_register(line->text, [&](const std::string& name) { used.insert(name); });
+    each_register(line->text, [&](size_t kind, size_t number) {
+      if (number < used[kind].size()) used[kind][number] = true;
+    });
     kept.push_back(&line->text);
+    length += line->text.size() + 1;
   }
   std::string out;
-  for (auto line = kept.rbegin(); line != kept.rend(); ++line) out += **line + "\n";
+  out.reserve(length);
+  for (auto line = kept.rbegin(); line != kept.rend(); ++line) out.append(**line).push_back('\n');
   return out;
 }
 
