@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -43,6 +44,13 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
     result_.budget_exhausted = true;
     return {};
   }
+  const bool reference = !std::exchange(reference_compiled_, true);
+  // Which has a thread to itself where nobody asked for fewer: else the candidate that follows it is waited for alone.
+  const unsigned threads = workers() + (reference && request_.workers == 0);
+  // Where all are compiled in any case, what takes longest begins first, so that it is not waited for at the end.
+  if (!forecasts_.empty() && (unlimited() || order.size() + reference <= threads))
+    std::stable_sort(order.begin(), order.end(),
+                     [this](size_t a, size_t b) { return forecasts_[a].text_bytes > forecasts_[b].text_bytes; });
   const bool checks = workers() > 1 && runner_.checks_beside_compiling();
   size_t done = 0;
   auto on_compiled = [&](size_t at, const CompileOutcome& outcome) -> Status {
@@ -67,9 +75,6 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
         checks && compiled_[order[at]] && !aside_.count(order[at]) && (done < order.size() || !deadline.passed());
     return now ? check_one(order[at]) : Status();
   };
-  const bool reference = !std::exchange(reference_compiled_, true);
-  // Which has a thread to itself where nobody asked for fewer: else the candidate that follows it is waited for alone.
-  const unsigned threads = workers() + (reference && request_.workers == 0);
   KACHEL_ASSIGN(auto outcomes, compile_candidates(order, runner_, clock_, deadline, threads, reference, on_compiled));
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i].tried) continue;

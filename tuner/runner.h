@@ -18,6 +18,7 @@ struct Forecast {
   bool flawed = false;                                   // likely to have a flaw
   uint64_t code = 0;  // equal for candidates that come to the same code and launch; 0: not known
   Effort effort;
+  size_t text_bytes = 0;  // of what is compiled: compiling takes the longer the more
 };
 
 // What a failure of a candidate means beyond the call that failed.

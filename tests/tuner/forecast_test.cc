@@ -145,6 +145,28 @@ TEST_CASE("a budget is not spent on compiling alone: what is compiled is measure
     if (record.state == CandidateState::kMeasured) CHECK(record.message.empty());
 }
 
+TEST_CASE("where all are compiled in any case, the longest texts are first") {
+  const auto compiled = [](int64_t budget_ns, unsigned workers) {
+    FakeClock clock;
+    SimulatedDevice device(clock, forecast_candidates(12, 1'000'000));
+    for (size_t i = 0; i < 12; ++i) device.candidates[i].forecast.text_bytes = 100 * (i * 7 % 12);
+    TuneRequest request = request_for(12);
+    request.budget_ns = budget_ns;
+    request.workers = workers;
+    CHECK(Tuner().tune(request, device, clock).ok());
+    std::vector<size_t> order;
+    for (const auto& event : device.events())
+      if (event.what == 'c') order.push_back(event.index);
+    REQUIRE(order.size() == 12);
+    const auto longer = [&](size_t a, size_t b) {
+      return device.candidates[a].forecast.text_bytes > device.candidates[b].forecast.text_bytes;
+    };
+    return std::is_sorted(order.begin(), order.end(), longer);
+  };
+  CHECK(compiled(Deadline::kNever, 1));
+  CHECK(!compiled(60'000'000'000, 1));  // the most promising first, as long as nobody knows how long they take
+}
+
 TEST_CASE("batches are compared in a session of their own, whatever the clock did between them") {
   FakeClock clock;
   SimulatedDevice device(clock, bases(std::vector<double>(36, 15'000)));

@@ -20,7 +20,7 @@ struct LaunchPrediction {
   uint64_t code = 0;      // of what is compiled and launched
   size_t text_bytes = 0;  // of what is compiled; of one kernel's configurations, what a compilation takes goes with it
 
-  tuner::Forecast forecast() const { return {time.ns, flawed, code, time.effort}; }
+  tuner::Forecast forecast() const { return {time.ns, flawed, code, time.effort, text_bytes}; }
 };
 
 // Nothing on a device without rates (the CPU), for an empty grid, and where what a block does cannot be worked out from
