@@ -72,8 +72,9 @@ class TuningRun {
   bool wants_more() const;
   std::vector<size_t> missing();
   void put_in_order(std::vector<size_t>& indices);
+  size_t prefer_favourite(std::vector<size_t>& indices) const;
   void choose_trials();
-  bool widen();
+  bool widen(size_t count);
   Status try_missing();
   Status try_first(const std::vector<size_t>& todo, size_t count);
   size_t next_batch(size_t tried, int64_t pass_start_ns) const;

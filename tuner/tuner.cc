@@ -56,7 +56,7 @@ Result<TuningResult> TuningRun::decide() {
   load_known();
   if (request_.trials > 0 && request_.trials < request_.candidates.size()) choose_trials();
   KACHEL_TRY(try_missing());
-  while (wants_more() && widen()) KACHEL_TRY(try_missing());
+  while (wants_more() && widen(request_.trials)) KACHEL_TRY(try_missing());
   if (!aside_.empty() && !any_served()) {
     take_up_again();
     KACHEL_TRY(try_missing());
@@ -94,6 +94,7 @@ std::vector<size_t> TuningRun::missing() {
   auto first = std::find(indices.begin(), indices.end(), request_.default_index);
   if (first != indices.end()) std::rotate(indices.begin(), first, first + 1);
   if (indices.size() > 1) put_in_order(indices);
+  (void)prefer_favourite(indices);
   return indices;
 }
 
@@ -110,9 +111,15 @@ void TuningRun::put_in_order(std::vector<size_t>& indices) {
   std::vector<Forecast> forecasts;
   for (size_t index : indices) forecasts.push_back(forecasts_[index]);
   order_by_forecast(forecasts, &indices);
-  if (!request_.favourite) return;
-  const auto favourite = std::find(indices.begin(), indices.end(), *request_.favourite);
-  if (favourite != indices.end()) std::rotate(indices.begin(), favourite, favourite + 1);
+}
+
+// The favourite to the front; returns its place before.
+size_t TuningRun::prefer_favourite(std::vector<size_t>& indices) const {
+  const auto favourite = std::find(indices.begin(), indices.end(), request_.favourite.value_or(SIZE_MAX));
+  if (favourite == indices.end()) return 0;
+  const auto place = static_cast<size_t>(favourite - indices.begin());
+  std::rotate(indices.begin(), favourite, favourite + 1);
+  return place;
 }
 
 // By what is expected of all candidates, those that are known included, so that more trials add to fewer.
@@ -121,14 +128,16 @@ void TuningRun::choose_trials() {
   for (size_t i = 0; i < request_.candidates.size(); ++i)
     if (i != request_.default_index) indices.push_back(i);
   put_in_order(indices);
+  // It takes no other's place, so that who the others are hangs on no other key.
+  const bool beside = prefer_favourite(indices) >= request_.trials;
   expected_ = std::move(indices);
-  (void)widen();
+  (void)widen(request_.trials + beside);
 }
 
-// False: there is nobody left to try.
-bool TuningRun::widen() {
+// By so many. False: there is nobody left to try.
+bool TuningRun::widen(size_t count) {
   if (reach_ >= expected_.size()) return false;
-  reach_ = std::min(reach_ + request_.trials, expected_.size());
+  reach_ = std::min(reach_ + count, expected_.size());
   for (size_t at = 0; at < expected_.size(); ++at) {
     CandidateRecord& mine = record(expected_[at]);
     beyond_[expected_[at]] = at >= reach_;

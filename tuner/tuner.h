@@ -76,7 +76,7 @@ struct TuneRequest {
   // can be served, the next ones are tried as long as there is time. Samples that are known count whatever is expected.
   size_t trials = 0;
   std::vector<Forecast> forecasts;  // one for each candidate; empty: the runner is asked
-  // Tried before all others, whatever is expected: what was decided for a key that is near.
+  // Tried before all others, whatever is expected, and beside the trials: what was decided for a key that is near.
   std::optional<size_t> favourite;
   bool remeasure = false;           // what is known is kept, but stands for nothing: whether it still holds is asked
   bool own_benchmark = false;       // CandidateRunner::benchmark() takes the samples, not the protocol

@@ -66,7 +66,11 @@ TEST_CASE("what is decided for a key that is near is tried, whatever is expected
     request.trials = trials;
     request.favourite = 2;
     REQUIRE(Tuner().tune(request, device, clock).ok());
-    CHECK(compiled(device) == (trials == 1 ? std::set<size_t>{2} : std::set<size_t>{2, 8, 9}));
+    CHECK(compiled(device) == (trials == 1 ? std::set<size_t>{2, 9} : std::set<size_t>{2, 7, 8, 9}));
+    SimulatedDevice other(clock, reversed(10));  // it is one of the trials anyway
+    request.favourite = 9;
+    REQUIRE(Tuner().tune(request, other, clock).ok());
+    CHECK(compiled(other) == (trials == 1 ? std::set<size_t>{9} : std::set<size_t>{7, 8, 9}));
     request.favourite = 10;
     CHECK(Tuner().tune(request, device, clock).status().code() == Code::kInvalid);
   }
