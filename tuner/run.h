@@ -1,5 +1,5 @@
 // One call of Tuner::tune. Private to the tuner: tuner.cc has its course, run_known.cc what samples from before mean to
-// it, run_steps.cc compiles, checks and measures.
+// it, run_budget.cc what there is time for; run_steps.cc compiles, checks and measures.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -76,6 +76,13 @@ class TuningRun {
   void choose_trials();
   bool widen(size_t count);
   Status try_missing();
+  // Of a list to try; `listed`: they are its first.
+  struct Pass {
+    std::vector<size_t> indices;
+    bool listed = false;
+  };
+  Pass next_pass(const std::vector<size_t>& todo, size_t count) const;
+  double expected_compile_ns(const std::vector<size_t>& indices) const;
   Status try_first(const std::vector<size_t>& todo, size_t count);
   size_t next_batch(size_t tried, int64_t pass_start_ns) const;
   std::vector<size_t> leaders_so_far() const;
@@ -113,6 +120,7 @@ class TuningRun {
   std::vector<size_t> known_;               // whose samples came with the request and stand
   std::map<size_t, CandidateState> aside_;  // for their flaws; the state to which each would return
   bool flaws_count_ = true;
+  bool out_of_time_ = false;  // for compiling another one
   uint64_t next_session_ = 0;
   bool reference_compiled_ = false;
   bool prepared_ = false;

@@ -85,17 +85,6 @@ Status TuningRun::compile(const std::vector<size_t>& indices, const Deadline& de
   return {};
 }
 
-// Compilations that have begun run to their end. What they made is worth a look where that took all of the budget, and
-// there is nothing else to decide by.
-void TuningRun::allow_a_look(const std::vector<size_t>& indices) {
-  const bool any = std::any_of(indices.begin(), indices.end(),
-                               [this](size_t index) { return compiled_[index] && !aside_.count(index); });
-  if (unlimited() || !known_.empty() || !any) return;
-  const int64_t least_ns = share_of(options_.late_share, request_.budget_ns);
-  if (left_ns() >= least_ns) return;
-  set_budget(clock_.now_ns() - start_ns_ + least_ns);
-}
-
 Status TuningRun::check(const std::vector<size_t>& indices) {
   std::vector<size_t> unchecked;
   for (size_t index : indices)

@@ -44,6 +44,8 @@ class CandidateRunner {
   // In a small fraction of the time that compiling takes. Called from several threads at once. It changes the order in
   // which candidates are tried and so what a short budget comes to, never how they compare.
   virtual Forecast forecast([[maybe_unused]] size_t index) { return {}; }
+  // What compile() is expected to take in nanoseconds; 0: no more than loading it; NaN: nothing is known.
+  virtual double expected_compile_ns([[maybe_unused]] size_t index) { return std::numeric_limits<double>::quiet_NaN(); }
   // Makes the candidate ready to launch, from the store or by compiling. Called from several threads at once, for
   // different candidates. May be called for a candidate whose samples are known and that is to be measured again.
   virtual Status compile(size_t index) = 0;

@@ -81,7 +81,7 @@ bool TuningRun::any_served() const {
 bool TuningRun::wants_more() const {
   if (!any_served()) return aside_.empty() || !deadline_.passed();
   const auto served = std::count_if(result_.candidates.begin(), result_.candidates.end(), is_served);
-  return 2 * static_cast<size_t>(served) < request_.trials && !deadline_.passed();
+  return 2 * static_cast<size_t>(served) < request_.trials && !deadline_.passed() && !out_of_time_;
 }
 
 // Those to try, in this order.
@@ -181,19 +181,23 @@ Status TuningRun::try_missing() {
   return {};
 }
 
-// The first `count` of `todo`, or all of them where the budget allows that.
+// The next pass's, or all of `todo` where the budget allows that.
 Status TuningRun::try_first(const std::vector<size_t>& todo, size_t count) {
   const int64_t start_ns = clock_.now_ns(), budget_ns = share_of(options_.compile_share, left_ns());
   const Deadline deadline(clock_, start_ns, budget_ns);
-  if (unlimited()) count = todo.size();
-  std::vector<size_t> batch(todo.begin(), todo.begin() + static_cast<std::ptrdiff_t>(count));
-  KACHEL_TRY(compile(batch, deadline));
-  const double each_ns = static_cast<double>(clock_.now_ns() - start_ns) / static_cast<double>(count);
-  if (each_ns * static_cast<double>(todo.size()) <= static_cast<double>(budget_ns) && count < todo.size()) {
+  auto [batch, listed] = next_pass(todo, count);
+  out_of_time_ = batch.empty();
+  if (!out_of_time_) KACHEL_TRY(compile(batch, deadline));
+  const double each_ns = static_cast<double>(clock_.now_ns() - start_ns) / static_cast<double>(batch.size());
+  if (listed && each_ns * static_cast<double>(todo.size()) <= static_cast<double>(budget_ns) &&
+      batch.size() < todo.size()) {
     batch = todo;
     KACHEL_TRY(compile(batch, deadline));
   }
-  for (size_t i = batch.size(); i < todo.size(); ++i) record(todo[i]).message = "the budget ended before its turn";
+  for (size_t index : todo)
+    if (std::find(batch.begin(), batch.end(), index) == batch.end())
+      record(index).message = "the budget ended before its turn";
+  if (out_of_time_) return {};
   allow_a_look(batch);
   Status status = check(batch);
   std::vector<size_t> together = leaders_so_far();
@@ -212,15 +216,6 @@ std::vector<size_t> TuningRun::leaders_so_far() const {
     if (sampled_[index] && passed_[index] && result_.candidates[index].state == CandidateState::kMeasured)
       sampled.push_back(index);
   return leaders_of(sampled);
-}
-
-// How many candidates there is time for, after a pass over `tried`.
-size_t TuningRun::next_batch(size_t tried, int64_t pass_start_ns) const {
-  if (unlimited()) return std::max<size_t>(options_.batch, workers());
-  const double each_ns =
-      static_cast<double>(clock_.now_ns() - pass_start_ns) / static_cast<double>(std::max<size_t>(tried, 1));
-  const double fit = static_cast<double>(left_ns()) / std::max(each_ns, 1.0);
-  return static_cast<size_t>(std::min(fit, static_cast<double>(std::max<size_t>(options_.batch, workers()))));
 }
 
 void TuningRun::finish() {

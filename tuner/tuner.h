@@ -28,7 +28,9 @@
 // may take half of it, checking half of what that leaves; where compilations that have begun take longer than all of
 // it, what they made is still looked at for a tenth of it. Where the first batch shows that compiling all would take
 // longer, that batch is checked and measured by itself, and as long as there is time for more, the next ones are
-// compiled; the leaders so far run beside these, so that one series has both whenever the budget ends. So a short
+// compiled; the leaders so far run beside these, so that one series has both whenever the budget ends. Where compiling
+// one of a batch is expected to take more than the budget has for compiling, those that need no compiling come first,
+// and nothing is compiled that would outlast the budget once somebody is served. So a short
 // budget is spent on those candidates from which the cost model (cost_model.h) expects most. Without forecasts the
 // default configuration comes first, then the others as they are listed. Forecasts may take a fifth of the budget; of
 // a list that is too long for that, candidates from all over it are asked for. Of candidates that come to the same code

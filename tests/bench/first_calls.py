@@ -2,9 +2,9 @@
 policy `blocking`. Of the examples' product and causal attention in bf16, with 16 configurations listed and with 16
 trials of the examples' own lists; the last is compiling what an earlier key did not need, for the most part.
 
-    first_calls.py [--device cuda|cpu] [--times N]
+    first_calls.py [--device cuda|cpu] [--times N] [--next-budget SECONDS]
 
-On the CPU the shapes are small: to see that it runs."""
+With --next-budget all keys but the first are tuned within that. On the CPU the shapes are small: to see that it runs."""
 import argparse
 import re
 import tempfile
@@ -39,12 +39,12 @@ def keys(name, small):
     return [{**heads, "Sq": s, "Sk": s, "D": width, "E": width} for s in ((64, 32) if small else (4096, 2048, 1000))]
 
 
-def run(library, name, listed, device):
+def run(library, name, listed, device, next_budget):
     kind = capi.CUDA if device == "cuda" else capi.CPU
     store = tempfile.TemporaryDirectory()
     engine = kachel.Engine(library, store=store.name, policy="blocking")
     kernel = engine.kernel(text_of(name, listed), name, CONSTS[name])
-    for dims in keys(name, device == "cpu"):
+    for number, dims in enumerate(keys(name, device == "cpu")):
         tensors, values = [], []
         for index, param in enumerate(kernel.params):
             if param.kind == "scalar":
@@ -56,7 +56,7 @@ def run(library, name, listed, device):
         if device == "cuda":
             torch.cuda.synchronize()
         began = time.monotonic()
-        kernel.prepare(args, trials=0 if listed else 16)
+        kernel.prepare(args, budget_s=next_budget if number else 10, trials=0 if listed else 16)
         seconds = time.monotonic() - began
         print(f"{name:9} {'16 listed' if listed else '16 trials'} {dims.get('M', dims.get('Sq')):5}: {seconds:.3f} s  "
               f"{kernel.tuning(args).winner}", flush=True)
@@ -66,6 +66,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--next-budget", type=float, default=10)
     options = parser.parse_args()
     if options.device == "cuda":
         torch.zeros(1, device="cuda")
@@ -73,7 +74,7 @@ def main():
     for _ in range(options.times):
         for name in LISTS:
             for listed in (True, False):
-                run(library, name, listed, options.device)
+                run(library, name, listed, options.device, options.next_budget)
 
 
 if __name__ == "__main__":

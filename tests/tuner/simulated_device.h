@@ -28,6 +28,7 @@ struct SimulatedCandidate {
   double base_ns = 10'000;
   double power = 0;  // slows the device down by this share when run for long
   int64_t compile_ns = 0;
+  double expected_compile_ns = std::numeric_limits<double>::quiet_NaN();
   Forecast forecast;
   Status compile;
   std::string flaw;
@@ -70,6 +71,7 @@ class SimulatedDevice final : public CandidateRunner {
     clock_.advance(forecast_ns);
     return candidates[index].forecast;
   }
+  double expected_compile_ns(size_t index) override { return candidates[index].expected_compile_ns; }
   Status compile(size_t index) override;
   void compile_reference() override { log('g', 0); }
   bool checks_beside_compiling() const override { return checks_beside; }

@@ -286,7 +286,13 @@ Result<CompileResult> PlanBuilder::compiled(const Request& request, const loweri
                                                      .entry = lowered.entry,
                                                      .architecture = request.device.properties().architecture,
                                                      .time_limit_ns = limit_ns});
-  if (compiled.ok()) services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
+  if (!compiled.ok()) return compiled;
+  services_.counters.compiles.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  Compiled& all = compiled_on(request.device.properties());
+  all.ns += static_cast<double>(compiled->compile_ns);
+  all.texts += 1;
+  all.text_bytes += static_cast<double>(lowered.text.size());
   return compiled;
 }
 

@@ -89,6 +89,8 @@ class PlanBuilder {
   // What the cost model expects of a launch, without compiling anything; nothing where it cannot tell. Lowers at the
   // first call for a plan, which takes milliseconds.
   std::optional<LaunchPrediction> predict(const Request& request, const BoundArguments& arguments);
+  // What get() would take for compiling, by what compiling took so far: 0 where is_built(), NaN where nothing is known.
+  double expected_compile_ns(const Request& request);
   // The lowering alone, for `explain`.
   Result<lowering::Lowered> lower(const Request& request, const lowering::LowerOptions& options) const;
 
@@ -120,8 +122,15 @@ class PlanBuilder {
   Result<PlanRecord> make_plan(const Request& request);
   void tell_compiled(const Request& request, const PlanRecord& plan, int64_t duration_ns) const;
 
+  // Of the compilations so far, on CPUs and on GPUs.
+  struct Compiled {
+    double ns = 0, texts = 0, text_bytes = 0;
+  };
+  Compiled& compiled_on(const DeviceProperties& device) { return compiled_[device.compute_major > 0]; }
+
   const EngineServices& services_;
-  std::mutex mutex_;  // guards the maps, not the entries
+  std::mutex mutex_;  // guards what follows, not the entries
+  Compiled compiled_[2];
   std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
   std::unordered_map<std::string, std::shared_ptr<const Profile>> profiles_;  // at most kMostProfiles
 };

@@ -1,5 +1,6 @@
 // What the cost model expects of plans, and the lowerings' summaries that it needs, which are kept.
 #include <cstring>
+#include <limits>
 
 #include "cache/checksum.h"
 #include "runtime/engine/specialise/plan_builder.h"
@@ -53,6 +54,18 @@ std::shared_ptr<const PlanBuilder::Profile> PlanBuilder::profile_of(const Reques
 bool PlanBuilder::is_other_code(const Request& one, const Request& other) {
   const auto first = profile_of(one), second = profile_of(other);
   return first->lowered && second->lowered && first->code != second->code;
+}
+
+double PlanBuilder::expected_compile_ns(const Request& request) {
+  if (is_built(request)) return 0;
+  const DeviceProperties& properties = request.device.properties();
+  const bool by_text = properties.compute_major > 0;  // which the profiles are there for
+  const auto profile = by_text ? profile_of(request) : nullptr;
+  std::lock_guard lock(mutex_);
+  const Compiled& all = compiled_on(properties);
+  if (all.texts == 0 || (by_text && !profile->lowered)) return std::numeric_limits<double>::quiet_NaN();
+  if (!by_text) return all.ns / all.texts;
+  return all.ns / all.text_bytes * static_cast<double>(profile->text_bytes);
 }
 
 std::optional<LaunchPrediction> PlanBuilder::predict(const Request& request, const BoundArguments& arguments) {

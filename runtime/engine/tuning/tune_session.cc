@@ -65,6 +65,11 @@ tuner::Forecast TuneSession::forecast(size_t index) {
   return predicted ? predicted->forecast() : tuner::Forecast();
 }
 
+double TuneSession::expected_compile_ns(size_t index) {
+  if (loaded_[index].load(std::memory_order_acquire)) return 0;
+  return setup_.plans.expected_compile_ns({setup_.device, setup_.model, setup_.point, setup_.candidates[index]});
+}
+
 Status TuneSession::compile(size_t index) {
   return build(index).status();
 }

@@ -40,6 +40,7 @@ class TuneSession final : public ReferencedRunner {
   ~TuneSession() override;
 
   tuner::Forecast forecast(size_t index) override;
+  double expected_compile_ns(size_t index) override;
   Status compile(size_t index) override;
   void compile_reference() override;
   bool checks_beside_compiling() const override { return true; }

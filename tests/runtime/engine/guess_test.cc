@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/engine/specialise/configurations.h"
 #include "tests/runtime/engine/engine_fixture.h"
@@ -84,6 +85,25 @@ TEST_CASE("off and background serve what the cost model expects most from") {
       CHECK(engine.plans().get({key.device, model, key.point, values, false}).ok() ==
             (configuration_text(model, values) == best));
   }
+}
+
+TEST_CASE("what compiling takes is expected from what it took, and nothing of what is there") {
+  Guessing fixture;
+  auto kernel = fixture.kernel(listing("BM = 16 | 64 | 1, BN = 32"));
+  HostTensorF32 a({2000, 1000}, 1), c({2000, 1000}, 0);
+  Arg args[] = {a.tensor(), c.tensor(), float_arg(1)};
+  const Guessing::Unknown key = fixture.unknown(*kernel, args);
+  REQUIRE(key.expected.size() == 3);
+  PlanBuilder& plans = fixture.engine()->plans();
+  const auto request = [&](size_t at) {
+    return PlanBuilder::Request{key.device, kernel->model(), key.point, key.expected[at].second};
+  };
+  CHECK(std::isnan(plans.expected_compile_ns(request(0))));
+  REQUIRE(plans.get(request(0)).ok());
+  CHECK(plans.expected_compile_ns(request(0)) == 0);
+  constexpr double kFakeNs = 1000;  // of any text; all are about as long
+  CHECK(plans.expected_compile_ns(request(1)) > 0.5 * kFakeNs);
+  CHECK(plans.expected_compile_ns(request(1)) < 2 * kFakeNs);
 }
 
 TEST_CASE("in the background what is compiled sooner serves until the key is tuned, if it is little slower") {
