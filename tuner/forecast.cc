@@ -8,7 +8,6 @@
 #include <thread>
 
 namespace kachel::tuner {
-
 namespace {
 
 // Steps through 0 .. n - 1 by about n over the golden ratio, whose first steps lie apart however many there are.

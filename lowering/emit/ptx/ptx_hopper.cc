@@ -1,6 +1,4 @@
 // What sm_90a has: the copy engine with its barriers of phases, and wgmma.
-#include <functional>
-
 #include "lowering/emit/ptx/ptx_statements.h"
 #include "lowering/machine/machine.h"
 
@@ -104,7 +102,7 @@ void Statements::phase_arrive(const LoopIntrinsic& node) {
     return only_where(code_.guarded(first_of(together)),
                       fmt::format("mbarrier.arrive.shared::cta.b64 _, {};", barrier.text()));
   // Those of the blocks that `block` (a number, or each lane's own) names, where it `can` be one.
-  const auto tell = [&](const Value& block, const std::function<Value()>& can) {
+  const auto tell = [&](const Value& block, const auto& can) {
     const Value one = Code::integer(1, 32);
     const Value told = code_.bits("and", code_.pure(Class::kB32, "shr.u32", {peers(node), block}), one);
     const Value tells = code_.guarded(code_.both(can(), code_.compare("ne", "s32", told, Code::integer(0, 32))));
